@@ -34,13 +34,23 @@ from pjrt_hub.cli.status import FAILED
     metavar="MODULE",
     help="What would be imported before, such as torch: its libraries serve the plugin as well.",
 )
+@click.option(
+    "--jax", "of_jax", is_flag=True, help="Say what the JAX that is installed here would do."
+)
 @output.json_option
-def command(platform: str | None, purpose: str, after: tuple[str, ...], as_json: bool) -> int:
+def command(
+    platform: str | None, purpose: str, after: tuple[str, ...], of_jax: bool, as_json: bool
+) -> int:
     """Say what would happen for a platform, and what is missing.
 
     Without PLATFORM, what would happen if none was named. Exits with 1 where a step fails.
     """
-    diagnosis = pjrt_hub.diagnose(platform, to_run=purpose == "run", after=after)
+    if of_jax and platform:
+        raise click.UsageError("--jax takes no PLATFORM: it tells of all that JAX would register")
+    if of_jax:
+        diagnosis = pjrt_hub.jax.diagnose(after)
+    else:
+        diagnosis = pjrt_hub.diagnose(platform, to_run=purpose == "run", after=after)
     if as_json:
         output.show_json(
             [

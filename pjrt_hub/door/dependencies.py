@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.source import World
     from pjrt_hub.finding.store.catalog import Requirement
 
+#: What decides which plugins, libraries, devices and flags are used, beside variables of ours.
+_READ = re.compile(
+    r"LD_(LIBRARY_PATH|PRELOAD)$|LIBTPU_INIT_ARGS$|PJRT_NAMES_AND_LIBRARY_PATHS$|"
+    r"(CUDA|NVIDIA|NCCL|XLA|TF_XLA|HIP|ROCR|ROCM|JAX|TPU)_"
+)
 #: Seconds for `ptxas --version`.
 _DEADLINE = 20
 _LIBCUDA = "libcuda.so.1"
@@ -80,6 +85,15 @@ def report(opening: Opening, world: World, seen: Iterable[str] = ()) -> Iterator
     yield from _report_libraries(opening, world, search, before, tuple(seen))
     if opening.manifest.platform == "cuda":
         yield from _report_compilers(opening, world, search, before)
+
+
+def report_variables(env: Mapping[str, str]) -> Iterator[Step]:
+    """Report the variables that are set and that drivers, loaders and compilers read."""
+    told = [f"{name}={value}" for name, value in sorted(env.items()) if _READ.match(name)]
+    if told:
+        hidden = env.get("CUDA_VISIBLE_DEVICES", "0") in ("", "-1")
+        hint = "unset CUDA_VISIBLE_DEVICES, which hides every GPU" if hidden else ""
+        yield Step("variables", True, ", ".join(told), hint)
 
 
 def relevant(files: Iterable[Path], names: Iterable[str]) -> Iterator[Path]:

@@ -7,9 +7,8 @@ first step that fails. Fetches nothing.
 from __future__ import annotations
 
 import os
-import re
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,10 +36,8 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.library import Preloads
     from pjrt_hub.finding.discovery.source import Candidate, World
 
-#: What decides which libraries, devices and flags a plugin gets, beside variables of ours.
-_READ = re.compile(r"LD_(LIBRARY_PATH|PRELOAD)$|(CUDA|NVIDIA|NCCL|XLA|TF_XLA|HIP|ROCR|ROCM)_")
 #: Probes that see a device.
-_SEEN = ("files", "kfd", "pci")
+SEEN = ("files", "kfd", "pci")
 #: Seconds for what `after` imports: frameworks take their time.
 _IMPORT_SECONDS = 300.0
 
@@ -75,10 +72,27 @@ def diagnose(
     return Diagnosis(tuple(steps))
 
 
+def find_mapped(after: Sequence[str], world: World) -> Mapped:
+    """Return what a plugin's process would have loaded before it, in this process and by imports.
+
+    Args:
+        after: modules that another process imports, to see what they load.
+        world: the variables of that process.
+
+    Raises:
+        FrameworkError: one cannot be imported.
+    """
+    mapped = {Path(each): "already loaded in this process" for each in code_files()}
+    if after:
+        files = code_files_after(after, world.env, _IMPORT_SECONDS)
+        who = " and ".join(after)
+        mapped |= {each: f"already loaded by {who}" for each in files if each not in mapped}
+    return mapped
+
+
 #: What comes after a step, for the name of one that raises.
 _NEXT = {
     "lock": "choice",
-    "after": "choice",
     "choice": "library",
     "hardware": "library",
     "library": "headers",
@@ -95,16 +109,11 @@ def _walk(
         rows = here.catalog.rows() if here.catalog else ()
         names = ", ".join(dict.fromkeys(f"{row.plugin} {row.version}" for row in rows))
         yield Step("lock", True, f"{locked.path} allows {names or 'nothing'}, and nothing else")
-    mapped = {Path(each): "already loaded in this process" for each in code_files()}
-    if after:
-        who = ", ".join(after)
-        try:
-            files = code_files_after(after, here.env, _IMPORT_SECONDS)
-        except FrameworkError as exc:
-            yield Step("after", False, exc.message, exc.hint)
-            return
-        mapped |= {each: f"already loaded by {who}" for each in files if each not in mapped}
-        yield Step("after", True, f"a process that has imported {who} has {len(files)} libraries")
+    try:
+        mapped = find_mapped(after, here)
+    except FrameworkError as exc:
+        yield Step("after", False, exc.message, exc.hint)
+        return
     choice = choose(name)
     candidate = choice.candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")
@@ -164,7 +173,7 @@ def _meet(
     if flags:
         told = ", ".join(f"{name}={value}" for name, value in flags.items())
         yield Step("compile flags", True, f"{told}, unless options or XLA_FLAGS say otherwise")
-    yield from _variables(world.env)
+    yield from dependencies.report_variables(world.env)
     opened = list(dependencies.report(opening, world, answer["libraries"]))
     yield from opened
     if error := answer["client_error"]:
@@ -195,13 +204,6 @@ def _hardware(candidate: Candidate, to_run: bool, world: World) -> Step:
     return Step("hardware", False, f"absent: {found.reason}", hint)
 
 
-def _variables(env: Mapping[str, str]) -> Iterator[Step]:
-    """Report the variables that are set and that drivers, loaders and compilers read."""
-    told = [f"{name}={value}" for name, value in sorted(env.items()) if value and _READ.match(name)]
-    if told:
-        yield Step("variables", True, ", ".join(told))
-
-
 def _opening(
     candidate: Candidate, path: Path, world: World, preloads: Preloads, mapped: Mapped, to_run: bool
 ) -> Opening:
@@ -216,7 +218,7 @@ def _opening(
         mapped,
         preloads.paths,
         required,
-        candidate.hardware.ok is True and candidate.manifest.probe.kind in _SEEN,
+        candidate.hardware.ok is True and candidate.manifest.probe.kind in SEEN,
         to_run,
         f"pjrt-hub fetch {name}" if artifact is not None and artifact.requires else "",
     )

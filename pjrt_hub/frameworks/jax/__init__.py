@@ -1,4 +1,4 @@
-"""JAX on any plugin that pjrt-hub finds: `register`, and JAX's entry point.
+"""JAX on any plugin that pjrt-hub finds: `register`, JAX's entry point, and `diagnose`.
 
 Importing it imports nothing of JAX and nothing heavy: JAX imports it at every start.
 """
@@ -9,9 +9,12 @@ import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pjrt_hub.door.diagnosis import Diagnosis
     from pjrt_hub.frameworks.jax.settings import Options
 
-__all__ = ["initialize", "register"]
+__all__ = ["diagnose", "initialize", "register"]
 
 
 def register(
@@ -57,3 +60,22 @@ def initialize() -> None:
         from pjrt_hub.frameworks.jax.registration import register_requests
 
         register_requests(text)
+
+
+def diagnose(after: Sequence[str] = ()) -> Diagnosis:
+    """Report what the JAX that is installed here would do; import and start nothing of it.
+
+    The versions of its packages and whether they fit, the plugins that it would register, the
+    platforms that it would use, and of each plugin for NVIDIA GPUs the files that it would get: its
+    modules load NVIDIA's packages first, in an order of their own.
+
+    Args:
+        after: modules that would be imported before, such as "torch"; another process imports
+            them, to see which libraries they load.
+
+    Returns:
+        The steps, as of `pjrt_hub.diagnose`.
+    """
+    from pjrt_hub.frameworks.jax.diagnosis import diagnose
+
+    return diagnose(after)

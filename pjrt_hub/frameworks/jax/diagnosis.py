@@ -1,0 +1,254 @@
+"""What the JAX that is installed here would do: the answer of `pjrt-hub doctor --jax`.
+
+Reads files, and starts nothing of JAX: what is told is what its start would come to.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pjrt_hub.door import dependencies, doctor, process
+from pjrt_hub.door.dependencies import Opening
+from pjrt_hub.door.diagnosis import Diagnosis, Step
+from pjrt_hub.errors import FrameworkError, PluginLoadError
+from pjrt_hub.finding.contract.names import canonical
+from pjrt_hub.finding.discovery import hardware, packages
+from pjrt_hub.finding.discovery.library import manifest_for
+from pjrt_hub.finding.discovery.requirement import admits, find_required
+from pjrt_hub.finding.discovery.source import Candidate
+from pjrt_hub.frameworks.jax import start
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.discovery.installed import Distribution
+    from pjrt_hub.finding.discovery.source import World
+    from pjrt_hub.frameworks.jax.start import Module
+
+_OURS = "pjrt_hub."
+_PART = re.compile(r"jaxlib|libtpu|jax-\w+-(plugin|pjrt)")
+_EXTRA = re.compile(r"extra == ['\"]([\w-]+)")
+
+
+def diagnose(after: Sequence[str] = ()) -> Diagnosis:
+    """Report what the JAX that is installed would do; import and start nothing of it.
+
+    The versions of its packages, the plugins that it would register, the platforms that it would
+    use, and of each plugin for NVIDIA GPUs the files that it would get, and why.
+
+    Args:
+        after: modules that would be imported before, such as "torch"; another process imports
+            them, to see which libraries they load.
+    """
+    return Diagnosis(tuple(report(process.world(), after)))
+
+
+def report(world: World, after: Sequence[str] = ()) -> Iterator[Step]:
+    """Yield the steps of `diagnose`.
+
+    Args:
+        world: what is installed, and the variables.
+        after: modules that would be imported before.
+    """
+    jax = world.installed.get("jax")
+    if jax is None:
+        yield Step("jax", False, "JAX is not installed here", "pip install jax")
+        return
+    yield from _versions(jax, world)
+    yield from dependencies.report_variables(world.env)
+    try:
+        mapped = doctor.find_mapped(after, world)
+    except FrameworkError as exc:
+        yield Step("after", False, exc.message, exc.hint)
+        return
+    modules = start.modules(world)
+    libraries = _libraries(modules, world)
+    named = _named(world)
+    yield from _registrations(modules, libraries, named, world)
+    used = _platforms(world, {each.platform for each in modules} | named.keys())
+    yield from _uses(world, modules, named, used)
+    for module in modules:
+        if module.platform in used and (path := libraries.get(module.name)):
+            yield from _files(module, path, jax, world, mapped)
+
+
+def _versions(jax: Distribution, world: World) -> Iterator[Step]:
+    """Compare what is installed with what each of JAX's packages takes of the others."""
+    from packaging.requirements import InvalidRequirement, Requirement
+
+    found = {jax.name: jax}
+    queue = [jax]
+    told: dict[str, str] = {}
+    wrong = []
+    for each in queue:
+        for text in each.requires():
+            try:
+                wanted = Requirement(text)
+            except InvalidRequirement:
+                continue
+            name, takes = canonical(wanted.name), str(wanted.specifier)
+            extra = match[1] if (match := _EXTRA.search(text)) else ""
+            if name == "jaxlib" and extra:
+                continue  # of those who test JAX with the oldest one, too
+            part = world.installed.get(name) if _PART.fullmatch(name) else None
+            if part is None:
+                if name == "jaxlib":
+                    yield Step("jax", False, f"{jax} without jaxlib", _pip(jax))
+                continue
+            if name not in found:
+                found[name] = part
+                queue.append(part)
+                told[name] = f"{part}"
+            if not admits(takes, part.version):
+                wrong.append((f"{part}, of which {each} takes {takes}", extra))
+    yield Step("jax", True, ", ".join([str(jax), *told.values()]))
+    for text, extra in dict(wrong).items():
+        yield Step("jax", False, text, _pip(jax, extra.removesuffix("-local")))
+    for name in sorted(found):
+        if name.endswith("-plugin"):
+            yield from _kernels(found[name], found.get("jaxlib"), jax)
+
+
+def _kernels(
+    plugin: Distribution, jaxlib: Distribution | None, jax: Distribution
+) -> Iterator[Step]:
+    """Check what jaxlib checks: with another version it leaves the kernels out, and warns."""
+    if jaxlib is None or "rocm" in plugin.name or _numbers(plugin) == _numbers(jaxlib):
+        return
+    text = f"{jaxlib} leaves out the kernels of {plugin}, because its version is another"
+    yield Step("jax", False, text, _pip(jax, plugin.name.split("-")[1]))
+
+
+def _numbers(distribution: Distribution) -> str:
+    found = re.match(r"\d+(\.\d+)*", distribution.version)
+    return found[0] if found else ""
+
+
+def _pip(jax: Distribution, extra: str = "") -> str:
+    """Return the command that installs all that belongs to the release of JAX that is here."""
+    return f"pip install 'jax{f'[{extra}]' if extra else ''}=={jax.version}'"
+
+
+def _libraries(modules: Sequence[Module], world: World) -> dict[str, Path]:
+    """Return the library of each module that has one in its folder."""
+    return {
+        module.name: each.library_path
+        for each in packages.find_vendor_libraries(world)
+        if isinstance(each, Candidate) and each.library_path
+        for module in modules
+        if module.folder and each.library_path.is_relative_to(module.folder)
+    }
+
+
+def _named(world: World) -> dict[str, str]:
+    """Return the plugins that a variable names: those of JAX's, then ours."""
+    text = world.env.get("PJRT_NAMES_AND_LIBRARY_PATHS", "")
+    pairs = (item.partition(":") for item in text.split(",") if item)
+    return {name: path for name, _, path in pairs}
+
+
+def _registrations(
+    modules: Sequence[Module],
+    libraries: dict[str, Path],
+    named: dict[str, str],
+    world: World,
+) -> Iterator[Step]:
+    owners: dict[str, list[str]] = {}
+    for module in modules:
+        if module.name.startswith(_OURS):
+            ours = world.env.get("PJRT_HUB_JAX", "")
+            text = f"registers {ours}, with pjrt-hub" if ours else "registers nothing"
+            why = "" if ours else ", because PJRT_HUB_JAX is not set"
+            yield Step("registers", True, f"{module.name} {text}{why}")
+            continue
+        library = libraries.get(module.name)
+        where = f"loads {library}" if library else "has no library for this machine in its folder"
+        owner = library and world.installed.owner(library)
+        by = f"{module.name} of {owner}" if owner else module.name
+        what = f"{module.platform or 'a platform that its source does not name'}"
+        yield Step(
+            "registers", True, f"{by} registers {what}, priority {module.priority}, and {where}"
+        )
+        owners.setdefault(module.platform, []).append(module.name)
+    for name, path in named.items():
+        is_there = Path(path).is_file()
+        text = f"PJRT_NAMES_AND_LIBRARY_PATHS registers {name}, and loads {path}"
+        hint = "" if is_there else "correct PJRT_NAMES_AND_LIBRARY_PATHS, or unset it"
+        yield Step("registers", is_there, text + (", which is no file" * (not is_there)), hint)
+        owners.setdefault(name, []).append("PJRT_NAMES_AND_LIBRARY_PATHS")
+    for platform, several in owners.items():
+        if platform and len(several) > 1:
+            text = f"{' and '.join(several)} register {platform!r}: JAX takes the one or the other"
+            yield Step("registers", False, text, "uninstall all of them but one")
+
+
+def _platforms(world: World, registered: set[str]) -> dict[str, bool]:
+    """Return the platforms that JAX would make clients of, each with whether it is asked for."""
+    if text := world.env.get("JAX_PLATFORMS"):
+        asked = [name for item in text.split(",") for name in start.ALIASES.get(item, (item,))]
+        return dict.fromkeys(asked, True)
+    return dict.fromkeys([*sorted(filter(None, registered)), *start.BUILT_IN], False)
+
+
+def _uses(
+    world: World, modules: Sequence[Module], named: dict[str, str], used: dict[str, bool]
+) -> Iterator[Step]:
+    """Report which platforms JAX would use, as it takes them: in order, or by priority."""
+    priorities = {**start.BUILT_IN, **dict.fromkeys(named, start.PRIORITY)}
+    priorities |= {each.platform: each.priority for each in modules if each.platform}
+    if not _tpu_library(world):
+        del priorities["tpu"]
+    text = world.env.get("JAX_PLATFORMS", "")
+    ours = {item.partition("=")[0] for item in world.env.get("PJRT_HUB_JAX", "").split(",")}
+    if unknown := [each for each in used if each not in (*priorities, *ours)] if text else []:
+        names = ", ".join(unknown)
+        known = ", ".join(sorted(priorities))
+        what = f"JAX_PLATFORMS={text} fails: nothing registers {names}; there are {known}"
+        yield Step("platforms", False, what, "set JAX_PLATFORMS to some of these, or unset it")
+    rest = [name for name in used if name in priorities or name in ours]
+    if "cuda" in rest and not _has_nvidia_device(world):
+        rest.remove("cuda")
+        what = f"cuda is left out: none of {', '.join(start.NVIDIA_DEVICES)} exists"
+        yield Step("platforms", bool(rest), what, "" if rest else "unset JAX_PLATFORMS")
+    if not text:
+        rest.sort(key=lambda name: -priorities.get(name, 0))
+    if rest:
+        why = "JAX_PLATFORMS" if text else "priority"
+        yield Step("platforms", True, f"{', '.join(rest)}, by {why}: the first is the default")
+
+
+def _tpu_library(world: World) -> bool:
+    """Check whether JAX finds libtpu, without which its TPU platform fails without a word."""
+    variable = world.env.get("TPU_LIBRARY_PATH", "")
+    return Path(variable).is_file() or bool(start.package_path("libtpu", world.sys_path))
+
+
+def _has_nvidia_device(world: World) -> bool:
+    return any((world.root / path.lstrip("/")).exists() for path in start.NVIDIA_DEVICES)
+
+
+def _files(
+    module: Module, path: Path, jax: Distribution, world: World, mapped: doctor.Mapped
+) -> Iterator[Step]:
+    """Report the files that a plugin gets under JAX."""
+    described, _ = packages.describe(world)
+    manifest = manifest_for("", path, described)
+    found = hardware.present(manifest.probe, world.root)
+    owner = world.installed.owner(path)
+    named = (owner.name, owner.version) if owner else ("", "")
+    opening = Opening(
+        manifest,
+        path,
+        tuple(name for each in manifest.preloads for name in each.libraries),
+        mapped,
+        start.preloads(module, world),
+        find_required(world, manifest.name, None, *named),
+        bool(found.ok) and manifest.probe.kind in doctor.SEEN,
+        mend=_pip(jax, manifest.name) if manifest.platform == "cuda" else "",
+        root=start.compiler_root(world),
+    )
+    try:
+        yield from dependencies.report(opening, world)
+    except PluginLoadError as exc:
+        yield Step("library", False, exc.message, exc.hint)

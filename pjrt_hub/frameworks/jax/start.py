@@ -1,0 +1,130 @@
+"""What JAX would register when it starts, read from the files of what is installed.
+
+Owns how JAX finds plugins and how their modules prepare the process; imports nothing of either.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pjrt_hub.base import digest
+from pjrt_hub.base.frozen import frozen
+from pjrt_hub.finding.discovery.source import World
+
+_GROUP = "jax_plugins"
+#: What `register_plugin` takes where it is not told.
+PRIORITY = 400
+#: The folders of packages that jax looks into for NVIDIA's compilers, in its order.
+_COMPILERS = ("nvidia.cu13", "nvidia.cuda_nvcc")
+#: The devices without one of which it leaves the platform "cuda" out.
+NVIDIA_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")
+#: What is built in, each with its priority; that of "tpu" may fail without a word.
+BUILT_IN = {"tpu": 300, "cpu": 0}
+ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
+
+
+@frozen
+class Module:
+    """A module that JAX would import for its plugin.
+
+    Attributes:
+        name: of the module.
+        folder: of its package; None where it is not found.
+        platform: what it registers, as its source says; empty where that says no name.
+        priority: with which it registers that.
+        preloads: the libraries of packages that it loads before: (package, file) in its order.
+    """
+
+    name: str
+    folder: Path | None
+    platform: str = ""
+    priority: int = PRIORITY
+    preloads: tuple[tuple[str, str], ...] = ()
+
+
+def modules(world: World) -> list[Module]:
+    """Return the modules that JAX would import, by name; JAX's own order is that of hashes."""
+    names = {each.module for each in world.installed.entry_points if each.group == _GROUP}
+    for folder in package_path(_GROUP, world.sys_path):
+        found = (path for path in folder.glob("*/__init__.py"))
+        names |= {f"{_GROUP}.{path.parent.name}" for path in found}
+    return [_read(name, world) for name in sorted(names)]
+
+
+def preloads(module: Module, world: World) -> tuple[Path, ...]:
+    """Return the files that a module loads first: those that are there.
+
+    It takes the first folder of a package, and goes on without what is not in it.
+    """
+    files = []
+    for package, name in module.preloads:
+        [folder, *_] = [*package_path(package, world.sys_path), None]
+        if folder is not None and (folder / "lib" / name).is_file():
+            files.append(folder / "lib" / name)
+    return tuple(files)
+
+
+def compiler_root(world: World) -> str:
+    """Return the folder of CUDA that JAX names to XLA in every compilation; empty if none."""
+    if named := world.env.get("CUDA_ROOT"):
+        return named
+    for package in _COMPILERS:
+        if folders := package_path(package, world.sys_path):
+            if (folders[0] / "__init__.py").is_file():
+                return str(folders[0])
+            with_it = (folder for folder in folders if (folder / "bin" / "ptxas").exists())
+            return str(next(with_it, None))  # and then it says "None"
+    return ""
+
+
+def package_path(name: str, sys_path: Sequence[str]) -> list[Path]:
+    """Return the folders of a package as an import would find them; import nothing.
+
+    One with an `__init__.py` is alone; else it is a namespace, of all folders of the name.
+    """
+    folders = [Path(each) for each in sys_path if each]
+    for part in name.split("."):
+        here = [folder / part for folder in folders if os.path.isdir(folder / part)]
+        regular = [folder for folder in here if os.path.isfile(folder / "__init__.py")]
+        folders = regular[:1] or here
+    return folders
+
+
+def _read(name: str, world: World) -> Module:
+    folders = package_path(name, world.sys_path)
+    if not folders or not (folders[0] / "__init__.py").is_file():
+        return Module(name, folders[0] if folders else None)
+    try:
+        tree = ast.parse(digest.content(folders[0] / "__init__.py"))
+    except (OSError, SyntaxError, ValueError):
+        return Module(name, folders[0])
+    platform, priority = "", PRIORITY
+    loads: list[tuple[str, str]] = []
+    for call in _calls(tree):
+        called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        called = call.func.id if isinstance(call.func, ast.Name) else called
+        given = {each.arg: _constant(each.value) for each in call.keywords}
+        first, second, *_ = [*map(_constant, call.args), None, None]
+        if called == "register_plugin":
+            platform = str(first or given.get("plugin_name") or "")
+            number = given.get("priority", PRIORITY)
+            priority = number if isinstance(number, int) else PRIORITY
+        elif called == "_load" and isinstance(second, list):
+            loads += [(f"nvidia.{first}", str(file)) for file in second]
+    return Module(name, folders[0], platform, priority, tuple(loads))
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls in the order of the source, which is that of the functions that run."""
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _constant(node: ast.expr) -> object:
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None

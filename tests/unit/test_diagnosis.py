@@ -1,0 +1,353 @@
+"""What a doctor says of the JAX that is installed, and what its start really comes to."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from test_dependencies import CU13, CUDNN, DNN, OLD, RUN_PATHS, build, dnn, in_path, installed
+
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.door.diagnosis import Step
+from pjrt_hub.finding.discovery.source import World
+from pjrt_hub.finding.store.catalog import Catalog
+from pjrt_hub.frameworks.jax import diagnosis, start
+
+MODULE = "jax_plugins.xla_cuda13"
+#: As the vendor's: loads what packages have, then registers. Its import is told on stderr.
+SOURCE = """
+import ctypes, importlib, pathlib, sys
+print("IMPORTED", file=sys.stderr)
+def _load(module, libraries):
+    try:
+        folder = importlib.import_module(f"nvidia.{module}").__path__[0]
+    except ImportError:
+        return
+    for library in libraries:
+        try:
+            ctypes.cdll.LoadLibrary(pathlib.Path(folder) / "lib" / library)
+        except OSError:
+            pass
+def _load_all():
+    _load("cuda_runtime", ["libcudart.so.12"])
+    _load("cu13", ["libcublas.so.13", "libcublasLt.so.13"])
+    _load("cudnn", ["libcudnn.so.9"])
+def initialize():
+    _load_all()
+    path = pathlib.Path(__file__).parent / "xla_cuda_plugin.so"
+    options = None
+    xb.register_plugin(
+        "cuda", priority=500, library_path=str(path), options=options)
+"""
+#: Loads what the module does, then says which file the plugin gets for each name.
+LOADER = """
+import ctypes, json, pathlib, sys
+import jax_plugins.xla_cuda13 as module
+module._load_all()
+plugin = ctypes.CDLL(str(pathlib.Path(module.__file__).parent / "xla_cuda_plugin.so"))
+plugin.opened.restype = ctypes.c_char_p
+print(json.dumps([plugin.opened(name.encode()).decode() for name in sys.argv[1:]]))
+"""
+JAX = (
+    "jaxlib<=0.10.2,>=0.10.1",
+    'jaxlib==0.10.1; extra == "minimum-jaxlib"',
+    'jax-cuda13-plugin[with-cuda]<=0.10.2,>=0.10.2; extra == "cuda13"',
+)
+PLUGIN = ("jax-cuda13-pjrt==0.10.2", 'nvidia-cudnn-cu13<10.0,>=9.12; extra == "with-cuda"')
+ALL = ("jax", "jaxlib", "jax-cuda13-plugin", "jax-cuda13-pjrt")
+
+
+def package(site: Path, name: str, version: str, *requires: str) -> Path:
+    installed(site, name, version)
+    info = site / f"{name.replace('-', '_')}-{version}.dist-info"
+    metadata = info / "METADATA"
+    metadata.write_text(
+        "\n".join([metadata.read_text().strip(), *(f"Requires-Dist: {each}" for each in requires)])
+    )
+    return info
+
+
+def jax(site: Path, **versions: str) -> Path:
+    """JAX for CUDA 13, of which nothing can be imported but its plugin's module."""
+    site.mkdir(parents=True, exist_ok=True)
+    for name, requires in zip(ALL, (JAX, (), PLUGIN, ()), strict=True):
+        version = versions.get(name.replace("-", "_"), "0.10.2")
+        if version:
+            info = package(site, name, version, *requires)
+            if name == ALL[-1]:
+                path = "jax_plugins/xla_cuda13/xla_cuda_plugin.so"
+                (info / "RECORD").write_text(f"{path},,\n")
+                text = f"[jax_plugins]\nxla_cuda13 = {MODULE}\n"
+                (info / "entry_points.txt").write_text(text)
+    for name in ("jax", "jaxlib"):
+        (site / name).mkdir()
+        (site / name / "__init__.py").write_text("raise SystemExit('JAX was imported')\n")
+    folder = site / "jax_plugins" / "xla_cuda13"
+    build(folder / "xla_cuda_plugin.so", flags=(OLD + RUN_PATHS,))
+    (folder / "__init__.py").write_text(SOURCE)
+    return site
+
+
+def steps_of(
+    root: Path, env: dict[str, str] | None = None, catalog: Catalog | None = None
+) -> list[Step]:
+    paths = (str(root / "user"), str(root / "site"))
+    world = World(env or {}, HostTag.current(), paths, catalog, root=root / "machine")
+    return list(diagnosis.report(world))
+
+
+def say(steps: list[Step], what: str) -> list[tuple[bool, str]]:
+    return [(step.ok, step.detail) for step in steps if step.what == what]
+
+
+def test_without_jax(tmp_path):
+    assert steps_of(tmp_path) == [
+        Step("jax", False, "JAX is not installed here", "pip install jax")
+    ]
+
+
+def test_packages_that_fit(tmp_path):
+    jax(tmp_path / "site")
+    told = say(steps_of(tmp_path), "jax")
+    packages = "jax 0.10.2, jaxlib 0.10.2, jax-cuda13-plugin 0.10.2, jax-cuda13-pjrt 0.10.2"
+    assert told == [(True, packages)]
+
+
+@pytest.mark.parametrize(
+    ("versions", "says", "hint"),
+    [
+        (
+            {"jaxlib": "0.11.0"},
+            "jaxlib 0.11.0, of which jax 0.10.2 takes <=0.10.2,>=0.10.1",
+            "pip install 'jax==0.10.2'",
+        ),
+        (
+            {"jax_cuda13_plugin": "0.10.1"},
+            "jaxlib 0.10.2 leaves out the kernels of jax-cuda13-plugin 0.10.1, because its version "
+            "is another",
+            "pip install 'jax[cuda13]==0.10.2'",
+        ),
+        (
+            {"jax_cuda13_pjrt": "0.9.0"},
+            "jax-cuda13-pjrt 0.9.0, of which jax-cuda13-plugin 0.10.2 takes ==0.10.2",
+            "pip install 'jax==0.10.2'",
+        ),
+        ({"jaxlib": ""}, "jax 0.10.2 without jaxlib", "pip install 'jax==0.10.2'"),
+    ],
+)
+def test_packages_that_do_not_fit(tmp_path, versions, says, hint):
+    jax(tmp_path / "site", **versions)
+    wrong = [step for step in steps_of(tmp_path) if not step.ok]
+    assert (says, hint) in [(step.detail, step.hint) for step in wrong]
+
+
+def test_what_is_registered(tmp_path):
+    site = jax(tmp_path / "site")
+    other = site / "jax_plugins" / "toy"
+    other.mkdir()
+    (other / "__init__.py").write_text("def initialize(): register_plugin(name(), priority=9)\n")
+    assert say(steps_of(tmp_path), "registers") == [
+        (
+            True,
+            "jax_plugins.toy registers a platform that its source does not name, priority 9, and "
+            "has no library for this machine in its folder",
+        ),
+        (
+            True,
+            f"{MODULE} of jax-cuda13-pjrt 0.10.2 registers cuda, priority 500, and loads "
+            f"{site}/jax_plugins/xla_cuda13/xla_cuda_plugin.so",
+        ),
+    ]
+
+
+def test_two_modules_of_one_platform(tmp_path):
+    site = jax(tmp_path / "site")
+    other = site / "jax_plugins" / "xla_cuda12"
+    build(other / "xla_cuda_plugin.so")
+    (other / "__init__.py").write_text(SOURCE)
+    assert (
+        False,
+        f"jax_plugins.xla_cuda12 and {MODULE} register 'cuda': JAX takes the one or the other",
+    ) in say(steps_of(tmp_path), "registers")
+
+
+def test_a_variable_that_names_no_library(tmp_path):
+    jax(tmp_path / "site")
+    steps = steps_of(tmp_path, {"PJRT_NAMES_AND_LIBRARY_PATHS": "toy:/nowhere/toy.so"})
+    says = "PJRT_NAMES_AND_LIBRARY_PATHS registers toy, and loads /nowhere/toy.so, which is no file"
+    assert (False, says) in say(steps, "registers")
+    assert say(steps, "variables") == [(True, "PJRT_NAMES_AND_LIBRARY_PATHS=toy:/nowhere/toy.so")]
+
+
+@pytest.mark.parametrize(
+    ("said", "has_gpu", "says"),
+    [
+        ("", True, [(True, "cuda, cpu, by priority: the first is the default")]),
+        (
+            "",
+            False,
+            [
+                (True, "cuda is left out: none of /dev/nvidia0, /dev/nvidiactl, /dev/dxg exists"),
+                (True, "cpu, by priority: the first is the default"),
+            ],
+        ),
+        ("cpu,cuda", True, [(True, "cpu, cuda, by JAX_PLATFORMS: the first is the default")]),
+        (
+            "cuda",
+            False,
+            [(False, "cuda is left out: none of /dev/nvidia0, /dev/nvidiactl, /dev/dxg exists")],
+        ),
+        (
+            "metal",
+            False,
+            [(False, "JAX_PLATFORMS=metal fails: nothing registers metal; there are cpu, cuda")],
+        ),
+        (
+            "gpu",
+            True,
+            [
+                (
+                    False,
+                    "JAX_PLATFORMS=gpu fails: nothing registers rocm, oneapi; there are cpu, cuda",
+                ),
+                (True, "cuda, by JAX_PLATFORMS: the first is the default"),
+            ],
+        ),
+    ],
+)
+def test_platforms(tmp_path, said, has_gpu, says):
+    jax(tmp_path / "site")
+    if has_gpu:
+        (tmp_path / "machine" / "dev").mkdir(parents=True)
+        (tmp_path / "machine" / "dev" / "nvidia0").touch()
+    steps = steps_of(tmp_path, {"JAX_PLATFORMS": said} if said else {})
+    assert say(steps, "platforms") == says
+
+
+def test_what_is_missing_is_a_no_where_a_gpu_is(tmp_path):
+    jax(tmp_path / "site")
+    assert say(steps_of(tmp_path), "opens")[-1][0]
+    (tmp_path / "machine" / "dev").mkdir(parents=True)
+    (tmp_path / "machine" / "dev" / "nvidia0").touch()
+    [missing] = [step for step in steps_of(tmp_path) if "not found: " in step.detail]
+    assert (missing.ok, missing.hint) == (False, "pip install 'jax[cuda13]==0.10.2'")
+    assert DNN in missing.detail
+
+
+def test_versions_are_compared_with_those_of_the_release(tmp_path):
+    """The registry pins another release; what this one takes, its vendor's package says."""
+    site = jax(tmp_path / "site")
+    installed(site, "nvidia-cudnn-cu13", "9.8.0.87", dnn(site / CUDNN))
+    installed(site, "nvidia-cublas", "12.0", build(site / CU13 / "libcublas.so.13"))
+    told = "\n".join(step.detail for step in steps_of(tmp_path, catalog=Catalog.read_shipped()))
+    assert "it is 9.8.0.87, and the plugin takes <10.0,>=9.12 of nvidia-cudnn-cu13" in told
+    assert "nvidia-cublas 12.0, loaded before the plugin\n" in told
+
+
+def one_site(root: Path) -> dict[str, str]:
+    dnn(root / "site" / CUDNN)
+    return {}
+
+
+def two_sites(root: Path) -> dict[str, str]:
+    """The module takes the first folder of a package alone: here one without the library."""
+    dnn(root / "site" / CUDNN)
+    (root / "user" / "nvidia" / "cudnn" / "include").mkdir(parents=True)
+    return {}
+
+
+def the_users_first(root: Path) -> dict[str, str]:
+    dnn(root / "site" / CUDNN)
+    dnn(root / "user" / CUDNN)
+    return {}
+
+
+def a_regular_package(root: Path) -> dict[str, str]:
+    """It hides the folders of its name before and after it."""
+    dnn(root / "user" / CUDNN)
+    dnn(root / "site" / CUDNN)
+    (root / "site" / "nvidia" / "__init__.py").touch()
+    return {}
+
+
+def the_variable(root: Path) -> dict[str, str]:
+    return in_path(dnn(root / "other").parent)
+
+
+def the_variable_beside_wheels(root: Path) -> dict[str, str]:
+    dnn(root / "site" / CUDNN)
+    return in_path(dnn(root / "other").parent)
+
+
+def the_variable_where_the_first_folder_is_empty(root: Path) -> dict[str, str]:
+    two_sites(root)
+    return in_path(dnn(root / "other").parent)
+
+
+ENVIRONMENTS: list[Callable[[Path], dict[str, str]]] = [
+    one_site,
+    two_sites,
+    the_users_first,
+    a_regular_package,
+    the_variable,
+    the_variable_beside_wheels,
+    the_variable_where_the_first_folder_is_empty,
+]
+
+
+@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda each: each.__name__)
+def test_the_winners_are_those_of_jaxs_start(environment, tmp_path):
+    env = environment(tmp_path)
+    jax(tmp_path / "site")
+    path = os.pathsep.join([str(tmp_path / "user"), str(tmp_path / "site")])
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
+    ran = subprocess.run(
+        [sys.executable, "-c", LOADER, DNN],
+        env={**kept, **env, "PYTHONPATH": path, "LD_DEBUG": "libs"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert ran.returncode == 0, ran.stderr
+    [theirs] = json.loads(ran.stdout)
+    assert f"calling init: {theirs}\n" in ran.stderr
+    told = [step.detail for step in steps_of(tmp_path, env) if step.what == "opens"]
+    [ours] = [detail for detail in told if detail.startswith(f"{DNN}: ")]
+    assert ours.partition(": ")[2].partition(",")[0] == os.path.normpath(theirs)
+
+
+def test_nothing_of_jax_is_imported(tmp_path):
+    jax(tmp_path / "site")
+    ran = subprocess.run(
+        [sys.executable, "-m", "pjrt_hub.cli", "doctor", "--jax", "--json"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PJRT_HUB_LOCK": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    steps = json.loads(ran.stdout)
+    registers = next(step["detail"] for step in steps if step["what"] == "registers")
+    assert registers.startswith(MODULE)
+    assert "IMPORTED" not in ran.stderr
+    assert (ran.returncode, ran.stderr) == (0 if all(step["ok"] for step in steps) else 1, "")
+
+
+def test_the_folder_of_compilers(tmp_path):
+    site = str(tmp_path / "site")
+    folder = tmp_path / "site" / "nvidia" / "cu13"
+
+    def found(**env: str) -> str:
+        return start.compiler_root(World(env, HostTag.current(), (site,)))
+
+    assert found() == ""
+    assert found(CUDA_ROOT="/opt/mine") == "/opt/mine"
+    folder.mkdir(parents=True)
+    assert found() == "None"
+    (folder / "bin").mkdir()
+    (folder / "bin" / "ptxas").touch()
+    assert found() == str(folder)
