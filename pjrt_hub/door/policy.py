@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,11 +16,16 @@ from pjrt_hub.running.capi.values import NamedValue
 from pjrt_hub.running.compilation.policy import Policy, Workplace
 
 if TYPE_CHECKING:
+    from pjrt_hub.errors import PjrtError
     from pjrt_hub.running.program.option import Flag
 
 _LIMIT = "PJRT_HUB_ISOLATE_SECONDS"
 #: A day, which ends compilations that would never end.
 _COMPILE_SECONDS = 86400.0
+#: The plugins that are extras of ours, with all that they require.
+_EXTRAS = ("cuda12", "cuda13")
+#: What XLA's CUDA plugins say where they find neither ptxas nor libnvJitLink, or no libdevice.
+_NO_COMPILER = re.compile(r"No PTX compilation provider|libdevice not found")
 
 
 class FoundPolicy(Policy):
@@ -83,6 +89,19 @@ class FoundPolicy(Policy):
     ) -> Mapping[str, Flag]:
         """Return the manifest's flags, but for those that the user sets anywhere."""
         return self._manifest.compile_flags_beside({**self._named, **given}, version, code)
+
+    def compile_hint(self, error: PjrtError) -> str:
+        """Return the command that brings NVIDIA's compilers, if these are what is missing."""
+        if not _NO_COMPILER.search(error.message):
+            return ""
+        name, artifact = self._candidate.name, self._candidate.artifact
+        how = f"pip install 'pjrt-hub[{name if name in _EXTRAS else 'cuda'}]'"
+        if artifact is not None and artifact.requires:
+            how = f"pjrt-hub fetch {name}"
+        return (
+            f"`{how}` brings ptxas and libdevice, without which this plugin compiles nothing; "
+            f"`pjrt-hub doctor {name} --for compile` says where it looks for them"
+        )
 
     def sha256(self) -> str | None:
         """Return the digest that the first contact remembered."""

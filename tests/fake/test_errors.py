@@ -12,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 from stubbed import ONE_TO_FOUR, begin, func, live, path, raises, slot, with_stub
 
+import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.running.buffer.transfer import ShapeSpec
 from pjrt_hub.running.capi import library, table
@@ -488,3 +489,11 @@ def test_a_slot_past_the_end_is_not_read():
     assert error.function == name, error
     assert (error.since, error.have) == ("0.40", "0.58"), error
     assert "it came with PJRT API 0.40, the plugin has 0.58" in error.message, error
+
+
+@with_stub('ON_COMPILE=return fail(14, "No PTX compilation provider is available. Neither ptxas")')
+def test_a_missing_compiler_names_what_brings_it():
+    """The code alone would say that somebody holds the device."""
+    client = pjrt_hub.load(path, offline=True).client()
+    error = raises(errors.UnavailableError, client.compile, func("add"))
+    assert error.hint.startswith("`pip install 'pjrt-hub[cuda]'` brings ptxas and libdevice")

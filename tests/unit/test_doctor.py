@@ -8,12 +8,17 @@ from typing import Any
 import pytest
 import wheels
 
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import doctor, preflight
 from pjrt_hub.door.doctor import diagnose
+from pjrt_hub.door.policy import FoundPolicy
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.finding.contract.manifest import default_manifest
 from pjrt_hub.finding.discovery.registry_rows import manifest_of
 from pjrt_hub.finding.discovery.select import Choice
-from pjrt_hub.finding.discovery.source import Candidate
+from pjrt_hub.finding.discovery.source import Candidate, World
 from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Catalog
 
 MEMBERS = wheels.contents(50_000)
 WHEEL = wheels.build(MEMBERS)
@@ -53,3 +58,24 @@ def test_a_library_that_is_not_the_pinned_one_is_not_met(
     assert f"{library} was not what is pinned" in last.detail
     assert last.hint == f"pjrt-hub fetch {candidate.name}"
     assert not library.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "pinned", "command"),
+    [
+        ("cuda13", True, "pjrt-hub fetch cuda13"),
+        ("cuda13", False, "pip install 'pjrt-hub[cuda13]'"),
+        ("gpu", False, "pip install 'pjrt-hub[cuda]'"),
+    ],
+)
+def test_the_command_for_a_missing_compiler(
+    tmp_path: Path, name: str, pinned: bool, command: str
+) -> None:
+    rows = Catalog.read_shipped().rows()
+    row = next(each for each in rows if each.plugin == "cuda13" and each.requires)
+    candidate = Candidate(default_manifest(name), "cached", (), artifact=row if pinned else None)
+    world = World({}, HostTag.current(), ())
+    policy = FoundPolicy(candidate, tmp_path / "plugin.so", world, {}, "", ())
+    for said in ("No PTX compilation provider is available.", "libdevice not found at ./x.bc"):
+        assert policy.compile_hint(PjrtError(said)).startswith(f"`{command}` brings ptxas")
+    assert policy.compile_hint(PjrtError("out of memory")) == ""

@@ -292,7 +292,7 @@ class Plugin:
             *self.policy.check_topology_options(name, options or {}, self.api_version),
             self.reload,
         )
-        topology.default_flags = self.default_flags
+        topology.default_flags, topology.policy = self.default_flags, self.policy
         return topology
 
     def deserialize_topology(self, serialized: bytes) -> Topology:
@@ -308,7 +308,7 @@ class Plugin:
         from pjrt_hub.running.client.topology import Topology
 
         topology = Topology.deserialize(self.api, serialized, self.reload)
-        topology.default_flags = self.default_flags
+        topology.default_flags, topology.policy = self.default_flags, self.policy
         return topology
 
     def __reduce__(self) -> NoReturn:

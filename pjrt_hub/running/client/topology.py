@@ -28,7 +28,7 @@ from pjrt_hub.running.array import display, dtypes
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.compilation import compilation
-from pjrt_hub.running.compilation.policy import DefaultFlags
+from pjrt_hub.running.compilation.policy import DefaultFlags, Policy
 from pjrt_hub.running.device.device import DeviceDescription
 from pjrt_hub.running.distributed import pickled
 from pjrt_hub.running.executable.executable import Executable, destroy
@@ -56,6 +56,7 @@ class Topology:
         api: the plugin's function table.
         client: the client that it belongs to, or None.
         reload: loads the same plugin in another process, or None.
+        policy: of the plugin.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class Topology:
         self.client = client
         self.reload = reload if client is None else client.policy.reload
         self.default_flags = client.default_flags if client else _NO_FLAGS
+        self.policy = client.policy if client else Policy()
         self.address = address
         if client is None:  # a client frees its own, and freeing it twice would abort
             weakref.finalize(self, _destroy, api, address).atexit = False
@@ -251,11 +253,14 @@ class Topology:
             lambda needed: f"describe a machine of {needed} devices, or several slices of one",
         )
         address, sent = compilation.attempt(
-            source, chosen, self.default_flags, self._compile, _hint
+            source, chosen, self.default_flags, self._compile, self._hint
         )
         executable = Executable(self, address, entry.signature(source, chosen.num_partitions))
         executable.given_options = sent
         return executable
+
+    def _hint(self, error: PjrtError) -> str:
+        return self.policy.compile_hint(error) or _hint(error)
 
     def _compile(self, source: Program, options: CompileOptions) -> int:
         message = options.serialize()

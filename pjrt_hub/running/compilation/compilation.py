@@ -98,7 +98,8 @@ def _compile(
     client: CompilingClient, source: Program, chosen: CompileOptions, isolated: bool
 ) -> LoadedExecutable:
     ask = _compile_isolated if isolated else _compile_here
-    executable, sent = attempt(source, chosen, client.default_flags, partial(ask, client))
+    compile_, hint = partial(ask, client), client.policy.compile_hint
+    executable, sent = attempt(source, chosen, client.default_flags, compile_, hint)
     executable.given_options = sent
     return executable
 

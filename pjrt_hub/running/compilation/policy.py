@@ -89,6 +89,10 @@ class Policy:
         """Return the flags to compile a program with, beside those that the user gave."""
         return {}
 
+    def compile_hint(self, error: PjrtError) -> str:
+        """Return the next step after an error of the compiler, where it is known here; else ""."""
+        return ""
+
     def sha256(self) -> str | None:
         """Return the library's digest where it is known; None has the file hashed."""
         return None
