@@ -203,7 +203,9 @@ def _ways(names: Iterable[str], plugin: str) -> tuple[str, ...]:
     """Return how to get libraries: one command where it brings all of them."""
     ways = dict.fromkeys(how for _, how in (shipper(each.split()[0]) for each in names) if how)
     whole = f"pip install 'pjrt-hub[{plugin}]'"
-    return (whole,) if whole in ways else tuple(ways)
+    # cuDNN is one library in all extras, of which that of another CUDA brings the wrong one.
+    is_extra = plugin in cuda.EXTRAS and any("pjrt-hub[" in each for each in ways)
+    return (whole,) if is_extra or whole in ways else tuple(ways)
 
 
 def _report_strange_parts(

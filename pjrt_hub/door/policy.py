@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.door import preflight
+from pjrt_hub.finding.contract import cuda
 from pjrt_hub.finding.contract.variables import is_on
 from pjrt_hub.finding.discovery.source import Candidate, World
 from pjrt_hub.finding.store.cache.program_cache import ProgramCache
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 _LIMIT = "PJRT_HUB_ISOLATE_SECONDS"
 #: A day, which ends compilations that would never end.
 _COMPILE_SECONDS = 86400.0
-#: The plugins that are extras of ours, with all that they require.
-_EXTRAS = ("cuda12", "cuda13")
 #: What XLA's CUDA plugins say where they find neither ptxas nor libnvJitLink, or no libdevice.
 _NO_COMPILER = re.compile(r"No PTX compilation provider|libdevice not found")
 
@@ -95,7 +94,7 @@ class FoundPolicy(Policy):
         if not _NO_COMPILER.search(error.message):
             return ""
         name, artifact = self._candidate.name, self._candidate.artifact
-        how = f"pip install 'pjrt-hub[{name if name in _EXTRAS else 'cuda'}]'"
+        how = f"pip install 'pjrt-hub[{name if name in cuda.EXTRAS else 'cuda'}]'"
         if artifact is not None and artifact.requires:
             how = f"pjrt-hub fetch {name}"
         return (

@@ -12,14 +12,17 @@ from typing import NamedTuple
 import pytest
 from trees import compile_library
 
+from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import dependencies, preflight
 from pjrt_hub.door.dependencies import Opening
 from pjrt_hub.door.diagnosis import Step
+from pjrt_hub.errors import FrameworkError
 from pjrt_hub.finding.contract import manifest
 from pjrt_hub.finding.discovery import library
 from pjrt_hub.finding.discovery.source import FIRST_PARTY, World
 from pjrt_hub.finding.store.catalog import Catalog
+from pjrt_hub.running.sandbox import mapped
 
 OLD, NEW = "-Wl,--disable-new-dtags,-rpath,", "-Wl,--enable-new-dtags,-rpath,"
 BLAS, BLAS_LT, DNN = "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9"
@@ -436,3 +439,70 @@ def test_the_winners_are_the_loaders(case, tmp_path, monkeypatch):
         assert not theirs or f"calling init: {theirs}\n" in ran.stderr
     told = "\n".join(step.detail for step in steps)
     assert all(words in told for words in says), told
+
+
+def report(root: Path, env: dict[str, str] | None = None, **more: bool) -> list[Step]:
+    world = world_of(root, env or {})
+    return list(dependencies.report(opening_of(root, world, (), **more), world))
+
+
+def test_what_is_missing_is_a_no_where_the_hardware_is(tmp_path):
+    home = wheels(tmp_path)
+    (home / CUDNN / DNN).unlink()
+    for is_present in (False, True):
+        [step] = [each for each in report(tmp_path, is_present=is_present) if DNN in each.detail]
+        assert step.ok is not is_present
+        assert step.hint == "pip install 'pjrt-hub[cuda13]'"
+
+
+def test_a_version_that_does_not_fit_is_a_no_where_the_hardware_is(tmp_path):
+    wheels(tmp_path, "9.8.0.87")
+    for is_present in (False, True):
+        steps = report(tmp_path, is_present=is_present)
+        [step] = [each for each in steps if each.detail.startswith(f"{DNN}: ")]
+        assert (step.ok, step.hint) == (not is_present, "pip install 'pjrt-hub[cuda13]'")
+
+
+@pytest.mark.parametrize(
+    ("before", "env", "hint"),
+    [
+        (True, False, "open the plugin before `import torch`, or install a torch that fits it"),
+        (False, True, "take {other} off LD_LIBRARY_PATH"),
+    ],
+)
+def test_the_next_step_is_about_what_wins(tmp_path, before, env, hint):
+    other = dnn(tmp_path / "other", "9.8.0")
+    world = world_of(tmp_path, in_path(other.parent) if env else {})
+    opening = opening_of(tmp_path, world, (other,) if before else ())
+    [step] = [each for each in dependencies.report(opening, world) if f"{DNN}: " in each.detail]
+    assert step.hint == hint.format(other=other.parent)
+
+
+def test_the_command_is_that_of_the_plugins_cuda(tmp_path):
+    """Many libraries have one name in each CUDA; the extra `cuda` is that of the newest."""
+    world = world_of(tmp_path, {})
+    twelve = replace(CUDA13, name="cuda12")
+    opening = replace(opening_of(tmp_path, world, ()), manifest=twelve, names=(DNN,))
+    [step] = [each for each in dependencies.report(opening, world) if DNN in each.detail]
+    assert step.hint == "pip install 'pjrt-hub[cuda12]'"
+
+
+def test_what_is_fetched_mends_what_was_fetched(tmp_path):
+    world = world_of(tmp_path, {})
+    opening = replace(opening_of(tmp_path, world, ()), mend="pjrt-hub fetch cuda13")
+    hints = {
+        each.hint for each in dependencies.report(opening, world) if "not found" in each.detail
+    }
+    assert hints == {"pjrt-hub fetch cuda13"}
+
+
+def test_what_an_import_loads(tmp_path):
+    """The files of a process that has imported it; a framework that fails is told."""
+    own = dnn(tmp_path / "own")
+    (tmp_path / "frame.py").write_text(f"import ctypes\nctypes.CDLL({str(own)!r})\n")
+    (tmp_path / "broken.py").write_text("raise OSError('no libcudart')\n")
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    assert own in mapped.code_files_after(["frame"], env, 60)
+    with pytest.raises(FrameworkError, match="broken cannot be imported: OSError: no libcudart"):
+        mapped.code_files_after(["frame", "broken"], env, 60)
+    assert not any(Path(each) == own for each in mapped.code_files())

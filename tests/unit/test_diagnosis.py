@@ -307,7 +307,7 @@ def test_the_winners_are_those_of_jaxs_start(environment, tmp_path):
     path = os.pathsep.join([str(tmp_path / "user"), str(tmp_path / "site")])
     kept = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
     ran = subprocess.run(
-        [sys.executable, "-c", LOADER, DNN],
+        [sys.executable, "-S", "-c", LOADER, DNN],  # without what is installed here
         env={**kept, **env, "PYTHONPATH": path, "LD_DEBUG": "libs"},
         capture_output=True,
         text=True,

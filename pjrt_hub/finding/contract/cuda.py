@@ -39,6 +39,10 @@ _DRIVERS = {
     580: "13.0",
     590: "13.1",
 }
+#: The plugins that are extras of ours, with all that they require.
+EXTRAS = ("cuda12", "cuda13")
+#: Where CUDA is installed for all; the plugin is built with it.
+SYSTEM = ("/usr/local/cuda", "/opt/cuda")
 #: The folder of the vendor's package with the compilers, by the number of CUDA.
 _PACKAGES = {"12": "nvidia/cuda_nvcc", "13": "nvidia/cu13"}
 _DATA_DIR = re.compile(r"--xla_gpu_cuda_data_dir=['\"]?([^\s'\"]+)")
@@ -90,7 +94,7 @@ class Compiler:
         if self.is_program:
             for folder in filter(None, env.get("PATH", "").split(os.pathsep)):
                 yield Place(Path(folder, self.name), "PATH")
-        for folder in ("/usr/local/cuda", "/opt/cuda"):
+        for folder in SYSTEM:
             yield Place(Path(folder, self.file), "where the system has CUDA")
         package = _PACKAGES.get(cuda, "")
         for above in ("..", "../..") if package else ():

@@ -168,6 +168,12 @@ CHOICE = (
         "libraries to preload; `pjrt-hub trace` and the reference plugin add theirs",
         reader="pjrt-hub, the loader",
     ),
+    Variable(
+        "CUDA_VISIBLE_DEVICES",
+        "the GPUs that programs see; `pjrt-hub doctor` warns where it hides all of them",
+        "all",
+        "CUDA, pjrt-hub",
+    ),
     Variable("PYTHONPATH", "passed on to the process of the first contact", reader="Python"),
 )
 
