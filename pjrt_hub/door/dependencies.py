@@ -17,6 +17,7 @@ from pjrt_hub.door import preflight
 from pjrt_hub.door.diagnosis import Step
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract import cuda, headers, linking
+from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.contract.shippers import shipper
 from pjrt_hub.finding.discovery import hardware
 from pjrt_hub.finding.discovery.requirement import admits
@@ -24,6 +25,7 @@ from pjrt_hub.finding.discovery.requirement import admits
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.binary import Binary
     from pjrt_hub.finding.contract.manifest import Manifest
+    from pjrt_hub.finding.discovery.installed import Distribution
     from pjrt_hub.finding.discovery.source import World
     from pjrt_hub.finding.store.catalog import Requirement
 
@@ -184,8 +186,10 @@ def _report_libraries(
         by = "" if "needed by" in reason else by
         text = f"{name}: {_owned(file, world)}{by}, {reason}"
         text += f"; it hides {', '.join(_owned(each, world) for each in hidden)}" if hidden else ""
-        wrong = _wrong_version(name, file, of.get(name), world)
-        if wrong:
+        if other := _other_owner(file, world):
+            text += f"; {other} brings that file, too, and what was installed last is there"
+            yield Step("opens", True, text, _again(file, of.get(name), world))
+        elif wrong := _wrong_version(name, file, of.get(name), world):
             hint = _way_round(opening, name, file, reason)
             yield Step("opens", not opening.is_present, f"{text}; {wrong}", hint)
         else:
@@ -252,6 +256,28 @@ def _wrong_version(name: str, file: Path, item: Requirement | None, world: World
     return f"it is {version}, and the plugin takes {item.specifier} of {item.package}"
 
 
+def _other_owner(file: Path, world: World) -> Distribution | None:
+    """Return another distribution with the same file: cuDNN's for CUDA 12 and 13 share a folder."""
+    owner = world.installed.owner(file)
+    stem = owner.name.rpartition("-cu")[0] if owner else ""
+    if owner is None or not stem:
+        return None
+    path = file.relative_to(owner.folder).as_posix()
+    for other in (world.installed.get(f"{stem}-cu{number}") for number in (12, 13)):
+        if other is None or other == owner or other.folder != owner.folder:
+            continue
+        if path in world.installed.files(other):
+            return other
+    return None
+
+
+def _again(file: Path, item: Requirement | None, world: World) -> str:
+    """Return the command that puts the file of the plugin's own distribution there."""
+    owner = item and world.installed.get(canonical(item.package))
+    owner = owner or world.installed.owner(file)
+    return f"pip install --force-reinstall --no-deps {str(owner).replace(' ', '==')}"
+
+
 def _way_round(opening: Opening, name: str, file: Path, reason: str) -> str:
     """Return the next step where a file wins that does not fit."""
     if reason.startswith("already loaded by"):
@@ -291,8 +317,10 @@ def _report_compiler(opening: Opening, world: World, compiler: cuda.Compiler) ->
     for place in compiler.places(opening.path, _cuda(opening), world.env, opening.root):
         if not place.path.exists() or any(place.path.samefile(each.path) for each, _ in found):
             continue
-        version = _ask_version(place.path, world.env) if compiler.is_program else ""
-        if why := cuda.refusal(version) if compiler.is_program else "":
+        # What lies in the working directory is not run here, though the plugin would run it.
+        is_asked = compiler.is_program and place.path.is_absolute()
+        version = _ask_version(place.path, world.env) if is_asked else ""
+        if why := cuda.refusal(version) if is_asked else "":
             passed += f"; {place.path} is passed over: {why}"
         else:
             found.append((place, version))
@@ -326,7 +354,7 @@ def _ask_version(program: Path, env: Mapping[str, str]) -> str:
 
     try:
         done = subprocess.run(
-            [program.absolute(), "--version"],
+            [program, "--version"],
             env=dict(env),
             stdin=subprocess.DEVNULL,
             capture_output=True,

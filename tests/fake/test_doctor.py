@@ -152,6 +152,24 @@ def test_the_file_that_wins_is_told_with_those_that_it_hides(doctor, tmp_path: P
     )
 
 
+def test_what_a_framework_has_loaded_before_wins(doctor, tmp_path: Path) -> None:
+    source, named = "void nothing(void) {}", "-Wl,-soname,libcudnn.so.99"
+    other = compile_library(source, tmp_path / "other" / "libcudnn.so.99", named)
+    own = compile_library(source, tmp_path / "site" / "vendor" / "libs" / "lib" / other.name, named)
+    frame = tmp_path / "site" / "frame.py"
+    frame.write_text(f"import ctypes\nctypes.CDLL({str(other)!r})\n")
+    told = doctor(PRELOAD, words=("--after", "frame"))
+    assert next(detail for what, _, detail, _ in told if what == "opens") == (
+        f"libcudnn.so.99: {other}, already loaded by frame; it hides {own}"
+    )
+    mapped = {what: detail for what, _, detail, _ in told}["mapped"]
+    assert mapped.index(str(other)) >= 0
+    name, ok, detail, hint = doctor(PRELOAD, words=("--after", "no_such_frame"))[-1]
+    assert (name, ok) == ("after", False)
+    assert "no_such_frame cannot be imported: ModuleNotFoundError" in detail
+    assert hint == "name modules that can be imported here, such as torch"
+
+
 def test_what_is_missing_is_a_no_where_the_hardware_is(doctor, tmp_path: Path) -> None:
     (tmp_path / "device").touch()
     present = f'[probe]\nkind = "files"\nfiles = ["{tmp_path}/device"]\n'

@@ -128,6 +128,16 @@ def test_a_ptxas_of_another_cuda_is_told(tmp_path, monkeypatch):
     assert (compilers[1].ok, "libdevice not found" in compilers[1].detail) == (False, True)
 
 
+def test_what_lies_in_the_working_directory_is_not_run(tmp_path, monkeypatch):
+    """The plugin would run it, so it is told."""
+    monkeypatch.chdir(tmp_path)
+    path = ptxas(tmp_path / "cuda_sdk_lib", "13.0.88")
+    path.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    [step, _] = [each for each in report(tmp_path) if each.what == "compiler"]
+    assert step.detail.startswith("ptxas: cuda_sdk_lib/bin/ptxas, the working directory")
+    assert not (tmp_path / "ran").exists()
+
+
 def test_no_compiler_is_a_no_to_compile(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda, "SYSTEM", ())
     for to_run, is_present in ((True, False), (True, True), (False, False)):

@@ -478,6 +478,18 @@ def test_the_next_step_is_about_what_wins(tmp_path, before, env, hint):
     assert step.hint == hint.format(other=other.parent)
 
 
+def test_two_distributions_of_one_file(tmp_path):
+    """PyTorch for CUDA 12 beside a plugin for CUDA 13: what is there, nobody can say."""
+    home = wheels(tmp_path)
+    installed(home, "nvidia-cudnn-cu12", "9.10.2.21", home / CUDNN / DNN)
+    [step] = [each for each in report(tmp_path) if each.detail.startswith(f"{DNN}: ")]
+    assert "-cu12 9.10.2.21" in step.detail
+    assert "-cu13 9.14.0.64" in step.detail
+    assert "brings that file, too, and what was installed last is there" in step.detail
+    command = "pip install --force-reinstall --no-deps nvidia-cudnn-cu13==9.14.0.64"
+    assert (step.ok, step.hint) == (True, command)
+
+
 def test_the_command_is_that_of_the_plugins_cuda(tmp_path):
     """Many libraries have one name in each CUDA; the extra `cuda` is that of the newest."""
     world = world_of(tmp_path, {})
