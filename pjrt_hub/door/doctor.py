@@ -28,6 +28,7 @@ from pjrt_hub.errors import (
 )
 from pjrt_hub.finding.discovery import hardware
 from pjrt_hub.finding.discovery.library import preloads as find_preloads
+from pjrt_hub.finding.discovery.registry_rows import row_of
 from pjrt_hub.finding.discovery.requirement import find_required
 from pjrt_hub.finding.discovery.survey import require_locked
 from pjrt_hub.running.sandbox.mapped import code_files, code_files_after
@@ -125,6 +126,9 @@ def _walk(
     if candidate.library_path is None:
         artifact = candidate.artifact
         what = f"{artifact.package} {artifact.version}" if artifact else "nothing"
+        if artifact and artifact.requires:
+            nbytes = sum(each.size for each in artifact.archives)
+            what += f" and what it requires, up to {nbytes / 1e6:,.0f} MB"
         yield Step("library", True, f"would fetch {what} (`pjrt-hub fetch {candidate.name}`)")
         return
     try:
@@ -208,8 +212,8 @@ def _opening(
     candidate: Candidate, path: Path, world: World, preloads: Preloads, mapped: Mapped, to_run: bool
 ) -> Opening:
     """Return what is to be reported of the libraries that a plugin opens."""
-    name, artifact = candidate.name, candidate.artifact
-    required = find_required(world, name, artifact, candidate.distribution, candidate.version)
+    name, row = candidate.name, row_of(world, candidate)
+    required = find_required(world, name, candidate.distribution, candidate.version)
     first = {each.name: each for each in preloads.paths}
     return Opening(
         candidate.manifest,
@@ -220,7 +224,7 @@ def _opening(
         required,
         candidate.hardware.ok is True and candidate.manifest.probe.kind in SEEN,
         to_run,
-        f"pjrt-hub fetch {name}" if artifact is not None and artifact.requires else "",
+        f"pjrt-hub fetch {name}" if row is not None and row.requires else "",
     )
 
 

@@ -11,6 +11,7 @@ from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.door import preflight
 from pjrt_hub.finding.contract import cuda
 from pjrt_hub.finding.contract.variables import is_on
+from pjrt_hub.finding.discovery.registry_rows import row_of
 from pjrt_hub.finding.discovery.source import Candidate, World
 from pjrt_hub.finding.store.cache.program_cache import ProgramCache
 from pjrt_hub.running.capi.values import NamedValue
@@ -93,9 +94,9 @@ class FoundPolicy(Policy):
         """Return the command that brings NVIDIA's compilers, if these are what is missing."""
         if not _NO_COMPILER.search(error.message):
             return ""
-        name, artifact = self._candidate.name, self._candidate.artifact
+        name, row = self._candidate.name, row_of(self._here, self._candidate)
         how = f"pip install 'pjrt-hub[{name if name in cuda.EXTRAS else 'cuda'}]'"
-        if artifact is not None and artifact.requires:
+        if row is not None and row.requires:
             how = f"pjrt-hub fetch {name}"
         return (
             f"`{how}` brings ptxas and libdevice, without which this plugin compiles nothing; "

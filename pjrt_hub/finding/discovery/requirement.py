@@ -12,33 +12,30 @@ from pathlib import Path, PurePosixPath
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery.source import World
-from pjrt_hub.finding.store.catalog import Artifact, Requirement
+from pjrt_hub.finding.store.catalog import Requirement
 
 #: What a file's name leaves out of a version: libcudnn.so.9.12.0 is that of 9.12.0.46.
 _REST = "99999"
 
 
 def find_required(
-    world: World, plugin: str, artifact: Artifact | None, distribution: str, version: str
+    world: World, plugin: str, distribution: str, version: str
 ) -> tuple[Requirement, ...]:
     """Return what a plugin requires, with the versions that it takes as far as they are known.
 
     Args:
         world: the registry, and what is installed.
         plugin: its name.
-        artifact: its row, if it came from the registry.
-        distribution: canonical name of the one that brought it, if it was installed.
+        distribution: canonical name of the one that brought it, if it is known.
         version: of that distribution.
     """
-    if artifact is not None:
-        return artifact.requires
     rows = [
         row
         for row in (world.catalog.rows() if world.catalog else ())
         if row.plugin == plugin and row.requires and not row.runs(world.host)
     ]
     for row in rows:
-        if (canonical(row.package), row.version) == (distribution, version):
+        if (canonical(row.package), row.version) == (canonical(distribution), version):
             return row.requires
     if not rows:
         return ()

@@ -243,7 +243,7 @@ def _files(
         tuple(name for each in manifest.preloads for name in each.libraries),
         mapped,
         start.preloads(module, world),
-        find_required(world, manifest.name, None, *named),
+        find_required(world, manifest.name, *named),
         bool(found.ok) and manifest.probe.kind in doctor.SEEN,
         mend=_pip(jax, manifest.name) if manifest.platform == "cuda" else "",
         root=start.compiler_root(world),
