@@ -169,6 +169,21 @@ def test_every_order_of_dimensions(client):
 
 
 @in_child(**ON)
+def test_arrays_of_random_shapes(client):
+    choose = np.random.default_rng(11)
+    for _ in range(80):
+        name = choose.choice(["float64", "int32", "bfloat16", "int8", "bool", "uint4", "int2"])
+        shape = tuple(int(each) for each in choose.integers(1, 40, choose.integers(1, 5)))
+        order = tuple(int(each) for each in choose.permutation(len(shape)))
+        values = values_of(name, shape)
+        buffer = client.buffer_from_host(values, layout=order)
+        text = str(layouts.buffer_layout(buffer)).partition(":")[2].rstrip("}")
+        expected, there = lying(values, order, text)
+        assert np.array_equal(raw(buffer) & there, expected & there), (name, shape, order)
+        assert same(buffer.to_numpy(), values)
+
+
+@in_child(**ON)
 def test_an_array_without_elements_has_no_tiles(client):
     buffer = client.buffer_from_host(np.zeros((0, 3), np.float32))
     assert (str(layouts.buffer_layout(buffer)), buffer.on_device_nbytes) == ("{1,0}", 0)
@@ -280,8 +295,7 @@ def test_copies_between_devices_and_memories(child):
     child(two_devices, prepared=False, **ON)
 
 
-@in_child(**ON)
-def test_a_transfer_takes_bytes_as_they_lie_in_tiles(client):
+def send_tiles(client):
     for name, text, nbytes in (("float32", "T(8,128)", 16384), ("int4", "T(8,128)(8,1)E(4)", 2048)):
         values = values_of(name, (9, 130))
         tiles, _ = lying(values, (1, 0), text)
@@ -291,6 +305,11 @@ def test_a_transfer_takes_bytes_as_they_lie_in_tiles(client):
             transfer.transfer_data(0, tiles[1000:], offset=1000)
             transfer.transfer_data(0, tiles[:1000], is_last=True)
             assert same(buffer.to_numpy(), values)
+
+
+@pytest.mark.parametrize("env", [ON, HELD, VALIDATED])
+def test_a_transfer_takes_bytes_as_they_lie_in_tiles(child, env):
+    child(send_tiles, **env)
 
 
 @in_child(**ON)
