@@ -209,6 +209,17 @@ def test_the_capacity_counts_what_tiles_take(client):
     fits = client.buffer_from_host(np.zeros((9, 130), ml_dtypes.int4))
     assert device.memory_stats()["bytes_in_use"] == 60 * 1024 + 2048
     del kept, fits
+    empty = client.create_uninitialized_buffer((9, 130))
+    with client.create_buffers_for_async_host_to_device([((9, 130), "f32")] * 4) as transfer:
+        parts = [transfer.retrieve_buffer(each) for each in range(3)]
+        assert device.memory_stats()["bytes_in_use"] == 4 * 16384
+        with pytest.raises(ResourceExhaustedError, match="allocate 16384 bytes"):
+            transfer.retrieve_buffer(3)
+        with pytest.raises(ResourceExhaustedError, match="allocate 16384 bytes"):
+            client.create_uninitialized_buffer((9, 130))
+        parts[0].delete()
+        again = client.create_uninitialized_buffer((9, 130))
+    assert {empty.on_device_nbytes, again.on_device_nbytes} == {16384}
 
 
 TWO = """func.func @main(%a: tensor<9x130xf32>) -> (tensor<9x130xbf16>, tensor<9x130xi4>) {

@@ -205,6 +205,7 @@ HIDDEN PJRT_Memory *program_memory(Plugin *plugin, const Description *output, PJ
 HIDDEN PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool at_once);
 HIDDEN PJRT_Error *operation_execute(Plugin *plugin, PJRT_LoadedExecutable_Execute_Args *args);
 HIDDEN PJRT_Error *operation_end_owner(Plugin *plugin, unsigned function, void *owner);
+HIDDEN const Status *operation_charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real);
 HIDDEN bool is_deleted(Buffer *buffer);
 
 /* question.c */

@@ -94,7 +94,8 @@ PJRT_Error *operation_end_owner(Plugin *plugin, unsigned function, void *owner) 
   return error;
 }
 
-static const Status *charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real) {
+/* Counts what a buffer of the plugin's takes of its device; says why there is no room. */
+const Status *operation_charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real) {
   SIZED(PJRT_Buffer_Device_Args, of, .buffer = real);
   size_t nbytes;
   if (!is_on_device(plugin, real) || !ask(plugin, FN_PJRT_Buffer_Device, &of) ||
@@ -201,7 +202,8 @@ static const Status *run(Operation *operation, bool *ran) {
   for (size_t i = 0; i < operation->num_results; i++) {
     Buffer *buffer = operation->results[i].buffer;
     if (buffer == NULL || buffer->charged > 0) continue;
-    const Status *full = charge(plugin, buffer, *operation->results[i].slot);
+    const Status *full =
+        operation_charge(plugin, buffer, *operation->results[i].slot);
     if (full != NULL) failed = full;
   }
   return failed;

@@ -69,6 +69,24 @@ static void clear(void *context, void **slot) {
   *slot = NULL;
 }
 
+/* Counts memory that came without an array, once what the host gave up is gone; where there is no room,
+   it goes. */
+static PJRT_Error *charge(Plugin *plugin, PJRT_Buffer **made) {
+  Buffer *buffer = (Buffer *)*made;
+  const Status *full = operation_charge(plugin, buffer, buffer->real);
+  if (full == NULL) return NULL;
+  schedule_lock();
+  schedule_drain();
+  schedule_unlock();
+  full = operation_charge(plugin, buffer, buffer->real);
+  if (full == NULL) return NULL;
+  schedule_lock();
+  buffer_drop(buffer);
+  schedule_unlock();
+  *made = NULL;
+  return status_error(full);
+}
+
 PJRT_Error *pass_on(Plugin *plugin, unsigned function, void *args) {
   Swaps swaps = {.takes = function == FN_PJRT_Client_FulfillAliasBuffer ||
                           function == FN_PJRT_Buffer_DonateWithControlDependency};
@@ -94,5 +112,13 @@ PJRT_Error *pass_on(Plugin *plugin, unsigned function, void *args) {
   each_handle(plugin, function, args, OUT, KIND_PJRT_Buffer, 0, wrap_buffer, plugin);
   each_handle(plugin, function, args, OUT, KIND_PJRT_Event, 0,
               settable ? wrap_settable_event : wrap_event, plugin);
-  return NULL;
+  switch (function) {
+    case FN_PJRT_Client_CreateUninitializedBuffer:
+      return charge(plugin, &((PJRT_Client_CreateUninitializedBuffer_Args *)args)->buffer);
+    case FN_PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer:
+      return charge(
+          plugin, &((PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer_Args *)args)->buffer_out);
+    default:
+      return NULL;
+  }
 }
