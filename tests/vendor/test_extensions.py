@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from children import in_child, refusal
+from tiles import ARRAYS, dtype_of
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -170,6 +171,15 @@ def test_what_is_told_without_hardware(name, tiled, scalar, kinds):
     for kind in (abi_version.ExecutableAbiVersion, abi_version.RuntimeAbiVersion):
         with pytest.raises(errors.InvalidArgumentError):
             kind(api, b"\xff\xff\xff")
+
+
+@in_child
+def test_the_tiles_that_the_layer_discrete_has():
+    topology = described("tpu")
+    for name, shape, tiles, _ in ARRAYS:
+        rows = ",".join(map(str, reversed(range(len(shape)))))
+        told = layouts.default_layout(topology, dtype_of(name), shape)
+        assert str(told) == f"{{{rows}:{tiles}}}", (name, shape)
 
 
 @in_child
