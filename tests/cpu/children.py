@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 import os
+import re
 import sys
 import threading
 from collections.abc import Callable
@@ -21,12 +22,17 @@ from pjrt_hub.kit.conformance import programs
 #: The plugin that is tested: the CPU's, or one whose hardware is here.
 PLATFORM = os.environ.get("TESTED_PLATFORM", "cpu")
 PROGRAMS = Path(__file__).parents[1] / "programs"
+_NAMES = ["discrete", *re.findall(r"platform=(\w+)", os.environ.get("PJRT_HUB_DISCRETE", ""))]
+#: Whether its devices are only seen as others, by the layer `discrete`.
+IS_LAYERED = "discrete" in os.environ.get("PJRT_HUB_LAYERS", "").split(",")
 #: What its clients call their platform.
-NAME = "discrete" if "discrete" in os.environ.get("PJRT_HUB_LAYERS", "") else PLATFORM
+NAME = _NAMES[-1] if IS_LAYERED else PLATFORM
 #: Whether the memory is the host's, and results are there at once.
 IS_CPU = NAME == "cpu"
 #: Whether it has arrays in tiles.
 HAS_TILES = PLATFORM == "tpu" or "tiled" in os.environ.get("PJRT_HUB_DISCRETE", "")
+#: Whether it has hardware of its own.
+IS_HARDWARE = PLATFORM != "cpu" and not IS_LAYERED
 ADD = PROGRAMS / "add.mlir"
 #: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
 SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")

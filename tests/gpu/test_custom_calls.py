@@ -8,7 +8,7 @@ import subprocess
 
 import numpy as np
 import pytest
-from children import PLATFORM
+from children import IS_HARDWARE
 
 jax = pytest.importorskip("jax", reason="JAX, which brings the headers, is not installed")
 
@@ -41,7 +41,7 @@ XLA_FFI_DEFINE_HANDLER_SYMBOL(Handler, Scale, ffi::Ffi::Bind()
     .Attr<float>("by").Arg<Numbers>().Ret<Numbers>());
 #endif
 """
-WHERE = {"cpu": "Host"}.get(PLATFORM, "CUDA")
+WHERE = "CUDA" if IS_HARDWARE else "Host"
 
 
 def program(name, count):
@@ -67,13 +67,15 @@ def test_a_compiled_handler(client, library, count):
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("handler")
-    compiler = {"cpu": "g++"}.get(PLATFORM, "nvcc")
+    return build(tmp_path_factory.mktemp("handler"), "nvcc" if IS_HARDWARE else "g++")
+
+
+def build(folder, compiler):
     if not shutil.which(compiler):
         pytest.skip(f"{compiler} is not here")
-    path = folder / ("handler.cc" if PLATFORM == "cpu" else "handler.cu")
+    path = folder / ("handler.cu" if compiler == "nvcc" else "handler.cc")
     path.write_text(SOURCE)
-    fpic = ["-fPIC"] if PLATFORM == "cpu" else ["-Xcompiler", "-fPIC"]
+    fpic = ["-Xcompiler", "-fPIC"] if compiler == "nvcc" else ["-fPIC"]
     includes = ["-I", jax.ffi.include_dir()]
     command = [compiler, "-std=c++17", "-O1", "-shared", *fpic, *includes, "-o", folder / "h.so"]
     done = subprocess.run([*command, path], capture_output=True, text=True, timeout=240)
@@ -81,13 +83,18 @@ def library(tmp_path_factory):
     return ctypes.CDLL(str(folder / "h.so"))
 
 
+@pytest.mark.parametrize("compiler", ["g++", "nvcc"])
+def test_the_handler_compiles(tmp_path, compiler):
+    """Which needs no device: what runs on one was compiled elsewhere before."""
+    assert build(tmp_path, compiler).Handler
+
+
 @pytest.mark.gpu("memory that only kernels see")
 def test_a_function_in_python_with_cupy(client):
     cupy = pytest.importorskip("cupy", reason="CuPy is not installed")
 
     def scale(a, out, *, by):
-        stream = cupy.cuda.ExternalStream(client.plugin.ffi.current.stream)
-        with stream:
+        with cupy.cuda.Stream.from_external(Stream(client.plugin.ffi.current.stream)):
             cupy.multiply(cupy.asarray(a), cupy.float32(by), out=cupy.asarray(out))
 
     client.plugin.ffi.register("scale_python", scale, platform=WHERE)
@@ -95,3 +102,13 @@ def test_a_function_in_python_with_cupy(client):
     run = client.compile(program("scale_python", 1000))
     for _ in range(20):
         assert np.array_equal(run(array), 4 * array)
+
+
+class Stream:
+    """One of the plugin's, as CUDA's protocol of streams shows it."""
+
+    def __init__(self, address):
+        self.address = address
+
+    def __cuda_stream__(self):
+        return 0, self.address

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from children import PLATFORM
+from children import IS_LAYERED, PLATFORM
 
 import pjrt_hub
+from pjrt_hub.errors import NotRunnableError
 
 jax = pytest.importorskip("jax", reason="JAX is not installed")
 jnp = jax.numpy
@@ -54,7 +55,12 @@ def test_its_values(client, name):
         expected = jax.jit(function)(*arguments)
     exported = jax.export.export(jax.jit(function), platforms=[PLATFORM])(*arguments)
     run = pjrt_hub.load_exported(bytes(exported.serialize()), client=client)
-    results = run(*arguments)
+    try:
+        results = run(*arguments)
+    except NotRunnableError as exc:
+        if not IS_LAYERED:
+            raise
+        pytest.skip(f"the plugin under the layer is older than the platform's programs: {exc}")
     for result, value in zip(jax.tree.leaves(results), jax.tree.leaves(expected), strict=True):
         told, right = np.asarray(result), np.asarray(value)
         assert (told.shape, told.dtype) == (right.shape, right.dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from children import ADD
+from children import ADD, IS_CPU
 
 from pjrt_hub.errors import ResourceExhaustedError
 
@@ -12,11 +12,10 @@ KINDS = ("device", "pinned_host", "unpinned_host")
 
 
 @pytest.fixture(params=KINDS)
-def memory(client, request):
-    kinds = {each.kind: each for each in client.devices[0].memories}
-    if request.param not in kinds:
-        pytest.skip(f"the device has {', '.join(kinds)}")
-    return kinds[request.param]
+def memory(memories, request):
+    if request.param not in memories:
+        pytest.skip(f"the device has {', '.join(memories)}")
+    return memories[request.param]
 
 
 def test_through_every_memory_and_back(client, memory):
@@ -30,7 +29,7 @@ def test_through_every_memory_and_back(client, memory):
         assert moved.to_numpy().tobytes() == array.tobytes()
 
 
-@pytest.mark.gpu("memory that the host does not see")
+@pytest.mark.skipif(IS_CPU, reason="the host sees the memory of the CPU's devices")
 def test_where_the_bytes_are(client):
     assert not client.buffer_from_host([1.0]).is_on_cpu
 
@@ -50,35 +49,51 @@ def in_turn(call, count):
         call()
 
 
-@pytest.mark.gpu("a limit of its memory")
-def test_memory_runs_out_and_comes_back(plugin):
-    with plugin.client({"memory_fraction": 0.05, "preallocate": False}) as client:
-        limit = client.devices[0].memory_stats()["bytes_limit"]
-        held = []
+def test_memory_runs_out_and_comes_back(small):
+    """Until nothing fits, and then again: what was refused leaves nothing behind."""
+    limit = small.devices[0].memory_stats()["bytes_limit"]
+    part = np.zeros(limit // 16, np.uint8)
+    held = []
 
-        def hold():
-            buffer = client.create_uninitialized_buffer((limit // 16,), np.uint8)
-            buffer.ready.wait()
-            held.append(buffer)
+    def hold():
+        buffer = small.buffer_from_host(part)
+        buffer.ready.wait()
+        held.append(buffer)
 
+    for _ in range(3):
         with pytest.raises(ResourceExhaustedError, match=r"(?i)out of memory"):
             in_turn(hold, 64)
         assert 8 <= len(held) <= 16
         held.clear()
-        half = client.create_uninitialized_buffer((limit // 2,), np.uint8)
-        half.ready.wait()
-        a = client.buffer_from_host(np.ones(8, np.float32))
-        assert client.compile(ADD)(a, a).tolist() == [2.0] * 8
+    half = small.buffer_from_host(np.zeros(limit // 2, np.uint8))
+    half.ready.wait()
+    a = small.buffer_from_host(np.ones(8, np.float32))
+    assert small.compile(ADD)(a, a).tolist() == [2.0] * 8
 
 
-@pytest.mark.gpu("a limit of its memory")
-def test_a_program_that_does_not_fit(plugin):
-    program = """func.func @main(%a: tensor<f32>) -> tensor<131072x131072xf32> {
-      %0 = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f32>) -> tensor<131072x131072xf32>
-      return %0 : tensor<131072x131072xf32>
-    }"""
-    with plugin.client({"memory_fraction": 0.05, "preallocate": False}) as client:
-        with pytest.raises(ResourceExhaustedError):  # 64 GiB, when it is compiled, run or read
-            client.compile(program)(np.float32(1)).ready.wait()
-        a = client.buffer_from_host(np.ones(8, np.float32))
-        assert client.compile(ADD)(a, a).tolist() == [2.0] * 8
+@pytest.mark.gpu("memory that is taken before it is written")
+def test_uninitialized_memory_runs_out(small):
+    limit = small.devices[0].memory_stats()["bytes_limit"]
+    held = []
+
+    def hold():
+        buffer = small.create_uninitialized_buffer((limit // 16,), np.uint8)
+        buffer.ready.wait()
+        held.append(buffer)
+
+    with pytest.raises(ResourceExhaustedError, match=r"(?i)out of memory"):
+        in_turn(hold, 64)
+    assert 8 <= len(held) <= 16
+
+
+def test_a_program_that_does_not_fit(small):
+    """Its result takes twice what there is; it is refused when compiled, called or read."""
+    side = 1 << (small.devices[0].memory_stats()["bytes_limit"].bit_length() // 2)
+    program = f"""func.func @main(%a: tensor<f32>) -> tensor<{side}x{side}xf32> {{
+      %0 = stablehlo.broadcast_in_dim %a, dims = [] : (tensor<f32>) -> tensor<{side}x{side}xf32>
+      return %0 : tensor<{side}x{side}xf32>
+    }}"""
+    with pytest.raises(ResourceExhaustedError):
+        small.compile(program)(np.float32(1)).ready.wait()
+    a = small.buffer_from_host(np.ones(8, np.float32))
+    assert small.compile(ADD)(a, a).tolist() == [2.0] * 8

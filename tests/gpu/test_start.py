@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,11 +24,27 @@ def hub(*words):
     return done.stdout + done.stderr, done.returncode
 
 
-def test_the_installed_plugin_is_chosen():
+def test_the_plugin_is_chosen_and_why():
     found = json.loads(hub("list", PLATFORM, "--json")[0])
-    (chosen,) = (each for each in found if each["chosen"])
+    [chosen] = [each for each in found if each["chosen"]]
     assert chosen["platform"] == PLATFORM
-    assert chosen["source"] == "namespace"
+    assert chosen["verdict"] == {"ok": True, "reason": f"the argument asks for {PLATFORM!r}"}
+    assert Path(chosen["library_path"]).is_file()
+    assert all(each["verdict"]["reason"] for each in found)
+
+
+@pytest.mark.gpu("an installed package")
+def test_the_installed_plugin_is_chosen():
+    [chosen] = [each for each in json.loads(hub("list", PLATFORM, "--json")[0]) if each["chosen"]]
+    assert (chosen["source"], chosen["hardware"]["ok"]) == ("namespace", True)
+    assert "entry point jax_plugins:xla_cuda13" in chosen["origin"]
+
+
+@pytest.mark.gpu("a driver")
+def test_without_a_name_it_is_chosen():
+    found = json.loads(hub("list", "--json")[0])
+    [chosen] = [each for each in found if each["chosen"]]
+    assert chosen["platform"] == PLATFORM
 
 
 def test_the_diagnosis_is_well():
@@ -74,3 +92,32 @@ def test_memory_is_taken_as_asked(plugin):
     with plugin.client({"memory_fraction": 0.1, "preallocate": True}) as client:
         stats = client.devices[0].memory_stats()
         assert stats["pool_bytes"] == pytest.approx(limits[0.1], rel=0.01)
+
+
+LIMIT = f"""
+import json, pjrt_hub
+with pjrt_hub.client({PLATFORM!r}, offline=True) as client:
+    print(json.dumps(client.devices[0].memory_stats()))
+"""
+
+
+@pytest.mark.gpu("memory of its own")
+def test_jaxs_variables_are_heard():
+    """By a program that sets no options."""
+
+    def stats(**variables):
+        done = subprocess.run(
+            [sys.executable, "-c", LIMIT],
+            env=os.environ | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    small = {"XLA_CLIENT_MEM_FRACTION": "0.05"}
+    sparing = stats(**small, XLA_PYTHON_CLIENT_PREALLOCATE="false")
+    greedy = stats(**small, XLA_PYTHON_CLIENT_PREALLOCATE="true")
+    assert sparing["bytes_limit"] == pytest.approx(greedy["bytes_limit"], rel=0.01)
+    assert sparing.get("pool_bytes", 0) < GIB < greedy["pool_bytes"]

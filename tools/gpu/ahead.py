@@ -10,7 +10,9 @@ import numpy as np
 import pjrt_hub
 from pjrt_hub import CompileOptions
 
-PROGRAMS = Path(__file__).resolve().parents[2] / "tests" / "programs"
+ROOT = Path(__file__).resolve().parents[2]
+PROGRAMS = ROOT / "tests" / "programs"
+ENCODER = ROOT / "examples" / "minilm" / "encoder.mlir"
 RANDOM = np.random.default_rng(3)
 A, B = RANDOM.standard_normal((2, 64, 64)).astype(np.float32)
 V, W = RANDOM.standard_normal((2, 8)).astype(np.float32)
@@ -34,6 +36,10 @@ def main() -> None:
         named = {f"argument{i}": each for i, each in enumerate(arguments)}
         np.savez(path.with_suffix(".npz"), result=result, **named)
         print(f"{name}: compiled for {gpu}")
+    # Its arguments and results are in minilm.npz.
+    encoder = topology.compile(ENCODER, untimed)
+    Path(folder, "encoder.pjrt").write_bytes(encoder.serialize())
+    print(f"encoder: compiled for {gpu}")
 
 
 if __name__ == "__main__":
