@@ -8,8 +8,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
@@ -38,6 +40,24 @@ client = pjrt_hub.client({PLATFORM!r}, offline=True)
 print(client.compile({TANH!r})(np.ones(8, np.float32)).tolist())""",
     "JAX": "import jax; print(jax.jit(jax.numpy.tanh)(jax.numpy.ones(8)).tolist())",
 }
+#: A transformer of twelve layers, to its first value; its file is the first word.
+MODEL = {
+    "pjrt-hub": f"""
+import sys, numpy as np, pjrt_hub
+client = pjrt_hub.client({PLATFORM!r}, offline=True)
+with np.load(sys.argv[1] + "/arguments.npz") as file:
+    arguments = [file[name] for name in file]
+exe = client.compile(sys.argv[1] + "/program.mlir", cache=True)
+print(exe(*arguments).to_numpy().sum())""",
+    "JAX": """
+import sys; sys.path.insert(0, sys.argv[2])
+import jax, numpy as np, workloads
+made = workloads.transformer(12)
+print(np.asarray(jax.jit(made.function)(*made.arguments)).sum())""",
+}
+ROOT = Path(__file__).resolve().parents[1]
+MINILM = ROOT / "examples" / "minilm"
+PACKED = Path(os.environ.get("TESTED_PACKED", ROOT / ".nox" / "gpu"))
 
 
 def measure() -> list[report.Section]:
@@ -54,12 +74,16 @@ def measure() -> list[report.Section]:
         calls = _calls(client, jax, np)
         transfers = _transfers(client, jax, np)
         products = _products(client, jax, np, ml_dtypes)
+        models = _models(client, jax, np)
+        memory = _memory(client, jax)
     note = f"Median microseconds on {device}, {on}."
     return [
         report.Section("Calls of an accelerator", note, calls),
         report.Section("Transfers of an accelerator", note, transfers),
         report.Section("Products on an accelerator", f"TFLOP/s on {device}, {on}.", products),
-        report.Section("Starts on an accelerator", "Seconds of a process.", _starts()),
+        report.Section("Models on an accelerator", note, models),
+        report.Section("Memory of an accelerator", "MiB, after all of these.", memory),
+        report.Section("Starts on an accelerator", "Seconds of a process.", _starts(jax, np)),
     ]
 
 
@@ -95,24 +119,55 @@ def _calls(client: Any, jax: Any, np: Any) -> rounds.Rows:
 
 
 def _transfers(client: Any, jax: Any, np: Any) -> rounds.Rows:
+    """Puts and gets by size; and puts from memory that the device reaches by itself."""
+    import pjrt_hub
+    from pjrt_hub.errors import UnimplementedError
+
     rows: rounds.Rows = {}
+    home = {each.kind: each for each in client.devices[0].memories}
+    there, outside = _memories_of_jax(jax)
     for count, turns in SIZES.items():
-        array, nbytes = np.ones(count, np.float32), 4 * count
-        puts = {
-            "pjrt-hub": lambda array=array: client.buffer_from_host(array).ready.wait(),
-            "JAX": lambda array=array: jax.device_put(array).block_until_ready(),
-        }
+        array, nbytes = pjrt_hub.empty_aligned(count), 4 * count
+        array[:] = 1
         mine, theirs = client.buffer_from_host(array), jax.device_put(array)
-        gets = {
-            "pjrt-hub": lambda mine=mine: mine.to_numpy(),
-            # A copy each time: JAX keeps its first answer.
-            "JAX": lambda theirs=theirs: np.asarray(jax.numpy.copy(theirs)),
+        pinned = jax.device_put(array, outside)
+        own = client.buffer_from_host(array, memory=home.get("pinned_host"))
+        cases: dict[str, dict[str, Callable[[], object]]] = {
+            "put": {
+                "pjrt-hub": lambda array=array: client.buffer_from_host(array).ready.wait(),
+                "JAX": lambda array=array: jax.device_put(array).block_until_ready(),
+            },
+            "get": {
+                "pjrt-hub": lambda mine=mine: mine.to_numpy(),
+                # A copy each time: JAX keeps its first answer.
+                "JAX": lambda theirs=theirs: np.asarray(jax.numpy.copy(theirs)),
+            },
+            "from pinned_host": {
+                "pjrt-hub": lambda own=own: own.copy_to_memory(home["device"]).ready.wait(),
+                "JAX": lambda pinned=pinned: jax.device_put(pinned, there).block_until_ready(),
+            },
         }
-        for name, variants in ((f"put {nbytes} B", puts), (f"get {nbytes} B", gets)):
-            times = _times(variants, turns)
-            found = {f"{who} GB/s": nbytes / median(each) / 1e9 for who, each in times.items()}
-            rows[name] = _cells(times, 1e6) | found
+        for name, variants in cases.items():
+            rows[f"{name} {nbytes} B"] = _transfer_cells(_times(variants, turns), nbytes)
+        try:
+            with client.dma_map(array):
+                put = {"pjrt-hub": cases["put"]["pjrt-hub"]}
+                rows[f"put of mapped {nbytes} B"] = _transfer_cells(_times(put, turns), nbytes)
+        except UnimplementedError:
+            pass  # the device has no such access
     return rows
+
+
+def _memories_of_jax(jax: Any) -> tuple[Any, Any]:
+    """JAX's places for arrays in the device's memory, and in the host's pinned one."""
+    place, [device, *_] = jax.sharding.SingleDeviceSharding, jax.devices()
+    return place(device, memory_kind="device"), place(device, memory_kind="pinned_host")
+
+
+def _transfer_cells(times: rounds.Times, nbytes: int) -> dict[str, float]:
+    """The microseconds of each, and gigabytes a second."""
+    rates = {f"{who} GB/s": nbytes / median(each) / 1e9 for who, each in times.items()}
+    return _cells(times, 1e6) | rates
 
 
 def _products(client: Any, jax: Any, np: Any, ml_dtypes: Any) -> rounds.Rows:
@@ -134,21 +189,112 @@ def _products(client: Any, jax: Any, np: Any, ml_dtypes: Any) -> rounds.Rows:
     return rows
 
 
-def _starts() -> rounds.Rows:
-    def start(code: str) -> float:
+def _models(client: Any, jax: Any, np: Any) -> rounds.Rows:
+    """A transformer; and MiniLM, where its weights are packed, with sentences a second."""
+    import workloads
+
+    made = workloads.transformer(12)
+    exe = client.compile(_text(jax, made))
+    ours = [client.buffer_from_host(each) for each in made.arguments]
+    jitted, theirs = jax.jit(made.function), [jax.device_put(each) for each in made.arguments]
+    variants = {
+        "pjrt-hub": lambda: exe(*ours).ready.wait(),
+        "JAX": lambda: jitted(*theirs).block_until_ready(),
+    }
+    rows = {"transformer, 12 layers": _cells(_times(variants, 20), 1e6)}
+    if (PACKED / "minilm.npz").exists():
+        times = _times(_minilm(client, jax, np), 1)
+        count = 256
+        found = {f"{who} sentences/s": count / median(each) for who, each in times.items()}
+        rows[f"MiniLM, {count} sentences one by one"] = _cells(times, 1e6) | found
+    return rows
+
+
+def _minilm(client: Any, jax: Any, np: Any) -> dict[str, Callable[[], object]]:
+    """What embeds the packed sentences by the same function, none waiting for another."""
+    sys.path.insert(0, str(MINILM))
+    import encoder
+
+    with np.load(PACKED / "minilm.npz") as file:
+        arrays = dict(file)
+    ids, masks = arrays.pop("ids"), arrays.pop("masks")
+    arrays.pop("embeddings")
+    weights = {name: array.astype(np.float32) for name, array in arrays.items()}
+    sentences = [(ids[i % len(ids)], masks[i % len(ids)]) for i in range(256)]
+    exe = client.compile(MINILM / "encoder.mlir")
+    ours = [client.buffer_from_host(weights[name]) for name in encoder.weight_shapes()]
+    theirs, jitted = jax.device_put(weights), jax.jit(encoder.encode)
+
+    def embed() -> None:
+        for result in [exe(one, mask, *ours) for one, mask in sentences]:
+            result.to_numpy()
+
+    def embed_by_jax() -> None:
+        for result in [jitted(one, mask, theirs) for one, mask in sentences]:
+            np.asarray(result)
+
+    return {"pjrt-hub": embed, "JAX": embed_by_jax}
+
+
+def _text(jax: Any, made: Any) -> str:
+    """A workload in StableHLO."""
+    lowered = jax.jit(made.function, keep_unused=True).lower(*made.arguments)
+    return str(lowered.as_text())
+
+
+def _memory(client: Any, jax: Any) -> rounds.Rows:
+    """What each client tells of its own memory on the device; nothing where it does not."""
+    told = {"pjrt-hub": client.devices[0].memory_stats(), "JAX": jax.devices()[0].memory_stats()}
+    return {
+        name: {who: stats[name] / 2**20 for who, stats in told.items() if name in (stats or {})}
+        for name in ("bytes_in_use", "peak_bytes_in_use", "bytes_limit")
+    }
+
+
+def _starts(jax: Any, np: Any) -> rounds.Rows:
+    import workloads
+
+    def start(code: str, *words: str, **env: str) -> float:
         begun = perf_counter()
-        command = [sys.executable, "-c", code]
-        subprocess.run(command, cwd="/", check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, "-c", code, *words],
+            cwd="/",
+            env=os.environ | env,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
         return perf_counter() - begun
 
-    variants = {who: (lambda code=code: start(code)) for who, code in START.items()}
-    times = rounds.interleave(variants, 5)
-    return {"to the first result": _cells(times, 1)}
+    def timed(codes: Mapping[str, str], *words: str, **env: str) -> rounds.Times:
+        """The first round, which `interleave` leaves out, fills the caches."""
+        variants = {
+            who: (lambda code=code: start(code, *words, **env)) for who, code in codes.items()
+        }
+        return rounds.interleave(variants, 5)
+
+    made = workloads.transformer(12)
+    with TemporaryDirectory() as folder:
+        Path(folder, "program.mlir").write_text(_text(jax, made), encoding="utf-8")
+        names = [f"{i:03}" for i in range(len(made.arguments))]
+        np.savez(Path(folder, "arguments.npz"), **dict(zip(names, made.arguments, strict=True)))
+        caches = {
+            "PJRT_HUB_CACHE": f"{folder}/pjrt-hub",
+            "JAX_COMPILATION_CACHE_DIR": f"{folder}/jax",
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        return {
+            "to the first result": _cells(timed(START), 1),
+            "to that of a transformer, compiled before": _cells(
+                timed(MODEL, folder, str(Path(__file__).parent), **caches), 1
+            ),
+        }
 
 
 def _cells(times: rounds.Times, unit: float) -> dict[str, float]:
     """The median of each, in a unit, and what ours is of JAX's."""
     found = {who: median(each) * unit for who, each in times.items()}
+    if "JAX" not in times:
+        return found
     return found | {"÷ JAX": rounds.ratio(times, "pjrt-hub", "JAX")}
 
 
