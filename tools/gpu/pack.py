@@ -18,7 +18,10 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".nox" / "gpu"
 MACHINE = Path(__file__).with_name("machine.txt")
 #: What pjrt-hub and its tests need, and such a machine lacks or may have too old.
-LACKING = ("cffi", "click", "importlib-metadata", "isal", "platformdirs", "pycparser", "rich")
+LACKING = (
+    *("cffi", "click", "importlib-metadata", "isal", "platformdirs", "pycparser", "rich"),
+    *("lazy-importer", "outcome", "sniffio", "trio"),
+)
 #: The systems of manylinux whose wheels it takes, the newest first.
 SYSTEMS = [f"manylinux_2_{minor}_x86_64" for minor in (34, 31, 28, 27, 24, 17, 12, 5)]
 #: What may travel: the files of the checkout, and the folder.

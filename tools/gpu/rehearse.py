@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 TOOLS = Path(__file__).resolve().parent
 ROOT = TOOLS.parents[1]
@@ -53,7 +54,7 @@ def main() -> None:
     if not environment.exists():
         install(environment, given.python)
     env = stand_in(environment) if given.stand_in else dict(os.environ)
-    python, wrong = environment / "bin" / "python", []
+    python, wrong = environment / "bin" / "python", check_needs(environment)
     for stage in given.stage or (1, 2, 3):
         output = FOLDER / f"stage{stage}"
         command = [python, TOOLS / "run.py", "--output", output, "--stage", str(stage)]
@@ -87,6 +88,19 @@ def stand_in(environment: Path) -> dict[str, str]:
         "PJRT_HUB_DISCRETE": "platform=cuda,capacity=1GiB",
         "JAX_PLATFORMS": "cpu",
     }
+
+
+def check_needs(environment: Path) -> list[str]:
+    """Gives a line for each package that a packed one needs, and that neither place has."""
+    wheels = sorted((ROOT / ".nox" / "gpu" / "wheels").glob("*.whl"))
+    with TemporaryDirectory() as site:
+        pip = [environment / "bin" / "python", "-m", "pip"]
+        alone = ["install", "--quiet", "--no-index", "--no-deps", f"--target={site}"]
+        subprocess.run([*pip, *alone, *map(str, wheels)], check=True)
+        env = os.environ | {"PYTHONPATH": site}
+        check = subprocess.run([*pip, "check"], capture_output=True, text=True, env=env)
+    names = {path.name.partition("-")[0].replace("_", "-") for path in wheels}
+    return [line for line in check.stdout.splitlines() if line.partition(" ")[0] in names]
 
 
 def judge(output: Path, wanting: tuple[str, ...]) -> list[str]:
