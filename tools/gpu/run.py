@@ -1,9 +1,8 @@
 """Proves pjrt-hub on the accelerator that is here: tests, checks and figures, without a network.
 
-`python tools/gpu/run.py --output FOLDER`, with what tools/gpu/pack.py packed in `.nox/gpu`. The
-steps are in the order of their value, each within a time; what one prints is in FOLDER/NAME.txt,
-and what came of all in report.json and report.md, written anew after each. Where a command may
-take only so long, `--stage 1`, 2 and 3 run a part each, and `--join` makes one report of theirs.
+`python tools/gpu/run.py --output FOLDER`, with what tools/gpu/pack.py packed. What a step prints is
+in FOLDER/NAME.txt, what came of all in report.json and report.md, written anew after each. Where a
+command may take only so long, `--stage N` runs a part, and `--join` makes one report of them.
 """
 
 from __future__ import annotations
