@@ -10,6 +10,7 @@ import pytest
 from pjrt_hub.kit.conformance.host import parse
 from pjrt_hub.running.capi import library as loading
 
+pytestmark = pytest.mark.cpu("its functions are counted")
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "hosts"
 PROFILE = ROOT / "pjrt_hub" / "kit" / "conformance" / "hosts" / "pjrt_hub.toml"

@@ -40,6 +40,7 @@ def test_what_the_plugin_tells(plugin):
     assert "API 0.81" in repr(plugin)
 
 
+@pytest.mark.cpu("its options")
 @pytest.mark.parametrize("count", [1, 2, 8])
 def test_as_many_devices_as_asked_for(plugin, count):
     with plugin.client({"cpu_device_count": count}) as client:
@@ -201,6 +202,7 @@ def test_a_closed_client_refuses_what_belonged_to_it(plugin, program):
     executable.close()
 
 
+@pytest.mark.cpu("asks for it by name")
 def test_a_client_imports_only_what_it_uses(clean_env):
     """What needs no part of these does not wait for their import; the first contact may."""
     code = "import sys, pjrt_hub; pjrt_hub.client('cpu', offline=True); print(*sys.modules)"
@@ -237,5 +239,6 @@ def count_readings():
         print(*sorted(calls))
 
 
+@pytest.mark.cpu("asks for it by name")
 def test_the_world_is_read_once(child):
     assert child(count_readings, prepared=False) == "environment world\n"

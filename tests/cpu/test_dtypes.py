@@ -54,6 +54,7 @@ def assert_same(actual, expected):
     assert actual.tobytes() == expected.tobytes()
 
 
+@pytest.mark.cpu("its version")
 def test_the_plugin_is_the_one_that_the_table_is_for(plugin):
     assert plugin.api_version.minor == PLUGIN_MINOR
     assert len(KNOWN) == 28

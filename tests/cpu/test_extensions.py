@@ -17,6 +17,7 @@ from pjrt_hub.running.extensions import (
 from pjrt_hub.running.extensions.layouts import Layout
 
 
+@pytest.mark.cpu("its extensions")
 def test_the_chain(plugin):
     assert plugin.extensions == {
         "PhaseCompile": 64,
@@ -29,6 +30,7 @@ def test_the_chain(plugin):
     assert node is plugin.api.extension("Layouts")
 
 
+@pytest.mark.cpu("its extensions")
 def test_a_function_past_the_node_is_refused(plugin):
     node = plugin.api.extension("Layouts")
     assert node.has("PJRT_Layouts_PJRT_Executable_GetOutputLayouts")
@@ -38,11 +40,13 @@ def test_a_function_past_the_node_is_refused(plugin):
     assert caught.value.function == "PJRT_Layouts_PJRT_Executable_GetParameterLayouts"
 
 
+@pytest.mark.cpu("its extensions")
 def test_a_null_function_is_refused(plugin):
     with pytest.raises(UnsupportedByPluginError, match="there the plugin has NULL"):
         phase_compile.PhaseCompiler(plugin.api)
 
 
+@pytest.mark.cpu("its extensions")
 @pytest.mark.parametrize("name", ["Profiler", "Stream", "nonsense", "unknown 99"])
 def test_an_extension_that_is_not_there_is_refused(plugin, name):
     with pytest.raises(UnsupportedByPluginError, match=f"lacks the extension {name}: it has Phase"):

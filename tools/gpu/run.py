@@ -28,6 +28,9 @@ PACKED = ROOT / ".nox" / "gpu"
 TESTS = ROOT / "tests"
 #: What other packages of that machine warn of is not ours.
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "-W", "default")
+#: What children of a test print, which may say why it failed.
+PRINTED = ("-o", "junit_logging=system-err")
+PRINTED_NCHARS = 1000
 #: So long may all of a stage take, in seconds.
 STAGE = 570
 
@@ -44,7 +47,7 @@ class Step:
         status: of the process; None where it was ended, or has not begun.
         seconds: that it took.
         counts: of tests or checks, by their outcome.
-        failed: those that did, each with its error's first line.
+        failed: those that did, each with its error and the end of what it printed.
         differs: why tests were left out on this platform, and how many for each reason.
     """
 
@@ -61,7 +64,7 @@ class Step:
 
 def steps(platform: str, output: Path) -> list[Step]:
     """Gives all steps, what says most first."""
-    hub, tests = ("-m", "pjrt_hub.cli"), (*PYTEST, "--timeout=120")
+    hub, tests = ("-m", "pjrt_hub.cli"), (*PYTEST, *PRINTED, "--timeout=120")
     report = ("--json", "-o", str(output / "check.json"), "--html", str(output / "check.html"))
     figures = ("--json", str(output / "figures.json"))
     many = ("-n", str(min(os.cpu_count() or 1, 8)), "--dist=loadfile")
@@ -163,9 +166,10 @@ def read_tests(step: Step, path: Path) -> None:
     differs: Counter[str] = Counter()
     for case in ElementTree.parse(path).iter("testcase"):
         found = {child.tag: child.get("message") or "" for child in case}
+        printed = (case.findtext("system-err") or "").strip()[-PRINTED_NCHARS:]
         if errors := [found[tag] for tag in ("failure", "error") if tag in found]:
             counts["failed"] += 1
-            step.failed[f"{case.get('classname')}::{case.get('name')}"] = errors[0]
+            step.failed[f"{case.get('classname')}::{case.get('name')}"] = f"{errors[0]}\n{printed}"
         elif "skipped" in found:
             counts["skipped"] += 1
             differs[found["skipped"]] += 1
