@@ -87,6 +87,7 @@ def stand_in(environment: Path) -> dict[str, str]:
         "PJRT_HUB_LAYERS": "discrete",
         "PJRT_HUB_DISCRETE": "platform=cuda,capacity=1GiB",
         "JAX_PLATFORMS": "cpu",
+        "PJRT_HUB_PLATFORMS": "cuda",  # which is JAX's choice otherwise
     }
 
 
