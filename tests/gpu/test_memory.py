@@ -71,7 +71,6 @@ def test_memory_runs_out_and_comes_back(small):
     assert small.compile(ADD)(a, a).tolist() == [2.0] * 8
 
 
-@pytest.mark.gpu("memory that is taken before it is written")
 def test_uninitialized_memory_runs_out(small):
     limit = small.devices[0].memory_stats()["bytes_limit"]
     held = []
