@@ -122,12 +122,16 @@ void buffer_dealloc(PyObject *self) {
   buffer_free(buffer, type);
 }
 
-/* Whether the plugin says that the shape is only a bound. */
+/* Whether the plugin says that the shape is only a bound. It may wait for work that waits for Python,
+   so the GIL is let go, and the client has been entered. */
 bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
   SIZED(PJRT_Buffer_DynamicDimensionIndices_Args, args);
   if (api->PJRT_Buffer_DynamicDimensionIndices == NULL) return false;
   args.buffer = ptr;
-  PJRT_Error *error = api->PJRT_Buffer_DynamicDimensionIndices(&args);
+  PJRT_Error *error;
+  Py_BEGIN_ALLOW_THREADS;
+  error = api->PJRT_Buffer_DynamicDimensionIndices(&args);
+  Py_END_ALLOW_THREADS;
   drop_error(api, error);
   return error == NULL && args.num_dynamic_dims > 0;
 }

@@ -17,9 +17,11 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
     return NULL;
   PyObject *buffer = buffer_wrap((PyTypeObject *)type, (ClientObject *)client,
                                  (PJRT_Buffer *)(uintptr_t)ptr, dtype, shape, NULL, device);
-  if (buffer != NULL)
-    ((BufferObject *)buffer)->dynamic =
-        buffer_ask_dynamic(((ClientObject *)client)->api, ((BufferObject *)buffer)->ptr);
+  if (buffer == NULL) return NULL;
+  client_enter((ClientObject *)client);
+  ((BufferObject *)buffer)->dynamic =
+      buffer_ask_dynamic(((ClientObject *)client)->api, ((BufferObject *)buffer)->ptr);
+  client_leave((ClientObject *)client);
   return buffer;
 }
 

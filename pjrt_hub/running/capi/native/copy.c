@@ -61,7 +61,10 @@ static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes)
   SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size);
   SIZED(PJRT_Buffer_ReadyEvent_Args, ready);
   size.buffer = ready.buffer = ptr;
-  PJRT_Error *error = api->PJRT_Buffer_OnDeviceSizeInBytes(&size);
+  PJRT_Error *error;
+  Py_BEGIN_ALLOW_THREADS; /* it may wait for work that waits for Python */
+  error = api->PJRT_Buffer_OnDeviceSizeInBytes(&size);
+  Py_END_ALLOW_THREADS;
   drop_error(api, error);
   if (error != NULL || (size_t)nbytes > size.on_device_size_in_bytes) return 0;
   error = CALL(api, PJRT_Buffer_ReadyEvent, &ready);

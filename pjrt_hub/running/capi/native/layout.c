@@ -47,7 +47,12 @@ static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   SIZED(PJRT_Buffer_GetMemoryLayout_Args, args);
   if (!OFFERS(api, PJRT_Buffer_GetMemoryLayout)) return 0;
   args.buffer = buffer->ptr;
-  PJRT_Error *error = api->PJRT_Buffer_GetMemoryLayout(&args);
+  PJRT_Error *error;
+  client_enter(buffer->client); /* it may wait for work that waits for Python */
+  Py_BEGIN_ALLOW_THREADS;
+  error = api->PJRT_Buffer_GetMemoryLayout(&args);
+  Py_END_ALLOW_THREADS;
+  client_leave(buffer->client);
   if (error != NULL && is_unimplemented(api, error)) {
     drop_error(api, error);
     return 0;
@@ -85,6 +90,10 @@ int layout_know(BufferObject *buffer) {
   PyObject *layout = NULL;
   int told = ask(buffer, &layout, &buffer->scattered);
   if (told < 0) return -1;
+  if (buffer->layout != NULL) { /* another thread was told meanwhile */
+    Py_XDECREF(layout);
+    return 0;
+  }
   buffer->layout = told == 1 ? layout : Py_NewRef(Py_None);
   return 0;
 }
