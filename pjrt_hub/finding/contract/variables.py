@@ -104,7 +104,7 @@ OURS = (
     Variable(
         "PJRT_HUB_DISCRETE",
         "settings of the layer `discrete`, separated by commas: `seed=7`, `window=8`, "
-        "`capacity=64MiB`, `platform=tpu`, `hold`, `tiled`",
+        "`capacity=64MiB`, `platform=tpu`, `silence=100`, `hold`, `tiled`",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(

@@ -1,7 +1,7 @@
 """The layers between a host and a plugin: their library, and a table seen through them.
 
-`wrap` puts them round a table in this process; `preload_path` is for a program's LD_PRELOAD.
-The C files in layers/ know nothing of Python. Must not read the environment.
+`read` gives a `Chain` of them, which wraps tables in this process; `preload_path` is for a
+program's LD_PRELOAD. The C files in layers/ know nothing of Python. Must not read the environment.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import re
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.running.capi import table
@@ -27,19 +28,50 @@ def preload_path() -> Path:
     return Path(__file__).with_suffix("") / "preload.so"
 
 
-def wrap(
-    address: int,
+class Chain(NamedTuple):
+    """Layers and their settings, found right by `read`.
+
+    Attributes:
+        names: of the layers, joined by commas, from the host inwards.
+        without: what the layer `without` takes away, joined by commas.
+        discrete: the settings of the layer `discrete`, joined by commas.
+        folder: where the layer `trace` records.
+    """
+
+    names: str
+    without: str = ""
+    discrete: str = ""
+    folder: str | os.PathLike[str] | None = None
+
+    def __str__(self) -> str:
+        """The layers, with what was set: "discrete (seed=7,hold)"."""
+        given = ",".join(filter(None, (self.without, self.discrete)))
+        return f"{self.names} ({given})" if given else self.names
+
+    def wrap(self, address: int) -> int:
+        """Return the address of a table whose calls pass through these to the one at `address`.
+
+        The layers are those of the process: what the first call names holds for all later plugins.
+
+        Args:
+            address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
+        """
+        if not self.names:
+            return address
+        place = os.fsencode(self.folder) if self.folder is not None else None
+        words = [each.encode() for each in (self.names, self.without, self.discrete)]
+        return _wrap(address, words[0], place, *words[1:])
+
+
+def read(
     layers: str,
     folder: str | os.PathLike[str] | None = None,
     without: str | None = None,
     discrete: str | None = None,
-) -> int:
-    """Return the address of a table whose calls pass through layers to the one at `address`.
-
-    The layers are those of the process: what the first call names holds for all later plugins.
+) -> Chain:
+    """Read the names of layers and what was set for them.
 
     Args:
-        address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
         layers: names from `LAYERS`, joined by commas.
         folder: where the layer `trace` records; it must exist.
         without: what the layer `without` takes away, as `removals` reads it.
@@ -60,12 +92,14 @@ def wrap(
             f"the layer trace has no folder to record to: {folder}",
             hint="make a folder and name it in PJRT_HUB_TRACE",
         )
-    if not names:
-        return address
-    place = os.fsencode(folder) if folder is not None else None
     taken = ",".join(removals(without or "")) if "without" in names else ""
     given = ",".join(settings(discrete or "")) if "discrete" in names else ""
-    return _wrap(address, ",".join(names).encode(), place, taken.encode(), given.encode())
+    return Chain(",".join(names), taken, given, folder)
+
+
+def wrap(address: int, layers: str, folder: str | os.PathLike[str] | None = None) -> int:
+    """Return the address of a table behind layers without settings, as `Chain.wrap` does."""
+    return read(layers, folder).wrap(address)
 
 
 def removals(names: str) -> list[str]:
@@ -100,6 +134,7 @@ _SETTINGS = {
     "capacity": r"capacity=\d+([KMG]iB)?",
     "platform": r"platform=[a-z0-9_]{1,31}",
     "hold": r"hold",
+    "silence": r"silence=[1-9]\d{0,6}",
     "tiled": r"tiled",
 }
 
@@ -117,7 +152,7 @@ def settings(text: str) -> list[str]:
             raise PjrtHubError(
                 f"the layer discrete has no setting {each!r}",
                 hint="PJRT_HUB_DISCRETE takes seed=7, window=8, capacity=64MiB, platform=tpu, "
-                "hold and tiled, joined by commas",
+                "silence=100, hold and tiled, joined by commas",
             )
     return given
 

@@ -69,10 +69,20 @@ static PJRT_Error *no_host_pointer(PJRT_RawBuffer_GetHostPointer_Args *args) {
   return refuse(PJRT_Error_Code_UNIMPLEMENTED, text, sizeof text - 1);
 }
 
+/* Whether the plugin is asked first, for it may refuse the caller's struct. */
+static bool names_something(unsigned function) {
+  return function == FN_PJRT_Client_PlatformName ||
+         function == FN_PJRT_TopologyDescription_PlatformName ||
+         function == FN_PJRT_DeviceDescription_Kind ||
+         function == FN_PJRT_DeviceDescription_ToString ||
+         function == FN_PJRT_DeviceDescription_DebugString;
+}
+
 /* Answers what the plugin would answer otherwise; false where it would not. */
 bool answer(Plugin *plugin, unsigned function, void *args, PJRT_Error **error) {
   const char *platform = settings.platform, *name;
   *error = NULL;
+  if (names_something(function) && (*error = plugin->real[function](args)) != NULL) return true;
   switch (function) {
     case FN_PJRT_Client_PlatformName:
       ((PJRT_Client_PlatformName_Args *)args)->platform_name = platform;

@@ -3,7 +3,7 @@
 
 void discrete_start(const char *text) {
   settings_read(text);
-  schedule_start(settings.seed, settings.window, settings.hold);
+  schedule_start(settings.seed, settings.window, settings.hold, settings.silence);
 }
 
 static PJRT_Error *error_of(const Event *event) { return status_error(event->done.status); }
@@ -31,6 +31,7 @@ static PJRT_Error *on_ready(PJRT_Event_OnReady_Args *args) {
 static PJRT_Error *of_event(Plugin *plugin, unsigned function, void *args) {
   /* All of them begin with the event. */
   Event *event = (Event *)((PJRT_Event_Destroy_Args *)args)->event;
+  if (event == NULL) return pass_on(plugin, function, args);
   switch (function) {
     case FN_PJRT_Event_Destroy:
       schedule_lock();
@@ -122,6 +123,7 @@ static bool describe(unsigned function, void *args) {
 
 static PJRT_Error *of_buffer(Plugin *plugin, unsigned function, void *args) {
   Buffer *buffer = (Buffer *)((PJRT_Buffer_Destroy_Args *)args)->buffer;
+  if (buffer == NULL) return pass_on(plugin, function, args);
   switch (function) {
     case FN_PJRT_Buffer_Destroy:
       schedule_lock();

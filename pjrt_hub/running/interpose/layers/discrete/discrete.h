@@ -30,6 +30,7 @@ struct Task {
   uint64_t due;
   unsigned waits;
   bool fires; /* it tells the host something: the next one begins after that */
+  bool ends;  /* what the plugin has begun, and ends by itself */
   void (*run)(Task *task);
 };
 
@@ -42,7 +43,7 @@ typedef struct {
   Wait *waits;
 } Moment;
 
-HIDDEN void schedule_start(uint64_t seed, unsigned window, bool hold);
+HIDDEN void schedule_start(uint64_t seed, unsigned window, bool hold, uint64_t silence);
 HIDDEN void schedule_lock(void);
 HIDDEN void schedule_unlock(void);
 /* All others are for whoever holds the lock. */
@@ -58,7 +59,7 @@ HIDDEN void moment_await(Moment *moment);
 /* settings.c: PJRT_HUB_DISCRETE */
 typedef struct {
   char platform[32];
-  uint64_t seed, capacity;
+  uint64_t seed, capacity, silence; /* bytes; ms, 0 where nobody says */
   unsigned window;
   bool hold, tiled;
 } Settings;
@@ -85,6 +86,7 @@ HIDDEN void tiling_write(const Tiling *tiling, char *text, size_t nbytes);
 
 typedef struct Callback Callback;
 typedef struct Buffer Buffer;
+typedef struct Use Use; /* of operation.c */
 typedef struct {
   Task task; /* lets it fire */
   unsigned refs;
@@ -115,6 +117,7 @@ struct Buffer {
   unsigned uses;        /* operations that are not complete */
   unsigned unbegun;     /* of those, such as have not begun */
   unsigned unsure;      /* of those, programs that may take it */
+  Use *begins;          /* those that have not begun */
   uint64_t last;        /* when all will have begun */
   Description like;
   PJRT_Device *device;  /* NULL where only the plugin's tells it, as its memory */

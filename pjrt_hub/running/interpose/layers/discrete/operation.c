@@ -24,6 +24,12 @@ typedef struct {
   Event *event;
 } Result;
 
+/* That an operation which has not begun has the buffer as an input. */
+struct Use {
+  Use *next;
+  Operation *by;
+};
+
 struct Operation {
   Task task; /* begins it, and ends it */
   unsigned refs;
@@ -36,7 +42,7 @@ struct Operation {
   Result *results;
   size_t num_inputs, num_results;
   bool unsure;
-  Moment complete;
+  Moment begun, complete;
 };
 
 enum { BUCKETS = 256 };
@@ -152,6 +158,7 @@ static void end(Task *task) {
 static void await_results(Operation *operation) {
   schedule_lock();
   operation->task.run = end;
+  operation->task.ends = true;
   for (size_t i = 0; i < operation->num_results; i++) {
     Result *result = &operation->results[i];
     schedule_after(&operation->task,
@@ -245,9 +252,14 @@ static void begin(Task *task) {
   if (ran && operation->function == FN_PJRT_LoadedExecutable_Execute) learn(operation);
   schedule_lock();
   for (size_t i = 0; i < operation->num_inputs; i++) {
-    operation->inputs[i]->unbegun--;
-    if (operation->unsure) operation->inputs[i]->unsure--;
+    Buffer *buffer = operation->inputs[i];
+    Use **at = &buffer->begins;
+    while ((*at)->by != operation) at = &(*at)->next;
+    *at = (*at)->next;
+    buffer->unbegun--;
+    if (operation->unsure) buffer->unsure--;
   }
+  moment_happen(&operation->begun, NULL);
   schedule_hurry(0); /* whoever waits for that */
   schedule_unlock();
   if (failed == NULL) {
@@ -274,6 +286,9 @@ static void take_input(void *context, void **slot) {
   buffer->uses++;
   buffer->unbegun++;
   operation->inputs[operation->num_inputs++] = buffer;
+  Use *use = arena_take(&operation->arena, sizeof *use);
+  *use = (Use){buffer->begins, operation};
+  buffer->begins = use;
   /* Raw bytes are arranged here, so they must be there. */
   bool raw = settings.tiled && operation->function == FN_PJRT_Buffer_CopyRawToHost;
   schedule_after(&operation->task, raw ? &buffer->defined : &buffer->made);
@@ -482,6 +497,13 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
 
 /* Programs */
 
+/* What is taken is read by all that were to read it before. */
+static void begin_after_uses(Operation *operation, Buffer *buffer) {
+  for (Use *use = buffer->begins; use != NULL; use = use->next)
+    if (use->by != operation) schedule_after(&operation->task, &use->by->begun);
+  if (buffer->last > operation->task.due) operation->task.due = buffer->last;
+}
+
 /* What this execution takes: known of earlier ones, else the host waits before it uses an input. */
 static void mark_taken(Operation *operation, const PJRT_ExecuteOptions *options) {
   Owner *owner = operation->owner;
@@ -492,6 +514,7 @@ static void mark_taken(Operation *operation, const PJRT_ExecuteOptions *options)
     bool takes = owner->sure && owner->takes[number];
     for (size_t k = 0; k < options->num_non_donatable_input_indices; k++)
       takes &= options->non_donatable_input_indices[k] != (int64_t)number;
+    if (takes || operation->unsure) begin_after_uses(operation, buffer);
     if (takes) buffer->deleted = buffer->released = true;
     if (operation->unsure) buffer->unsure++;
   }
@@ -535,8 +558,8 @@ PJRT_Error *operation_execute(Plugin *plugin, PJRT_LoadedExecutable_Execute_Args
   if (args->execute_device != NULL) queue_on(operation, args->execute_device);
   else if (rows == program->num_devices)
     for (size_t i = 0; i < rows; i++) queue_on(operation, program->devices[i]);
-  set_time(operation);
   mark_taken(operation, own->options);
+  set_time(operation);
   const Result *result = operation->results;
   for (size_t i = 0; i < rows; i++)
     for (size_t k = 0; k < program->num_outputs; k++, result++) {

@@ -31,6 +31,7 @@ static unsigned idle_workers, running, firing;
 static uint64_t now, random_state, calls;
 static unsigned widest;
 static bool holds;
+static long silence_ns;
 
 void schedule_lock(void) { pthread_mutex_lock(&lock); }
 void schedule_unlock(void) { pthread_mutex_unlock(&lock); }
@@ -167,7 +168,7 @@ static bool is_silent(void) {
   static uint64_t silent_at = UINT64_MAX;
   uint64_t before = calls;
   if (silent_at == calls) return true;
-  struct timespec end = from_now(holds ? HELD_NS : SILENCE_NS);
+  struct timespec end = from_now(silence_ns);
   Task *task = first_free();
   while (calls == before && task == first_free() && task->due > now)
     if (!sleep_until(&end)) {
@@ -200,11 +201,18 @@ static void *keep_time(void *nothing) {
   return nothing;
 }
 
-/* Lets everything begin that can, and waits for it, or for a minute. */
+/* Whether anything can begin, or is under way in the plugin. */
+static bool is_busy(void) {
+  const Task *task = tasks;
+  while (task != NULL && task->waits > 0 && !task->ends) task = task->next;
+  return task != NULL || running > 0;
+}
+
+/* Lets everything begin that can, and waits for its end, or for a minute. */
 void schedule_drain(void) {
   struct timespec end = from_now(1000000000);
   end.tv_sec += 59;
-  while (first_free() != NULL || running > 0) {
+  while (is_busy()) {
     for (Task *task = tasks; task != NULL; task = task->next)
       if (task->due > now) now = task->due;
     pthread_cond_broadcast(&changed);
@@ -212,7 +220,7 @@ void schedule_drain(void) {
   }
 }
 
-void schedule_start(uint64_t seed, unsigned window, bool hold) {
+void schedule_start(uint64_t seed, unsigned window, bool hold, uint64_t silence) {
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
@@ -221,5 +229,6 @@ void schedule_start(uint64_t seed, unsigned window, bool hold) {
   random_state = seed;
   widest = window > 0 ? window : 1;
   holds = hold;
+  silence_ns = silence > 0 ? (long)silence * 1000000 : hold ? HELD_NS : SILENCE_NS;
   begin_thread(keep_time);
 }

@@ -30,6 +30,8 @@ void settings_read(const char *text) {
       settings.capacity = number(value);
     } else if (is_key(at, length, "window")) {
       settings.window = (unsigned)number(value);
+    } else if (is_key(at, length, "silence")) {
+      settings.silence = number(value);
     } else if (is_key(at, length, "hold")) {
       settings.hold = true;
     } else if (is_key(at, length, "tiled")) {
