@@ -71,9 +71,10 @@ def verdict(function: ExportedFunction, client: Client) -> RunVerdict:
         obstacle.require_readable(function, client)
     except IncompatiblePluginError as exc:
         reasons.append(exc.message)
-    reasons += obstacle.find_obstacles(function, client.platform_name, len(client.devices))
+    platform = obstacle.platform_for(function, client)
+    reasons += obstacle.find_obstacles(function, platform, len(client.devices))
     doubts = obstacle.doubts(function, client)
-    needs = specialisation.needs(function, client.platform_name, client.plugin.attributes)
+    needs = specialisation.needs(function, platform, client.plugin.attributes)
     if needs and specialisation.has_jaxlib():
         doubts.insert(0, f"{'; '.join(needs)}: jaxlib, which is here, has to do that")
     elif needs:

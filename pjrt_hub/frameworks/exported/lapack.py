@@ -24,7 +24,7 @@ def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
         Handlers by name; none where jaxlib or its SciPy is not installed.
     """
     names = {name for name in custom_calls if name.startswith("lapack_")}
-    if not names or client.platform_name != "cpu" or "FFI" not in client.plugin.extensions:
+    if not names or client.compiler_platform != "cpu" or "FFI" not in client.plugin.extensions:
         return {}
     try:
         from jaxlib import lapack

@@ -355,7 +355,8 @@ class Exported:
             if len(function.platforms) > 1 and not specialised:
                 import numpy as np
 
-                number = np.int32(obstacle.platform_index(function, client.platform_name) or 0)
+                platform = obstacle.platform_for(function, client)
+                number = np.int32(obstacle.platform_index(function, platform) or 0)
                 template.append(client.buffer_from_host(number, device=device))
             slots = []
             for each in function.arguments:
@@ -387,7 +388,8 @@ class Exported:
                 program, self._options, cache=self._cache, isolated=self._isolated
             )
 
-        needs = specialisation.needs(function, client.platform_name, client.plugin.attributes)
+        platform = obstacle.platform_for(function, client)
+        needs = specialisation.needs(function, platform, client.plugin.attributes)
         if not needs:
             try:
                 return compile_program(function.program), False
@@ -403,7 +405,12 @@ class Exported:
         kept = compile_cache.choose(client, self._cache)
         return compile_program(
             specialisation.program(
-                function, client.platform_name, client.plugin.attributes, dict(sizes), needs, kept
+                function,
+                platform,
+                client.plugin.attributes,
+                dict(sizes),
+                needs,
+                kept,
             )
         ), True
 

@@ -60,7 +60,7 @@ def refuse(function: ExportedFunction, client: Client) -> None:
         NotRunnableError: anything else.
     """
     require_readable(function, client)
-    refuse_platform(function, client.platform_name, len(client.devices))
+    refuse_platform(function, platform_for(function, client), len(client.devices))
 
 
 def refuse_platform(function: ExportedFunction, platform: str, devices: int | None = None) -> None:
@@ -86,7 +86,7 @@ def doubts(function: ExportedFunction, client: Client) -> list[str]:
     told = []
     registered = [name for name, _ in client.plugin.ffi.registered]
     coming = lapack.handlers(function.custom_calls, client)
-    if calls := unknown_calls(function, client.platform_name, [*registered, *coming]):
+    if calls := unknown_calls(function, platform_for(function, client), [*registered, *coming]):
         told.append(
             f"it calls {', '.join(calls)}, which nobody registered here: whether the plugin has "
             "such a function is known when it compiles"
@@ -200,6 +200,15 @@ def find_obstacles(
             f"it was exported for {function.nr_devices} devices, and the client has {devices}"
         )
     return reasons
+
+
+def platform_for(function: ExportedFunction, client: Client) -> str:
+    """Return the platform that a function runs for on a client.
+
+    That is the client's, or that of the plugin behind a layer which gives it another name.
+    """
+    own = client.platform_name
+    return own if jax_name(own) in function.platforms else client.compiler_platform
 
 
 def platform_index(function: ExportedFunction, platform: str) -> int | None:

@@ -45,7 +45,8 @@ class JaxBackend:
         if not framework.place_in_job():  # else the one that is tried would join the others
             plugin.try_client(options)
         client = framework.make_client(self.name, options)
-        if client.platform == "cpu":
+        layered = plugin.policy.name if plugin.api.is_layered else None
+        if "cpu" in (client.platform, layered):
             host_functions.give_to(plugin)
         return client
 

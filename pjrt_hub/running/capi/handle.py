@@ -53,10 +53,12 @@ class ClientHandle(hotpath.Client):
     Attributes:
         api: the plugin's function table.
         platform_name: "cpu", "cuda", "tpu", ... (`PJRT_Client_PlatformName`).
+        compiler_platform: the same, of the plugin behind a layer that gives it another name.
     """
 
     api: Api
     platform_name: str
+    compiler_platform: str
     is_on_host: bool
 
     @property

@@ -46,9 +46,11 @@ class Api(hotpath.Functions):
         identity: of the file that was loaded, as `digest.identity` gives it; empty where a table
             was here already.
         known_sha256: gives the file's digest without reading it all; None if unknown.
+        is_layered: whether its calls pass through layers.
     """
 
     known_sha256: Callable[[], str | None] | None = None
+    is_layered = False
 
     def __init__(self, path: Path, address: int, identity: str = "") -> None:
         self.path = path
@@ -321,6 +323,7 @@ def _read_table(
             hint="install a release of the plugin that fits, or of pjrt-hub",
         )
     api = Api(path, address if through is None else through(address), identity)
+    api.is_layered = through is not None
     for name in REQUIRED:
         api.require(name)
     if not api.reaches(REACHED):

@@ -77,6 +77,8 @@ class Client(Closing, CompilingClient):
             self.api.give_back("PJRT_Client_Destroy", client=address)
             raise
         self.platform_name: str = name
+        chosen_as = plugin.policy.name if self.api.is_layered else None
+        self.compiler_platform: str = chosen_as or name
         self.is_on_host = name == "cpu"
         self._keep_devices()
         self._bind(self.api, self.api.address, address, self.is_on_host)

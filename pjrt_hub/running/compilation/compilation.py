@@ -75,7 +75,7 @@ def compile(
 
 def _more(client: CompilingClient, devices: int) -> str:
     """Say how to get so many devices."""
-    if client.platform_name == "cpu" and client.policy.takes_option(_CPU_DEVICES):
+    if client.compiler_platform == "cpu" and client.policy.takes_option(_CPU_DEVICES):
         return f'make the client with options={{"{_CPU_DEVICES}": {devices}}}'
     return f"the client must have {devices} devices, be it of several processes or machines"
 

@@ -183,7 +183,7 @@ def topology(client: ClientHandle) -> bytes:
 
 
 def _machine(client: ClientHandle) -> str:
-    if client.platform_name != "cpu":
+    if client.compiler_platform != "cpu":
         return ""
     try:
         attributes = sorted(
