@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.store.transfer.partial import Progress
     from pjrt_hub.running.capi.values import NamedValue
     from pjrt_hub.running.client.plugin import Plugin
+    from pjrt_hub.running.interpose.layers import Chain
 
     Reload = Callable[[str], Plugin]
 
@@ -83,7 +84,7 @@ def _load(
     distrust(here.env)
     compared = digest.identity_if_any(path)  # what is compared and asked from now on is this file
     require_same = functools.partial(_require_same, path, compared, entry)
-    wrap = _layers(here.env)
+    chain = read_layers(here.env)
     require_same("compare")
     defaults = manifest.environment_for(present=candidate.may_run)
     for name, value in defaults.items():
@@ -96,7 +97,8 @@ def _load(
     preflight.prepare(path, manifest, here, env, compared, wanted)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
-    api = library.load(path, require_same, wrap, meanwhile=_import_runtime, identity=compared)
+    through = chain.wrap if chain else None
+    api = library.load(path, require_same, through, meanwhile=_import_runtime, identity=compared)
     from pjrt_hub.door.policy import FoundPolicy
     from pjrt_hub.running.client.plugin import Plugin
 
@@ -132,19 +134,24 @@ def _require_same(path: Path, compared: str, entry: CacheEntry | None, step: str
     )
 
 
-def _layers(env: Mapping[str, str]) -> Callable[[int], int] | None:
-    """Return the function that wraps tables in the layers that the user set, or None."""
+def read_layers(env: Mapping[str, str]) -> Chain | None:
+    """Return the layers that the user asked for between host and plugin, or None.
+
+    Args:
+        env: the process's variables.
+
+    Raises:
+        PjrtHubError: there is no such layer or setting.
+    """
     names = env.get("PJRT_HUB_LAYERS")
     if not names:
         return None
     from pjrt_hub.running.interpose import layers
 
-    folder, without = env.get("PJRT_HUB_TRACE"), env.get("PJRT_HUB_WITHOUT")
-    return functools.partial(
-        layers.wrap,
-        layers=names,
-        folder=folder,
-        without=without,
+    return layers.read(
+        names,
+        folder=env.get("PJRT_HUB_TRACE"),
+        without=env.get("PJRT_HUB_WITHOUT"),
         discrete=env.get("PJRT_HUB_DISCRETE"),
     )
 

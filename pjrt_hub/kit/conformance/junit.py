@@ -22,7 +22,7 @@ def to_xml(report: Report) -> str:
         suite.set("timestamp", report.date)
         suite.set("hostname", report.host)
         properties = ElementTree.SubElement(suite, "properties")
-        for name in ("name", "sha256", "api_version", "platform"):
+        for name in ("name", "sha256", "api_version", "platform", "layers"):
             value = _legal(getattr(report.plugin, name))
             ElementTree.SubElement(properties, "property", name=name, value=value)
         for each in results:

@@ -160,6 +160,7 @@ def _facts(report: Report) -> Iterator[str]:
         "PJRT API": plugin.api_version or "it cannot be loaded",
         "platform": f"{plugin.platform} {plugin.platform_version}",
         "devices": ", ".join(kinds) or "none",
+        "through": plugin.layers,
         "described machine": plugin.target,
         "extensions": ", ".join(extensions),
         "attributes": _words(plugin.attributes),

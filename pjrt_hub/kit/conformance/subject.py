@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frozen import replace
+from pjrt_hub.door import process
+from pjrt_hub.door.plugin import read_layers
 from pjrt_hub.errors import PjrtError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.kit.conformance import artifact, programs
 from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, equal
@@ -74,7 +76,7 @@ class Subject:
     @cached_property
     def api(self) -> Api:
         """The plugin's function table; it is loaded and initialized on first use."""
-        loaded = library.load(self.path)
+        loaded = load(self.path)
         return cast("Api", Watched(loaded, self.progress)) if self.progress else loaded
 
     @cached_property
@@ -474,6 +476,12 @@ class Subject:
         first, second = (getattr(ask(**fields), member) for _ in range(2))
         if first != second:
             self.note(f"{function}, asked again: the list lies at another address")
+
+
+def load(path: Path, tell: Callable[[str], None] = lambda step: None, identity: str = "") -> Api:
+    """Loads a plugin behind the layers that the user asked for, as `library.load` does."""
+    chain = read_layers(process.environment())
+    return library.load(path, tell, chain.wrap if chain else None, identity=identity)
 
 
 @contextlib.contextmanager

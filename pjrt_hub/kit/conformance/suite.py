@@ -21,7 +21,7 @@ from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.door import preflight, process
 from pjrt_hub.door.client import choose
-from pjrt_hub.door.plugin import library_path
+from pjrt_hub.door.plugin import library_path, read_layers
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, BYTECODE, TEXT
 from pjrt_hub.kit.conformance.cause import Causes
@@ -69,6 +69,7 @@ class Suite:
         Raises:
             PluginNotFoundError: nothing fits.
             StoreError: the plugin cannot be fetched.
+            PjrtHubError: PJRT_HUB_LAYERS names no layers, or not with such settings.
             ValueError: the name is empty, there is no such option, or no worker or time for it.
             TypeError: an option has another type.
         """
@@ -93,6 +94,7 @@ class Suite:
             path.name,
             digest.of_file(path),
             target=self._setup.target,
+            layers=str(read_layers(process.environment()) or ""),
         )
         #: What cannot be had: the verdict of what tells so, and the reason.
         self._missing = _load_problems(self._setup, self._env)
@@ -137,7 +139,8 @@ class Suite:
         setup = self._setup
         preload = [digest.of_file(path) for path in setup.preload]
         host = str(process.world().host)
-        parts = [self.identity.sha256, setup.options, setup.target, preload, host, self._seconds]
+        plugin = (self.identity.sha256, self.identity.layers)
+        parts = [plugin, setup.options, setup.target, preload, host, self._seconds]
         text = json.dumps([*parts, __version__], sort_keys=True, default=str)
         return f"check-{hashlib.sha256(text.encode()).hexdigest()}"
 

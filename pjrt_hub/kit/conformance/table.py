@@ -102,7 +102,7 @@ def headline(report: Report) -> str:
     """Says in one line what was checked, and what came of it."""
     plugin, counts = report.plugin, report.counts
     defects, skips = len(report.defects), counts[Verdict.SKIP]
-    words = [plugin.name]
+    words = [f"{plugin.name} through {plugin.layers}" if plugin.layers else plugin.name]
     words += [f"PJRT API {plugin.api_version}"] if plugin.api_version else ["cannot be loaded"]
     words += [f"platform {plugin.platform}"] if plugin.platform else []
     words += [

@@ -102,6 +102,7 @@ class Identity:
         options: that clients were made with.
         devices: the kind of each device.
         target: the machine that it described without hardware; empty for none.
+        layers: what it was checked through, with the settings; empty for the plugin itself.
     """
 
     name: str
@@ -115,6 +116,7 @@ class Identity:
     options: Mapping[str, object] = field(default_factory=dict)
     devices: tuple[str, ...] = ()
     target: str = ""
+    layers: str = ""
 
 
 @dataclass(frozen=True)  # no slots: of the cached property

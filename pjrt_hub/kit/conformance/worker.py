@@ -26,7 +26,7 @@ from pjrt_hub.errors import (
 from pjrt_hub.kit.conformance.check import Check, checks
 from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, code_name
 from pjrt_hub.kit.conformance.progress import CallProgress
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.kit.conformance.verdict import Verdict
 from pjrt_hub.kit.conformance.worker_process import Setup
 from pjrt_hub.running.capi import library
@@ -131,9 +131,7 @@ class Worker:
             preflight.initialize(setup.path, setup.manifest)
             for dependency in setup.preload:
                 library.preload(dependency)
-            api = library.load(
-                setup.path, lambda step: self._tell(step=step), identity=setup.identity
-            )
+            api = load(setup.path, lambda step: self._tell(step=step), setup.identity)
             options = setup.manifest.create_options(setup.options, api.version)
         except (PjrtHubError, ValueError, TypeError) as exc:
             raise Unavailable("plugin", str(getattr(exc, "message", exc))) from exc
@@ -162,7 +160,7 @@ class Worker:
     def _target(self, setup: Setup) -> tuple[str, Mapping[str, Any]] | None:
         if not setup.target:
             return None
-        version = library.load(setup.path).version
+        version = load(setup.path).version
         try:
             return setup.manifest.topology_options(setup.target, {}, setup.path, version)
         except TargetNotFoundError:
@@ -177,8 +175,9 @@ class Worker:
         if count <= len(subject.devices):
             return subject
         if count not in self._subjects:
-            simulated = subject.call("PJRT_Client_PlatformName", client=subject.client) == b"cpu"
-            if not simulated:
+            platform = subject.call("PJRT_Client_PlatformName", client=subject.client)
+            # A layer gives it another name.
+            if platform != b"cpu" and _DEVICE_COUNT not in subject.known_options:
                 raise Skipped(f"it takes {count} devices, there are {len(subject.devices)}")
             options = {**subject.options, _DEVICE_COUNT: count}
             wider = self._subject(options, subject.target)

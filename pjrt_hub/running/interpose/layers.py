@@ -97,9 +97,14 @@ def read(
     return Chain(",".join(names), taken, given, folder)
 
 
-def wrap(address: int, layers: str, folder: str | os.PathLike[str] | None = None) -> int:
-    """Return the address of a table behind layers without settings, as `Chain.wrap` does."""
-    return read(layers, folder).wrap(address)
+def wrap(
+    address: int,
+    layers: str,
+    folder: str | os.PathLike[str] | None = None,
+    without: str | None = None,
+) -> int:
+    """Return the address of a table behind layers, which `read` reads, as `Chain.wrap` does."""
+    return read(layers, folder, without).wrap(address)
 
 
 def removals(names: str) -> list[str]:

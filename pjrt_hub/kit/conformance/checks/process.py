@@ -17,8 +17,8 @@ from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, expect
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.separate_process import Tell, attempt
-from pjrt_hub.kit.conformance.subject import Subject
-from pjrt_hub.running.capi import ambient, library
+from pjrt_hub.kit.conformance.subject import Subject, load
+from pjrt_hub.running.capi import ambient
 from pjrt_hub.running.sandbox import watch
 
 _LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
@@ -147,7 +147,7 @@ def changes_of(subject: Subject, what: str) -> tuple[list[str], list[str]]:
 
 def _load(subject: Subject) -> None:
     try:
-        library.load(subject.path)
+        load(subject.path)
     except PjrtHubError as exc:
         raise Skipped(exc.message) from exc
 

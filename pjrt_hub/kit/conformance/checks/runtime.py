@@ -12,10 +12,9 @@ from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import PjrtError, PjrtHubError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.buffer.buffer import Buffer
-from pjrt_hub.running.capi import library
 from pjrt_hub.running.client.client import Client
 from pjrt_hub.running.client.plugin import Plugin
 from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
@@ -189,7 +188,7 @@ def _client(subject: Subject) -> Iterator[Client]:
     """Opens a client of pjrt-hub beside the subject's."""
     subject.require_basics()
     try:
-        client = Plugin(library.load(subject.path)).client(subject.options)
+        client = Plugin(load(subject.path)).client(subject.options)
     except PjrtError as exc:
         raise Skipped(f"the plugin refuses a second client: {exc.message}") from exc
     with client:

@@ -1,0 +1,103 @@
+"""What the checks, but for those of ops, say of the CPU plugin through the layer `discrete`."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pjrt_hub.kit import conformance
+from pjrt_hub.kit.conformance import Verdict
+
+from .test_cpu_plugin import CHECKED, DEFECTS, LACKS
+
+#: What the layer makes good: the plugin dies where nobody waits for work under way.
+MENDED = {"transfers.raw_of_running_work"}
+#: What the layer counts, and the plugin does not.
+COUNTED = {
+    "devices.memory_in_use",
+    "devices.memory_stats",
+    "plugin.older_device_memory_stats",
+}
+
+
+@pytest.fixture(scope="module")
+def report():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PJRT_HUB_LAYERS", "discrete")
+        patch.setenv("PJRT_HUB_DISCRETE", "seed=5")
+        return conformance.run("cpu", areas=CHECKED, offline=True)
+
+
+def test_it_says_through_what(report):
+    plugin = report.plugin
+    assert (plugin.name, plugin.layers) == ("cpu", "discrete (seed=5)")
+    assert (plugin.platform, set(plugin.devices)) == ("discrete", {"discrete"})
+
+
+def test_the_layer_has_no_defect_of_its_own(report):
+    found = {each.name: each.verdict for each in report.defects}
+    assert found == {name: DEFECTS[name][0] for name in DEFECTS.keys() - MENDED}
+    assert {report[name].verdict for name in MENDED | COUNTED} == {Verdict.PASS}
+
+
+def test_it_takes_nothing_away(report):
+    found = {each.name for each in report.results if each.verdict == Verdict.UNSUPPORTED}
+    assert {name for name in LACKS if report[name].verdict != Verdict.UNSUPPORTED} == COUNTED
+    version = int(report.plugin.api_version.partition(".")[2])
+    newer = {each.name for each in conformance.check.checks() if each.since > version}
+    assert found - newer == LACKS.keys() - COUNTED
+
+
+def test_what_is_skipped_is_about_the_hosts_memory(report):
+    skipped = [each for each in report.results if each.verdict == Verdict.SKIP]
+    assert {each.text for each in skipped} == {"the device's memory is not the host's to read"}
+    assert {each.area for each in skipped} == {"external"}
+
+
+@pytest.fixture
+def check(tmp_path):
+    """`check(*words, NAME=value)` runs the command with variables, in a folder of its own."""
+
+    def run(*words, **env):
+        return subprocess.run(
+            [sys.executable, "-P", "-m", "pjrt_hub.cli", "check", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            env={**os.environ, **env},
+        )
+
+    return run
+
+
+def test_the_reports_say_through_what(check, tmp_path):
+    files = ["--output", "r.json", "--junit", "r.xml", "--html", "r.html"]
+    held = {"PJRT_HUB_LAYERS": "discrete", "PJRT_HUB_DISCRETE": "hold"}
+    ended = check("cpu", "--check", "events.ready", *files, **held)
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.splitlines()[-1].startswith("cpu through discrete (hold), PJRT API 0.81, ")
+    assert json.loads((tmp_path / "r.json").read_text())["plugin"]["layers"] == "discrete (hold)"
+    assert 'name="layers" value="discrete (hold)"' in (tmp_path / "r.xml").read_text()
+    assert "<th>through</th><td>discrete (hold)</td>" in (tmp_path / "r.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"PJRT_HUB_LAYERS": "discreet"}, "there is no layer 'discreet'"),
+        (
+            {"PJRT_HUB_LAYERS": "discrete", "PJRT_HUB_DISCRETE": "speed=1"},
+            "the layer discrete has no setting 'speed=1'",
+        ),
+    ],
+)
+def test_wrong_layers_are_no_defect_of_the_plugin(check, env, said):
+    ended = check("cpu", "--check", "events.ready", **env)
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert said in ended.stderr
+    assert "\nhint: " in ended.stderr
