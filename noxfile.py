@@ -1,7 +1,6 @@
 """The checks of the project: `nox` before a commit, `nox -s unit` for one part, `nox -l` to list.
 
 `nox -t long` runs the others that every change must pass; what is left is for the night.
-
 The tests run against the built wheel, never against the source tree: what they pass is what ships.
 """
 
@@ -64,33 +63,28 @@ PARTS = {
     "fake": (*SPREAD, "fake"),
     "cpu": (*SPREAD, "cpu"),
     "docs": (*SPREAD, "docs"),
-    "wheel": ("wheel",),
-    "release": ("release",),
+    **{
+        folder: (folder,)
+        for folder in (
+            *("wheel", "release", "faults", "interop", "exported", "tracing", "conformance"),
+            *("authoring", "dask", "ray", "soak"),
+        )
+    },
     "tutorial": ("docs/test_tutorial.py",),
-    "faults": ("faults",),
-    "interop": ("interop",),
-    "exported": ("exported",),
-    "examples": (
-        "examples",
-        *("--ignore=examples/test_serve.py", "--ignore=examples/test_cluster.py"),
-    ),
+    "examples": ("examples", *(f"--ignore=examples/test_{x}.py" for x in ("serve", "cluster"))),
     "jax": ("jax", "authoring/test_native.py::test_jax_runs_it"),
+    "jax_bridge": ("jax", "--ignore=jax/test_topologies.py"),
     "jax_releases": JAX_TESTS,
     "jax_topologies": ("jax/test_topologies.py",),
     "hosts": ("hosts", "-k", "JAX or pypjrt"),
     "hosts_jax": ("hosts", "-k", "JAX"),
-    "tracing": ("tracing",),
     "backend": (*SPREAD, "backend", "docs/test_python_plugins.py"),
     "vendor": (
         *("vendor", "examples/test_ahead_of_time.py"),
         "faults/test_archives.py::test_no_wheel_of_a_vendor_is_refused",
     ),
-    "conformance": ("conformance",),
-    "authoring": ("authoring",),
-    "dask": ("dask",),
-    "ray": ("ray",),
+    "check": ("conformance/test_discrete.py",),
     "serving": ("examples/test_serve.py", "examples/test_cluster.py"),
-    "soak": ("soak",),
     "foreign": ("-rA", "foreign"),
     "torch_xla": (
         *("torch_xla", "authoring/test_new.py::test_torch_xla_registers_it"),
@@ -231,6 +225,15 @@ def beside_vendors(session: nox.Session) -> None:
     """The parts on vendors' plugins: vendor, conformance, authoring."""
     install_wheel(session, *group("test", "cpu", "vendor", "corpus"))
     pytest(session, "vendor", "conformance", "authoring")
+
+
+@nox.session(default=False, tags=["long"])
+def discrete(session: nox.Session) -> None:
+    """What is not about the CPU alone, on an accelerator in software: the layer `discrete`."""
+    install_wheel(session, *group("test", "cpu", "exported"))
+    install_weights(session)
+    on = {"TESTED_PLATFORM": "cpu", "PJRT_HUB_LAYERS": "discrete"}
+    pytest(session, "cpu", "exported", "jax_bridge", "check", only="not slow", **on)
 
 
 @nox.session(default=False, tags=["long"])

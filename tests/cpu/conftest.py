@@ -19,6 +19,8 @@ def pytest_runtest_setup(item):
             pytest.skip(f"about the CPU plugin: {mark.args[0]}")
     if HAS_TILES and item.get_closest_marker("rows"):
         pytest.skip("about rows, and the device has tiles")
+    for mark in item.iter_markers("devices"):
+        device_count(mark.args[0])
     for mark in item.iter_markers("numpy"):
         if np.lib.NumpyVersion(np.__version__) < f"{mark.args[0]}.0":
             pytest.skip(f"numpy {np.__version__} is older than {mark.args[0]}")

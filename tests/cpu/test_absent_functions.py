@@ -10,7 +10,8 @@ import pytest
 from pjrt_hub.kit.conformance.host import parse
 from pjrt_hub.running.capi import library as loading
 
-pytestmark = pytest.mark.cpu("its functions are counted")
+pytestmark = pytest.mark.cpu("asked without the functions, by the layers of a walk")
+
 ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "hosts"
 PROFILE = ROOT / "pjrt_hub" / "kit" / "conformance" / "hosts" / "pjrt_hub.toml"

@@ -394,6 +394,7 @@ def test_buffers_do_not_change(vector):
             setattr(buffer, name, None)
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_live_objects_are_counted(own):
     assert own._num_children == 0
     buffers = [own.buffer_from_host(NUMBERS) for _ in range(10)]

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from children import in_child
+from children import NAME, in_child
 
 import pjrt_hub
 from pjrt_hub.errors import (
@@ -52,17 +52,18 @@ def test_as_many_devices_as_asked_for(plugin, count):
 
 def test_what_a_device_tells(pair):
     for index, device in enumerate(pair.devices):
-        assert (device.id, device.kind, device.process_index) == (index, "cpu", 0)
+        assert (device.id, device.kind, device.process_index) == (index, NAME, 0)
         assert device.is_addressable
         assert device.local_hardware_id == index
         assert device.client is pair
-        assert str(device) == f"cpu:{index}"
-        assert repr(device) == f"<Device cpu:{index} 'cpu'>"
+        assert str(device) == f"{NAME}:{index}"
+        assert repr(device) == f"<Device {NAME}:{index} '{NAME}'>"
         assert dict(device.attributes) == {}
     assert pair.devices is pair.devices
     assert pair.buffer_from_host([1]).device is pair.devices[0]
 
 
+@pytest.mark.cpu("counts nothing")
 def test_what_the_plugin_does_not_count(client):
     assert client.devices[0].memory_stats() is None
 

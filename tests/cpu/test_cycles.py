@@ -43,7 +43,13 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(kind for kind in KINDS if kind != "view"),
+        pytest.param("view", marks=pytest.mark.cpu("shares memory with the host")),
+    ],
+)
 def test_what_a_client_keeps_of_its_own_is_collected_with_it(plugin, kind):
     client = plugin.client()
     client.kept = [KINDS[kind](client)]

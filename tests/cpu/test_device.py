@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from children import device_count
+from children import NAME, device_count
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -18,7 +18,8 @@ def four(plugin):
 
 def test_a_device_in_the_plugins_words(four):
     device = four.devices[1]
-    assert (device.debug_string, device.to_string()) == ("TFRT_CPU_1", "CpuDevice(id=1)")
+    words = {"cpu": ("TFRT_CPU_1", "CpuDevice(id=1)"), "discrete": ("discrete:1", "discrete:1")}
+    assert (device.debug_string, device.to_string()) == words[NAME]
     assert (device.coords, dict(device.attributes)) == (None, {})
 
 

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+import shlex
 import signal
+import subprocess
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
 
+import ml_dtypes
 import numpy as np
 import pytest
-from children import in_child
+from children import command, in_child
 
 import pjrt_hub
 from pjrt_hub.errors import InvalidArgumentError, PjrtHubError, ResourceExhaustedError
@@ -18,7 +24,6 @@ pytestmark = pytest.mark.cpu("sets the layer itself")
 ON = {"PJRT_HUB_LAYERS": "discrete"}
 HELD = {**ON, "PJRT_HUB_DISCRETE": "hold,seed=1"}
 SMALL = {**ON, "PJRT_HUB_DISCRETE": "capacity=1MiB"}
-VALIDATED = {"PJRT_HUB_LAYERS": "validate,discrete", "PJRT_HUB_DISCRETE": "seed=3"}
 #: Makes 2 MiB of 32 bytes, more than there is.
 LARGE = """func.func @main(%a: tensor<8xf32>) -> tensor<65536x8xf32> {
   %0 = stablehlo.broadcast_in_dim %a, dims = [1] : (tensor<8xf32>) -> tensor<65536x8xf32>
@@ -30,6 +35,10 @@ SLICE = """func.func @main(%a: tensor<65536x8xf32>) -> tensor<1x8xf32> {
 }"""
 DONATE = """func.func @main(%a: tensor<8xf32> {tf.aliasing_output = 0 : i32}) -> tensor<8xf32> {
   %0 = stablehlo.add %a, %a : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}"""
+ADD = """func.func @main(%a: tensor<8xf32>, %b: tensor<8xf32>) -> tensor<8xf32> {
+  %0 = stablehlo.add %a, %b : tensor<8xf32>
   return %0 : tensor<8xf32>
 }"""
 EIGHT = np.arange(8, dtype=np.float32)
@@ -131,6 +140,17 @@ def test_what_is_donated_is_deleted_at_once_and_given_to_no_other_program(client
         assert np.array_equal(result.to_numpy(), 2 * EIGHT)
 
 
+@in_child(PJRT_HUB_LAYERS="discrete", PJRT_HUB_DISCRETE="hold,window=64,seed=1")
+def test_what_is_donated_is_copied_before_if_the_copy_was_asked_for_before(client):
+    executable = client.compile(DONATE)
+    for number in range(20):
+        buffer = client.buffer_from_host(EIGHT + number)
+        copies = [buffer.copy_to_device(client.devices[0]) for _ in range(4)]
+        result = executable(buffer)
+        assert np.array_equal(result.to_numpy(), 2 * (EIGHT + number))
+        assert all(np.array_equal(each.to_numpy(), EIGHT + number) for each in copies)
+
+
 @in_child(**HELD)
 def test_the_hosts_array_is_read_late(client):
     """So nobody may write to it before: here somebody does."""
@@ -166,50 +186,235 @@ def test_a_seed_decides_the_order(child):
     assert all(sorted(map(int, each.split())) == list(range(12)) for each in orders)
 
 
-def mix(client):
-    """Puts, programs, copies between devices, donations and deletions, in a random order."""
-    choose = np.random.default_rng(0)
-    options = [pjrt_hub.CompileOptions(device_ids=[[each.id]]) for each in client.devices]
-    programs = [client.compile(DONATE, options=each) for each in options]
-    live = []
-    for step in range(60):
-        kind = choose.integers(4)
-        if kind == 0 or len(live) < 3:
-            value = EIGHT + step
-            device = client.devices[choose.integers(2)]
-            live.append((client.buffer_from_host(value, device=device), value))
-            continue
-        buffer, value = live.pop(choose.integers(len(live)))
-        place = client.devices.index(buffer.device)
-        if kind == 1:
-            live.append((programs[place](buffer), 2 * value))
-        elif kind == 2:
-            live.append((buffer.copy_to_device(client.devices[1 - place]), value))
-        else:
-            buffer.delete()
-    for buffer, value in live:
+@dataclass
+class Mix:
+    """Puts, programs, copies between devices, donations, errors, gets and deletions at random.
+
+    One seed decides what is done and, as the layer's, in which order it happens. Each value is
+    compared with numpy's.
+    """
+
+    seed: int
+    devices: int
+    live: list = field(default_factory=list)
+    counts: Counter = field(default_factory=Counter)
+
+    def run(self):
+        self.choose = np.random.default_rng(self.seed)
+        with pjrt_hub.load("cpu").client({"cpu_device_count": self.devices}) as client:
+            self.client = client
+            options = [pjrt_hub.CompileOptions(device_ids=[[each.id]]) for each in client.devices]
+            self.donate, self.add, self.large = (
+                [client.compile(text, options=each) for each in options]
+                for text in (DONATE, ADD, LARGE)
+            )
+            steps = (self.put, self.add_two, self.copy, self.donate_one, self.get, self.fail)
+            for number in range(60):
+                step = self.put if len(self.live) < 3 else steps[self.choose.integers(len(steps))]
+                self.counts[step.__name__] += 1
+                step(number)
+            for buffer, value in self.live:
+                assert np.array_equal(buffer.to_numpy(), value)
+        print(*sorted(self.counts.items()))
+
+    def take(self):
+        return self.live.pop(self.choose.integers(len(self.live)))
+
+    def device(self):
+        return self.client.devices[self.choose.integers(self.devices)]
+
+    def put(self, number):
+        value = EIGHT + number
+        self.live.append((self.client.buffer_from_host(value, device=self.device()), value))
+
+    def add_two(self, number):
+        a, left = self.live[self.choose.integers(len(self.live))]
+        b, right = self.take()
+        place = self.client.devices.index(a.device)
+        total = self.add[place](a, b if b.device is a.device else b.copy_to_device(a.device))
+        self.live.append((total, left + right))
+
+    def copy(self, number):
+        buffer, value = self.live[self.choose.integers(len(self.live))]
+        self.live.append((buffer.copy_to_device(self.device()), value))
+
+    def donate_one(self, number):
+        buffer, value = self.take()
+        place = self.client.devices.index(buffer.device)
+        self.live.append((self.donate[place](buffer), 2 * value))
+        assert buffer.is_deleted
+
+    def get(self, number):
+        buffer, value = self.take()
+        assert np.array_equal(buffer.to_numpy(), value)
+        buffer.delete()
+
+    def fail(self, number):
+        """There is no room for the result: that one fails, and what is made of it, nothing else."""
+        buffer, value = self.live[self.choose.integers(len(self.live))]
+        large = self.large[self.client.devices.index(buffer.device)](buffer)
+        for failed in (large, large.copy_to_device(self.device())):
+            with pytest.raises(ResourceExhaustedError, match=r"allocate \d{7,} bytes"):
+                failed.to_numpy()
         assert np.array_equal(buffer.to_numpy(), value)
 
 
-def mix_of_two_devices():
-    with pjrt_hub.load("cpu").client({"cpu_device_count": 2}) as client:
-        mix(client)
+def run_mix(seed, devices):
+    Mix(seed, devices).run()
+
+
+#: What the layer does beside keeping the order of a seed; each needs the capacity for `fail`.
+KINDS = ("", "hold,", "window=100,", "hold,window=100,", "tiled,")
+
+
+def mixed(seed):
+    """The settings of a seed, and its count of devices, one to eight."""
+    return f"{KINDS[seed % 5]}capacity=1MiB,seed={seed}", 1 + seed // 5 % 8
 
 
 def test_the_validation_layer_finds_nothing(child):
-    child(mix_of_two_devices, prepared=False, **VALIDATED)
+    validated = {"PJRT_HUB_LAYERS": "validate,discrete"}
+    settings, _ = mixed(3)
+    child(run_mix, 3, 2, prepared=False, PJRT_HUB_DISCRETE=settings, **validated)
+
+
+@pytest.mark.parametrize("seed", [1, 10, 20, 31])
+def test_a_mix_on_one_to_eight_devices(child, seed):
+    run_seed(child, seed)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seeds", [range(first, first + 20) for first in range(0, 200, 20)])
 def test_two_hundred_seeds(child, seeds):
     for seed in seeds:
-        kind = ("", "hold,", "window=100,", "capacity=4KiB,", "tiled,")[seed % 5]
-        child(mix_of_two_devices, prepared=False, PJRT_HUB_DISCRETE=f"{kind}seed={seed}", **ON)
+        run_seed(child, seed)
+
+
+def run_seed(child, seed):
+    """Runs the mix of a seed in a process of its own; a failure names what runs it again."""
+    settings, devices = mixed(seed)
+    try:
+        printed = child(run_mix, seed, devices, prepared=False, PJRT_HUB_DISCRETE=settings, **ON)
+    except AssertionError as exc:
+        again = " ".join(map(shlex.quote, command(run_mix, seed, devices, prepared=False)))
+        exc.add_note(
+            f"seed {seed}, again: PJRT_HUB_LAYERS=discrete PJRT_HUB_DISCRETE={settings} {again}"
+        )
+        raise
+    return printed
+
+
+def test_a_failing_seed_names_the_command_that_runs_it_again(child, monkeypatch):
+    def fails(*_, **__):
+        raise AssertionError("it failed")
+
+    with pytest.raises(AssertionError) as caught:
+        run_seed(fails, 5)
+    [note] = caught.value.__notes__
+    done = subprocess.run(
+        ["sh", "-ec", note.partition("again: ")[2]],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=child.env,
+    )
+    assert (done.returncode, done.stdout) == (0, run_seed(child, 5))
+
+
+def order_of_a_mix(client):
+    """Says in which order the events of copies between devices and of programs fire."""
+    seen = []
+    first, last = client.devices[0], client.devices[-1]
+    program = client.compile(DONATE)
+    made = []
+    for number in range(8):
+        buffer = client.buffer_from_host(EIGHT + number, device=first)
+        made += [buffer.copy_to_device(last), program(buffer)]
+    for number, each in enumerate(made):
+        each.ready.add_done_callback(lambda event, number=number: seen.append(number))
+    for number, each in enumerate(made):
+        expected = (1 + number % 2) * (EIGHT + number // 2)
+        assert np.array_equal(each.to_numpy(), expected)
+    while len(seen) < len(made):
+        signal.sigtimedwait((), 0.001)
+    print(*seen)
+
+
+def order_on(devices):
+    with pjrt_hub.load("cpu").client({"cpu_device_count": devices}) as client:
+        order_of_a_mix(client)
+
+
+@pytest.mark.parametrize(
+    "devices",
+    [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 3, 4, 5, 6, 7, 8))],
+)
+def test_a_seed_replays_copies_between_devices(child, devices):
+    def order(seed):
+        settings = f"hold,silence=100,window=64,seed={seed}"
+        return child(order_on, devices, prepared=False, PJRT_HUB_DISCRETE=settings, **ON)
+
+    orders = [order(seed) for seed in (7, 7, 8)]
+    assert orders[0] == orders[1] != orders[2]
+    assert [sorted(map(int, each.split())) for each in orders] == [list(range(16))] * 3
+
+
+@in_child(**HELD)
+def test_what_is_held_is_held_until_somebody_waits(client):
+    """However much is called meanwhile: only silence, or a wait, lets anything happen."""
+    program = client.compile(ADD)
+    buffers = [client.buffer_from_host(EIGHT + each) for each in range(50)]
+    results = [program(each, each) for each in buffers]
+    assert not results[-1].ready.is_ready()
+    assert np.array_equal(results[-1].to_numpy(), 2 * (EIGHT + 49))
+    for number, each in enumerate(results):
+        assert np.array_equal(each.to_numpy(), 2 * (EIGHT + number))
+
+
+@pytest.mark.parametrize("ask", ["program", "layout", "raw"])
+def test_no_question_keeps_python_from_work_that_waits_for_it(child, ask):
+    child(ask_beside_python, ask, PJRT_HUB_DISCRETE="hold,seed=1", timeout=60, **ON)
+
+
+def ask_beside_python(client, ask):
+    """What Python is asked while the device runs a function of Python's must not stop that."""
+    begun = threading.Event()
+
+    def turn(a, out):
+        begun.set()
+        out[...] = a[::-1]
+
+    client.plugin.ffi.register("turn", turn)
+    types = "(tensor<5xi4>) -> tensor<5xi4>"
+    program = client.compile(
+        f"""func.func @main(%a: tensor<5xi4>) -> tensor<5xi4> {{
+          %0 = stablehlo.custom_call @turn(%a) {{api_version = 4 : i32, backend_config = {{}}}} :
+            {types}
+          return %0 : tensor<5xi4>
+        }}"""
+    )
+    result = program(client.buffer_from_host(np.arange(5).astype(ml_dtypes.int4)))
+    if ask == "layout":
+        assert result.layout == (0,)
+    elif ask == "raw":
+        packed = np.zeros(3, np.uint8)
+        result.copy_raw_to_host(packed).wait()
+    assert begun.is_set()
+    assert result.tolist() == [4, 3, 2, 1, 0]
 
 
 def test_settings():
     assert layers.settings("seed=7, hold,tiled") == ["seed=7", "hold", "tiled"]
-    for wrong in ("speed=1", "seed", "seed=x", "capacity=1GB", "hold=1", "tiled=8", "window=0"):
+    for wrong in (
+        "speed=1",
+        "silence=",
+        "silence=0",
+        "seed",
+        "seed=x",
+        "capacity=1GB",
+        "hold=1",
+        "tiled=8",
+        "window=0",
+    ):
         with pytest.raises(PjrtHubError, match=f"has no setting '{wrong}'.*\n*hint"):
             layers.settings(wrong)

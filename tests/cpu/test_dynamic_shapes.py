@@ -6,7 +6,7 @@ import pickle
 
 import numpy as np
 import pytest
-from children import NAME
+from children import NAME, there
 
 from pjrt_hub import errors
 from pjrt_hub.running.array.dtypes import of_type
@@ -52,7 +52,7 @@ def test_the_logical_value_comes_back(cutting, dims, count):
         assert (array.shape, array.tolist()) == (expected.shape, expected.tolist())
     assert buffer.tolist() == expected.tolist()
     assert not buffer.to_numpy().flags.writeable
-    assert repr(buffer).endswith(f"f32[{'<=4,3' if dims == ROWS else '4,<=3'}] on {NAME}:0)")
+    assert repr(there(buffer)).endswith(f"f32[{'<=4,3' if dims == ROWS else '4,<=3'}] on {NAME}:0)")
 
 
 @pytest.mark.parametrize("name", ["bf16", "i8", "i1", "complex<f64>", "i4"])

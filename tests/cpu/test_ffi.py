@@ -283,6 +283,7 @@ def test_what_cannot_be_called_is_refused(plugin, arguments, error, text):
     assert "x" not in {name for name, _ in plugin.ffi.registered}
 
 
+@pytest.mark.cpu("runs several programs at once")
 def test_from_several_threads(plugin, client):
     places, gate = set(), threading.Barrier(4, timeout=30)
 
@@ -305,6 +306,7 @@ def test_from_several_threads(plugin, client):
     assert (answers, len(places)) == ([2.0] * 4, 4)
 
 
+@pytest.mark.cpu("runs several programs at once")
 def test_a_program_inside_a_program(plugin, client, executables):
     def twice(a, out):
         inner = client.buffer_from_host(np.array(a))

@@ -57,6 +57,7 @@ def test_closing_in_every_order(client):
                 assert alive["array"].tolist() == [2.0] * 8
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_children_keep_their_parents(plugin, program):
     client = plugin.client()
     gone = weakref.ref(client)

@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from children import ADD, PLATFORM, PROGRAMS, SLOW, device_count, in_child, in_threads
+from children import ADD, NAME, PLATFORM, PROGRAMS, SLOW, device_count, in_child, in_threads
 
 import pjrt_hub
 from pjrt_hub import CompileOptions, ExecuteOptions
@@ -160,7 +160,7 @@ def test_wrong_lists(eight, put, program):
         ([], TypeError, "arguments for 0"),
         ([*rows[:7], []], TypeError, "takes 1 argument, 0 given"),
         ([*rows[:7], rows[7] * 2], TypeError, "takes 1 argument, 2 given"),
-        ([*rows[:7], rows[6]], ValueError, "on cpu:6, its row is for another device"),
+        ([*rows[:7], rows[6]], ValueError, f"on {NAME}:6, its row is for another device"),
         ([*rows[:7], [None]], TypeError, r"argument 0 of 1 must be f32\[4\]"),
         (rows[::-1], ValueError, "its row is for another device"),
     ]:
@@ -201,7 +201,7 @@ def test_each_part_by_itself(eight, put, program):
 def test_a_part_on_a_wrong_device(eight, program, put):
     one = eight.compile(program("matmul_tanh"), CompileOptions(device_ids=[[2]]))
     assert one.devices == (eight.devices[2],)
-    with pytest.raises(ValueError, match="cpu:3 is none of the program's devices, cpu:2"):
+    with pytest.raises(ValueError, match=f"{NAME}:3 is none of the program's devices, {NAME}:2"):
         one.execute_sharded([], eight.devices[3])
     with pytest.raises(TypeError, match="takes 2 arguments, 0 given"):
         one.execute_sharded([], eight.devices[2])
@@ -307,7 +307,7 @@ class Together:
         return self.client.compile(SLOW, options), put(np.eye(256, dtype="f4")), put(rounds)
 
 
-@pytest.mark.cpu("eight devices")
+@pytest.mark.devices(8)
 @in_child
 def test_what_is_refused_on_one_device_starts_on_none():
     """XLA's CPU client would never again finish what runs on several devices."""
@@ -335,7 +335,8 @@ def test_what_is_refused_on_one_device_starts_on_none():
     eight.check_reduce(2)
 
 
-@pytest.mark.cpu("eight devices")
+@pytest.mark.devices(8)
+@pytest.mark.cpu("refuses within the call")
 @in_child
 def test_a_client_that_cannot_finish_says_so():
     """A buffer that is not what it claims: the plugin refuses it on one device, having started."""
@@ -353,7 +354,7 @@ def test_a_client_that_cannot_finish_says_so():
     os._exit(0)  # what is owned twice must not be freed
 
 
-@pytest.mark.cpu("eight devices")
+@pytest.mark.devices(8)
 @pytest.mark.parametrize("events", [False, True])
 @in_child
 def test_many_launches_that_nobody_waits_for(events):
@@ -372,7 +373,8 @@ def test_many_launches_that_nobody_waits_for(events):
         assert np.array_equal(result.to_numpy(), np.eye(256))
 
 
-@pytest.mark.cpu("eight devices")
+@pytest.mark.devices(8)
+@pytest.mark.cpu("its launches take turns")
 @in_child
 def test_launches_of_several_threads():
     """Whole launches and launches in parts, with buffers deleted and executables closed between."""
@@ -409,7 +411,7 @@ def test_launches_of_several_threads():
     eight.client.close()
 
 
-@pytest.mark.cpu("eight devices")
+@pytest.mark.devices(8)
 @in_child
 def test_deleted_by_another_thread_while_it_starts():
     """It starts on all devices or, deleted before, on none."""
@@ -441,7 +443,8 @@ def test_deleted_by_another_thread_while_it_starts():
     eight.check_reduce(4)
 
 
-@pytest.mark.cpu("eight devices")
+@pytest.mark.devices(8)
+@pytest.mark.cpu("its launches take turns")
 @in_child
 def test_ctrl_c_ends_the_wait_for_a_turn():
     """Thirty-two are under way; the next waits until one of them ends, or is interrupted."""
@@ -456,7 +459,7 @@ def test_ctrl_c_ends_the_wait_for_a_turn():
     os._exit(0)  # not to wait for all of them
 
 
-@pytest.mark.cpu("eight devices")
+@pytest.mark.devices(8)
 @in_child
 def test_a_close_while_launches_are_under_way():
     eight = Together()

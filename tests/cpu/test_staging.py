@@ -52,6 +52,7 @@ def is_staged(buffer):
     return buffer.unsafe_pointer() % HUGE == 0
 
 
+@pytest.mark.cpu("copies arrays on the host")
 @pytest.mark.parametrize("offset", [0, 16])
 @pytest.mark.parametrize(
     "semantics",
@@ -69,6 +70,7 @@ def test_what_is_copied_may_change(client, offset, semantics):
     assert np.array_equal(buffer.to_numpy(), expected)
 
 
+@pytest.mark.cpu("copies arrays on the host")
 @pytest.mark.parametrize(
     "dtype", ["bool", "s8", "i64", "f16", "bf16", "f8E5M2", "f8E8M0FNU", "complex<f64>", "int4"]
 )
@@ -81,6 +83,7 @@ def test_every_kind_of_element(client, dtype):
     assert buffer.to_numpy().tobytes() == source.tobytes()
 
 
+@pytest.mark.cpu("copies arrays on the host")
 def test_small_arrays_and_chosen_memories_are_the_plugins(client):
     for source, memory in ((at(HUGE - 64, 16), None), (at(HUGE, 16), client.memories[0])):
         buffer = client.buffer_from_host(source, memory=memory)
@@ -94,6 +97,7 @@ def test_strides_are_followed(client):
         assert np.array_equal(client.buffer_from_host(strided).to_numpy(), strided)
 
 
+@pytest.mark.cpu("copies arrays on the host")
 def test_memory_is_used_again_once_nobody_looks(own, wait_until):
     ones, twos = (np.full(COUNT, value, np.float32) for value in (1, 2))
     first = own.buffer_from_host(ones)
@@ -115,6 +119,7 @@ def test_memory_is_used_again_once_nobody_looks(own, wait_until):
     assert np.array_equal(third.to_numpy(), ones)
 
 
+@pytest.mark.cpu("copies arrays on the host")
 def test_what_is_kept_is_bounded_and_ends_with_the_client(plugin):
     hotpath.Staging._trim()
     with plugin.client() as client:
@@ -129,6 +134,7 @@ def test_what_is_kept_is_bounded_and_ends_with_the_client(plugin):
     assert hotpath.Staging._kept() == 0
 
 
+@pytest.mark.cpu("copies arrays on the host")
 def test_a_program_writes_into_what_is_donated_to_it(own, wait_until):
     exe = own.compile(DONATE)
     source, ones = np.arange(COUNT, dtype=np.float32), np.ones(COUNT, np.float32)
@@ -222,6 +228,7 @@ def status(name):
     return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
 
 
+@pytest.mark.cpu("copies arrays on the host")
 @in_child
 def test_putting_again_and_again_takes_no_more_memory(client):
     exe = client.compile(DONATE)

@@ -10,7 +10,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.cpu("two devices")
+@pytest.mark.devices(2)
 def test_two_thousand_steps(clean_env):
     done = subprocess.run(
         [sys.executable, "-m", "usage", "2000"],

@@ -7,7 +7,7 @@ import gc
 import re
 
 import pytest
-from children import PLATFORM, in_child
+from children import NAME, PLATFORM, in_child
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -23,14 +23,18 @@ def topology(pair):
 
 
 def test_what_it_tells(topology, pair):
-    assert (topology.platform_name, topology.platform_version) == ("cpu", "cpu")
+    kind = pair.devices[0].kind
+    assert (topology.platform_name, topology.platform_version) == (
+        NAME,
+        pair.platform_version,
+    )
     assert (topology.client, dict(topology.attributes)) == (pair, {})
     assert [(each.id, each.kind) for each in topology.device_descriptions] == [
-        (0, "cpu"),
-        (1, "cpu"),
+        (0, kind),
+        (1, kind),
     ]
-    assert repr(topology) == "<Topology cpu of 2 devices>"
-    assert repr(topology.device_descriptions[1]) == "<DeviceDescription 1 'cpu'>"
+    assert repr(topology) == f"<Topology {NAME} of 2 devices>"
+    assert repr(topology.device_descriptions[1]) == f"<DeviceDescription 1 '{kind}'>"
     assert pair.topology is topology
 
 
@@ -161,5 +165,5 @@ def test_code_compiled_ahead_of_time_is_guarded_by_what_its_topology_knows(
     ahead = dataclasses.replace(guards, platform_version="", machine="")
     loaded = client.load(ahead.seal(code))
     assert loaded(vector(), vector(1)).tolist() == [1, 3, 5, 7, 9, 11, 13, 15]
-    with pytest.raises(errors.IncompatiblePluginError, match="'tpu', here is 'cpu'"):
+    with pytest.raises(errors.IncompatiblePluginError, match=f"'tpu', here is '{NAME}'"):
         client.load(dataclasses.replace(ahead, platform="tpu").seal(code))

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from children import NAME
 
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.cli.inspect import tree_text
@@ -60,7 +61,7 @@ def test_inspect(data):
     }
     assert next(each["path"] for each in found["outputs"]) == "result['y']"
     assert found["plugin"]["can_run"] is True
-    assert found["plugin"]["platform"] == "cpu"
+    assert found["plugin"]["platform"] == NAME
     assert found["plugin"]["compiled"] is None
     assert "stamped StableHLO 1.15.0 and the plugin knows 1.13.3" in found["plugin"]["doubts"][0]
 
@@ -122,7 +123,7 @@ def test_inspect_a_folder(data):
     assert [each["name"] for each in found["weights"]] == ["offset", "linear.bias", "linear.weight"]
     assert found["plugin"] == {
         "name": "cpu",
-        "platform": "cpu",
+        "platform": NAME,
         "can_run": True,
         "reasons": [],
         "doubts": [],
@@ -252,4 +253,4 @@ def test_programs_by_themselves_have_no_names(told, tmp_path):
     assert status == 1
     assert "takes arguments by their order, not 'a' by name" in err
     status, out, _ = told("run", tmp_path / "id.mlir", "--arg", "f32[2]:1", *CPU)
-    assert (status, out) == (0, "[1. 1.]\nf32[2] on cpu:0\n")
+    assert (status, out) == (0, f"[1. 1.]\nf32[2] on {NAME}:0\n")

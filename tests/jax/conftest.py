@@ -13,11 +13,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from children import command
+from children import IS_CPU, command
 
 import pjrt_hub
 
 PACKAGE = Path(pjrt_hub.__file__).parents[1]
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips what is about another plugin, and what JAX itself can do on its own platforms only."""
+    for mark in item.iter_markers("cpu"):
+        if not IS_CPU:
+            pytest.skip(f"about the CPU plugin: {mark.args[0]}")
 
 
 class Ended(NamedTuple):
@@ -56,6 +63,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
 def environment(entry_points: list[str], cache: str) -> dict[str, str]:
     """A child's environment with none of the user's choices."""
     ours = ("PJRT_", "JAX_", "XLA_", "TF_")
+    if "TESTED_PLATFORM" in os.environ:  # its user says how it is, as by layers
+        ours = ("PJRT_HUB_CACHE", "JAX_", "XLA_", "TF_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     folders = [*entry_points, str(PACKAGE), str(Path(__file__).parent), kept.get("PYTHONPATH", "")]
     return {**kept, "PJRT_HUB_CACHE": cache, "PYTHONPATH": os.pathsep.join(filter(None, folders))}

@@ -85,6 +85,7 @@ def runner(tmp_path: Path, environment: dict[str, str]) -> Runner:
     return Runner(tmp_path, environment)
 
 
+@pytest.mark.cpu("JAX calls Python on platforms that it knows")
 def test_every_ending_is_told_with_its_cause(runner: Runner) -> None:
     done = runner("--every", "--keep")
     assert done.returncode == 0, done.stdout + done.stderr

@@ -118,6 +118,7 @@ FUNCTIONS = (cholesky, eigh, svd, qr, lu, solve, eig, schur, hessenberg)
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
+@pytest.mark.cpu("JAX has its linear algebra for platforms that it knows")
 @pytest.mark.parametrize("dtype", DTYPES)
 @in_child
 def test_values_are_those_of_numpy(dtype):
@@ -127,6 +128,7 @@ def test_values_are_those_of_numpy(dtype):
         function(it)
 
 
+@pytest.mark.cpu("JAX has its linear algebra for platforms that it knows")
 @in_child
 def test_gradients_are_those_of_differences():
     matrix = setup("float64").matrix
@@ -200,6 +202,7 @@ CALLBACKS = {
 }
 
 
+@pytest.mark.cpu("JAX calls Python on platforms that it knows")
 @in_child
 def test_python_functions_are_refused_and_said():
     """Their entry point crashes outside jaxlib's own client; the process goes on."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-from children import in_child
+import pytest
+from children import NAME, in_child
 from clients import is_plugin
 
 
 @in_child
 def test_the_three_programs_of_the_integration_guide():
-    assert str(jax.devices()).endswith("CpuDevice(id=3)]")
-    assert (jax.default_backend(), jax.device_count()) == ("cpu", 4)
+    names = {"cpu": "CpuDevice(id=3)]", "discrete": "discrete:3]"}
+    assert str(jax.devices()).endswith(names[NAME])
+    assert (jax.default_backend(), jax.device_count()) == (NAME, 4)
     assert is_plugin(jax.devices()[0].client)
     assert str(jnp.add(1, 1)) == "2"
     assert str(jax.jit(lambda x: x * 2)(1.0)) == "2.0"
@@ -54,6 +56,7 @@ def test_sharding_works_as_on_jaxs_own():
     np.testing.assert_array_equal(jax.device_put(split, jax.devices()[3]), x)
 
 
+@pytest.mark.cpu("shares memory with the host")
 @in_child
 def test_memory_works_as_on_jaxs_own():
     x = jnp.arange(8.0)

@@ -26,7 +26,7 @@ _BEGIN = "Buffer("
 #: Bytes from which on parts of a value are fetched, and of one such part.
 _LARGE, _PART = 1 << 20, 1 << 16
 #: Where a buffer's bytes on the device are its elements in the order of its layout.
-_LINEAR = frozenset({"cpu", "cuda", "rocm", "sycl"})
+LINEAR = frozenset({"cpu", "cuda", "rocm", "sycl"})
 
 
 def text(buffer: BufferHandle) -> str:
@@ -71,7 +71,7 @@ def _fetches_parts(buffer: BufferHandle) -> bool:
     return (
         not client.lends
         and not buffer._scattered
-        and client.platform_name in _LINEAR
+        and client.platform_name in LINEAR
         and buffer.nbytes > _LARGE
         and not buffer._dynamic
         and dtypes.of_code(buffer._dtype).bits >= 8

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from children import NAME
+
 import pjrt_hub
 from misuse.case import NUMBERS, Index, Lying, acting, raises, row_that
 from pjrt_hub import Event, ExecuteOptions, LoadedExecutable
@@ -61,7 +63,7 @@ CASES = {
     "3x2 as 2x3": (lambda c: c.pair(c.shaped(3, 2)), ValueError, r"shape \(3, 2\)"),
     # Places
     "another client": (lambda c: c.add(c.f, c.foreign), ValueError, "of another client"),
-    "another device": (lambda c: c.add(c.f, c.far), ValueError, "on cpu:1, .* on cpu:0"),
+    "another device": (lambda c: c.add(c.f, c.far), ValueError, f"on {NAME}:1, .* on {NAME}:0"),
     # Lives
     "deleted": (lambda c: c.add(c.deleted, c.f), ClosedError, "argument 0 .* deleted"),
     "donated": (lambda c: c.add(c.f, c.donated), ClosedError, "argument 1 .* donated"),
@@ -86,7 +88,7 @@ CASES = {
         TypeError,
         "a row of buffers for each .*; the arguments are of type NoneType",
     ),
-    "a wrong row": (lambda c: c.add.execute([[c.f, c.far]]), ValueError, "on cpu:1"),
+    "a wrong row": (lambda c: c.add.execute([[c.f, c.far]]), ValueError, f"on {NAME}:1"),
     "a dtype in a row": (lambda c: c.add.execute([[c.f, c.typed("i32")]]), TypeError, "of i32"),
     "deleted in a row": (lambda c: c.add.execute([[c.deleted, c.f]]), ClosedError, "argument 0"),
     "donated in a row": (lambda c: c.add.execute([[c.f, c.donated]]), ClosedError, "argument 1"),

@@ -7,6 +7,7 @@ import gc
 import pickle
 
 import numpy as np
+from children import NAME
 
 import pjrt_hub
 from misuse.case import FAILED, NUMBERS, damaged
@@ -60,7 +61,7 @@ CASES = {
     "put on another client's device": (
         lambda c: c.put(NUMBERS, device=c.foreign.device),
         ValueError,
-        "cpu:0 belongs to another client",
+        f"{NAME}:0 belongs to another client",
     ),
     "put in another client's memory": (
         lambda c: c.put(NUMBERS, memory=c.foreign.memory),
@@ -71,7 +72,7 @@ CASES = {
     "put on a device that has not the memory": (
         lambda c: c.put(NUMBERS, device=c.client.devices[1], memory=c.f.memory),
         ValueError,
-        "cpu:1 does not address the memory device:0",
+        f"{NAME}:1 does not address the memory device:0",
     ),
     "put on a closed client's device": (
         lambda c: c.put(NUMBERS, device=c.stale_device),
@@ -250,7 +251,7 @@ CASES = {
     "compiled for too many": (
         lambda c: c.options(num_replicas=2**31 - 1),
         ValueError,
-        "need 2147483647 devices, cpu has 2",
+        f"need 2147483647 devices, {NAME} has 2",
     ),
     "compiled for no such device": (
         lambda c: c.options(device_ids=((5,),)),
