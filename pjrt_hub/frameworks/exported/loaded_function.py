@@ -405,12 +405,7 @@ class Exported:
         kept = compile_cache.choose(client, self._cache)
         return compile_program(
             specialisation.program(
-                function,
-                platform,
-                client.plugin.attributes,
-                dict(sizes),
-                needs,
-                kept,
+                function, platform, client.plugin.attributes, dict(sizes), needs, kept
             )
         ), True
 
