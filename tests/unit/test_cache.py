@@ -11,6 +11,7 @@ import stat
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -410,3 +411,18 @@ def test_decay_of_the_medium_is_found_by_verify_alone(cache: Cache, archive: Pat
     (audit,) = cache.verify()
     assert not audit.verdict.ok
     assert "has sha256" in audit.verdict.reason
+
+
+def test_many_that_lay_out_the_same_files_make_one_folder(cache: Cache, tmp_path: Path) -> None:
+    files = {}
+    for name in ("a/one.so", "b/lib/two.so"):
+        files[name] = tmp_path / name
+        files[name].parent.mkdir(parents=True)
+        files[name].write_text(name)
+    with ThreadPoolExecutor(16) as pool:
+        roots = set(pool.map(lambda _: cache.lay_out(files), range(64)))
+    (root,) = roots
+    assert root is not None
+    assert {name: (root / name).read_text() for name in files} == {name: name for name in files}
+    assert list((cache.root / "v1/unpacking").iterdir()) == []
+    assert list((cache.root / "v1/closures").iterdir()) == [root]
