@@ -103,7 +103,17 @@ def wrap(
     folder: str | os.PathLike[str] | None = None,
     without: str | None = None,
 ) -> int:
-    """Return the address of a table behind layers, which `read` reads, as `Chain.wrap` does."""
+    """Return the address of a table whose calls pass through layers, as `Chain.wrap` does.
+
+    Args:
+        address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
+        layers: names from `LAYERS`, joined by commas.
+        folder: where the layer `trace` records; it must exist.
+        without: what the layer `without` takes away, as `removals` reads it.
+
+    Raises:
+        PjrtHubError: as `read`.
+    """
     return read(layers, folder, without).wrap(address)
 
 
