@@ -86,8 +86,8 @@ def closure(
 
 
 def _is_wanted(each: Requirement, candidate: Candidate, which: Which, offline: bool) -> bool:
-    if which == "all":
-        return True
+    if which == "all":  # what is installed is used as it is without a network
+        return not (offline and candidate.artifact is None)
     return candidate.must_be_fetched and not offline and (candidate.may_run or each.compiles)
 
 
