@@ -1,6 +1,6 @@
 """Prints what `find_missing` finds on a plugin from which one function after the other is taken.
 
-Runs under the layer `without`; a forked child looks once: missing_functions.py LIBRARY NAME ...
+Each is looked at behind the layer `without`, by a forked child: missing_functions.py LIBRARY NAME ...
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from pjrt_hub.kit.conformance.subject import Subject
 
 
 def look(library: Path, name: str) -> None:
-    os.environ["PJRT_HUB_WITHOUT"] = name
+    if name:
+        os.environ.update(PJRT_HUB_LAYERS="without", PJRT_HUB_WITHOUT=name)
     found = find_missing(Subject(library))
     print(json.dumps([name, found.null, found.unimplemented, found.asked]), flush=True)
 

@@ -195,11 +195,22 @@ def raise_in_a_callback(client):
     def callback(_):
         raise ValueError("on purpose")
 
-    sys.stderr = sys.stdout
+    said = threading.Event()
+
+    class Told:
+        """Passes on what is written, and tells when the error is."""
+
+        def write(self, text):
+            sys.stdout.write(text)
+            if "on purpose" in text:
+                said.set()
+
+        def flush(self):
+            sys.stdout.flush()
+
+    sys.stderr = Told()
     ones(client).ready.add_done_callback(callback)
-    done = threading.Event()
-    ones(client).ready.add_done_callback(lambda _: done.set())
-    assert done.wait(30)
+    assert said.wait(30)
 
 
 def test_callbacks_of_a_closed_client_still_run(plugin):
