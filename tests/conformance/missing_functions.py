@@ -1,6 +1,6 @@
 """Prints what `find_missing` finds on a plugin from which one function after the other is taken.
 
-Each is looked at behind the layer `without`, by a forked child: missing_functions.py LIBRARY NAME ...
+A forked child looks at each behind the layer `without`: missing_functions.py LIBRARY NAME ...
 """
 
 from __future__ import annotations
