@@ -57,14 +57,23 @@ def closure(
     Raises:
         StoreError: something cannot be fetched.
     """
+    requires = row.requires if which != "none" else ()
+    wanted = [
+        each
+        for each in requires
+        if store.place(each) or _is_wanted(each, candidate, which, offline)
+    ]
+    path = candidate.library_path if candidate.artifact is None else None
+    if path is not None and not wanted:  # what is installed beside it is found without us
+        yield path, None
+        return
     files: dict[str, Path] = {}
     archives: list[Archive] = []
-    for each in row.requires if which != "none" else ():
+    for each in requires:
         if installed := find_installed(here, each):
             files |= installed
-        elif store.place(each) or _is_wanted(each, candidate, which, offline):
+        elif each in wanted:
             archives.append(each)
-    path = candidate.library_path if candidate.artifact is None else None
     if path is None:
         archives.append(row)
     if not offline:
