@@ -18,22 +18,6 @@ AREAS = ["--area", "buffers", "--area", "execute"]
 PASSES, CRASHES = "events.ready", "client.assignment_zero"
 
 
-@pytest.fixture
-def check(tmp_path):
-    """`check(*words)` runs the command in a folder of its own."""
-
-    def run(*words):
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "pjrt_hub.cli", "check", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-
-    return run
-
-
 def test_without_defects_it_exits_with_0(check):
     ended = check("cpu", "--check", PASSES)
     assert (ended.returncode, ended.stderr) == (0, "")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
@@ -56,23 +53,6 @@ def test_what_is_skipped_is_about_the_hosts_memory(report):
     skipped = [each for each in report.results if each.verdict == Verdict.SKIP]
     assert {each.text for each in skipped} == {"the device's memory is not the host's to read"}
     assert {each.area for each in skipped} == {"external"}
-
-
-@pytest.fixture
-def check(tmp_path):
-    """`check(*words, NAME=value)` runs the command with variables, in a folder of its own."""
-
-    def run(*words, **env):
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "pjrt_hub.cli", "check", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, **env},
-        )
-
-    return run
 
 
 def test_the_reports_say_through_what(check, tmp_path):

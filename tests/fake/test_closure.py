@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import time
 import zipfile
 from pathlib import Path
 
 import pytest
-from stubbed import path, stay
+from stubbed import path, soon, stay
 
 import pjrt_hub
 from pjrt_hub.base import digest
@@ -58,10 +57,7 @@ def work(ready: str, done: str) -> None:
     assert Path(client.plugin.path).parents[1].joinpath("dep/lib/dep.so").read_bytes() == b"dep"
     stay(client)
     Path(ready).touch()
-    until = time.monotonic() + 60
-    while not Path(done).exists():
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    soon(Path(done).exists)
 
 
 def test_entries_stay_while_a_process_has_the_plugin_loaded(
@@ -69,10 +65,7 @@ def test_entries_stay_while_a_process_has_the_plugin_loaded(
 ) -> None:
     ready, done = tmp_path / "ready", tmp_path / "done"
     child = start(Path(path or "-"), work, ready, done, env=variables)
-    until = time.monotonic() + 60
-    while not ready.exists() and child.poll() is None:
-        assert time.monotonic() < until
-        time.sleep(0.01)
+    soon(lambda: ready.exists() or child.poll() is not None)
     cache = Cache(Path(environment["PJRT_HUB_CACHE"]))
     removal = cache.clear()
     kept = {entry.artifact.package for entry in cache.entries()}

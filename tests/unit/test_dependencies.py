@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from trees import compile_library
+from trees import NEW, OLD, OPENS, compile_library
 
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
@@ -24,7 +24,6 @@ from pjrt_hub.finding.discovery.source import FIRST_PARTY, World
 from pjrt_hub.finding.store.catalog import Catalog
 from pjrt_hub.running.sandbox import mapped
 
-OLD, NEW = "-Wl,--disable-new-dtags,-rpath,", "-Wl,--enable-new-dtags,-rpath,"
 BLAS, BLAS_LT, DNN = "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9"
 DNN_PART, SPARSE, LINKER = "libcudnn_ops.so.9", "libcusparse.so.12", "libnvJitLink.so.13"
 CU13, CUDNN = "nvidia/cu13/lib", "nvidia/cudnn/lib"
@@ -60,18 +59,6 @@ int main(int count, char **words) {
     opened_t opened = library ? (opened_t)dlsym(library, "opened") : NULL;
     puts(opened ? opened(part ? part : words[i]) : "");
   }
-}
-"""
-OPENS = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <link.h>
-__attribute__((visibility("protected"))) const char *opened(const char *name) {
-  struct link_map *map;
-  void *library = dlopen(name, RTLD_NOW);
-  if (library == 0) return "";
-  dlinfo(library, RTLD_DI_LINKMAP, &map);
-  return map->l_name;
 }
 """
 

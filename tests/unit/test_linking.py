@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from trees import compile_library
+from trees import NEW, OLD, OPENS, compile_library
 
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import preflight
@@ -21,7 +21,6 @@ NAME = "libdnn.so.9"
 #: Part of glibc, which nothing loads by itself.
 OF_SYSTEM = "libanl.so.1"
 MACHINE = HostTag.current().arch
-OLD, NEW = "-Wl,--disable-new-dtags,-rpath,", "-Wl,--enable-new-dtags,-rpath,"
 HOST = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -32,18 +31,6 @@ int main(int count, char **words) { /* NAME, then what is loaded before, the plu
     if ((plugin = dlopen(words[i], RTLD_NOW | RTLD_GLOBAL)) == NULL) return puts(dlerror()), 1;
   const char *(*opened)(const char *) = dlsym(plugin, "opened");
   return puts(opened(words[1])) < 0;
-}
-"""
-PLUGIN = """
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <link.h>
-const char *opened(const char *name) {
-  struct link_map *map;
-  void *library = dlopen(name, RTLD_NOW);
-  if (library == 0) return "";
-  dlinfo(library, RTLD_DI_LINKMAP, &map);
-  return map->l_name;
 }
 """
 
@@ -250,7 +237,7 @@ CASES: list[Callable[[Path], Case]] = [
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_the_winner_is_the_loaders(case, tmp_path, monkeypatch):
     link, env, before, name, program, reason = case(tmp_path)
-    plugin = compile_library(PLUGIN, tmp_path / "plugin" / "plugin.so", "-lc", *link)
+    plugin = compile_library(OPENS, tmp_path / "plugin" / "plugin.so", "-lc", *link)
     host = tmp_path / "host"
     compile_host = ["cc", "-x", "c", "-", "-x", "none", "-o", host, "-ldl", *program]
     subprocess.run(compile_host, input=HOST.encode(), check=True, capture_output=True)

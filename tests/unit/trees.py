@@ -14,6 +14,21 @@ from pjrt_hub.finding.discovery.survey import Survey
 
 #: Code that no test may run.
 SENTINEL = "raise SystemExit('a plugin was imported')\n"
+#: The linker's words for a run path: DT_RPATH, or DT_RUNPATH.
+OLD, NEW = "-Wl,--disable-new-dtags,-rpath,", "-Wl,--enable-new-dtags,-rpath,"
+#: A library that says which file it gets for a name.
+OPENS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <link.h>
+__attribute__((visibility("protected"))) const char *opened(const char *name) {
+  struct link_map *map;
+  void *library = dlopen(name, RTLD_NOW);
+  if (library == 0) return "";
+  dlinfo(library, RTLD_DI_LINKMAP, &map);
+  return map->l_name;
+}
+"""
 MANIFEST = """schema = 1
 name = "{name}"
 platform = "{platform}"
