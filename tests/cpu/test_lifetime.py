@@ -330,7 +330,6 @@ EXITS = {"exit": sys.exit, "at once": os._exit, "raise": raise_exit}
 @pytest.mark.parametrize("end", EXITS)
 @pytest.mark.parametrize("state", STATES)
 @in_child(status=7)
-@pytest.mark.slow
 def test_every_way_to_end(client, state, end):
     global alive
     executable, buffer = client.compile(ADD), ones(client)

@@ -167,7 +167,7 @@ PyObject *dispatcher_dispatch(PyObject *module, PyObject *unused) {
     PyObject *object = notice_take(notice);
     if (notice->call && object != NULL) {
       PyObject *answer = PyObject_CallFunctionObjArgs(object, NULL);
-      if (answer == NULL) PyErr_WriteUnraisable(object);
+      if (answer == NULL) report_unraisable(object);
       Py_XDECREF(answer);
     }
     Py_XDECREF(object);

@@ -154,6 +154,7 @@ extern unsigned fork_generation;
 extern bool python_is_asked;
 PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function);
 PyObject *raise_closed(const char *message);
+void report_unraisable(PyObject *object);
 PyObject *raise_answer(const char *function, const char *what);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error);

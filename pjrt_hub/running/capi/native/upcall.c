@@ -87,7 +87,7 @@ PJRT_Error *upcall_refused(PJRT_CallbackError *maker) {
 /* For an exception that nobody takes: an interrupt is the main thread's, the rest is reported. */
 void upcall_unraisable(PyObject *callable) {
   if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-    PyErr_WriteUnraisable(callable);
+    report_unraisable(callable);
     return;
   }
   PyObject *type, *value, *traceback;
