@@ -122,7 +122,10 @@ def description() -> str:
 
 
 RUN_PATH = ("-Wl,-rpath,", "-Wl,-rpath=", "-Wl,-R")
-OPTIMISED = ["-O2", "-std=c11", "-Wall", "-Wextra", "-Wno-unused-parameter", "-fvisibility=hidden"]
+OPTIMISED = [
+    *("-O2", "-std=c11", "-fvisibility=hidden"),
+    *("-Wall", "-Wextra", "-Wno-unused-parameter", "-Werror=implicit"),
+]
 
 PLUGIN_HEADERS = [*AUTHORING.glob("*.h"), *KIT.glob("*.h"), *NATIVE.glob("native/*.h")]
 

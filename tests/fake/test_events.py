@@ -146,6 +146,22 @@ def test_a_callback_that_raises_goes_to_the_hook():
     soon(lambda: came)  # the thread of the callbacks lives on
 
 
+@with_stub()
+def test_an_interrupt_that_a_callback_raises_is_the_main_threads():
+    def interrupt(event):
+        raise KeyboardInterrupt
+
+    begun, caught = Begun(), []
+    sys.unraisablehook = caught.append
+
+    def wait():
+        begun.a.ready.add_done_callback(interrupt)
+        soon(lambda: False)
+
+    raises(KeyboardInterrupt, wait)
+    assert not caught
+
+
 def test_the_default_hook_prints_it(stub, run) -> None:
     ended = run(stub(), fail_in_a_callback)
     assert ended.returncode == 0

@@ -155,7 +155,27 @@ PyObject *dispatcher_wake(PyObject *module, PyObject *fd) {
   Py_RETURN_NONE;
 }
 
-/* Calls what has nobody to raise to: an exception goes to sys.unraisablehook. */
+/* For an exception that nobody takes: the end of a thread says nothing, an interrupt is the main
+   thread's, the rest goes to sys.unraisablehook. */
+void report_unraisable(PyObject *callable) {
+  if (PyErr_ExceptionMatches(PyExc_SystemExit) && thread_ends()) {
+    PyErr_Clear();
+    return;
+  }
+  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
+    PyErr_WriteUnraisable(callable);
+    return;
+  }
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  raise_later(value);
+  Py_DECREF(type);
+  Py_DECREF(value);
+  Py_XDECREF(traceback);
+}
+
+/* Calls what has nobody to raise to. */
 PyObject *dispatcher_dispatch(PyObject *module, PyObject *unused) {
   pthread_mutex_lock(&queue_mutex);
   Notice *notice = queue_first;

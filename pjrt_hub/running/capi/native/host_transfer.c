@@ -87,7 +87,7 @@ static bool tell(void *number, const char *format, ...) {
     PyObject *args = Py_VaBuildValue(format, values), *answer = NULL;
     va_end(values);
     if (args != NULL) answer = PyObject_CallObject(callable, args);
-    if (answer == NULL) upcall_unraisable(callable);
+    if (answer == NULL) report_unraisable(callable);
     Py_XDECREF(args);
     Py_XDECREF(answer);
     Py_DECREF(callable);

@@ -154,7 +154,6 @@ extern unsigned fork_generation;
 extern bool python_is_asked;
 PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function);
 PyObject *raise_closed(const char *message);
-void report_unraisable(PyObject *object);
 PyObject *raise_answer(const char *function, const char *what);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error);
@@ -219,6 +218,7 @@ PyObject *dispatcher_wake(PyObject *module, PyObject *fd);
 PyObject *dispatcher_dispatch(PyObject *module, PyObject *unused);
 PyObject *dispatcher_end(PyObject *module, PyObject *unused);
 void dispatcher_reset(void);
+void report_unraisable(PyObject *callable);
 
 /* gate.c */
 typedef struct Gate Gate;

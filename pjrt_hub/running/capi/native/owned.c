@@ -20,7 +20,7 @@ static void owned_destroy(Child *child) {
   PyErr_Fetch(&type, &value, &traceback);
   client_enter(client);
   PyObject *answer = PyObject_CallFunctionObjArgs(release, NULL);
-  if (answer == NULL) upcall_unraisable(release);
+  if (answer == NULL) report_unraisable(release);
   Py_XDECREF(answer);
   Py_DECREF(release);
   client->owned--;

@@ -51,14 +51,6 @@ bool thread_ends(void) {
   return true;
 }
 
-/* For an exception that nobody takes: it goes to sys.unraisablehook, but for the end of a thread. */
-void report_unraisable(PyObject *object) {
-  if (ending && !ends_others && PyErr_ExceptionMatches(PyExc_SystemExit))
-    PyErr_Clear();
-  else
-    PyErr_WriteUnraisable(object);
-}
-
 PyObject *raise_closed(const char *message) {
   if (!thread_ends()) PyErr_SetString(closed_error, message);
   return NULL;

@@ -84,21 +84,6 @@ PJRT_Error *upcall_refused(PJRT_CallbackError *maker) {
   return upcall_plain_error(maker, PJRT_Error_Code_CANCELLED, "Python is ending");
 }
 
-/* For an exception that nobody takes: an interrupt is the main thread's, the rest is reported. */
-void upcall_unraisable(PyObject *callable) {
-  if (!PyErr_ExceptionMatches(PyExc_KeyboardInterrupt)) {
-    report_unraisable(callable);
-    return;
-  }
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  raise_later(value);
-  Py_DECREF(type);
-  Py_DECREF(value);
-  Py_XDECREF(traceback);
-}
-
 /* upcalls_end(seconds) -> whether the last answer was given in time. From here on Python is not asked. */
 PyObject *upcalls_end(PyObject *module, PyObject *seconds) {
   const struct timespec pause = {.tv_nsec = 1000000};

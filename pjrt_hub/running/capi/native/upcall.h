@@ -15,7 +15,6 @@ PJRT_Error *upcall_error(PJRT_CallbackError *maker, PyObject *answer);
 PJRT_Error *upcall_plain_error(PJRT_CallbackError *maker, PJRT_Error_Code code, const char *text);
 PyObject *upcall_bytes(const char *data, size_t size);
 PJRT_Error *upcall_refused(PJRT_CallbackError *maker);
-void upcall_unraisable(PyObject *callable);
 void raise_later(PyObject *exception);
 PyObject *upcalls_end(PyObject *module, PyObject *unused);
 void upcall_reset(void);
