@@ -114,6 +114,7 @@ DEFECTS = {
     "goes_on_alone": ("kv_store.lost_store", "found a client of 1 process(es)"),
     "half_the_size": ("buffers.on_device_size", "expected at least 16, found 8"),
     "hangs_at_exit": ("client.exit", "did not end within"),
+    "keeps_and_frees": ("leaks.get", "bytes of malloc"),
     "keeps_buffers": ("leaks.put", "bytes of malloc"),
     "keeps_errors": ("leaks.error", "bytes of malloc"),
     "keeps_files": ("leaks.client", "1 open files"),
