@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from pjrt_hub.base import digest
@@ -437,9 +437,7 @@ def _member(item: Any, where: str) -> Member:
     # The path becomes a file below the cache, so nothing in it may point elsewhere.
     if (
         not isinstance(path, str)
-        or path != str(PurePosixPath(path))
-        or path.startswith("/")
-        or {"..", "."} & set(path.split("/"))
+        or {"", ".", ".."} & set(path.split("/"))
         or any(char in path for char in "\\\0:")
     ):
         raise ManifestError(f"{where}: {path!r} is not a plain relative path")
