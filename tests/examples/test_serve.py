@@ -227,6 +227,13 @@ def post(client, *texts):
     return asyncio.create_task(client.post("/embed", json={"texts": texts}))
 
 
+def request(*texts):
+    """The bytes of a request, for clients that do no more than to send them."""
+    body = json.dumps({"texts": texts})
+    head = f"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    return f"{head}{body}".encode()
+
+
 async def busy(it):
     """Two requests whose batches are being computed, so that others have to wait."""
     taken = []
@@ -386,12 +393,10 @@ def test_a_client_that_hangs_up_is_not_computed():
     async def main():
         async with serving() as it:
             stay = await busy(it)
-            body = json.dumps({"texts": ["x", "y", "z"]}).encode()
-            head = f"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-            writers = []
-            for sent in (body, body[:5]):  # while its texts wait, and in the middle of its request
+            whole, writers = request("x", "y", "z"), []
+            for sent in (whole, whole[:-5]):  # while its texts wait, and in the middle of it
                 _, writer = await asyncio.open_connection("127.0.0.1", it.port)
-                writer.write(head.encode() + sent)
+                writer.write(sent)
                 writers.append(writer)
             await until(lambda: it.service.batcher.waiting == 3)
             for writer in writers:
@@ -524,11 +529,6 @@ def is_right(answer, *rows):
 
 
 def test_two_hundred_clients_and_a_shutdown_under_load(tmp_path):
-    def request(text):
-        body = json.dumps({"texts": [text]})
-        head = f"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        return f"{head}{body}".encode()
-
     async def load(server):
         """Every client asks three times, faster than it is answered; some beside them hang up."""
 
