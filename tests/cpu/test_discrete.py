@@ -17,6 +17,8 @@ from children import command, in_child
 
 import pjrt_hub
 from pjrt_hub.errors import InvalidArgumentError, PjrtHubError, ResourceExhaustedError
+from pjrt_hub.running.capi import table, unchecked
+from pjrt_hub.running.capi.unchecked import Sized
 from pjrt_hub.running.interpose import layers
 
 pytestmark = pytest.mark.cpu("sets the layer itself")
@@ -149,6 +151,40 @@ def test_what_is_donated_is_copied_before_if_the_copy_was_asked_for_before(clien
         result = executable(buffer)
         assert np.array_equal(result.to_numpy(), 2 * (EIGHT + number))
         assert all(np.array_equal(each.to_numpy(), EIGHT + number) for each in copies)
+
+
+@in_child(**HELD)
+def test_what_a_call_points_at_is_the_hosts_again_after_it(client):
+    """But for its data: here the host writes over all of it."""
+    name = "PJRT_LoadedExecutable_Execute"
+    buffer, program = client.buffer_from_host(EIGHT), client.compile(DONATE)
+    options = Sized("PJRT_ExecuteOptions", table.STRUCT_SIZE["PJRT_ExecuteOptions"])
+    row, out = np.array([buffer.address], np.uint64), np.zeros(1, np.uint64)
+    rows, outs = (np.array([each.ctypes.data], np.uint64) for each in (row, out))
+    args = Sized(
+        f"{name}_Args",
+        table.STRUCT_SIZE[f"{name}_Args"],
+        executable=program.address,
+        options=options.address,
+        argument_lists=rows.ctypes.data,
+        output_lists=outs.ctypes.data,
+        num_devices=1,
+        num_args=1,
+    )
+    # As a profiler's: struct_size, type, next, a table, by which number it knows the call.
+    node = np.array([40, 1, 0, 0, 7], np.uint64)
+    ctypes.c_uint64.from_address(args.address + 8).value = node.ctypes.data
+    unchecked.call(client.api, name, args)
+    result, found = int(out[0]), np.zeros_like(EIGHT)
+    for each in (row, out, rows, outs, node):
+        each.fill(0xA5A5A5A5A5A5A5A5)
+    for each in (options, args):
+        ctypes.memset(each.address, 0xA5, each.size)
+    read = client.api.call(
+        "PJRT_Buffer_ToHostBuffer", src=result, dst=found.ctypes.data, dst_size=32
+    )
+    client.api.call("PJRT_Event_Await", event=read.event)
+    assert np.array_equal(found, 2 * EIGHT)
 
 
 @in_child(**HELD)

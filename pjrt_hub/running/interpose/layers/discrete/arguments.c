@@ -1,6 +1,8 @@
 /* A call's arguments, copied with all that they point at but the host's data, and their handles. */
 #include "discrete.h"
 
+enum { CHAIN_AT = sizeof(size_t) }; /* in each function's arguments */
+
 struct Piece {
   Piece *next;
   max_align_t bytes[];
@@ -29,6 +31,17 @@ static void put(char *base, unsigned at, const void *pointer) {
   memcpy(base + at, &pointer, sizeof pointer);
 }
 
+/* A call's own chain tells what a profiler knows it by. Those of structs that it points at are cut,
+   as some hosts leave there what was in that memory before. */
+static PJRT_Extension_Base *copy_chain(Arena *arena, const PJRT_Extension_Base *node) {
+  PJRT_Extension_Base *first = NULL, **last = &first;
+  for (; node != NULL; node = node->next) {
+    *last = keep(arena, node, node->struct_size);
+    last = &(*last)->next;
+  }
+  return first;
+}
+
 /* A newer host's struct is larger than what is copied of it. */
 static void tell_size(const Shape *shape, char *base) {
   size_t most = shape->struct_size;
@@ -39,8 +52,7 @@ static void copy_contents(Arena *arena, const Shape *shape, char *base, size_t s
 
 static void copy_pointer(Arena *arena, const Pointer *pointer, char *base) {
   const char *target = pointer_at(base, pointer->at);
-  bool counted = pointer->form != ONE && pointer->form != TERMINATED;
-  size_t count = counted ? word_at(base, pointer->count_at) : 1;
+  size_t count = pointer->form >= COUNTED ? word_at(base, pointer->count_at) : 1;
   if (target == NULL || count == 0) return;
   const Shape *shape = pointer->shape;
   size_t inner = pointer->inner_at != 0 ? word_at(base, pointer->inner_at) : 0, sum = 0;
@@ -74,6 +86,9 @@ static void copy_pointer(Arena *arena, const Pointer *pointer, char *base) {
       break;
     case TERMINATED:
       put(base, pointer->at, keep(arena, target, strlen(target) + 1));
+      break;
+    case CHAIN:
+      put(base, pointer->at, NULL);
       break;
     case RAGGED:
     case OUTPUTS:
@@ -109,6 +124,7 @@ char *arguments_copy(Arena *arena, unsigned function, const char *args) {
   char *copy = arena_take(arena, shape->nbytes);
   memcpy(copy, args, size);
   copy_contents(arena, shape, copy, size);
+  put(copy, CHAIN_AT, copy_chain(arena, pointer_at(args, CHAIN_AT)));
   if (function == FN_PJRT_LoadedExecutable_Execute) {
     PJRT_LoadedExecutable_Execute_Args *execute = (PJRT_LoadedExecutable_Execute_Args *)copy;
     PJRT_ExecuteOptions *options = execute->options;
