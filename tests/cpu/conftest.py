@@ -108,7 +108,7 @@ def child(clean_env):
             capture_output=True,
             text=True,
             timeout=timeout,
-            env={**clean_env, **env},
+            env={**clean_env, "PYTHONFAULTHANDLER": "1", **env},
         )
         assert (done.returncode, done.stderr) == (status, stderr), done.stdout + done.stderr
         return done.stdout

@@ -67,7 +67,8 @@ def environment(entry_points: list[str], cache: str) -> dict[str, str]:
         ours = ("PJRT_HUB_CACHE", "JAX_", "XLA_", "TF_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     folders = [*entry_points, str(PACKAGE), str(Path(__file__).parent), kept.get("PYTHONPATH", "")]
-    return {**kept, "PJRT_HUB_CACHE": cache, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
+    path = os.pathsep.join(filter(None, folders))
+    return {**kept, "PJRT_HUB_CACHE": cache, "PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"}
 
 
 @pytest.fixture
