@@ -55,12 +55,19 @@ static bool is_over(const BufferObject *buffer) {
          buffer->client->generation != fork_generation;
 }
 
-/* True once deleted, donated or destroyed with its client. */
+/* True once deleted, donated or destroyed with its client. A plugin may have to ask a program that waits
+   for Python, so it is asked without the lock. */
 PyObject *deletion_asked(PyObject *self, void *unused) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;
-  bool deleted = true;
-  PJRT_Error *error = is_over(buffer) ? NULL : ask_deleted(buffer->client->api, buffer->ptr, &deleted);
+  if (is_over(buffer)) Py_RETURN_TRUE;
+  bool deleted;
+  PJRT_Error *error;
+  client_enter(buffer->client);
+  Py_BEGIN_ALLOW_THREADS;
+  error = ask_deleted(buffer->client->api, buffer->ptr, &deleted);
+  Py_END_ALLOW_THREADS;
+  client_leave(buffer->client);
   if (error != NULL) return raise_status(buffer->client->api, error, "PJRT_Buffer_IsDeleted");
   return PyBool_FromLong(deleted);
 }
