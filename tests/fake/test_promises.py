@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-from stubbed import func, live, raises, with_stub
+from stubbed import destroys, func, live, path, raises, soon, with_stub
 
 from pjrt_hub import errors
+from pjrt_hub.running.capi.library import load
+from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.interpose import layers
 
 
 @with_stub()
@@ -28,6 +31,24 @@ def test_an_event_is_set_once(client):
     raises(errors.ClosedError, left.set)
     del left, event, failed
     assert live() == {}, live()
+
+
+@with_stub()
+def test_an_event_that_is_set_is_ended_once_behind_a_layer():
+    """By whoever made it; the stub ends the process where it is ended again."""
+    client = Plugin(load(path, through=layers.read("discrete").wrap)).client()
+    assert client.platform_name == "discrete"
+    for error in (None, errors.DataLossError("gone")):
+        event = client.create_event()
+        before = destroys()
+        event.set(error)
+        if error is None:
+            assert event.wait(10) is None
+        else:
+            assert raises(errors.DataLossError, event.wait).code == 15
+        assert destroys() == before
+        del event
+        soon(lambda before=before: destroys() == before + 1)
 
 
 @with_stub()

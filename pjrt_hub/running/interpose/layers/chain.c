@@ -168,6 +168,7 @@ static void forked(void) {
   pthread_mutex_init(&wrapping, NULL);
   outputs_forked();
   objects_forked();
+  discrete_forked();
 }
 
 /* The layers are of the process: those of the first plugin hold for all. */

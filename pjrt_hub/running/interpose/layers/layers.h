@@ -161,6 +161,7 @@ HIDDEN bool without_answer(unsigned function, void *args, PJRT_Error **error);
 
 /* discrete/: the plugin's devices as others would be. It is no layer between either. */
 HIDDEN void discrete_start(const char *settings);
+HIDDEN void discrete_forked(void);
 HIDDEN PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args);
 
 /* plugin.c */

@@ -4,7 +4,6 @@
 #include "discrete.h"
 
 enum { DESCRIPTIONS = 64, NAME = 64 };
-static pthread_mutex_t naming = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   PJRT_DeviceDescription *description;
   char name[NAME];
@@ -23,13 +22,13 @@ void answers_client(Plugin *plugin, PJRT_Client *client) {
 static const char *name_of(Plugin *plugin, PJRT_DeviceDescription *description) {
   SIZED(PJRT_DeviceDescription_Id_Args, args, .device_description = description);
   if (!answered(plugin, plugin->real[FN_PJRT_DeviceDescription_Id](&args))) args.id = 0;
-  pthread_mutex_lock(&naming);
+  schedule_lock();
   size_t i = 0;
   while (i < DESCRIPTIONS - 1 && names[i].description != NULL && names[i].description != description)
     i++;
   names[i].description = description;
   snprintf(names[i].name, NAME, "%s:%d", settings.platform, args.id);
-  pthread_mutex_unlock(&naming);
+  schedule_unlock();
   return names[i].name;
 }
 

@@ -118,13 +118,14 @@ static void *copy_callbacks(Arena *arena, void *rows, size_t devices, size_t nby
   return copy;
 }
 
-char *arguments_copy(Arena *arena, unsigned function, const char *args) {
+char *arguments_copy(Arena *arena, Plugin *plugin, unsigned function, const char *args) {
   const Shape *shape = functions[function].args;
   size_t size = known_size(shape, args);
   char *copy = arena_take(arena, shape->nbytes);
   memcpy(copy, args, size);
   copy_contents(arena, shape, copy, size);
-  put(copy, CHAIN_AT, copy_chain(arena, pointer_at(args, CHAIN_AT)));
+  /* Nodes tell their size since API 0.45. */
+  put(copy, CHAIN_AT, plugin->minor < 45 ? NULL : copy_chain(arena, pointer_at(args, CHAIN_AT)));
   if (function == FN_PJRT_LoadedExecutable_Execute) {
     PJRT_LoadedExecutable_Execute_Args *execute = (PJRT_LoadedExecutable_Execute_Args *)copy;
     PJRT_ExecuteOptions *options = execute->options;

@@ -6,6 +6,8 @@ void discrete_start(const char *text) {
   schedule_start(settings.seed, settings.window, settings.hold, settings.silence);
 }
 
+void discrete_forked(void) { schedule_forked(); }
+
 static PJRT_Error *error_of(const Event *event) { return status_error(event->done.status); }
 
 static PJRT_Error *await(Event *event) {
@@ -96,13 +98,15 @@ static bool describe(unsigned function, void *args) {
   PJRT_Buffer_MemoryLayout *layout = &((PJRT_Buffer_GetMemoryLayout_Args *)args)->layout;
   const Buffer *buffer = (const Buffer *)dims->buffer;
   const Description *like = &buffer->like;
+  PJRT_Memory *memory;
   switch (function) {
     case FN_PJRT_Buffer_Device:
       ((PJRT_Buffer_Device_Args *)args)->device = buffer->device;
       return buffer->device != NULL;
     case FN_PJRT_Buffer_Memory:
-      ((PJRT_Buffer_Memory_Args *)args)->memory = buffer->memory;
-      return buffer->memory != NULL;
+      memory = buffer->device != NULL ? program_memory(buffer->plugin, like, buffer->device) : NULL;
+      ((PJRT_Buffer_Memory_Args *)args)->memory = memory;
+      return memory != NULL;
     case FN_PJRT_Buffer_ElementType:
       ((PJRT_Buffer_ElementType_Args *)args)->type = like->type;
       return like->known;
@@ -215,6 +219,10 @@ PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_AsyncHostToDeviceTransferManager_TransferData:
     case FN_PJRT_AsyncHostToDeviceTransferManager_TransferLiteral:
       return operation_begin(plugin, function, args, false);
+    case FN_PJRT_AsyncHostToDeviceTransferManager_SetBufferError:
+      return operation_pass_on_after(
+          plugin, function, args,
+          ((PJRT_AsyncHostToDeviceTransferManager_SetBufferError_Args *)args)->transfer_manager);
     case FN_PJRT_LoadedExecutable_Destroy:
       return operation_end_owner(plugin, function,
                                  ((PJRT_LoadedExecutable_Destroy_Args *)args)->executable);

@@ -7,8 +7,8 @@
 
    The schedule's lock guards all of it. No function of the plugin or the host is called with it.
 
-   Each file uses those before it: schedule, settings, tiling, proxy, transfer, layout, arguments, program,
-   operation, question, answers, discrete. */
+   Each file uses those before it: schedule, settings, tiling, proxy, transfer, layout, room, arguments,
+   program, operation, question, answers, discrete. */
 #ifndef PJRT_HUB_DISCRETE_H
 #define PJRT_HUB_DISCRETE_H
 
@@ -31,6 +31,7 @@ struct Task {
   unsigned waits;
   bool fires; /* it tells the host something: the next one begins after that */
   bool ends;  /* what the plugin has begun, and ends by itself */
+  bool late;  /* nothing waits for it any more */
   void (*run)(Task *task);
 };
 
@@ -46,12 +47,17 @@ typedef struct {
 HIDDEN void schedule_start(uint64_t seed, unsigned window, bool hold, uint64_t silence);
 HIDDEN void schedule_lock(void);
 HIDDEN void schedule_unlock(void);
+HIDDEN void schedule_forked(void);
 /* All others are for whoever holds the lock. */
 HIDDEN uint64_t schedule_due(uint64_t after);
 HIDDEN void schedule_add(Task *task);
 HIDDEN void schedule_after(Task *task, Moment *moment);
 HIDDEN void schedule_hurry(uint64_t due);
+HIDDEN void schedule_wake(void); /* whoever sleeps */
 HIDDEN void schedule_sleep(void); /* until something happens */
+/* The same, or so long; gives whether something happened. */
+HIDDEN bool schedule_sleep_until(const struct timespec *end);
+HIDDEN struct timespec schedule_from_now(uint64_t ns);
 HIDDEN void schedule_drain(void);
 HIDDEN void moment_happen(Moment *moment, const Status *status);
 HIDDEN void moment_await(Moment *moment);
@@ -77,6 +83,7 @@ typedef struct {
   int64_t tile_dims[2 * MOST_TILES];
 } Tiling;
 HIDDEN size_t bits_of(PJRT_Buffer_Type type);
+HIDDEN const int64_t *tiling_order(const PJRT_Buffer_MemoryLayout *layout, size_t num_dims);
 HIDDEN bool tiling_find(Tiling *tiling, PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
                         const int64_t *order);
 HIDDEN void tiling_copy(const Tiling *tiling, char *tiles, char *dense, bool into_tiles);
@@ -120,12 +127,12 @@ struct Buffer {
   Use *begins;          /* those that have not begun */
   uint64_t last;        /* when all will have begun */
   Description like;
-  PJRT_Device *device;  /* NULL where only the plugin's tells it, as its memory */
-  PJRT_Memory *memory;
+  PJRT_Device *device;  /* NULL where only the plugin's tells it */
   PJRT_Device *charged_to;
   size_t charged;
   void *address; /* that the host is told: nobody may touch it */
   size_t reserved;
+  Buffer *next_mapped;
 };
 
 HIDDEN const Status *status_make(PJRT_Error_Code code, const char *format, ...)
@@ -148,13 +155,10 @@ HIDDEN void description_copy(Description *like, const Description *other);
 HIDDEN void buffer_take(Buffer *buffer, PJRT_Buffer *real);
 HIDDEN void buffer_release(Buffer *buffer);
 HIDDEN void buffer_drop(Buffer *buffer);
+HIDDEN bool is_devices(Plugin *plugin, PJRT_Memory *memory);
 HIDDEN bool is_on_device(Plugin *plugin, PJRT_Buffer *real);
 HIDDEN uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes);
 HIDDEN uintptr_t real_address(uintptr_t told);
-
-/* Tells `heard` once, without the lock, that a real event fired, and ends that event. */
-typedef void (*Heard)(void *what, const Status *status);
-HIDDEN void listen(Plugin *plugin, PJRT_Event *real, Heard heard, void *what);
 
 /* What a device holds, and may. */
 typedef struct {
@@ -181,6 +185,11 @@ HIDDEN bool layout_nbytes(Plugin *plugin, PJRT_Buffer *real, size_t *nbytes);
 HIDDEN size_t layout_nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args);
 HIDDEN void layout_tile(PJRT_Buffer_MemoryLayout *layout, PJRT_Buffer_Type type, const int64_t *dims);
 
+/* room.c: what a device has room for. */
+HIDDEN PJRT_Device *room_device(Plugin *plugin, const PJRT_Client_BufferFromHostBuffer_Args *args);
+HIDDEN const Status *room_make(PJRT_Device *device, size_t nbytes);
+HIDDEN const Status *room_charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real);
+
 /* arguments.c: a call's arguments, for longer than the call. */
 typedef struct Piece Piece;
 typedef struct {
@@ -188,7 +197,7 @@ typedef struct {
 } Arena;
 HIDDEN void *arena_take(Arena *arena, size_t nbytes);
 HIDDEN void arena_free(Arena *arena);
-HIDDEN char *arguments_copy(Arena *arena, unsigned function, const char *args);
+HIDDEN char *arguments_copy(Arena *arena, Plugin *plugin, unsigned function, const char *args);
 /* Visits the handles of a direction and kind; `outputs`: how many an executable has. */
 typedef void (*Visit)(void *context, void **slot);
 HIDDEN void each_handle(Plugin *plugin, unsigned function, char *args, Direction direction,
@@ -207,8 +216,8 @@ HIDDEN PJRT_Memory *program_memory(Plugin *plugin, const Description *output, PJ
 /* operation.c */
 HIDDEN PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool at_once);
 HIDDEN PJRT_Error *operation_execute(Plugin *plugin, PJRT_LoadedExecutable_Execute_Args *args);
+HIDDEN PJRT_Error *operation_pass_on_after(Plugin *plugin, unsigned function, void *args, void *owner);
 HIDDEN PJRT_Error *operation_end_owner(Plugin *plugin, unsigned function, void *owner);
-HIDDEN const Status *operation_charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real);
 HIDDEN bool is_deleted(Buffer *buffer);
 
 /* question.c */

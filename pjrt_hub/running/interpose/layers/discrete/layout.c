@@ -27,7 +27,6 @@ struct Outputs {
   PJRT_Layouts_MemoryLayout *layouts[];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Layout *all_layouts;
 static Tiles *all_tiles;
 static Outputs *all_outputs;
@@ -39,7 +38,7 @@ static void *take(size_t nbytes) {
 }
 
 static PJRT_Layouts_MemoryLayout *keep_layout(const char *text) {
-  pthread_mutex_lock(&lock);
+  schedule_lock();
   Layout *layout = all_layouts;
   while (layout != NULL && strcmp(layout->text, text) != 0) layout = layout->next;
   if (layout == NULL) {
@@ -48,12 +47,12 @@ static PJRT_Layouts_MemoryLayout *keep_layout(const char *text) {
     layout->next = all_layouts;
     all_layouts = layout;
   }
-  pthread_mutex_unlock(&lock);
+  schedule_unlock();
   return (PJRT_Layouts_MemoryLayout *)layout;
 }
 
 static const Tiles *keep_tiles(const Tiling *tiling) {
-  pthread_mutex_lock(&lock);
+  schedule_lock();
   Tiles *tiles = all_tiles;
   while (tiles != NULL && (memcmp(tiles->ranks, tiling->tile_ranks, sizeof tiles->ranks) != 0 ||
                            memcmp(tiles->dims, tiling->tile_dims, sizeof tiles->dims) != 0))
@@ -66,7 +65,7 @@ static const Tiles *keep_tiles(const Tiling *tiling) {
     tiles->next = all_tiles;
     all_tiles = tiles;
   }
-  pthread_mutex_unlock(&lock);
+  schedule_unlock();
   return tiles;
 }
 
@@ -184,18 +183,11 @@ static Wish wish_of(unsigned function, void *args, size_t number) {
   }
 }
 
-/* The dimensions' order that a wish names; NULL for row-major, and where it is none. */
-static const int64_t *order_of(const PJRT_Buffer_MemoryLayout *layout, size_t num_dims) {
-  bool told = layout != NULL && layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled &&
-              layout->tiled.minor_to_major_size == num_dims;
-  return told ? layout->tiled.minor_to_major : NULL;
-}
-
 /* Whether the tiles that the host wishes for are those that the array gets. */
 static bool is_granted(const Wish *wish) {
   Tiling tiling;
   const PJRT_Buffer_MemoryLayout *layout = *wish->slot;
-  const int64_t *order = order_of(layout, wish->num_dims);
+  const int64_t *order = tiling_order(layout, wish->num_dims);
   if (!tiling_find(&tiling, wish->type, wish->dims, wish->num_dims, order)) return false;
   size_t count = 0;
   for (size_t i = 0; i < tiling.num_tiles; i++) count += tiling.tile_ranks[i];
@@ -238,7 +230,7 @@ static PJRT_Error *make(Plugin *plugin, unsigned function, void *args) {
 size_t layout_nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args) {
   Tiling tiling;
   size_t bits = bits_of(args->type);
-  const int64_t *order = order_of(args->device_layout, args->num_dims);
+  const int64_t *order = tiling_order(args->device_layout, args->num_dims);
   if (settings.tiled && tiling_find(&tiling, args->type, args->dims, args->num_dims, order))
     return tiling.nbytes;
   for (size_t i = 0; i < args->num_dims; i++) bits *= (size_t)args->dims[i];
@@ -302,10 +294,10 @@ static Outputs **place_of(PJRT_Executable *executable) {
 }
 
 static void forget_outputs(PJRT_Executable *executable) {
-  pthread_mutex_lock(&lock);
+  schedule_lock();
   Outputs **at = place_of(executable), *outputs = *at;
   if (outputs != NULL) *at = outputs->next;
-  pthread_mutex_unlock(&lock);
+  schedule_unlock();
   free(outputs);
 }
 
@@ -325,14 +317,14 @@ static PJRT_Error *tell_outputs(Plugin *plugin,
   for (size_t i = 0, at = 0; i < count; at += dims.dim_sizes[i++])
     outputs->layouts[i] = with_tiles(plugin, args->layouts[i], types.output_types[i],
                                      dims.dims + at, dims.dim_sizes[i]);
-  pthread_mutex_lock(&lock);
+  schedule_lock();
   Outputs **at = place_of(args->executable);
   if (*at == NULL) {
     *at = outputs;
     outputs = NULL;
   }
   args->layouts = (*at)->layouts;
-  pthread_mutex_unlock(&lock);
+  schedule_unlock();
   free(outputs);
   return NULL;
 }

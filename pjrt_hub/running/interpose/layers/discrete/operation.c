@@ -46,6 +46,7 @@ struct Operation {
 };
 
 enum { BUCKETS = 256 };
+static const uint64_t PATIENCE_NS = 10000000000;
 static Owner *owners[BUCKETS];
 
 static Owner **place_of(void *key) {
@@ -100,18 +101,17 @@ PJRT_Error *operation_end_owner(Plugin *plugin, unsigned function, void *owner) 
   return error;
 }
 
-/* Counts what a buffer of the plugin's takes of its device; says why there is no room. */
-const Status *operation_charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real) {
-  SIZED(PJRT_Buffer_Device_Args, of, .buffer = real);
-  size_t nbytes;
-  if (!is_on_device(plugin, real) || !ask(plugin, FN_PJRT_Buffer_Device, &of) ||
-      !layout_nbytes(plugin, real, &nbytes))
-    return NULL;
+/* Passes a call on once all that its owner was asked for before is done. */
+PJRT_Error *operation_pass_on_after(Plugin *plugin, unsigned function, void *args, void *owner) {
   schedule_lock();
-  const Status *full = store_full(of.device, nbytes);
-  if (full == NULL) store_charge(buffer, of.device, nbytes);
+  Operation *last = owner_of(owner)->last;
+  if (last != NULL) {
+    last->refs++;
+    moment_await(&last->complete);
+    drop(last);
+  }
   schedule_unlock();
-  return full;
+  return layout_call(plugin, function, args);
 }
 
 /* From its beginning to its end */
@@ -139,9 +139,15 @@ static void end(Task *task) {
     buffer_release(buffer);
     buffer_drop(buffer);
   }
-  for (size_t i = 0; i < operation->num_results; i++)
-    if (operation->results[i].buffer != NULL) buffer_drop(operation->results[i].buffer);
-    else event_drop(operation->results[i].event);
+  for (size_t i = 0; i < operation->num_results; i++) {
+    Result *result = &operation->results[i];
+    if (result->buffer != NULL) {
+      buffer_release(result->buffer); /* the host gave it up before it was there */
+      buffer_drop(result->buffer);
+    } else {
+      event_drop(result->event);
+    }
+  }
   moment_happen(&operation->complete, NULL);
   if (operation->owner != NULL) {
     operation->owner->pending--;
@@ -168,8 +174,10 @@ static void await_results(Operation *operation) {
   schedule_unlock();
 }
 
-/* Which inputs the program took: the host is told of it at its next calls already. */
-static void learn(Operation *operation) {
+/* Which inputs the program took: the host is told of it at its next calls already. A run that may not
+   take all of them, or none at all, does not tell what others will take. */
+static void learn(Operation *operation, bool ran) {
+  const PJRT_LoadedExecutable_Execute_Args *execute = (const void *)operation->args;
   Plugin *plugin = operation->plugin;
   Owner *owner = operation->owner;
   for (size_t i = 0; i < operation->num_inputs; i++) {
@@ -184,7 +192,7 @@ static void learn(Operation *operation) {
     schedule_unlock();
   }
   schedule_lock();
-  owner->sure = true;
+  if (ran && execute->options->num_non_donatable_input_indices == 0) owner->sure = true;
   schedule_unlock();
 }
 
@@ -197,20 +205,19 @@ static void unwrap_buffer(void *context, void **slot) {
 }
 
 /* Calls the plugin, unless an input failed before it was made. */
-static const Status *run(Operation *operation, bool *ran) {
+static const Status *run(Operation *operation) {
   Plugin *plugin = operation->plugin;
   const Status *failed = NULL;
   each_handle(plugin, operation->function, operation->args, IN, KIND_PJRT_Buffer, 0, unwrap_buffer,
               &failed);
   if (failed != NULL) return failed;
-  *ran = true;
   PJRT_Error *error = layout_call(plugin, operation->function, operation->args);
+  if (operation->function == FN_PJRT_LoadedExecutable_Execute) learn(operation, error == NULL);
   if (error != NULL) return status_take(plugin, error);
   for (size_t i = 0; i < operation->num_results; i++) {
     Buffer *buffer = operation->results[i].buffer;
     if (buffer == NULL || buffer->charged > 0) continue;
-    const Status *full =
-        operation_charge(plugin, buffer, *operation->results[i].slot);
+    const Status *full = room_charge(plugin, buffer, *operation->results[i].slot);
     if (full != NULL) failed = full;
   }
   return failed;
@@ -247,9 +254,7 @@ static void throw_away(Operation *operation) {
 
 static void begin(Task *task) {
   Operation *operation = (Operation *)task;
-  bool ran = false;
-  const Status *failed = run(operation, &ran);
-  if (ran && operation->function == FN_PJRT_LoadedExecutable_Execute) learn(operation);
+  const Status *failed = run(operation);
   schedule_lock();
   for (size_t i = 0; i < operation->num_inputs; i++) {
     Buffer *buffer = operation->inputs[i];
@@ -260,7 +265,7 @@ static void begin(Task *task) {
     if (operation->unsure) buffer->unsure--;
   }
   moment_happen(&operation->begun, NULL);
-  schedule_hurry(0); /* whoever waits for that */
+  schedule_wake(); /* whoever waits for that */
   schedule_unlock();
   if (failed == NULL) {
     deliver(operation);
@@ -320,7 +325,7 @@ static Operation *make(Plugin *plugin, unsigned function, void *args) {
   operation->function = function;
   operation->refs = 1;
   operation->task.run = begin;
-  operation->args = arguments_copy(&operation->arena, function, args);
+  operation->args = arguments_copy(&operation->arena, plugin, function, args);
   return operation;
 }
 
@@ -379,29 +384,19 @@ static void belong_to(Operation *operation, Owner *owner) {
   operation->owner = owner;
 }
 
-/* What an array of the host takes of a device; 0 where it goes to the host's memory. */
-static size_t nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args) {
-  return args->device == NULL || args->memory != NULL ? 0 : layout_nbytes_of(args);
-}
-
-/* Says why there is no room, even once what the host gave up is gone. */
-static const Status *make_room(PJRT_Device *device, size_t nbytes) {
-  if (store_full(device, nbytes) == NULL) return NULL;
-  schedule_drain();
-  return store_full(device, nbytes);
-}
-
 typedef struct {
   size_t number, outputs;
   const char *function;
   const Status *status;
 } Check;
 
-/* Whether the host has it no more: programs that may have taken it begin before that is known. */
+/* Whether the host has it no more: programs that may have taken it begin before that is known, unless
+   they wait for whoever asks, who may hold a lock such as Python's. */
 bool is_deleted(Buffer *buffer) {
+  struct timespec end = schedule_from_now(PATIENCE_NS);
   while (buffer->unsure > 0 && !buffer->deleted) {
     schedule_hurry(buffer->last);
-    schedule_sleep();
+    if (!schedule_sleep_until(&end)) break;
   }
   return buffer->deleted;
 }
@@ -450,9 +445,11 @@ static void discard(Operation *operation) {
 PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool at_once) {
   PJRT_Client_BufferFromHostBuffer_Args *array =
       function == FN_PJRT_Client_BufferFromHostBuffer ? args : NULL;
+  PJRT_Device *device = array != NULL ? room_device(plugin, array) : NULL;
+  size_t nbytes = device != NULL ? layout_nbytes_of(array) : 0;
   schedule_lock();
   const Status *refusal = check_inputs(plugin, function, args);
-  if (refusal == NULL && array != NULL) refusal = make_room(array->device, nbytes_of(array));
+  if (refusal == NULL) refusal = room_make(device, nbytes);
   if (refusal != NULL) {
     schedule_unlock();
     return status_error(refusal);
@@ -464,7 +461,7 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
     array = (PJRT_Client_BufferFromHostBuffer_Args *)operation->args;
     array->host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
     description_fill(&result->like, array->type, array->dims, array->num_dims);
-    if (nbytes_of(array) > 0) store_charge(result, array->device, nbytes_of(array));
+    if (nbytes > 0) store_charge(result, device, nbytes);
   } else if (result != NULL) { /* a copy */
     description_copy(&result->like, &operation->inputs[0]->like);
   } else if (functions[function].handles->kind == KIND_PJRT_AsyncHostToDeviceTransferManager) {
@@ -475,8 +472,8 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
   }
   if (at_once) {
     schedule_unlock();
-    bool ran;
-    const Status *failed = run(operation, &ran);
+    const Status *failed = run(operation);
+    if (failed != NULL) throw_away(operation);
     schedule_lock();
     if (failed != NULL) {
       discard(operation);
@@ -566,9 +563,9 @@ PJRT_Error *operation_execute(Plugin *plugin, PJRT_LoadedExecutable_Execute_Args
       const Description *like = &program->outputs[k];
       Buffer *buffer = result->buffer;
       description_copy(&buffer->like, like);
+      memcpy(buffer->like.kind, like->kind, sizeof like->kind);
       if (args->execute_device != NULL) buffer->device = args->execute_device;
       else if (rows == program->num_devices) buffer->device = program->devices[i];
-      if (buffer->device != NULL) buffer->memory = program_memory(plugin, like, buffer->device);
       args->output_lists[i][k] = (PJRT_Buffer *)buffer;
     }
   for (size_t i = 0; i < rows; i++, result++)

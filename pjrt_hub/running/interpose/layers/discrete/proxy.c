@@ -64,9 +64,12 @@ bool ask(Plugin *plugin, unsigned function, void *args) {
 
 /* Real events */
 
+/* Is told once, without the lock, what became of one. */
+typedef void (*Heard)(void *what, const Status *status);
+
 typedef struct {
   Plugin *plugin;
-  PJRT_Event *event;
+  PJRT_Event *ends; /* NULL where it is the host's to end */
   Heard heard;
   void *what;
 } Listener;
@@ -74,15 +77,16 @@ typedef struct {
 static void hear(PJRT_Error *error, void *user_arg) {
   Listener *listener = user_arg;
   listener->heard(listener->what, status_take(listener->plugin, error));
-  SIZED(PJRT_Event_Destroy_Args, destroy, .event = listener->event);
-  answered(listener->plugin, listener->plugin->real[FN_PJRT_Event_Destroy](&destroy));
+  SIZED(PJRT_Event_Destroy_Args, destroy, .event = listener->ends);
+  if (listener->ends != NULL)
+    answered(listener->plugin, listener->plugin->real[FN_PJRT_Event_Destroy](&destroy));
   free(listener);
 }
 
-void listen(Plugin *plugin, PJRT_Event *real, Heard heard, void *what) {
+static void listen(Plugin *plugin, PJRT_Event *real, bool ends, Heard heard, void *what) {
   Listener *listener = malloc(sizeof *listener);
   if (listener == NULL) abort();
-  *listener = (Listener){plugin, real, heard, what};
+  *listener = (Listener){plugin, ends ? real : NULL, heard, what};
   SIZED(PJRT_Event_OnReady_Args, args, .event = real, .callback = hear, .user_arg = listener);
   PJRT_Error *error = plugin->real[FN_PJRT_Event_OnReady](&args);
   if (error != NULL) hear(error, listener);
@@ -102,7 +106,7 @@ static void fire(Task *task) {
     buffer_drop(event->about);
     event->about = NULL;
   }
-  schedule_hurry(0); /* whoever awaits it */
+  schedule_wake(); /* whoever awaits it */
   schedule_unlock();
   for (Callback *next; callbacks != NULL; callbacks = next) {
     next = callbacks->next;
@@ -133,12 +137,13 @@ static void heard_done(void *what, const Status *status) {
   schedule_unlock();
 }
 
-/* It is done as soon as the plugin's has fired. Called without the lock. */
+/* It is done as soon as the plugin's has fired, which ends then, unless it is `event->real`. Called
+   without the lock. */
 void event_follow(Event *event, PJRT_Event *real) {
   schedule_lock();
   event->refs++;
   schedule_unlock();
-  listen(event->plugin, real, heard_done, event);
+  listen(event->plugin, real, real != event->real, heard_done, event);
 }
 
 /* Lets it fire some time after it is done. */
@@ -184,8 +189,8 @@ bool event_call(Event *event, PJRT_Event_OnReadyCallback call, void *user_arg) {
 
 /* Buffers */
 
-enum { MAPPED = 4096, STORES = 64 };
-static Buffer *mapped[MAPPED]; /* those whose addresses were told */
+enum { STORES = 64 };
+static Buffer *mapped; /* those whose addresses were told */
 static Store stores[STORES];
 
 Buffer *buffer_make(Plugin *plugin) {
@@ -234,7 +239,7 @@ void buffer_take(Buffer *buffer, PJRT_Buffer *real) {
   if (status != NULL) moment_happen(&buffer->defined, status);
   schedule_unlock();
   if (status == NULL)
-    listen(plugin, ready.event, heard_defined, buffer);
+    listen(plugin, ready.event, true, heard_defined, buffer);
   else
     heard_defined(buffer, status);
 }
@@ -256,8 +261,9 @@ void buffer_drop(Buffer *buffer) {
   if (--buffer->refs > 0) return;
   store_refund(buffer);
   if (buffer->address != NULL) {
-    for (size_t i = 0; i < MAPPED; i++)
-      if (mapped[i] == buffer) mapped[i] = NULL;
+    Buffer **at = &mapped;
+    while (*at != buffer) at = &(*at)->next_mapped;
+    *at = buffer->next_mapped;
     munmap(buffer->address, buffer->reserved);
   }
   PJRT_Buffer *real = buffer->real;
@@ -271,14 +277,16 @@ void buffer_drop(Buffer *buffer) {
   schedule_lock();
 }
 
-bool is_on_device(Plugin *plugin, PJRT_Buffer *real) {
-  SIZED(PJRT_Buffer_Memory_Args, of, .buffer = real);
-  if (!ask(plugin, FN_PJRT_Buffer_Memory, &of)) return true;
-  SIZED(PJRT_Memory_Kind_Args, kind, .memory = of.memory);
+bool is_devices(Plugin *plugin, PJRT_Memory *memory) {
+  SIZED(PJRT_Memory_Kind_Args, kind, .memory = memory);
   return !ask(plugin, FN_PJRT_Memory_Kind, &kind) ||
          (kind.kind_size == 6 && memcmp(kind.kind, "device", 6) == 0);
 }
 
+bool is_on_device(Plugin *plugin, PJRT_Buffer *real) {
+  SIZED(PJRT_Buffer_Memory_Args, of, .buffer = real);
+  return !ask(plugin, FN_PJRT_Buffer_Memory, &of) || is_devices(plugin, of.memory);
+}
 
 /* Gives an address that stands for the plugin's of so many bytes, and that faults. Called without the
    lock. */
@@ -286,12 +294,12 @@ uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes) {
   if (real == 0) return 0;
   schedule_lock();
   if (buffer->address == NULL) {
-    size_t i = 0, reserved = (nbytes + 4096) & ~(size_t)4095;
+    size_t reserved = (nbytes + 4096) & ~(size_t)4095;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void *address = mmap(NULL, reserved, PROT_NONE, flags, -1, 0);
-    while (i < MAPPED && mapped[i] != NULL) i++;
-    if (address == MAP_FAILED || i == MAPPED) abort();
-    mapped[i] = buffer;
+    if (address == MAP_FAILED) abort();
+    buffer->next_mapped = mapped;
+    mapped = buffer;
     buffer->address = address;
     buffer->reserved = reserved;
   }
@@ -304,11 +312,10 @@ uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes) {
    without the lock. */
 uintptr_t real_address(uintptr_t told) {
   uintptr_t real = 0;
-  Buffer *buffer = NULL;
   schedule_lock();
-  for (size_t i = 0; i < MAPPED && buffer == NULL; i++)
-    if (mapped[i] != NULL && told - (uintptr_t)mapped[i]->address < mapped[i]->reserved)
-      buffer = mapped[i];
+  Buffer *buffer = mapped;
+  while (buffer != NULL && told - (uintptr_t)buffer->address >= buffer->reserved)
+    buffer = buffer->next_mapped;
   if (buffer != NULL) {
     buffer->refs++;
     schedule_unlock();

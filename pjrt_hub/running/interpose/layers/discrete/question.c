@@ -45,24 +45,22 @@ static void wrap_buffer(void *context, void **slot) {
   *slot = buffer;
 }
 
-static void wrap_event(void *context, void **slot) {
-  Plugin *plugin = context;
+static void wrap(Plugin *plugin, void **slot, bool settable) {
   PJRT_Event *real = *slot;
   if (real == NULL) return;
   schedule_lock();
   Event *event = event_make(plugin);
+  if (settable) event->real = real;
   event_fire_after(event);
   schedule_unlock();
   *slot = event;
   event_follow(event, real);
 }
 
+static void wrap_event(void *context, void **slot) { wrap(context, slot, false); }
+
 /* One that the host sets: it stays the plugin's for that. */
-static void wrap_settable_event(void *context, void **slot) {
-  PJRT_Event *real = *slot;
-  wrap_event(context, slot);
-  if (*slot != NULL) ((Event *)*slot)->real = real;
-}
+static void wrap_settable_event(void *context, void **slot) { wrap(context, slot, true); }
 
 static void clear(void *context, void **slot) {
   (void)context;
@@ -73,12 +71,12 @@ static void clear(void *context, void **slot) {
    it goes. */
 static PJRT_Error *charge(Plugin *plugin, PJRT_Buffer **made) {
   Buffer *buffer = (Buffer *)*made;
-  const Status *full = operation_charge(plugin, buffer, buffer->real);
+  const Status *full = room_charge(plugin, buffer, buffer->real);
   if (full == NULL) return NULL;
   schedule_lock();
   schedule_drain();
   schedule_unlock();
-  full = operation_charge(plugin, buffer, buffer->real);
+  full = room_charge(plugin, buffer, buffer->real);
   if (full == NULL) return NULL;
   schedule_lock();
   buffer_drop(buffer);

@@ -5,9 +5,9 @@
 
 #include "discrete.h"
 
-/* How long a host is silent before time goes on by itself, and how long a task that is due waits for
-   one that is due before it, so that their order is the seed's wherever it can be. */
-enum { SILENCE_NS = 300000, HELD_NS = 5000000, PATIENCE_NS = 20000000 };
+/* How long a host is silent before time goes on by itself, and how long tasks that are due wait for
+   one that is due before them, so that their order is the seed's wherever it can be. */
+enum { SILENCE_NS = 300000, HELD_NS = 5000000, PATIENCE_NS = 200000000, SECOND_NS = 1000000000 };
 /* Far away: what is held fires when the host waits for it, or is silent. */
 static const uint64_t HELD = (uint64_t)1 << 40;
 
@@ -24,30 +24,33 @@ struct Job {
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed;
-static Task *tasks;         /* in the order in which they are due */
+static pthread_cond_t changed, job_added;
+static Task *tasks; /* in the order in which they are due */
 static Job *jobs, **last_job = &jobs;
-static unsigned idle_workers, running, firing;
+static unsigned idle_workers, running, firing, late; /* of those that fire, nothing waits for these */
 static uint64_t now, random_state, calls;
 static unsigned widest;
 static bool holds;
-static long silence_ns;
+static uint64_t silence_ns;
+static bool keeps_time;          /* a thread of this process does */
+static _Thread_local bool works; /* this thread runs tasks */
 
 void schedule_lock(void) { pthread_mutex_lock(&lock); }
 void schedule_unlock(void) { pthread_mutex_unlock(&lock); }
 void schedule_sleep(void) { pthread_cond_wait(&changed, &lock); }
 
-/* Sleeps until something happens, or so long; gives whether something happened. */
-static bool sleep_until(const struct timespec *end) {
+void schedule_wake(void) { pthread_cond_broadcast(&changed); }
+
+bool schedule_sleep_until(const struct timespec *end) {
   return pthread_cond_timedwait(&changed, &lock, end) != ETIMEDOUT;
 }
 
-static struct timespec from_now(long ns) {
+struct timespec schedule_from_now(uint64_t ns) {
   struct timespec end;
   clock_gettime(CLOCK_MONOTONIC, &end);
-  end.tv_nsec += ns;
-  end.tv_sec += end.tv_nsec / 1000000000;
-  end.tv_nsec %= 1000000000;
+  ns += (uint64_t)end.tv_nsec;
+  end.tv_sec += (time_t)(ns / SECOND_NS);
+  end.tv_nsec = (long)(ns % SECOND_NS);
   return end;
 }
 
@@ -65,14 +68,6 @@ uint64_t schedule_due(uint64_t after) {
   return (after > now ? after : now) + (holds ? HELD : 0) + 1 + draw() % widest;
 }
 
-void schedule_add(Task *task) {
-  Task **at = &tasks;
-  while (*at != NULL && (*at)->due <= task->due) at = &(*at)->next;
-  task->next = *at;
-  *at = task;
-  pthread_cond_broadcast(&changed);
-}
-
 void schedule_after(Task *task, Moment *moment) {
   if (moment->happened) return;
   Wait *wait = malloc(sizeof *wait);
@@ -84,8 +79,9 @@ void schedule_after(Task *task, Moment *moment) {
 
 /* The host waits for what is due then. */
 void schedule_hurry(uint64_t due) {
-  if (due > now) now = due;
-  pthread_cond_broadcast(&changed);
+  if (due <= now) return;
+  now = due;
+  schedule_wake();
 }
 
 void moment_happen(Moment *moment, const Status *status) {
@@ -98,7 +94,7 @@ void moment_happen(Moment *moment, const Status *status) {
     free(wait);
   }
   moment->waits = NULL;
-  pthread_cond_broadcast(&changed);
+  schedule_wake();
 }
 
 void moment_await(Moment *moment) {
@@ -108,11 +104,12 @@ void moment_await(Moment *moment) {
 }
 
 static void *work(void *nothing) {
+  works = true;
   schedule_lock();
   for (;;) {
     while (jobs == NULL) {
       idle_workers++;
-      schedule_sleep();
+      pthread_cond_wait(&job_added, &lock);
       idle_workers--;
     }
     Job *job = jobs;
@@ -126,7 +123,8 @@ static void *work(void *nothing) {
     schedule_lock();
     running--;
     if (fires) firing--;
-    pthread_cond_broadcast(&changed);
+    if (fires && late > 0) late--;
+    schedule_wake();
   }
   return nothing;
 }
@@ -154,7 +152,8 @@ static void begin(Task *task) {
   size_t waiting = 0;
   for (Job *each = jobs; each != NULL; each = each->next) waiting++;
   if (waiting > idle_workers) begin_thread(work);
-  pthread_cond_broadcast(&changed);
+  pthread_cond_signal(&job_added);
+  schedule_wake();
 }
 
 static Task *first_free(void) {
@@ -168,21 +167,32 @@ static bool is_silent(void) {
   static uint64_t silent_at = UINT64_MAX;
   uint64_t before = calls;
   if (silent_at == calls) return true;
-  struct timespec end = from_now(silence_ns);
+  struct timespec end = schedule_from_now(silence_ns);
   Task *task = first_free();
   while (calls == before && task == first_free() && task->due > now)
-    if (!sleep_until(&end)) {
+    if (!schedule_sleep_until(&end)) {
       silent_at = calls;
       return true;
     }
   return false;
 }
 
-/* Waits until no earlier task is still to begin, or not for ever. */
+/* Whether it is the first of those that are not late. */
+static bool is_next(const Task *task) {
+  const Task *first = tasks;
+  while (first != task && first->late) first = first->next;
+  return first == task;
+}
+
+/* Waits until no earlier task is still to begin or to fire, or not for ever: then those are late. */
 static void wait_for_earlier(const Task *task) {
-  struct timespec end = from_now(PATIENCE_NS);
-  while ((tasks != task || firing > 0) && first_free() == task)
-    if (!sleep_until(&end)) return;
+  struct timespec end = schedule_from_now(PATIENCE_NS);
+  while ((!is_next(task) || firing > late) && first_free() == task)
+    if (!schedule_sleep_until(&end)) {
+      for (Task *each = tasks; each != task; each = each->next) each->late = true;
+      late = firing;
+      return;
+    }
 }
 
 static void *keep_time(void *nothing) {
@@ -201,34 +211,57 @@ static void *keep_time(void *nothing) {
   return nothing;
 }
 
-/* Whether anything can begin, or is under way in the plugin. */
+void schedule_add(Task *task) {
+  if (!keeps_time) begin_thread(keep_time);
+  keeps_time = true;
+  task->late = false;
+  Task **at = &tasks;
+  while (*at != NULL && (*at)->due <= task->due) at = &(*at)->next;
+  task->next = *at;
+  *at = task;
+  schedule_wake();
+}
+
+/* Whether anything can begin, or is under way but for the task that asks. */
 static bool is_busy(void) {
   const Task *task = tasks;
   while (task != NULL && task->waits > 0 && !task->ends) task = task->next;
-  return task != NULL || running > 0;
+  return task != NULL || running > works;
 }
 
-/* Lets everything begin that can, and waits for its end, or for a minute. */
+/* Lets everything begin that can, and waits for its end, or until nothing happens for a minute. */
 void schedule_drain(void) {
-  struct timespec end = from_now(1000000000);
-  end.tv_sec += 59;
   while (is_busy()) {
-    for (Task *task = tasks; task != NULL; task = task->next)
-      if (task->due > now) now = task->due;
-    pthread_cond_broadcast(&changed);
-    if (!sleep_until(&end)) return;
+    for (Task *task = tasks; task != NULL; task = task->next) schedule_hurry(task->due);
+    struct timespec end = schedule_from_now(60ull * SECOND_NS);
+    if (!schedule_sleep_until(&end)) return;
   }
 }
 
-void schedule_start(uint64_t seed, unsigned window, bool hold, uint64_t silence) {
+static void make_conditions(void) {
   pthread_condattr_t attributes;
   pthread_condattr_init(&attributes);
   pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
   pthread_cond_init(&changed, &attributes);
+  pthread_cond_init(&job_added, &attributes);
   pthread_condattr_destroy(&attributes);
+}
+
+/* The threads are the parent's, and so is what they were to do. */
+void schedule_forked(void) {
+  pthread_mutex_init(&lock, NULL);
+  make_conditions();
+  tasks = NULL;
+  jobs = NULL;
+  last_job = &jobs;
+  idle_workers = running = firing = late = 0;
+  keeps_time = false;
+}
+
+void schedule_start(uint64_t seed, unsigned window, bool hold, uint64_t silence) {
+  make_conditions();
   random_state = seed;
   widest = window > 0 ? window : 1;
   holds = hold;
-  silence_ns = silence > 0 ? (long)silence * 1000000 : hold ? HELD_NS : SILENCE_NS;
-  begin_thread(keep_time);
+  silence_ns = silence > 0 ? silence * 1000000 : hold ? HELD_NS : SILENCE_NS;
 }

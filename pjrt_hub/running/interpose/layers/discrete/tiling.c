@@ -74,6 +74,13 @@ static size_t divide(const Tiling *tiling, int64_t *at, int64_t *sizes) {
   return count;
 }
 
+/* The dimensions' order that a layout names; NULL for row-major, and where it names none. */
+const int64_t *tiling_order(const PJRT_Buffer_MemoryLayout *layout, size_t num_dims) {
+  bool told = layout != NULL && layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled &&
+              layout->tiled.minor_to_major_size == num_dims;
+  return told ? layout->tiled.minor_to_major : NULL;
+}
+
 /* Finds the tiles of an array; false where it has none: without elements, or what is no array.
    `order`: its minor_to_major, NULL for row-major. */
 bool tiling_find(Tiling *tiling, PJRT_Buffer_Type type, const int64_t *dims, size_t rank,

@@ -16,7 +16,6 @@ struct Transfer {
   Filling fillings[];
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Transfer *transfers;
 
 static char *take(size_t nbytes) {
@@ -57,10 +56,10 @@ PJRT_Error *transfer_raw(Plugin *plugin, const Tiling *tiling, PJRT_Buffer_CopyR
 }
 
 static Transfer *find(PJRT_AsyncHostToDeviceTransferManager *manager) {
-  pthread_mutex_lock(&lock);
+  schedule_lock();
   Transfer *found = transfers;
   while (found != NULL && found->manager != manager) found = found->next;
-  pthread_mutex_unlock(&lock);
+  schedule_unlock();
   return found;
 }
 
@@ -74,15 +73,15 @@ void transfer_begin(const PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *ar
   for (size_t i = 0; i < count; i++) {
     const PJRT_ShapeSpec *spec = &args->shape_specs[i];
     Filling *filling = &transfer->fillings[i];
-    const int64_t *order =
-        i < args->num_device_layouts ? args->device_layouts[i]->tiled.minor_to_major : NULL;
-    filling->tiled =
-        tiling_find(&filling->tiling, spec->element_type, spec->dims, spec->num_dims, order);
+    const PJRT_Buffer_MemoryLayout *layout =
+        i < args->num_device_layouts ? args->device_layouts[i] : NULL;
+    filling->tiled = tiling_find(&filling->tiling, spec->element_type, spec->dims, spec->num_dims,
+                                 tiling_order(layout, spec->num_dims));
   }
-  pthread_mutex_lock(&lock);
+  schedule_lock();
   transfer->next = transfers;
   transfers = transfer;
-  pthread_mutex_unlock(&lock);
+  schedule_unlock();
 }
 
 static Filling *filling_of(PJRT_AsyncHostToDeviceTransferManager *manager, int index) {
@@ -131,10 +130,10 @@ PJRT_Error *transfer_data(Plugin *plugin,
 void transfer_end(PJRT_AsyncHostToDeviceTransferManager *manager) {
   Transfer *found = find(manager), **at = &transfers;
   if (found == NULL) return;
-  pthread_mutex_lock(&lock);
+  schedule_lock();
   while (*at != found) at = &(*at)->next;
   *at = found->next;
-  pthread_mutex_unlock(&lock);
+  schedule_unlock();
   for (size_t i = 0; i < found->count; i++) free(found->fillings[i].bytes);
   free(found);
 }

@@ -1,0 +1,270 @@
+"""Calls that a host may make, in an order or at a time of its own, behind the layer `discrete`."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from children import in_child
+
+import pjrt_hub
+from pjrt_hub.errors import PjrtError, ResourceExhaustedError
+from pjrt_hub.running.capi import table, unchecked
+from pjrt_hub.running.capi.unchecked import Sized
+from pjrt_hub.running.interpose import layers
+
+pytestmark = pytest.mark.cpu("sets the layer itself")
+
+ON = {"PJRT_HUB_LAYERS": "discrete"}
+HELD = {**ON, "PJRT_HUB_DISCRETE": "hold,silence=100,window=64,seed=1"}
+SMALL = {**ON, "PJRT_HUB_DISCRETE": "capacity=1MiB"}
+TILED = {**ON, "PJRT_HUB_DISCRETE": "tiled"}
+EIGHT = np.arange(8, dtype=np.float32)
+MEBIBYTE = np.ones(1 << 20, np.uint8)
+EXECUTE = "PJRT_LoadedExecutable_Execute"
+CREATE = "PJRT_Client_CreateBuffersForAsyncHostToDevice"
+
+
+def doubling(count):
+    """A program that takes so many numbers and gives their doubles in their place."""
+    return f"""func.func @main(%a: tensor<{count}xf32> {{tf.aliasing_output = 0 : i32}})
+        -> tensor<{count}xf32> {{
+      %0 = stablehlo.add %a, %a : tensor<{count}xf32>
+      return %0 : tensor<{count}xf32>
+    }}"""
+
+
+def sized(name, **members):
+    """A struct as the newest host has it."""
+    return Sized(name, table.STRUCT_SIZE[name], **members)
+
+
+class Launch:
+    """A run of a program of one array, as a host in C makes it."""
+
+    def __init__(self, program, buffer, chain=0, **options):
+        self.api = program.client.api
+        self.options = sized("PJRT_ExecuteOptions", **options)
+        self.row, self.out = np.array([buffer.address], np.uint64), np.zeros(1, np.uint64)
+        rows, outs = (np.array([each.ctypes.data], np.uint64) for each in (self.row, self.out))
+        self.args = sized(
+            f"{EXECUTE}_Args",
+            executable=program.address,
+            options=self.options.address,
+            argument_lists=rows.ctypes.data,
+            output_lists=outs.ctypes.data,
+            num_devices=1,
+            num_args=1,
+        )
+        ctypes.c_uint64.from_address(self.args.address + 8).value = chain
+        unchecked.call(self.api, EXECUTE, self.args)
+        self.result = int(self.out[0])
+        # All of it is the host's again, who here writes over it.
+        for each in (self.row, self.out, rows, outs):
+            each.fill(0xA5A5A5A5A5A5A5A5)
+        for each in (self.options, self.args):
+            ctypes.memset(each.address, 0xA5, each.size)
+
+    def read(self):
+        """The eight numbers that it gave."""
+        found, to_host = np.zeros_like(EIGHT), "PJRT_Buffer_ToHostBuffer"
+        read = self.api.call(to_host, src=self.result, dst=found.ctypes.data, dst_size=32)
+        self.api.call("PJRT_Event_Await", event=read.event)
+        return found
+
+
+@in_child(**HELD)
+def test_what_a_call_points_at_is_the_hosts_again_after_it(client):
+    # As a profiler's: struct_size, type, next, a table, by which number it knows the call.
+    node = np.array([40, 1, 0, 0, 7], np.uint64)
+    program = client.compile(doubling(8))
+    launch = Launch(program, client.buffer_from_host(EIGHT), node.ctypes.data)
+    node.fill(0xA5A5A5A5A5A5A5A5)
+    assert np.array_equal(launch.read(), 2 * EIGHT)
+
+
+@pytest.mark.parametrize("first", ["keeps it", "is refused"])
+def test_a_first_run_that_takes_nothing_tells_nothing(child, first):
+    child(donate_after, first, **HELD)
+
+
+def donate_after(client, first):
+    """Copies that were asked for before a donation are made before it."""
+    program, kept = client.compile(doubling(8)), np.zeros(1, np.int64)
+    if first == "keeps it":
+        indices = {"non_donatable_input_indices": kept.ctypes.data}
+        buffer = client.buffer_from_host(EIGHT)
+        launch = Launch(program, buffer, **indices, num_non_donatable_input_indices=1)
+        assert np.array_equal(launch.read(), 2 * EIGHT)
+        assert not buffer.is_deleted
+    else:
+        launch = Launch(program, client.buffer_from_host(np.zeros(9, np.float32)))
+        with pytest.raises(PjrtError, match="size 32"):
+            launch.read()
+    for number in range(10):
+        buffer = client.buffer_from_host(EIGHT + number)
+        copies = [buffer.copy_to_device(client.devices[0]) for _ in range(4)]
+        launch = Launch(program, buffer)
+        assert buffer.is_deleted
+        assert all(np.array_equal(each.to_numpy(), EIGHT + number) for each in copies)
+        assert np.array_equal(launch.read(), 2 * (EIGHT + number))
+
+
+@in_child(**HELD)
+def test_an_error_comes_after_the_parts_that_were_sent_before_it(client):
+    """The plugin ends the process where a part comes for a buffer that failed."""
+    with client.create_buffers_for_async_host_to_device([((8,), np.float32)]) as transfer:
+        part = transfer.transfer_data(0, EIGHT[:4], offset=0, is_last=False)
+        buffer = transfer.retrieve_buffer(0)
+        transfer.set_buffer_error(0, PjrtError("stop"))
+        part.wait()
+        with pytest.raises(PjrtError, match="stop"):
+            buffer.to_numpy()
+
+
+@in_child(**TILED)
+def test_a_list_of_layouts_may_have_none(client):
+    dims, layouts = np.array([8], np.int64), np.zeros(1, np.uint64)
+    spec = sized("PJRT_ShapeSpec", dims=dims.ctypes.data, num_dims=1, element_type=11)
+    args = sized(
+        f"{CREATE}_Args",
+        client=client.address,
+        shape_specs=spec.address,
+        num_shape_specs=1,
+        device_layouts=layouts.ctypes.data,
+        num_device_layouts=1,
+        memory=client.devices[0].default_memory.address,
+    )
+    unchecked.call(client.api, CREATE, args)
+    manager = {"transfer_manager": args.transfer_manager}
+    owner = "PJRT_AsyncHostToDeviceTransferManager"
+    assert client.api.call(f"{owner}_BufferSize", **manager, buffer_index=0) == 512
+    client.api.call(f"{owner}_Destroy", **manager)
+
+
+@in_child(**SMALL)
+def test_refusals_leave_nothing_on_the_device(client):
+    memory = client.devices[0].default_memory
+    kept = client.buffer_from_host(MEBIBYTE)
+
+    def resident():
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    before = resident()
+    for _ in range(50):
+        with pytest.raises(ResourceExhaustedError, match="allocate 1048576 bytes"):
+            client.buffer_from_host(MEBIBYTE, memory=memory)
+    assert resident() - before < 16 << 20
+    kept.delete()
+    assert client.buffer_from_host(MEBIBYTE, memory=memory).nbytes == 1 << 20
+
+
+@in_child(**SMALL)
+def test_what_is_deleted_before_it_is_there_gives_its_memory_back(client):
+    result = client.compile(doubling(1 << 16))(
+        client.buffer_from_host(np.ones(1 << 16, np.float32))
+    )
+    result.delete()
+    device, end = client.devices[0], time.monotonic() + 30
+    while device.memory_stats()["bytes_in_use"] > 0 and time.monotonic() < end:
+        time.sleep(0.01)
+    assert device.memory_stats()["bytes_in_use"] == 0
+
+
+@in_child(**SMALL)
+def test_what_is_donated_is_counted_once(client):
+    ones = np.ones(3 << 16, np.float32)  # 768 KiB
+    result = client.compile(doubling(3 << 16))(client.buffer_from_host(ones))
+    assert np.array_equal(result.to_numpy(), 2 * ones)
+
+
+@in_child(**SMALL)
+def test_a_callback_may_ask_for_more_than_there_is(client):
+    kept, told = client.buffer_from_host(MEBIBYTE), []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+    def ask(error, user_arg):
+        begun = time.monotonic()
+        with pytest.raises(ResourceExhaustedError):
+            client.buffer_from_host(MEBIBYTE)
+        told.append(time.monotonic() - begun)
+
+    ready = client.api.call("PJRT_Buffer_ReadyEvent", buffer=kept.address)
+    callback = ctypes.cast(ask, ctypes.c_void_p).value
+    client.api.call("PJRT_Event_OnReady", event=ready, callback=callback, user_arg=0)
+    end = time.monotonic() + 100
+    while not told and time.monotonic() < end:
+        time.sleep(0.01)
+    assert told[0] < 20  # a wait for itself takes a minute
+
+
+@in_child(**ON)
+def test_what_never_comes_does_not_hold_up_the_rest(client):
+    """Each of 200 programs waited 20 ms for it."""
+    program, buffer = client.compile(doubling(8)), client.buffer_from_host(EIGHT)
+    promise = client.create_alias_buffer((8,), np.float32)
+    assert not promise.buffer.ready.is_ready()
+    begun = time.monotonic()
+    for _ in range(200):
+        buffer = program(buffer)
+        buffer.ready.wait()
+    assert time.monotonic() - begun < 3
+
+
+@pytest.mark.parametrize(
+    "ask",
+    ["as Python", pytest.param("as others", marks=pytest.mark.slow)],  # ten seconds
+)
+def test_a_question_does_not_wait_for_a_program_that_waits_for_python(child, ask):
+    child(ask_while_it_runs, ask, **ON)
+
+
+def ask_while_it_runs(client, ask):
+    def turn(a, out):
+        out[...] = a[::-1]
+
+    client.plugin.ffi.register("turn", turn)
+    program = client.compile(
+        """func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
+          %0 = stablehlo.custom_call @turn(%a) {api_version = 4 : i32, backend_config = {}} :
+            (tensor<8xf32>) -> tensor<8xf32>
+          return %0 : tensor<8xf32>
+        }"""
+    )
+    buffer = client.buffer_from_host(EIGHT)
+    result = program(buffer)
+    if ask == "as Python":
+        assert not buffer.is_deleted
+    else:
+        name = "PJRT_Buffer_IsDeleted"
+        args = sized(f"{name}_Args", buffer=buffer.address)
+        slot = client.api.address + 40 + 8 * table.FUNCTIONS[name].slot
+        function = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)  # it keeps Python's lock
+        assert function(ctypes.c_uint64.from_address(slot).value)(args.address) is None
+        assert args.is_deleted is False
+    assert np.array_equal(result.to_numpy(), EIGHT[::-1])
+
+
+def test_a_forked_child_has_a_schedule_of_its_own(child, plugin):
+    child(move_data_in_a_fork, plugin.api.path, prepared=False, TF_CPP_MIN_LOG_LEVEL="1")
+
+
+def move_data_in_a_fork(path):
+    """The parent has the layer, and no client; the child is the first to move data."""
+    library = ctypes.CDLL(path)
+    library.GetPjrtApi.restype = ctypes.c_void_p
+    assert layers.read("discrete").wrap(library.GetPjrtApi()) != library.GetPjrtApi()
+    os.environ["PJRT_HUB_LAYERS"] = "discrete"
+    forked = os.fork()
+    if forked == 0:
+        signal.alarm(60)
+        with pjrt_hub.load("cpu").client() as client:
+            assert client.platform_name == "discrete"
+            assert np.array_equal(client.buffer_from_host(EIGHT).to_numpy(), EIGHT)
+        os._exit(7)
+    assert os.waitstatus_to_exitcode(os.waitpid(forked, 0)[1]) == 7
