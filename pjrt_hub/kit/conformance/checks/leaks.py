@@ -24,9 +24,7 @@ Use = Callable[[], object]
 #: Prepares it.
 Prepare = Callable[[Subject], Use]
 
-#: Growth is looked at over so many rounds. It is no leak once it ends, which takes a while: a pool
-#: of threads keeps the last thousand tasks of each.
-_WINDOW = 4
+#: Growth is no leak once it ends, which takes a while.
 _SECONDS = 4.0  # of the processor, until growth that goes on is a leak
 _LATEST = 45.0  # seconds until it is one where other processes or a device do the work
 #: How much of each use makes a leak: what is resident is known only by the page.
@@ -173,11 +171,16 @@ def _client(subject: Subject) -> Use:
 
 
 class _Kind(NamedTuple):
-    """A kind of use: how often in a round, and the bytes of malloc of each that make a leak."""
+    """A kind of use: how often in a round, and the bytes of malloc of each that make a leak.
+
+    Growth is looked at over so many rounds. A pool of threads keeps the last thousand tasks, and
+    lets go of them all at once: fewer uses would see the one without the other.
+    """
 
     prepare: Prepare
     title: str
     uses: int = 200
+    rounds: int = 10
     nbytes: int = 24
     since: int = 0
 
@@ -187,13 +190,13 @@ _KINDS = {
     "get": _Kind(_get, "Copy a buffer to the host"),
     "execute": _Kind(_execute, "Run a program, await its events, destroy its output"),
     "donate": _Kind(_donate, "Run a program that donates its argument"),
-    "compile": _Kind(_compile, "Compile a program and destroy it", 3, 1024),
+    "compile": _Kind(_compile, "Compile a program and destroy it", 3, 4, 1024),
     "executable": _Kind(_executable, "Ask for a program's executable and its properties"),
     "event": _Kind(_event, "Await a buffer's ready event and destroy it"),
     "error": _Kind(_error, "Provoke an error, read and destroy it"),
     "questions": _Kind(_questions, "Ask buffers, the device and the plugin"),
-    "transfer": _Kind(_transfer, "Fill a buffer by a transfer manager", 100, since=60),
-    "client": _Kind(_client, "Create a client and destroy it", 3, 1024),
+    "transfer": _Kind(_transfer, "Fill a buffer by a transfer manager", 100, 20, since=60),
+    "client": _Kind(_client, "Create a client and destroy it", 3, 4, 1024),
 }
 
 
@@ -205,14 +208,14 @@ def _leaks(kind: _Kind, subject: Subject) -> None:
 
 
 def _settle(use: Use, kind: _Kind) -> None:
-    states = deque([_after(use, kind.uses)], maxlen=_WINDOW + 1)
+    states = deque([_after(use, kind.uses)], maxlen=kind.rounds + 1)
     limits = {"allocated": kind.nbytes, "resident": _RESIDENT_NBYTES, "files": 0.9, "threads": 0.9}
     end, latest = time.process_time() + _SECONDS, time.monotonic() + _LATEST
-    while len(states) <= _WINDOW or (time.process_time() < end and time.monotonic() < latest):
+    while len(states) <= kind.rounds or (time.process_time() < end and time.monotonic() < latest):
         states.append(_after(use, kind.uses))
-        if len(states) <= _WINDOW:
+        if len(states) <= kind.rounds:
             continue
-        number = _WINDOW * kind.uses
+        number = kind.rounds * kind.uses
         grown = {name: (states[-1][name] - states[0][name]) / number for name in states[0]}
         found = [
             f"{grown[name]:.0f} {_WORDS[name]}" for name in grown if grown[name] > limits[name]
