@@ -129,8 +129,6 @@ class _Shapes:
     def pointers(self, name: str, base: int, tag: str) -> Iterator[str]:
         """Return the pointers of a struct, and of those that it holds by value."""
         offsets = {member.name: offset for member, offset in self.api.offsets(name)}
-        if chain := offsets.get("extension_start"):
-            yield f"{{.at = {base + chain}, {tag}.direction = IN, .form = CHAIN}}"
         for member in self.api.structs[name].own_members:
             at = base + offsets[member.name]
             own = tag

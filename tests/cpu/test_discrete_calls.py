@@ -6,7 +6,6 @@ import ctypes
 import os
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from children import in_child
 import pjrt_hub
 from pjrt_hub.errors import PjrtError, ResourceExhaustedError
 from pjrt_hub.running.capi import table, unchecked
+from pjrt_hub.running.capi.ambient import holdings
 from pjrt_hub.running.capi.unchecked import Sized
 from pjrt_hub.running.interpose import layers
 
@@ -151,15 +151,11 @@ def test_a_list_of_layouts_may_have_none(client):
 def test_refusals_leave_nothing_on_the_device(client):
     memory = client.devices[0].default_memory
     kept = client.buffer_from_host(MEBIBYTE)
-
-    def resident():
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-    before = resident()
+    before = holdings()["resident"]
     for _ in range(50):
         with pytest.raises(ResourceExhaustedError, match="allocate 1048576 bytes"):
             client.buffer_from_host(MEBIBYTE, memory=memory)
-    assert resident() - before < 16 << 20
+    assert holdings()["resident"] - before < 16 << 20
     kept.delete()
     assert client.buffer_from_host(MEBIBYTE, memory=memory).nbytes == 1 << 20
 
@@ -183,37 +179,35 @@ def test_what_is_donated_is_counted_once(client):
     assert np.array_equal(result.to_numpy(), 2 * ones)
 
 
-@in_child(**SMALL)
+@in_child(timeout=50, **SMALL)
 def test_a_callback_may_ask_for_more_than_there_is(client):
+    """It waited a minute for itself."""
     kept, told = client.buffer_from_host(MEBIBYTE), []
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
     def ask(error, user_arg):
-        begun = time.monotonic()
-        with pytest.raises(ResourceExhaustedError):
+        with pytest.raises(ResourceExhaustedError) as caught:
             client.buffer_from_host(MEBIBYTE)
-        told.append(time.monotonic() - begun)
+        told.append(caught.value)
 
     ready = client.api.call("PJRT_Buffer_ReadyEvent", buffer=kept.address)
     callback = ctypes.cast(ask, ctypes.c_void_p).value
     client.api.call("PJRT_Event_OnReady", event=ready, callback=callback, user_arg=0)
-    end = time.monotonic() + 100
-    while not told and time.monotonic() < end:
+    while not told:
         time.sleep(0.01)
-    assert told[0] < 20  # a wait for itself takes a minute
+    assert "allocate 1048576 bytes" in str(told[0])
 
 
 @in_child(**ON)
 def test_what_never_comes_does_not_hold_up_the_rest(client):
-    """Each of 200 programs waited 20 ms for it."""
+    """If each of 2,000 programs waited a while for it, the process would not end in time."""
     program, buffer = client.compile(doubling(8)), client.buffer_from_host(EIGHT)
     promise = client.create_alias_buffer((8,), np.float32)
     assert not promise.buffer.ready.is_ready()
-    begun = time.monotonic()
-    for _ in range(200):
+    for _ in range(2000):
         buffer = program(buffer)
         buffer.ready.wait()
-    assert time.monotonic() - begun < 3
+    assert not promise.buffer.ready.is_ready()
 
 
 @pytest.mark.parametrize(

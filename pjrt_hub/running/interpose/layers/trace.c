@@ -52,7 +52,8 @@ static void rows(Draft *draft, const Pointer *pointer, const char *target, size_
 static void follow(Draft *draft, const Call *call, const Pointer *pointer, const char *base,
                    int depth) {
   const char *target = pointer_at(base, pointer->at);
-  size_t count = pointer->form >= COUNTED ? word_at(base, pointer->count_at) : 1;
+  bool counted = pointer->form != ONE && pointer->form != TERMINATED;
+  size_t count = counted ? word_at(base, pointer->count_at) : 1;
   if (target == NULL || count == 0) return;
   const size_t *lengths;
   size_t sum = 0;
@@ -70,8 +71,6 @@ static void follow(Draft *draft, const Call *call, const Pointer *pointer, const
     case OUTPUTS:
       rows(draft, pointer, target, count, base,
            outputs_of(call->plugin, ((PJRT_LoadedExecutable_Execute_Args *)call->args)->executable));
-      break;
-    case CHAIN: /* no layer knows what its nodes are */
       break;
     case TERMINATED:
       region(draft, target, strnlen(target, TEXT - 1) + 1, TEXT);
