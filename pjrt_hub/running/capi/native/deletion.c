@@ -55,8 +55,8 @@ static bool is_over(const BufferObject *buffer) {
          buffer->client->generation != fork_generation;
 }
 
-/* True once deleted, donated or destroyed with its client. A plugin may have to ask a program that waits
-   for Python, so it is asked without the lock. */
+/* True once deleted, donated or destroyed with its client. A plugin may have to wait for a program that
+   waits for Python, so it is asked without the lock. */
 PyObject *deletion_asked(PyObject *self, void *unused) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;

@@ -24,10 +24,10 @@
 
 typedef enum { IN = 1, OUT = 2, INOUT = 4 } Direction;
 
-/* ONE object; a text that is TERMINATED by a NUL; a CHAIN of extension nodes. What is counted:
-   COUNTED elements; ROWS of `inner` elements; RAGGED rows, whose lengths are an array; the SUM of an
-   array's numbers; OUTPUTS, rows of as many elements as an executable has outputs. */
-typedef enum { ONE, TERMINATED, CHAIN, COUNTED, ROWS, RAGGED, SUM, OUTPUTS } Form;
+/* ONE object; COUNTED elements; ROWS of `inner` elements; RAGGED rows, whose lengths are an array;
+   the SUM of an array's numbers; OUTPUTS, rows of as many elements as an executable has outputs; a
+   text that is TERMINATED by a NUL. */
+typedef enum { ONE, COUNTED, ROWS, RAGGED, SUM, OUTPUTS, TERMINATED } Form;
 
 typedef struct Shape Shape;
 

@@ -1,7 +1,7 @@
 /* A call's arguments, copied with all that they point at but the host's data, and their handles. */
 #include "discrete.h"
 
-enum { CHAIN_AT = sizeof(size_t) }; /* in each function's arguments */
+enum { CHAIN_AT = sizeof(size_t) }; /* of structs with the common head */
 
 struct Piece {
   Piece *next;
@@ -52,7 +52,8 @@ static void copy_contents(Arena *arena, const Shape *shape, char *base, size_t s
 
 static void copy_pointer(Arena *arena, const Pointer *pointer, char *base) {
   const char *target = pointer_at(base, pointer->at);
-  size_t count = pointer->form >= COUNTED ? word_at(base, pointer->count_at) : 1;
+  bool counted = pointer->form != ONE && pointer->form != TERMINATED;
+  size_t count = counted ? word_at(base, pointer->count_at) : 1;
   if (target == NULL || count == 0) return;
   const Shape *shape = pointer->shape;
   size_t inner = pointer->inner_at != 0 ? word_at(base, pointer->inner_at) : 0, sum = 0;
@@ -87,9 +88,6 @@ static void copy_pointer(Arena *arena, const Pointer *pointer, char *base) {
     case TERMINATED:
       put(base, pointer->at, keep(arena, target, strlen(target) + 1));
       break;
-    case CHAIN:
-      put(base, pointer->at, NULL);
-      break;
     case RAGGED:
     case OUTPUTS:
       break;
@@ -98,6 +96,7 @@ static void copy_pointer(Arena *arena, const Pointer *pointer, char *base) {
 
 static void copy_contents(Arena *arena, const Shape *shape, char *base, size_t size) {
   tell_size(shape, base);
+  if (shape->first_at > CHAIN_AT) put(base, CHAIN_AT, NULL);
   for (unsigned i = 0; i < shape->num_pointers; i++) {
     const Pointer *pointer = &shape->pointers[i];
     int tag;

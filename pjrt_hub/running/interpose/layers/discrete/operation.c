@@ -46,7 +46,7 @@ struct Operation {
 };
 
 enum { BUCKETS = 256 };
-static const uint64_t PATIENCE_NS = 10000000000;
+static const uint64_t LONGEST_ANSWER_NS = 10000000000;
 static Owner *owners[BUCKETS];
 
 static Owner **place_of(void *key) {
@@ -393,7 +393,7 @@ typedef struct {
 /* Whether the host has it no more: programs that may have taken it begin before that is known, unless
    they wait for whoever asks, who may hold a lock such as Python's. */
 bool is_deleted(Buffer *buffer) {
-  struct timespec end = schedule_from_now(PATIENCE_NS);
+  struct timespec end = schedule_from_now(LONGEST_ANSWER_NS);
   while (buffer->unsure > 0 && !buffer->deleted) {
     schedule_hurry(buffer->last);
     if (!schedule_sleep_until(&end)) break;
