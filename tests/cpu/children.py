@@ -119,6 +119,17 @@ def start(client: Any, rounds: int) -> Any:
     return client.compile(SLOW)(identity, client.buffer_from_host(np.int32(rounds)))
 
 
+def promise(client: Any) -> tuple[Any, Callable[[], object]]:
+    """A buffer, the identity, that is pending until the function beside it is called.
+
+    For tests that need a pending value for as long as they take: work may end before, where a
+    process is stopped for a while.
+    """
+    transfer = client.create_buffers_for_async_host_to_device([((256, 256), np.float32)])
+    value = np.eye(256, dtype=np.float32)
+    return transfer.retrieve_buffer(0), lambda: transfer.transfer_data(0, value, is_last=True)
+
+
 def in_threads(*work: Callable[[], object]) -> None:
     """Calls each in a thread of its own, all at once, and waits for their ends."""
     threads = [threading.Thread(target=each) for each in work]

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from children import ADD, SLOW, in_child, ones, start
+from children import ADD, SLOW, in_child, ones, promise
 
 from pjrt_hub.errors import ClosedError
 
@@ -141,8 +141,10 @@ def test_a_custom_call_in_python(client):
 
     client.plugin.ffi.register("slowly", slowly)
     calling = client.compile(CALL)
-    result = calling(one, start(client, 500))
+    pending, keep = promise(client)
+    result = calling(one, pending)
     assert not result.ready.is_ready()
+    keep()
     results = [add(result, one) for _ in range(100)]
     assert {each.tolist()[0] for each in results} == {3.0}
     with pytest.raises(ValueError, match="a custom call, host callback or key-value store may nee"):

@@ -7,7 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
-from children import NAME, there
+from children import NAME, promise, there
 
 from pjrt_hub import HostBufferSemantics
 from pjrt_hub.errors import ClosedError, InvalidArgumentError, ResourceExhaustedError
@@ -312,9 +312,10 @@ def test_repr_of_a_value(client):
     assert "..." in long
 
 
-def test_repr_of_a_pending_value_does_not_wait(slowly):
-    result = slowly()
+def test_repr_of_a_pending_value_does_not_wait(client):
+    result, keep = promise(client)
     assert repr(result) == f"<Buffer pending, f32[256,256] on {NAME}:0>"
+    keep()
     result.ready.wait()
     assert repr(result).endswith(f" f32[256,256] on {NAME}:0)")
 

@@ -9,7 +9,7 @@ import textwrap
 import ml_dtypes
 import numpy as np
 import pytest
-from children import IS_CPU, NAME, device_count, there
+from children import IS_CPU, NAME, device_count, promise, there
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.running.array import display, dtypes
@@ -196,8 +196,8 @@ def test_a_failed_value_says_so(client, monkeypatch):
     assert text_of(markup) == f"<Buffer failed: out of <memory>>f32[1] on {NAME}:0"
 
 
-def test_what_a_buffer_says_of_itself_without_waiting(client, slowly):
-    pending, deleted = slowly(2000), client.buffer_from_host(np.zeros((2, 3), np.int16))
+def test_what_a_buffer_says_of_itself_without_waiting(client):
+    (pending, keep), deleted = promise(client), client.buffer_from_host(np.zeros((2, 3), np.int16))
     if not IS_CPU:  # where each buffer has to be asked, in time
         assert deleted.layout == (1, 0)
     deleted.delete()
@@ -211,16 +211,17 @@ def test_what_a_buffer_says_of_itself_without_waiting(client, slowly):
     assert repr(pending) == f"<Buffer pending, f32[256,256] on {NAME}:0>"
     assert repr(deleted) == f"<Buffer deleted, i16[2,3] on {NAME}:0>"
     assert text_of(deleted._repr_html_()) == f"<Buffer deleted>i16[2,3] on {NAME}:0"
-    assert not pending.ready.is_ready()
-    pending.ready.wait()
+    keep()
+    assert there(pending).ready.is_ready()
 
 
-def test_html_of_a_buffer(client, slowly):
+def test_html_of_a_buffer(client):
     buffer = there(client.buffer_from_host(np.arange(4, dtype=np.int32).reshape(2, 2)))
     assert text_of(buffer._repr_html_()) == f"[[0, 1],\n [2, 3]]i32[2,2] on {NAME}:0"
-    pending = slowly(2000)
+    pending, keep = promise(client)
     assert text_of(pending._repr_html_()) == f"<Buffer pending>f32[256,256] on {NAME}:0"
-    pending.ready.wait()
+    keep()
+    assert text_of(there(pending)._repr_html_()).endswith(f"]]f32[256,256] on {NAME}:0")
 
 
 def test_the_columns_of_a_buffer_need_no_style_sheet(client):

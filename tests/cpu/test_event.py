@@ -8,7 +8,7 @@ import threading
 
 import numpy as np
 import pytest
-from children import ones
+from children import ones, promise
 
 from pjrt_hub.errors import ClosedError
 
@@ -29,11 +29,12 @@ def test_what_is_ready(vector):
     assert repr(event) == "<Event ready>"
 
 
-def test_waiting_for_work(slowly):
-    result = slowly()
+def test_waiting_for_a_value(client):
+    result, keep = promise(client)
     event = result.ready
     assert not event.is_ready()
     assert repr(event) == "<Event pending>"
+    keep()
     event.wait()
     assert event.is_ready()
     assert np.array_equal(result.to_numpy(), IDENTITY)
@@ -44,10 +45,12 @@ def test_reading_waits(slowly):
 
 
 @pytest.mark.parametrize("timeout", [0, 0.001, 0.02, -1, float("nan")])
-def test_a_timeout(slowly, timeout):
-    event = slowly().ready
+def test_a_timeout(client, timeout):
+    result, keep = promise(client)
+    event = result.ready
     with pytest.raises(TimeoutError, match="the work goes on"):
         event.wait(timeout)
+    keep()
     event.wait(60)
     assert event.is_ready()
 
@@ -105,11 +108,12 @@ def test_awaiting_several_while_the_loop_lives(slowly):
     assert all(np.array_equal(result.to_numpy(), IDENTITY) for result in results)
 
 
-def test_giving_up_awaiting(slowly):
+def test_giving_up_awaiting(client):
     async def main():
-        result = slowly(2000)
+        result, keep = promise(client)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(awaited(result.ready), 0.01)
+        keep()
         return result
 
     result = asyncio.run(main())

@@ -95,11 +95,11 @@ def test_a_chain_whose_links_are_gone(executables, vector):
 
 
 def test_a_pending_argument_does_not_block(client, slowly, executables):
-    pending = slowly()
     total = client.compile("""func.func @main(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {
       %0 = stablehlo.add %a, %a : tensor<256x256xf32>
       return %0 : tensor<256x256xf32>
     }""")
+    pending = slowly(2000)
     result = total(pending)
     assert "pending" in repr(result)
     pending.delete()

@@ -7,7 +7,7 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from children import ones, start
+from children import ones, promise, start
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -57,8 +57,11 @@ def test_an_event_is_a_future(client):
     assert event.result() is None
     assert event.done()
     assert seen.result(timeout=30) is event
+    pending, keep = promise(client)
     with pytest.raises(TimeoutError):
-        start(client, 2000).ready.result(timeout=0.001)
+        pending.ready.result(timeout=0.001)
+    keep()
+    assert pending.ready.result(timeout=60) is None
 
 
 def test_a_part_of_the_hosts_copy(client):
