@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import gc
 import json
 import multiprocessing
@@ -377,6 +378,22 @@ def use_and_end(client, end):
     alive = client, client.compile(ADD), ones(client)
     added(*alive[1:])
     OTHER_ENDS[end](*alive[1:])
+
+
+@pytest.mark.cpu("shares memory with the host")
+@in_child(status=7)
+def test_destructors_registered_while_python_ends_do_not_run(client):
+    """A plugin that works on past Python's end registers some, with its first kernel."""
+    global alive
+    libc = ctypes.CDLL(None)
+    register, abort = libc.__cxa_atexit, ctypes.cast(libc.abort, ctypes.c_void_p)
+
+    class Last:
+        def __del__(self):
+            register(abort, None, None)
+
+    alive = Last(), ones(client).to_numpy()
+    sys.exit(7)
 
 
 @pytest.mark.slow

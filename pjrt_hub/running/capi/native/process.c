@@ -88,15 +88,23 @@ static void end_at_once(int status, void *unused) {
   fflush(NULL);
   _exit(status);
 }
+
+static void end_before_others(void) { on_exit(end_at_once, NULL); }
 #endif
 
 /* process_leave(): work of a plugin outlives Python, and would use what the plugin's static
    destructors free. They do not run: the process ends with its status right after Python. Of other C
-   libraries none tells a handler the status, so there the destructors run. */
+   libraries none tells a handler the status, so there the destructors run.
+   The handler registered last runs first, and a plugin registers one with its first kernel: so ours
+   is registered again as the last that Python does. */
 PyObject *process_leave(PyObject *module, PyObject *unused) {
 #ifdef __GLIBC__
   static bool registered;
-  if (!registered && on_exit(end_at_once, NULL) == 0) registered = true;
+  if (!registered) {
+    registered = true;
+    end_before_others();
+    Py_AtExit(end_before_others);
+  }
 #endif
   Py_RETURN_NONE;
 }
