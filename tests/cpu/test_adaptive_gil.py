@@ -44,54 +44,46 @@ def test_where_launches_take_turns(pair, program):
 
 
 class Busy:
-    """A thread in Python that counts beside calls.
-
-    With a switch interval of half a second it keeps the lock for so long once it has it, and
-    whoever lets go of it often loses it.
-    """
+    """Calls, beside a thread that waits for Python's lock."""
 
     def __init__(self, executable, mode, *arguments):
-        self.count, self.stop = 0, False
         self.run = lambda: executable(*arguments)
         executable.gil = mode
         for _ in range(100):
             self.run()
 
-    def work(self):
-        while not self.stop:
-            self.count += 1
-
-    def stands(self, calls):
-        """Whether the thread got nothing done during the calls."""
-        self.stop = False
-        thread = threading.Thread(target=self.work)
+    def let_go(self, calls):
+        """Whether one of so many calls lets go of the lock; in no other way the thread gets it."""
+        sys.setswitchinterval(100)
+        barrier, got = threading.Lock(), []
+        barrier.acquire()
+        thread = threading.Thread(target=lambda: (barrier.acquire(), got.append(True)))
         thread.start()
-        for _ in range(200):
-            self.run()
-        sys.setswitchinterval(0.5)
-        before = self.count
+        barrier.release()
+        waits = time.monotonic() + 0.02  # for the lock, from then on
+        while time.monotonic() < waits:
+            pass
         for _ in range(calls):
             self.run()
-            if self.count != before:
+            if got:
                 break
-        after = self.count
+        let_go = bool(got)
         sys.setswitchinterval(0.005)
-        self.stop = True
         thread.join()
-        return after == before
+        return let_go
 
 
 @in_child
 def test_brief_launches_keep_it(client):
     """In one round of five at least: a launch may take long by chance."""
     busy = Busy(client.compile(ADD), "adaptive", ones(client), ones(client))
-    assert any(busy.stands(1000) for _ in range(5))
+    assert not all(busy.let_go(1000) for _ in range(5))
 
 
 @in_child
 def test_the_default_lets_go(client):
     busy = Busy(client.compile(ADD), "release", ones(client), ones(client))
-    assert not any(busy.stands(100_000) for _ in range(3))
+    assert busy.let_go(10_000_000)
 
 
 @in_child
@@ -99,7 +91,7 @@ def test_long_launches_let_go(client):
     """The program runs 2 ms in the background; beyond 32 launches wait for a place."""
     eye = client.buffer_from_host(np.eye(256, dtype=np.float32))
     busy = Busy(client.compile(SLOW), "adaptive", eye, client.buffer_from_host(np.int32(10)))
-    assert not busy.stands(200)
+    assert busy.let_go(10_000)
 
 
 def adaptive(client):

@@ -255,17 +255,17 @@ def test_more_than_fit_on_the_stack(client):
         assert [each.item() for each in program(*arguments)] == list(range(count))
 
 
-def test_nothing_is_left_over(client, executables, vector):
+def test_nothing_is_left_over(own, program):
     """The call's own buffers are gone with it, also where it is refused half-way."""
-    add, b = executables("add"), vector()
+    add, b = own.compile(program("add")), own.buffer_from_host(NUMBERS)
     add(NUMBERS, b)
-    before = client._num_children
+    before = own._num_children
     for _ in range(10):
         add(NUMBERS, NUMBERS)
         add(NUMBERS, NUMBERS[::-1])
         with pytest.raises(TypeError):
             add(NUMBERS, 3)
-    assert client._num_children == before
+    assert own._num_children == before
 
 
 class Acting:

@@ -15,6 +15,7 @@ NUMBERS = np.arange(8, dtype=np.float32)
 OLD = errors.UnsupportedByPluginError
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_aligned_arrays_are_shared(client):
     for shape, dtype in ((8, "f32"), ((3, 5), "bf16"), ((1 << 20,), "f32")):
         array = pjrt_hub.empty_aligned(shape, dtype)

@@ -172,8 +172,6 @@ def order_of_events(client):
     seen = []
     for number, result in enumerate(results):
         result.ready.add_done_callback(lambda event, number=number: seen.append(number))
-    for result in results:
-        result.ready.wait()
     while len(seen) < 12:
         signal.sigtimedwait((), 0.001)
     print(*seen)
@@ -181,7 +179,7 @@ def order_of_events(client):
 
 def test_a_seed_decides_the_order(child):
     def order(seed):
-        return child(order_of_events, PJRT_HUB_DISCRETE=f"silence=100,seed={seed},window=64", **ON)
+        return child(order_of_events, PJRT_HUB_DISCRETE=f"silence=1000,seed={seed},window=64", **ON)
 
     orders = [order(seed) for seed in (1, 1, 1, 2, 3)]
     assert orders[0] == orders[1] == orders[2]
@@ -335,9 +333,6 @@ def order_of_a_mix(client):
         made += [buffer.copy_to_device(last), program(buffer)]
     for number, each in enumerate(made):
         each.ready.add_done_callback(lambda event, number=number: seen.append(number))
-    for number, each in enumerate(made):
-        expected = (1 + number % 2) * (EIGHT + number // 2)
-        assert np.array_equal(each.to_numpy(), expected)
     while len(seen) < len(made):
         signal.sigtimedwait((), 0.001)
     print(*seen)
@@ -354,7 +349,7 @@ def order_on(devices):
 )
 def test_a_seed_replays_copies_between_devices(child, devices):
     def order(seed):
-        settings = f"{STILL},window=64,seed={seed}"
+        settings = f"hold,silence=1000,window=64,seed={seed}"
         return child(order_on, devices, prepared=False, PJRT_HUB_DISCRETE=settings, **ON)
 
     orders = [order(seed) for seed in (7, 7, 8)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from children import promise
 
 from pjrt_hub import ExecuteOptions
 from pjrt_hub.errors import ClosedError, InvalidArgumentError, PjrtError
@@ -94,15 +95,16 @@ def test_a_chain_whose_links_are_gone(executables, vector):
     assert value.tolist() == (65 * NUMBERS).tolist()
 
 
-def test_a_pending_argument_does_not_block(client, slowly, executables):
+def test_a_pending_argument_does_not_block(client):
     total = client.compile("""func.func @main(%a: tensor<256x256xf32>) -> tensor<256x256xf32> {
       %0 = stablehlo.add %a, %a : tensor<256x256xf32>
       return %0 : tensor<256x256xf32>
     }""")
-    pending = slowly(2000)
+    pending, keep = promise(client)
     result = total(pending)
     assert "pending" in repr(result)
     pending.delete()
+    keep()
     assert np.array_equal(result.to_numpy(), 2 * np.eye(256, dtype=np.float32))
 
 

@@ -255,6 +255,7 @@ from pathlib import Path
 """
 
 
+@pytest.mark.network
 def test_a_bundle_needs_no_network(run, tmp_path, program):
     """Exported where there is an index, imported and run where there is none."""
     bundle, there = tmp_path / "cpu.bundle", tmp_path / "there"

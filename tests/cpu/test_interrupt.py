@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import signal
 import sys
@@ -85,9 +86,8 @@ def interrupt(work, client):
         sent.append(time.monotonic())
         os.kill(os.getpid(), signal.SIGINT)
 
-    threading.Thread(target=send).start()
     with pytest.raises(KeyboardInterrupt):
-        work(client)
+        threading.Thread(target=send).start(), work(client)
     assert time.monotonic() - sent[0] < 5  # the work takes ten, more on a busy machine
 
 
@@ -161,11 +161,15 @@ def test_a_signal_handler_that_returns_does_not_end_a_wait(client):
 
 @in_child(stdout="started", status=-2)
 def test_an_interrupt_while_python_exits_ends_it_quietly(client):
+    ends = threading.Event()
+
     def send():
+        ends.wait()
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
 
     begin(client)
     print("started", end="")
+    atexit.register(ends.set)  # runs before those that were registered earlier
     threading.Thread(target=send, daemon=True).start()
     sys.exit()

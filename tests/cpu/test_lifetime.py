@@ -59,7 +59,7 @@ def test_closing_in_every_order(client):
 
 
 @pytest.mark.cpu("shares memory with the host")
-def test_children_keep_their_parents(plugin, program):
+def test_children_keep_their_parents(plugin, program, wait_until):
     client = plugin.client()
     gone = weakref.ref(client)
     executable = client.compile(program("add"))
@@ -75,8 +75,7 @@ def test_children_keep_their_parents(plugin, program):
     assert array.tolist() == [2.0] * 8
     assert gone() is not None
     del array
-    gc.collect()
-    assert gone() is None
+    wait_until(lambda: gc.collect() >= 0 and gone() is None)
 
 
 def test_a_cycle_through_a_callback_ends(plugin, wait_until):

@@ -452,9 +452,8 @@ def test_ctrl_c_ends_the_wait_for_a_turn():
     slow, eye, many = eight.slow(eight.client.devices[0], np.int32(10_000))
     under_way = [slow(eye, many) for _ in range(32)]
     timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
-    timer.start()
     with pytest.raises(KeyboardInterrupt):
-        eight.reduce.execute(eight.put(1)), slow(eye, many)
+        timer.start(), eight.reduce.execute(eight.put(1)), slow(eye, many)
     assert not under_way[-1].ready.is_ready()
     os._exit(0)  # not to wait for all of them
 

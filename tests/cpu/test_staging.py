@@ -244,7 +244,7 @@ def test_putting_again_and_again_takes_no_more_memory(client):
     turns(50)
     before = status("VmRSS")
     turns(500)  # more than 2 GB in all
-    assert status("VmRSS") - before < 64 << 20
+    assert status("VmRSS") - before < 512 << 20  # as much as 32 launches and the staging may hold
 
 
 @in_child

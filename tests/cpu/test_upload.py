@@ -75,12 +75,12 @@ def test_in_parts(client, numbers, part_nbytes):
 
 
 @pytest.mark.rows
-def test_a_file_that_ends_between_parts(client, numbers):
-    spec = ShapeSpec.of(2 * COUNT, "f32", client.api.version)
-    before = client._num_children
+def test_a_file_that_ends_between_parts(own, numbers):
+    spec = ShapeSpec.of(2 * COUNT, "f32", own.api.version)
+    before = own._num_children
     with numbers.open("rb") as file, pytest.raises(EOFError, match="bytes are missing"):
-        upload.in_parts(client, file.fileno(), spec, 4, part_nbytes=1 << 20)
-    assert client._num_children == before
+        upload.in_parts(own, file.fileno(), spec, 4, part_nbytes=1 << 20)
+    assert own._num_children == before
 
 
 def test_a_pipe_is_no_file(client, tmp_path):

@@ -43,6 +43,7 @@ def test_what_the_plugin_does_not_know(client, tmp_path, name):
         safetensors.load(client, path)
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_the_device_uses_the_mapped_file(client, tmp_path):
     path = safetensors.save_file({"t": np.ones(64, np.float32)}, tmp_path / "a.safetensors")
     buffer = safetensors.load(client, path)["t"]
