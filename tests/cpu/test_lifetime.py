@@ -31,6 +31,8 @@ from children import ADD, PLATFORM, SLOW, in_child, in_threads, ones, start
 import pjrt_hub
 from pjrt_hub.errors import ClosedError
 
+LIBC = ctypes.CDLL(None)
+ABORT = ctypes.cast(LIBC.abort, ctypes.c_void_p)
 ENDS = ("client", "executable", "buffer", "result", "event", "array")
 
 
@@ -221,9 +223,6 @@ class Forked:
     def __init__(self, client):
         executable, buffer = client.compile(ADD), ones(client)
         device, memory, event = client.devices[0], buffer.memory, buffer.ready
-        # Once before the fork: a plugin that is cut off while it makes its first kernel dies at its
-        # exit.
-        start(client, 1).ready.wait()
         self.pending = start(client, 500)
         self.late = late = self.pending.ready
         self.client, self.executable, self.buffer = client, executable, buffer
@@ -277,6 +276,16 @@ def test_a_forked_child_refuses_everything(client, end):
     assert forked.executable(forked.buffer, forked.buffer).tolist() == [2.0] * 8
     forked.late.wait()
     return forked
+
+
+@in_child(**FORKS)
+def test_destructors_do_not_run_in_a_forked_child(client):
+    LIBC.__cxa_atexit(ABORT, None, None)
+    pid = os.fork()
+    if pid == 0:
+        sys.exit(3)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+    os._exit(0)
 
 
 @in_child(**FORKS)
@@ -384,12 +393,11 @@ def use_and_end(client, end):
 def test_destructors_registered_while_python_ends_do_not_run(client):
     """A plugin that works on past Python's end registers some, with its first kernel."""
     global alive
-    libc = ctypes.CDLL(None)
-    register, abort = libc.__cxa_atexit, ctypes.cast(libc.abort, ctypes.c_void_p)
+    register = LIBC.__cxa_atexit
 
     class Last:
         def __del__(self):
-            register(abort, None, None)
+            register(ABORT, None, None)
 
     alive = Last(), ones(client).to_numpy()
     sys.exit(7)

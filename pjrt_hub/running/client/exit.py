@@ -82,4 +82,11 @@ def _die_of_interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-os.register_at_fork(after_in_child=handle.clients.clear)
+def _after_fork() -> None:
+    """Leave plugins' static destructors to the parent: they may need threads that it alone has."""
+    if handle.clients:
+        hotpath.leave()
+    handle.clients.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
