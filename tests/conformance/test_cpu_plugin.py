@@ -12,6 +12,8 @@ from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
 from pjrt_hub.kit.conformance.check import AREAS, checks
 
+pytestmark = pytest.mark.timeout(1200)  # the first to ask waits for the report
+
 #: All but the ops, whose known results test_known_ops.py has.
 CHECKED = tuple(area for area in AREAS if area != "ops")
 
@@ -33,6 +35,8 @@ DEFECTS = {
     "transfers.raw_of_running_work": (Verdict.CRASH, "SIGSEGV"),
     "transfers.with_host_layout": (Verdict.FAIL, "the values by columns: expected [1.0, 4.0, 2.0"),
 }
+#: Seen only while work runs: a machine that stops the check for as long lets it find nothing.
+BRIEF = "transfers.raw_of_running_work"
 #: Facts of checks that pass: what their notes say.
 NOTES = {
     "buffers.alias_fails": "returns the very error that it was given",
@@ -96,7 +100,10 @@ def report():
 
 
 def test_its_defects_are_found(report):
-    found = {each.name: (each.verdict, each.text) for each in report.defects}
+    defects = list(report.defects)
+    if report[BRIEF].verdict == Verdict.PASS:
+        defects += conformance.run("cpu", names=[BRIEF], offline=True).defects
+    found = {each.name: (each.verdict, each.text) for each in defects}
     assert sorted(found) == sorted(DEFECTS)
     for name, (verdict, text) in DEFECTS.items():
         assert found[name][0] == verdict
@@ -135,6 +142,6 @@ def test_they_misuse_the_c_api_only_on_purpose():
     cli = [sys.executable, "-m", "pjrt_hub.cli"]
     areas = [word for area in RUNNING for word in ("--area", area)]
     command = [*cli, "trace", "--validate", "--", *cli, "check", "cpu", *areas]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1000)
     assert done.returncode == 1, done.stderr
     assert set(re.findall(r"^VAL[0-9]+", done.stderr, re.MULTILINE)) == MEANT, done.stderr

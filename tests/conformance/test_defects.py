@@ -15,6 +15,8 @@ from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
 from pjrt_hub.kit.conformance.check import checks
 
+pytestmark = pytest.mark.timeout(1200)  # the first to ask waits for others of the pool
+
 SOURCES = sorted((Path(__file__).parent / "defects").iterdir())
 #: Has none: the stub that the others of the newest functions are made of.
 NONE = "none"
@@ -202,6 +204,15 @@ DEFECTS = {
     "waits_for_nothing": ("events.becomes_ready", "expected true, found false"),
     "writes_behind": ("plugin.longer_structs", "found 1 bytes"),
 }
+#: Seen only while work runs: a machine that stops the check for as long lets it find nothing.
+BRIEF = {
+    "always_ready",
+    "called_early",
+    "complete_early",
+    "done_early",
+    "raw_copy_unordered",
+    "ready_early",
+}
 
 
 @pytest.fixture(scope="module")
@@ -224,12 +235,17 @@ def built(header_folder):
 @pytest.fixture(scope="module")
 def found(built):
     """The result of each defect's check, all of them begun at once, two at a time."""
+
+    def look(name):
+        for _ in range(3 if name in BRIEF else 1):
+            (result,) = conformance.run(built[name], names=[DEFECTS[name][0]], jobs=1).results
+            if result.verdict != Verdict.PASS:
+                break
+        return result
+
     with ThreadPoolExecutor(2) as pool:
-        results = {
-            name: pool.submit(conformance.run, built[name], names=[check], jobs=1)
-            for name, (check, _) in DEFECTS.items()
-        }
-        yield lambda name: results[name].result().results
+        results = {name: pool.submit(look, name) for name in DEFECTS}
+        yield lambda name: results[name].result()
 
 
 def test_every_defect_is_in_the_table():
@@ -255,7 +271,7 @@ def test_what_the_header_allows_is_told_and_no_defect(built, name):
 @pytest.mark.parametrize("name", DEFECTS)
 def test_it_is_found(found, name):
     check, text = DEFECTS[name]
-    (result,) = found(name)
+    result = found(name)
     assert (result.name, result.verdict) == (check, Verdict.FAIL), result.text
     assert text in result.text
 

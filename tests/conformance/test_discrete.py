@@ -11,6 +11,8 @@ from pjrt_hub.kit.conformance import Verdict
 
 from .test_cpu_plugin import CHECKED, DEFECTS, LACKS
 
+pytestmark = pytest.mark.timeout(1200)  # the first to ask waits for the report
+
 #: What the layer makes good: the plugin dies where nobody waits for work under way.
 MENDED = {"transfers.raw_of_running_work"}
 #: What the layer counts, and the plugin does not.

@@ -196,17 +196,17 @@ def test_a_callback_that_raises_prints_with_pythons_own_hook(child):
 
 
 def raise_in_a_callback(client):
-    def callback(_):
-        raise ValueError("on purpose")
+    words, said = "on purpose", threading.Event()
 
-    said = threading.Event()
+    def callback(_):
+        raise ValueError(words)  # which the traceback shows, before the words themselves
 
     class Told:
         """Passes on what is written, and tells when the error is."""
 
         def write(self, text):
             sys.stdout.write(text)
-            if "on purpose" in text:
+            if words in text:
                 said.set()
 
         def flush(self):

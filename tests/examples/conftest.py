@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,15 @@ def run(clean_env):
         return done.stdout if status == 0 else done.stderr
 
     return run
+
+
+@pytest.fixture
+def port():
+    """A port that is bound, so that nobody else gets it; a server may still listen on it."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

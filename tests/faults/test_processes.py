@@ -10,7 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from forks import Forks
-from test_kills import until_bytes_come
+from loopback import Answer, Request
+from test_kills import SLOW_SECONDS, until_bytes_come
 from toy import Toy
 
 from pjrt_hub.finding.store.cache.cache import Cache
@@ -50,8 +51,23 @@ def test_64_threads(forks: Forks, toy: Toy, cache: Cache, given: dict, tally: Ta
 
 
 def test_32_processes_without_locks(
-    forks: Forks, toy: Toy, cache: Cache, given: dict, tally: Tally
+    forks: Forks,
+    toy: Toy,
+    cache: Cache,
+    given: dict,
+    tally: Tally,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    honest = toy.server.routes[toy.path]
+
+    def answer(request: Request) -> Answer:
+        """Lets the first one wait, for less than its patience, until there is a second."""
+        deadline = time.monotonic() + 10
+        while len(toy.server.requests) < 2 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return honest(request)
+
+    monkeypatch.setitem(toy.server.routes, toy.path, answer)
     for kind in ("silent", "ENOLCK", "ENOSYS"):
         cache.clear()
         toy.server.requests.clear()
@@ -71,7 +87,7 @@ def test_32_processes_without_locks(
 def test_a_stopped_holder_delays_and_does_not_block(
     forks: Forks, toy: Toy, cache: Cache, given: dict, tally: Tally
 ) -> None:
-    toy.server.pace_seconds = PACE_SECONDS
+    toy.server.pace_seconds = SLOW_SECONDS
     holder = forks.fork("fetch", **given).go()
     until_bytes_come(cache)
     holder.kill(signal.SIGSTOP)
@@ -88,7 +104,7 @@ def test_a_stopped_holder_delays_and_does_not_block(
 def test_a_killed_holder_frees_the_lock(
     forks: Forks, toy: Toy, cache: Cache, given: dict, tally: Tally
 ) -> None:
-    toy.server.pace_seconds = 5 * PACE_SECONDS
+    toy.server.pace_seconds = SLOW_SECONDS
     holder = forks.fork("fetch", **given).go()
     until_bytes_come(cache)
     waiting = forks.fork("fetch", **given).go()

@@ -181,7 +181,7 @@ def fetch_without_locks(kind: str, **given: Any) -> str:
 def fetch_and_fork(nbytes: int, goes_on: bool, **given: Any) -> str:
     """Fetches, and forks once so many bytes came.
 
-    That fork leaves every block on its way out, or it goes on as if nothing had been; then a second
+    That fork leaves every block on its way out, or it goes on as if nothing had been; then a minute
     of its own ends a wait that would have no end.
     """
     row, root, env = given["row"], given["root"], given["env"]
@@ -233,7 +233,7 @@ class _Forking(_Silent):
         if self._left < 0 <= before:
             pid = os.fork()
             if pid == 0 and self._goes_on:
-                signal.alarm(1)
+                signal.alarm(60)
             elif pid == 0:
                 raise SystemExit
             else:

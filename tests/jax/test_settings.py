@@ -68,9 +68,10 @@ def test_what_jax_concludes_and_the_plugin_lacks_is_left_out(python):
         """
         import socket, jax
         from clients import is_plugin
-        with socket.socket() as free:
-            free.bind(("localhost", 0))
-            port = free.getsockname()[1]
+        held = socket.socket()  # so that nobody else gets the port
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("localhost", 0))
+        port = held.getsockname()[1]
         jax.distributed.initialize(f"localhost:{port}", num_processes=1, process_id=0)
         print(jax.device_count(), jax.process_count(), is_plugin(jax.devices()[0].client))
         jax.distributed.shutdown()

@@ -9,6 +9,8 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from pjrt_hub.kit import tracing
 from pjrt_hub.kit.tracing.arguments import inputs, results
 from pjrt_hub.kit.tracing.recording import read
@@ -100,6 +102,7 @@ print(jax.jit(lambda x: x * 2)(1.))
     assert "PJRT_LoadedExecutable_Execute" in {call.function for call in recording.calls}
 
 
+@pytest.mark.timeout(1200)
 def test_the_interpreter_exits_cleanly(run, tmp_path):
     script = "import jax; x = jax.numpy.ones(8); print(jax.jit(lambda x: (x * 2).sum())(x)); x + x"
 

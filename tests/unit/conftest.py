@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 from fetching import Slept
+from hypothesis import HealthCheck, settings
 from loopback import Loopback
 from trees import Site
 
 from pjrt_hub.finding.store.cache.cache import Cache
+
+# Nothing asserts how long an example takes.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture

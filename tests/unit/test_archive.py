@@ -290,7 +290,7 @@ def test_a_pinned_member_that_is_not_there(tmp_path: Path, name: str) -> None:
         unpacked(WHEEL if name == "toy.whl" else tarball(), tmp_path, (pin,), name)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(at=st.integers(0), value=st.integers(0, 255), cut=st.booleans(), zipped=st.booleans())
 def test_damage_gives_the_pinned_bytes_or_an_archive_error(
     tmp_path_factory: pytest.TempPathFactory, at: int, value: int, cut: bool, zipped: bool

@@ -58,7 +58,7 @@ def guarded(server: Loopback, user: str = "me", password: str = TOKEN) -> None:
 
 
 def fetch(cache: Cache, **env: str) -> None:
-    limits = Patience(sleep=Slept(), tries=2, read_seconds=0.3, connect_seconds=2)
+    limits = Patience(sleep=Slept(), tries=2, read_seconds=10, connect_seconds=10)
     obtain(PIN, cache, env={**BARE, "PIP_NO_INDEX": "1", **env}, patience=limits)
 
 

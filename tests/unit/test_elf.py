@@ -176,7 +176,7 @@ edits = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(edits)
 @example([(32, b"\xff" * 8)])
 @example([(56, b"\xff\xff")])
@@ -194,7 +194,7 @@ def test_hostile_bytes_give_one_error(tmp_path_factory: pytest.TempPathFactory, 
     assert all(problem.text for problem in problems(elf, HOST, EMPTY))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(edits)
 @example([(40, b"\xff" * 8)])
 @example([(58, b"\xff" * 6)])

@@ -134,8 +134,8 @@ def test_who_waits_for_a_removal_is_told(cache: Cache, pins: list[Artifact]) -> 
     with layout.removal_lock(pins[0].sha256) as lock:
         assert lock
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("pjrt_hub.finding.store.cache.layout._LEASE_PATIENCE_SECONDS", 0.3)
-            patch.setattr("pjrt_hub.finding.store.lock._QUIET_SECONDS", 0.1)
+            patch.setattr("pjrt_hub.finding.store.cache.layout._LEASE_PATIENCE_SECONDS", 1.5)
+            patch.setattr("pjrt_hub.finding.store.lock._QUIET_SECONDS", 0.0)
             with cache.lease(pins[0], told.append) as entry:
                 assert entry is not None
     assert len(told) == 2

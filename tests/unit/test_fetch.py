@@ -255,7 +255,7 @@ def test_silence_ends_at_the_read_timeout(server: Loopback, cache: Cache, slept:
     server.script(
         FILE, Answer(WHEEL[:100], headers={"Content-Length": str(len(WHEEL))}, stall_seconds=30)
     )
-    limits = Patience(sleep=slept, read_seconds=0.2, tries=2)
+    limits = Patience(sleep=slept, read_seconds=1, tries=2)
     with pytest.raises(DownloadError, match="the server fell silent, 2 times in a row, at 100 of"):
         get(server, cache, slept, patience=limits)
 
@@ -471,8 +471,8 @@ def test_the_deadline_of_the_environment_ends_a_download_and_keeps_the_partial(
 ) -> None:
     head = {"Content-Length": str(len(WHEEL)), "ETag": '"one"'}
     server.script(FILE, Answer(WHEEL[:5000], headers=head, stall_seconds=60))
-    late = env(server, PJRT_HUB_DOWNLOAD_SECONDS="1.5")
-    with pytest.raises(DownloadError, match=r"longer than the 1\.5 s of PJRT_HUB_DOWNLOAD_SECONDS"):
+    late = env(server, PJRT_HUB_DOWNLOAD_SECONDS="2.5")
+    with pytest.raises(DownloadError, match=r"longer than the 2\.5 s of PJRT_HUB_DOWNLOAD_SECONDS"):
         obtain(PIN, cache, env=late)
     server.file(FILE, WHEEL)
     server.requests.clear()

@@ -104,7 +104,7 @@ def test_what_is_not_toml(tmp_path: Path, raw: bytes):
         read(path)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=40))
 def test_only_ascii_names_are_names(text: str):
     assert is_name(text) == (

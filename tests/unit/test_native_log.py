@@ -18,6 +18,7 @@ import pytest
 from children import command
 
 import pjrt_hub
+from pjrt_hub.base import native_log
 
 heard: list[logging.LogRecord] = []
 
@@ -27,6 +28,7 @@ def say(text: str) -> None:
 
 
 def hear() -> None:
+    native_log._PATIENCE = 30  # a busy machine begins the other process late
     native, handler = logging.getLogger("pjrt_hub.native"), logging.Handler()
     handler.emit = heard.append  # type: ignore[method-assign]
     native.setLevel(logging.DEBUG)

@@ -179,7 +179,7 @@ def test_junk_is_told_what_it_is(path, content, reason):
     assert caught.value.hint
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, suppress_health_check=list(HealthCheck))
 @given(
     edits=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4),
     length=st.integers(0, 400),

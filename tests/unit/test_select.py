@@ -240,7 +240,7 @@ def test_a_look_alike_is_spelled_out():
         pick("cud\u0430", CUDA13)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.text(max_size=20))
 def test_nothing_is_chosen_by_likeness(word: str):
     known = {"cuda13", "cuda", "gpu", "cpu"}

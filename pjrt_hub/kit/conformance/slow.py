@@ -45,7 +45,10 @@ def slow_rounds(subject: Subject) -> int:
         return known
     executable, rounds = slow_program(subject), 1
     _time(subject, executable, rounds)  # the first run of anything takes longer
-    while rounds < _MOST_ROUNDS and _time(subject, executable, rounds) < _SECONDS:
+    # Each of three times: one alone may be that of a machine which did something else.
+    while rounds < _MOST_ROUNDS and any(
+        _time(subject, executable, rounds) < _SECONDS for _ in range(3)
+    ):
         rounds *= 4
     return _rounds.setdefault(subject.api.address, rounds)
 
