@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "pjrt_api.h"
 
+static const char *plugin;
 static const PJRT_Api *api, *other;
 static PJRT_Client *client;
 static PJRT_Device *device;
@@ -37,6 +39,9 @@ static const PJRT_Api *load(const char *path) {
   *(void **)&entry = dlsym(library, "GetPjrtApi");
   return entry();
 }
+
+/* What the stub tells under a name. */
+static volatile void *told(const char *name) { return dlsym(dlopen(plugin, RTLD_NOW), name); }
 
 static PJRT_Client *connect(void) {
   ARGS(PJRT_Client_Create);
@@ -196,7 +201,7 @@ static void event_leak(void) {
   destroy(buffer);
 }
 
-static void *slowly(void *executable) {
+static void *for_ever(void *executable) {
   PJRT_Buffer *output;
   drop(execute(executable, put(), &output));
   return NULL;
@@ -204,9 +209,10 @@ static void *slowly(void *executable) {
 
 static void destroyed_in_use(void) {
   pthread_t thread;
-  PJRT_LoadedExecutable *executable = compile("func slow_execute");
-  pthread_create(&thread, NULL, slowly, executable);
-  usleep(300000);
+  PJRT_LoadedExecutable *executable = compile("func stuck");
+  volatile char *executed = told("stub_executed");
+  pthread_create(&thread, NULL, for_ever, executable);
+  while (*executed == 0) usleep(1000);
   destroy_executable(executable);
   pthread_join(thread, NULL);
 }
@@ -219,7 +225,7 @@ static void another_kind(void) {
 }
 
 static void pending_error(void) {
-  PJRT_LoadedExecutable *executable = compile("func later");
+  PJRT_LoadedExecutable *executable = compile("func never");
   PJRT_Buffer *output;
   drop(execute(executable, put(), &output));
   CALL(PJRT_Event_Error, .event = ready(output));
@@ -338,17 +344,19 @@ static void old_host(void) {
 
 static void listened(PJRT_Error *error, void *count) {
   drop(error);
-  ++*(int *)count;
+  ++*(atomic_int *)count;
 }
 
 static void listens(void) {
   PJRT_LoadedExecutable *executable = compile("func later");
   PJRT_Buffer *buffer = put(), *output;
-  int count = 0;
+  volatile long *twice = told("stub_twice");
+  volatile atomic_long *late = told("stub_late");
+  atomic_int count = 0;
   drop(execute(executable, buffer, &output));
   PJRT_Event *event = ready(output);
   CALL(PJRT_Event_OnReady, .event = event, .callback = listened, .user_arg = &count);
-  usleep(700000);
+  while (count == 0 || *late < *twice) usleep(1000);
   destroy_event(event);
   destroy(output);
   destroy(buffer);
@@ -397,7 +405,7 @@ static const struct {
 };
 
 int main(int count, char **words) {
-  api = load(words[1]);
+  api = load(plugin = words[1]);
   other = count > 3 ? load(words[2]) : NULL;
   client = connect();
   device = device_of(client);

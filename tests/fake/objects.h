@@ -96,6 +96,13 @@ static void nap(double seconds) {
   while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
 }
 
+/* What is held goes on once a test sets this. */
+atomic_bool stub_released;
+
+static void hold(void) {
+  while (!stub_released) nap(0.001);
+}
+
 /* Every load leaves its process id in the file STUB_LOADS. */
 static void leave_trace(void) {
   const char *path = getenv("STUB_LOADS");
@@ -105,12 +112,21 @@ static void leave_trace(void) {
   close(file);
 }
 
-/* A process of the plugin's own, which holds none of our pipes. */
+/* A process of the plugin's own, which holds none of our pipes and has left its trace. */
 static void start_daemon(void) {
-  if (fork() != 0) return;
+  int ends[2];
+  char nothing;
+  if (pipe(ends) != 0) abort();
+  if (fork() != 0) {
+    close(ends[1]);
+    while (read(ends[0], &nothing, 1) != 0) continue;
+    close(ends[0]);
+    return;
+  }
   close(1);
   close(2);
   leave_trace();
+  close(ends[1]);
   for (;;) pause();
 }
 
@@ -255,6 +271,7 @@ typedef struct {
     void *user_arg;
   } callbacks[MAX_CALLBACKS];
   double delay;
+  bool held;
 } Signal;
 
 static Signal *new_signal(void) {
@@ -275,6 +292,7 @@ static PJRT_Error *failure_of(Signal *signal) {
 #ifndef TWICE
 #define TWICE 0
 #endif
+const long stub_twice = TWICE;
 atomic_long stub_late; /* those that have come later */
 
 typedef struct {
@@ -305,6 +323,7 @@ static void call_back(PJRT_Event_OnReadyCallback call, PJRT_Error *error, void *
 static void *fire(void *arg) {
   Signal *signal = arg;
   nap(signal->delay);
+  if (signal->held) hold();
   pthread_mutex_lock(&signal->mutex);
   signal->fired = true;
   int waiting = signal->waiting;

@@ -165,7 +165,6 @@ FUNCTION(PJRT_Client_Compile) {
   exe->options_size = args->compile_options_size;
   exe->num_args = says(exe, "add") ? 2 : 1;
   if (says(exe, "slow_compile")) nap(30);
-  if (says(exe, "short_compile")) nap(0.5);
   PJRT_Error *error = says(exe, "reject") ? error_said(exe) : NULL;
   if (error != NULL) destroy(exe, EXECUTABLE);
   args->executable = exe;
@@ -326,7 +325,7 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
     enter(inputs[i], BUFFER);
     if (inputs[i]->deleted && error == NULL) error = fail(3, "an argument was deleted");
   }
-  if (says(exe, "slow_execute")) nap(2);
+  if (says(exe, "stuck")) hold();
   if (error == NULL) {
     PJRT_Buffer_MemoryLayout columns = {
         .type = PJRT_Buffer_MemoryLayout_Type_Tiled,
@@ -347,9 +346,10 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
     }
     if (says(exe, "exchange")) {
       start_exchange(exe->text, exe->head.client, args->options, out->data, out->data, out->signal);
-    } else if (says(exe, "later")) {
+    } else if (says(exe, "later") || says(exe, "held")) {
       pthread_t thread;
-      out->signal->delay = 0.2;
+      out->signal->delay = says(exe, "later") ? 0.2 : 0;
+      out->signal->held = says(exe, "held");
       pthread_create(&thread, NULL, fire, out->signal);
       pthread_detach(thread);
     } else if (!says(exe, "never")) {

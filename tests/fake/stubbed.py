@@ -82,6 +82,11 @@ def number(name: str) -> int:
     return ctypes.c_long.in_dll(ctypes.CDLL(path), name).value
 
 
+def release() -> None:
+    """Lets what the stub holds go on; from now on it holds nothing."""
+    ctypes.c_bool.in_dll(ctypes.CDLL(path), "stub_released").value = True
+
+
 def stay(*things: object) -> None:
     """Keeps these alive until the process ends, however it does."""
     staying.extend(things)

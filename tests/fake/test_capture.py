@@ -7,11 +7,13 @@ import logging
 from stubbed import path
 
 import pjrt_hub
+from pjrt_hub.base import native_log
 
 NOISE = r'ON_INITIALIZE=dprintf(2, "W0000 00:00:1.1 7 stub.cc:12] it is old\nplain\n")'
 
 
 def load_and_hear(captures):
+    native_log._PATIENCE = 60
     heard = []
     handler = logging.Handler()
     handler.emit = lambda record: heard.append((record.levelname, record.getMessage()))

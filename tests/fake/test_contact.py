@@ -17,6 +17,7 @@ from pjrt_hub import errors
 from pjrt_hub.door import preflight
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.sandbox import child
 from pjrt_hub.running.sandbox.probe import probe
 
 
@@ -141,29 +142,44 @@ def test_noise_is_no_failure(stub, meet) -> None:
     assert meet(stub('ON_INITIALIZE=dprintf(1, "no end of line")'))["api_version"] == "0.117"
 
 
-def test_a_hang_ends_at_its_deadline(stub, environment, tmp_path) -> None:
-    env = {**environment, "PJRT_HUB_PROBE_SECONDS": "1.5"}
-    with pytest.raises(errors.PluginTimeoutError) as caught:
-        preflight.first_contact(stub("ON_INITIALIZE=pause()"), (), env)
-    assert caught.value.seconds == 1.5
-    assert "within 1.5 s" in caught.value.message
+@pytest.fixture
+def hang(environment, tmp_path, monkeypatch):
+    """`hang(library, 2)` meets one that hangs; the clock stands until two processes are there."""
+    clock = time.monotonic
+    (tmp_path / "loads").touch()
+
+    def first_contact(library: Path, count: int) -> errors.PluginTimeoutError:
+        begun = clock()
+
+        def now() -> float:
+            return clock() if len(loads(tmp_path)) == count else begun
+
+        monkeypatch.setattr(time, "monotonic", now)
+        monkeypatch.setattr(child, "_TO_END", 60.0)
+        with pytest.raises(errors.PluginTimeoutError) as caught:
+            preflight.first_contact(library, (), {**environment, "PJRT_HUB_PROBE_SECONDS": "1.5"})
+        return caught.value
+
+    return first_contact
+
+
+def test_a_hang_ends_at_its_deadline(stub, hang, tmp_path) -> None:
+    error = hang(stub("ON_INITIALIZE=pause()"), 1)
+    assert error.seconds == 1.5
+    assert "within 1.5 s" in error.message
     (pid,) = loads(tmp_path)
     assert not is_alive(pid)
 
 
-def test_a_hang_that_ignores_the_end_takes_its_children_along(stub, environment, tmp_path) -> None:
+def test_a_hang_that_ignores_the_end_takes_its_children_along(stub, hang, tmp_path) -> None:
     stubborn = "signal(SIGTERM, SIG_IGN); start_daemon(); for (;;) pause()"
-    env = {**environment, "PJRT_HUB_PROBE_SECONDS": "1.5"}
-    with pytest.raises(errors.PluginTimeoutError):
-        preflight.first_contact(stub(f"ON_INITIALIZE={stubborn}"), (), env)
-    pids = loads(tmp_path)
-    assert len(pids) == 2
-    for pid in pids:
+    hang(stub(f"ON_INITIALIZE={stubborn}"), 2)
+    for pid in loads(tmp_path):
         assert ends(pid)
 
 
 def test_what_a_crashed_plugin_started_ends_with_it(stub, environment, tmp_path) -> None:
-    leaving = "start_daemon(); nap(0.2); abort()"
+    leaving = "start_daemon(); abort()"
     with pytest.raises(errors.PluginCrashedError):
         preflight.first_contact(stub(f"ON_INITIALIZE={leaving}"), (), environment)
     pids = loads(tmp_path)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from stubbed import ONE_TO_FOUR, begin, func, live, number, raises, soon, with_stub
+from stubbed import ONE_TO_FOUR, begin, func, live, number, raises, release, soon, with_stub
 
 from pjrt_hub import errors
 from pjrt_hub.running.buffer.buffer import HostBufferSemantics
@@ -57,9 +57,10 @@ def test_a_wait_has_a_limit():
 
 @with_stub()
 def test_a_failure_from_another_thread_arrives():
-    out = Begun().run("identity fails later")
+    out = Begun().run("identity fails held")
     event = out.ready
     assert not event.is_ready()
+    threading.Timer(0.05, release).start()
     for _ in range(2):
         error = raises(errors.PluginInternalError, event.wait)
         assert (error.code, error.message) == (13, "the stub failed later"), error
@@ -102,10 +103,11 @@ def test_await():
 @with_stub()
 def test_callbacks():
     begun, came = Begun(), []
-    late = begun.run("identity later").ready
+    late = begun.run("identity held").ready
     for index in range(5):
         late.add_done_callback(lambda event, index=index: came.append((event, index)))
     assert came == []
+    release()
     soon(lambda: len(came) == 5)
     assert sorted(index for _, index in came) == [0, 1, 2, 3, 4]
     assert all(event is late for event, _ in came)

@@ -6,7 +6,7 @@ import ctypes
 from dataclasses import replace
 
 import stubbed
-from stubbed import ONE_TO_FOUR, begin, func, live, raises, with_stub
+from stubbed import ONE_TO_FOUR, begin, func, live, raises, release, with_stub
 
 from pjrt_hub import CompileOptions, ExecuteOptions, errors
 
@@ -73,13 +73,14 @@ def test_execute_options_arrive():
 def test_events_end_with_their_client():
     """The stub aborts if an event outlives its client or is destroyed twice."""
     client = begin()
-    a, exe = client.buffer_from_host(ONE_TO_FOUR), client.compile(func("later"))
+    a, exe = client.buffer_from_host(ONE_TO_FOUR), client.compile(func("held"))
     for _ in range(5):
         [[_result]], [event] = exe.execute([[a]], return_events=True)
     assert not event.is_ready()
+    release()
     event.wait(10)
     del event
-    kept = exe.execute([[a]], return_events=True)
+    kept = client.compile(func("never")).execute([[a]], return_events=True)
     client.close()
     raises(errors.ClosedError, kept[1][0].wait)
     assert live() == {}, live()

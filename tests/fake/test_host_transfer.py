@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 import pytest
 from children import in_threads
-from stubbed import ONE_TO_FOUR, func, live, number, path, raises, soon, stay, with_stub
+from stubbed import ONE_TO_FOUR, func, live, number, path, raises, release, soon, stay, with_stub
 
 from pjrt_hub import ExecuteOptions, errors
 
@@ -244,10 +244,11 @@ def test_callbacks_are_kept_until_the_execution_is_done(a):
 
     came, callback = [], Callback()
     gone = weakref.ref(callback)
-    _result, event = start(a, "slow_exchange", send_callbacks=[{1: callback}])
+    _result, event = start(a, "held_exchange", send_callbacks=[{1: callback}])
     del callback
     gc.collect()
     assert (gone() is None, came) == (False, [])
+    release()
     event.wait(20)
     assert len(came) == 2
     soon(lambda: gc.collect() >= 0 and gone() is None)

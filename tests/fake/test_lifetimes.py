@@ -15,7 +15,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from stubbed import ONE_TO_FOUR, begin, destroys, func, live, path, raises, with_stub
+from stubbed import ONE_TO_FOUR, begin, destroys, func, live, path, raises, release, with_stub
 
 from pjrt_hub import errors
 from pjrt_hub.running.capi.library import load
@@ -170,10 +170,11 @@ def test_arrays_outlive_everything():
 @with_stub()
 def test_an_event_outlives_what_it_is_about():
     client = begin()
-    event = client.compile(func("identity later"))(client.buffer_from_host(ONE_TO_FOUR)).ready
+    event = client.compile(func("identity held"))(client.buffer_from_host(ONE_TO_FOUR)).ready
     assert live() == {"client": 1, "event": 1}, live()
     assert not event.is_ready()
     assert repr(event) == "<Event pending>"
+    release()
     event.wait()
     assert event.is_ready()
     assert repr(event) == "<Event ready>"

@@ -43,7 +43,6 @@ def test_an_interrupt_ends_the_waiting_and_the_library_is_still_looked_at():
     assert load(path).version.minor == 117
 
 
-@with_stub("ON_LOAD=usleep(700000)")
+@with_stub("ON_LOAD=kill(getpid(), SIGINT); usleep(700000)")
 def test_an_interrupted_process_ends_in_order_while_a_library_loads():
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     raises(KeyboardInterrupt, load, path)

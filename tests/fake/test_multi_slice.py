@@ -6,7 +6,7 @@ import ctypes
 import gc
 import weakref
 
-from stubbed import func, path, raises, with_stub
+from stubbed import func, path, raises, release, soon, with_stub
 
 from pjrt_hub import ExecuteOptions, errors
 from pjrt_hub.running.extensions.multi_slice import MultiSliceConfig
@@ -23,12 +23,14 @@ def sliced(client):
 def test_a_config_reaches_the_execution(client, a):
     options = sliced(client)
     seen = weakref.ref(options.multi_slice_config)
-    client.compile(func("later")).execute([[a]], options)
+    client.compile(func("held")).execute([[a]], options)
     text = (ctypes.c_char * 512).in_dll(ctypes.CDLL(path), "stub_executed").value.decode()
     assert text == "launch 0 at nowhere on all, slices at 0x1234", text
     del options
     gc.collect()
-    assert seen() is not None  # until the execution is done
+    assert seen() is not None
+    release()
+    soon(lambda: seen() is None)
 
 
 @with_stub("MINOR=96")

@@ -13,12 +13,24 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from stubbed import ONE_TO_FOUR, begin, destroys, func, live, path, raises, soon, stay, with_stub
+from stubbed import (
+    ONE_TO_FOUR,
+    begin,
+    destroys,
+    func,
+    live,
+    path,
+    raises,
+    release,
+    soon,
+    stay,
+    with_stub,
+)
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -35,11 +47,10 @@ def busy():
     return SimpleNamespace(client=client, a=a, exe=exe, out=exe(a, a), never=never)
 
 
-@contextmanager
-def interrupted():
-    print("waiting", flush=True)
+def interrupted(wait):
     try:
-        yield
+        print("waiting", flush=True)
+        wait()
     except KeyboardInterrupt:
         print("interrupted", flush=True)
     else:
@@ -70,8 +81,7 @@ WAITS = {
 
 def wait_for(name):
     it = busy()
-    with interrupted():
-        WAITS[name][1](it)
+    interrupted(lambda: WAITS[name][1](it))
     assert it.a.tolist() == [1, 2, 3, 4]
 
 
@@ -82,8 +92,7 @@ def test_ctrl_c_ends_the_waiting(stub, start, wait: str) -> None:
 
 
 def wait_for_a_library():
-    with interrupted():
-        Plugin(load(path))
+    interrupted(lambda: Plugin(load(path)))
 
 
 def test_ctrl_c_during_a_load(stub, start) -> None:
@@ -91,8 +100,7 @@ def test_ctrl_c_during_a_load(stub, start) -> None:
 
 
 def wait_for_first_contact():
-    with interrupted():
-        pjrt_hub.load(path)
+    interrupted(lambda: pjrt_hub.load(path))
 
 
 def test_ctrl_c_during_first_contact_leaves_no_orphan(stub, start, tmp_path) -> None:
@@ -104,16 +112,12 @@ def test_ctrl_c_during_first_contact_leaves_no_orphan(stub, start, tmp_path) -> 
     soon(lambda: subprocess.run(["kill", "-0", pid], capture_output=True).returncode != 0)
 
 
-def free_an_interrupted_compile():
-    client = begin()
-    with interrupted():
-        client.compile(func("identity short_compile"))
+@with_stub("ON_COMPILE=kill(getpid(), SIGINT); hold()")
+def test_what_an_interrupted_compile_gives_is_freed(client):
+    raises(KeyboardInterrupt, client.compile, func("identity"))
     client.close()
+    release()
     soon(lambda: not live())
-
-
-def test_what_an_interrupted_compile_gives_is_freed(stub, start) -> None:
-    end_by_ctrl_c(start(stub(), free_an_interrupted_compile))
 
 
 def end_well(pid):
@@ -325,7 +329,7 @@ def test_threads_close_what_others_use(platform):
 def test_close_waits_for_the_last_call(client, a):
     crashes = []
     threading.excepthook = lambda report: crashes.append(report.exc_value)
-    slow = client.compile(func("identity slow_execute"))
+    slow = client.compile(func("identity stuck"))
     came = []
     thread = threading.Thread(target=lambda: came.append(slow(a)))
     thread.start()
@@ -335,6 +339,7 @@ def test_close_waits_for_the_last_call(client, a):
     client.close()
     assert (destroys(), live()["client"]) == (before, 1), live()
     raises(errors.ClosedError, slow, a)
+    release()
     thread.join()
     assert live() == {}, live()
     raises(errors.ClosedError, came[0].to_numpy)

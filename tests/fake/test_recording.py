@@ -7,10 +7,11 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
-from stubbed import ONE_TO_FOUR, func, path
+from stubbed import ONE_TO_FOUR, func, number, path, release, soon
 
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.errors import PjrtHubError
@@ -164,10 +165,16 @@ def test_findings_are_part_of_the_recording(host, tmp_path):
     assert inputs(call)["buffer"] == finding.handle
 
 
+def release_once_heard():
+    soon(lambda: number("stub_callbacks"))
+    release()
+
+
 def execute(folder):
     plugin = Plugin(load(path, through=lambda table: wrap(table, "trace", folder)))
     with plugin.client() as client:
-        exe = client.compile(func("later"))
+        exe = client.compile(func("held"))
+        threading.Thread(target=release_once_heard).start()
         exe(client.buffer_from_host(ONE_TO_FOUR)).ready.wait()
 
 

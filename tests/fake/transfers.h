@@ -176,6 +176,7 @@ static void *run_exchange(void *arg) {
   Exchange *exchange = arg;
   int code = 0;
   if (strstr(exchange->text, "slow_exchange")) nap(0.3);
+  if (strstr(exchange->text, "held_exchange")) hold();
   for (size_t i = 0; i < exchange->num_outputs; i++)
     exchange->outputs[i].callback(1, 2, exchange->in, dims, exchange->outputs[i].num_operands,
                                   PJRT_Buffer_Type_F32, (int64_t)i, exchange->outputs[i].user_arg);
