@@ -6,6 +6,7 @@ import asyncio
 import atexit
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -125,6 +126,17 @@ def test_a_process_ends_in_order_after_an_interrupted_wait(client):
 def test_a_process_ends_in_order_after_an_interrupted_close(client):
     interrupt(lambda client: close(client, client.close, 10_000), client)
     return client
+
+
+STOPPED = "sleep 0.5; kill -STOP {0}; sleep 0.1; kill -INT {0}; kill -CONT {0}"
+
+
+@in_child(status=7)
+def test_an_interrupt_of_a_stopped_process_is_heard(client):
+    """Any thread may get it then, and wakes nobody."""
+    with pytest.raises(KeyboardInterrupt):
+        subprocess.Popen(["sh", "-c", STOPPED.format(os.getpid())]), compile_much(client)
+    os._exit(7)
 
 
 @in_child

@@ -34,6 +34,8 @@ _KINDS = {
 } | dict.fromkeys(table.ENUMS, "i")
 
 
+#: How often the main thread looks for a signal that another took, which wakes nobody.
+_LOOK_SECONDS = 1.0
 #: What is counted in bytes.
 _TEXTS = ("const char*", "char*")
 #: Of events some functions give none where nothing is on its way.
@@ -270,7 +272,8 @@ def interruptible(
         except RuntimeError:  # Python is ending and starts no thread any more
             hotpath.aside(run)
         meanwhile()
-        done.wait()
+        while not done.wait(_LOOK_SECONDS):
+            pass
     except BaseException:
         hotpath.interrupt()
         with lock:
