@@ -146,5 +146,6 @@ def test_what_a_signal_raises_passes_through_numpy(client):
         with pytest.raises(Late) as caught:
             signal.setitimer(signal.ITIMER_REAL, 0.1), look(result)
         assert caught.value is late
+    assert not result.ready.is_ready()
     keep()
     assert np.array_equal(np.asarray(result), np.eye(256))

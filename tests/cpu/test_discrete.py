@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import ml_dtypes
@@ -335,6 +336,9 @@ def order_of_a_mix(client):
         each.ready.add_done_callback(lambda event, number=number: seen.append(number))
     while len(seen) < len(made):
         signal.sigtimedwait((), 0.001)
+    with ThreadPoolExecutor(len(made)) as pool:  # all at once: each alone would wait for silence
+        for number, value in enumerate(pool.map(lambda each: each.to_numpy(), made)):
+            assert np.array_equal(value, (1 + number % 2) * (EIGHT + number // 2))
     print(*seen)
 
 

@@ -211,6 +211,7 @@ def test_what_a_buffer_says_of_itself_without_waiting(client):
     assert repr(pending) == f"<Buffer pending, f32[256,256] on {NAME}:0>"
     assert repr(deleted) == f"<Buffer deleted, i16[2,3] on {NAME}:0>"
     assert text_of(deleted._repr_html_()) == f"<Buffer deleted>i16[2,3] on {NAME}:0"
+    assert not pending.ready.is_ready()
     keep()
     assert there(pending).ready.is_ready()
 

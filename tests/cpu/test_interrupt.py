@@ -169,6 +169,7 @@ def test_a_signal_handler_that_returns_does_not_end_a_wait(client):
     result.ready.wait()
     signal.setitimer(signal.ITIMER_REAL, 0)
     assert seen[:3] == [False] * 3
+    assert result.ready.is_ready()
 
 
 @in_child(stdout="started", status=-2)

@@ -48,8 +48,9 @@ def test_random_points(
             until_bytes_come(cache)
         time.sleep(draw.uniform(0, 0.5 if in_download else whole))
         fork.kill()
-        toy.server.pace_seconds = 0
-        if fork.ended().signal != signal.SIGKILL:
+        ended = fork.ended()
+        toy.server.pace_seconds = 0  # not before: it would send on to the end
+        if ended.signal != signal.SIGKILL:
             assert toy.audit(cache) == []
             continue  # it had ended before
         points += 1
@@ -65,6 +66,7 @@ def test_random_points(
     )
     assert wrong == []
     assert cuts > points // 5
+    assert ratio <= 1.05
 
 
 def test_every_commit_call(
@@ -142,7 +144,7 @@ def test_ctrl_c_in_a_download(
         wrong += toy.heal(cache)
     tally(f"Ctrl-C in a download: 20 of 20, {len(wrong)} wrong, after {longest:.2f} s at most")
     assert wrong == []
-    assert longest < 10  # the bar is 0.5, on a machine that does nothing else
+    assert longest < 2  # the bar is 0.5, on a machine that does nothing else
 
 
 def is_locked(path: Path) -> bool:
