@@ -141,6 +141,12 @@ static inline size_t word_at(const char *base, unsigned at) {
 
 static inline void *pointer_at(const char *base, unsigned at) { return (void *)word_at(base, at); }
 
+/* How many elements or rows a pointer points at. */
+static inline size_t count_of(const Pointer *pointer, const char *base) {
+  bool counted = pointer->form != ONE && pointer->form != TERMINATED;
+  return counted ? word_at(base, pointer->count_at) : 1;
+}
+
 /* How many bytes of a struct the host gave and we know. */
 static inline size_t known_size(const Shape *shape, const char *base) {
   size_t said = shape->sized ? word_at(base, 0) : shape->struct_size;

@@ -52,8 +52,7 @@ static void rows(Draft *draft, const Pointer *pointer, const char *target, size_
 static void follow(Draft *draft, const Call *call, const Pointer *pointer, const char *base,
                    int depth) {
   const char *target = pointer_at(base, pointer->at);
-  bool counted = pointer->form != ONE && pointer->form != TERMINATED;
-  size_t count = counted ? word_at(base, pointer->count_at) : 1;
+  size_t count = count_of(pointer, base);
   if (target == NULL || count == 0) return;
   const size_t *lengths;
   size_t sum = 0;

@@ -52,8 +52,7 @@ static void copy_contents(Arena *arena, const Shape *shape, char *base, size_t s
 
 static void copy_pointer(Arena *arena, const Pointer *pointer, char *base) {
   const char *target = pointer_at(base, pointer->at);
-  bool counted = pointer->form != ONE && pointer->form != TERMINATED;
-  size_t count = counted ? word_at(base, pointer->count_at) : 1;
+  size_t count = count_of(pointer, base);
   if (target == NULL || count == 0) return;
   const Shape *shape = pointer->shape;
   size_t inner = pointer->inner_at != 0 ? word_at(base, pointer->inner_at) : 0, sum = 0;
