@@ -16,6 +16,7 @@ from pjrt_hub.errors import PjrtError, ResourceExhaustedError
 from pjrt_hub.running.capi import table, unchecked
 from pjrt_hub.running.capi.ambient import holdings
 from pjrt_hub.running.capi.unchecked import Sized
+from pjrt_hub.running.extensions import layouts
 from pjrt_hub.running.interpose import layers
 
 pytestmark = pytest.mark.cpu("sets the layer itself")
@@ -25,6 +26,11 @@ HELD = {**ON, "PJRT_HUB_DISCRETE": "hold,silence=100,window=64,seed=1"}
 SMALL = {**ON, "PJRT_HUB_DISCRETE": "capacity=1MiB"}
 TILED = {**ON, "PJRT_HUB_DISCRETE": "tiled"}
 EIGHT = np.arange(8, dtype=np.float32)
+ADD = """func.func @main(%a: tensor<8xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<8xf32>)
+    -> tensor<8xf32> {
+  %0 = stablehlo.add %a, %b : tensor<8xf32>
+  return %0 : tensor<8xf32>
+}"""
 MEBIBYTE = np.ones(1 << 20, np.uint8)
 EXECUTE = "PJRT_LoadedExecutable_Execute"
 CREATE = "PJRT_Client_CreateBuffersForAsyncHostToDevice"
@@ -113,6 +119,61 @@ def donate_after(client, first):
         assert buffer.is_deleted
         assert all(np.array_equal(each.to_numpy(), EIGHT + number) for each in copies)
         assert np.array_equal(launch.read(), 2 * (EIGHT + number))
+
+
+@pytest.mark.parametrize("tiled", ["", ",tiled"])
+def test_what_an_array_is_like_is_told_though_it_never_comes(child, tiled):
+    child(ask_of_missing, tiled, **ON, PJRT_HUB_DISCRETE=f"capacity=1MiB{tiled}")
+
+
+def ask_of_missing(client, tiled):
+    """JAX ends the process where such a question is answered with an error."""
+    device = client.devices[0]
+    memories = {each.kind: each for each in device.memories}
+    large = """func.func @main(%a: tensor<8xf32>) -> tensor<65536x8xf32> {
+      %0 = stablehlo.broadcast_in_dim %a, dims = [1] : (tensor<8xf32>) -> tensor<65536x8xf32>
+      return %0 : tensor<65536x8xf32>
+    }"""
+    result = client.compile(large)(client.buffer_from_host(EIGHT))
+    written = "{1,0:T(8,128)}" if tiled else "{1,0}"
+    for buffer, kind in (
+        (result, "device"),
+        (result.copy_to_device(device), "device"),
+        (result.copy_to_memory(memories["pinned_host"]), "pinned_host"),
+    ):
+        assert (buffer.device, buffer.memory) == (device, memories[kind])
+        assert buffer.is_on_cpu == (kind == "pinned_host")
+        assert (buffer.shape, buffer.dtype, buffer.layout) == ((65536, 8), np.float32, (1, 0))
+        dims = client.api.call("PJRT_Buffer_UnpaddedDimensions", buffer=buffer.address)
+        assert list(dims) == [65536, 8]
+        dynamic = client.api.call("PJRT_Buffer_DynamicDimensionIndices", buffer=buffer.address)
+        assert list(dynamic) == []
+        assert str(layouts.buffer_layout(buffer)) == written
+        with pytest.raises(ResourceExhaustedError, match="allocate"):
+            buffer.to_numpy()
+
+
+@in_child(**HELD)
+def test_where_an_array_will_lie_is_told_before_its_work_begins(client):
+    """But for the first result of a program, of a plugin that does not tell it either."""
+    program = client.compile(doubling(8))
+    assert np.array_equal(program(client.buffer_from_host(EIGHT)).to_numpy(), 2 * EIGHT)
+    array, until = EIGHT.copy(), pjrt_hub.HostBufferSemantics.IMMUTABLE_UNTIL_TRANSFER_COMPLETES
+    given = client.buffer_from_host(array, semantics=until)
+    launch = Launch(program, given)
+    memory = client.devices[0].default_memory
+    assert (given.memory, given.device) == (memory, client.devices[0])
+    assert client.api.call("PJRT_Buffer_Memory", buffer=launch.result) == memory.address
+    array += 1  # which is read late
+    assert np.array_equal(launch.read(), 2 * (EIGHT + 1))
+
+
+@in_child(**ON)
+def test_what_the_plugin_refuses_late_is_an_error_of_the_result(client):
+    result = client.compile(ADD)(*[client.buffer_from_host(EIGHT)] * 2)
+    assert result.memory is client.devices[0].default_memory
+    with pytest.raises(PjrtError, match="previously donated in the same call"):
+        result.to_numpy()
 
 
 @in_child(**HELD)

@@ -104,3 +104,40 @@ def test_twenty_ends_are_clean(child):
     """With work in flight."""
     for _ in range(20):
         assert child(end_while_programs_run) == "over\n"
+
+
+@pytest.mark.cpu("sets the layer itself")
+def test_what_an_accelerator_has_no_room_for_is_an_exception(python):
+    """JAX asks a result where it lies before it is there, and ends where it gets an error."""
+    script = """
+        import jax, numpy as np
+        from jax.errors import JaxRuntimeError
+
+        def told(ask):
+            try:
+                return ask()
+            except JaxRuntimeError as exc:
+                return str(exc).split(":")[0]
+
+        a = jax.numpy.arange(8, dtype=np.float32)
+        large = jax.jit(lambda a: jax.numpy.broadcast_to(a, (65536, 8)) * 2)(a)
+        print(large.shape, large.dtype, large.sharding.memory_kind, large.is_deleted())
+        print(large.format.layout.major_to_minor, *large.devices())
+        later = jax.jit(lambda a: a[0])(large)
+        for each in (large, later):
+            print(told(each.block_until_ready), told(lambda: np.asarray(each)))
+        twice = jax.jit(lambda a, b: a + b, donate_argnums=0)
+        print(told(lambda: twice(a, a).block_until_ready()))
+        print(told(lambda: jax.jit(lambda a: a + 1)(a).tolist()))
+    """
+    settings = "capacity=1MiB,platform=tpu"
+    layer = {"PJRT_HUB_LAYERS": "discrete", "PJRT_HUB_DISCRETE": settings}
+    done = python(script, PJRT_HUB_JAX="cpu", **layer)
+    assert done.status == 0, done.errors
+    assert done.printed.splitlines() == [
+        "(65536, 8) float32 device False",
+        "(0, 1) tpu:0",
+        *["RESOURCE_EXHAUSTED RESOURCE_EXHAUSTED"] * 2,
+        "INVALID_ARGUMENT",
+        str([float(each + 1) for each in range(8)]),
+    ]

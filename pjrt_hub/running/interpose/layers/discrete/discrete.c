@@ -91,20 +91,39 @@ static PJRT_Error *view(Plugin *plugin, PJRT_Client_CreateViewOfDeviceBuffer_Arg
   return error;
 }
 
+/* Whether the plugin's will never be there; waits until that is known. */
+static bool never_comes(Buffer *buffer) {
+  schedule_lock();
+  moment_await(&buffer->made);
+  bool never = buffer->made.status != NULL;
+  schedule_unlock();
+  return never;
+}
+
+/* Where it lies, or would have; NULL where only the plugin's tells it. */
+static PJRT_Memory *memory_of(Buffer *buffer) {
+  if (buffer->memory != NULL || buffer->device == NULL) return buffer->memory;
+  PJRT_Memory *memory = program_memory(buffer->plugin, &buffer->like, buffer->device);
+  if (memory == NULL && never_comes(buffer)) memory = default_memory(buffer->plugin, buffer->device);
+  return memory;
+}
+
 /* Answers at once what was known when the buffer was asked for. */
 static bool describe(unsigned function, void *args) {
   /* All of them begin with the buffer, and dimensions are told alike. */
   PJRT_Buffer_Dimensions_Args *dims = args;
   PJRT_Buffer_MemoryLayout *layout = &((PJRT_Buffer_GetMemoryLayout_Args *)args)->layout;
-  const Buffer *buffer = (const Buffer *)dims->buffer;
+  Buffer *buffer = (Buffer *)dims->buffer;
   const Description *like = &buffer->like;
+  PJRT_Device *device = buffer->device;
   PJRT_Memory *memory;
   switch (function) {
     case FN_PJRT_Buffer_Device:
-      ((PJRT_Buffer_Device_Args *)args)->device = buffer->device;
-      return buffer->device != NULL;
+      if (buffer->memory != NULL) device = device_of(buffer->plugin, buffer->memory);
+      ((PJRT_Buffer_Device_Args *)args)->device = device;
+      return device != NULL;
     case FN_PJRT_Buffer_Memory:
-      memory = buffer->device != NULL ? program_memory(buffer->plugin, like, buffer->device) : NULL;
+      memory = memory_of(buffer);
       ((PJRT_Buffer_Memory_Args *)args)->memory = memory;
       return memory != NULL;
     case FN_PJRT_Buffer_ElementType:
@@ -116,12 +135,38 @@ static bool describe(unsigned function, void *args) {
       layout->tiled.struct_size = PJRT_Buffer_MemoryLayout_Tiled_STRUCT_SIZE;
       layout->tiled.minor_to_major = like->minor_to_major;
       layout->tiled.minor_to_major_size = like->num_dims;
-      if (like->laid_out) layout_tile(layout, like->type, like->dims);
-      return like->laid_out;
+      if (!like->laid_out && !(like->known && never_comes(buffer))) return false;
+      layout_tile(layout, like->type, like->dims);
+      return true;
     default:
       dims->dims = like->dims;
       dims->num_dims = like->num_dims;
       return like->known;
+  }
+}
+
+/* Answers what hosts ask of any array, and take no error for, where it never comes. */
+static bool describe_missing(unsigned function, void *args) {
+  /* All of them begin with the buffer, and its dimensions are told as if they were whole. */
+  PJRT_Buffer_DynamicDimensionIndices_Args *dynamic = args;
+  Buffer *buffer = (Buffer *)dynamic->buffer;
+  PJRT_Memory *memory;
+  if (!buffer->like.known || !never_comes(buffer)) return false;
+  switch (function) {
+    case FN_PJRT_Buffer_IsOnCpu:
+      memory = memory_of(buffer);
+      ((PJRT_Buffer_IsOnCpu_Args *)args)->is_on_cpu =
+          memory != NULL && !is_devices(buffer->plugin, memory);
+      return true;
+    case FN_PJRT_Buffer_UnpaddedDimensions:
+      return describe(FN_PJRT_Buffer_Dimensions, args);
+    case FN_PJRT_Buffer_DynamicDimensionIndices:
+      dynamic->dynamic_dim_indices = NULL;
+      dynamic->num_dynamic_dims = 0;
+      return true;
+    default:
+      ((PJRT_Layouts_PJRT_Buffer_MemoryLayout_Args *)args)->layout = layout_of(&buffer->like);
+      return true;
   }
 }
 
@@ -146,6 +191,7 @@ static PJRT_Error *of_buffer(Plugin *plugin, unsigned function, void *args) {
       schedule_unlock();
       return NULL;
     case FN_PJRT_Buffer_IsOnCpu: {
+      if (describe_missing(function, args)) return NULL;
       PJRT_Error *error = pass_on(plugin, function, args);
       if (error == NULL && is_on_device(plugin, buffer->real))
         ((PJRT_Buffer_IsOnCpu_Args *)args)->is_on_cpu = false;
@@ -156,6 +202,10 @@ static PJRT_Error *of_buffer(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_Buffer_UnsafePointer:
     case FN_PJRT_Buffer_OpaqueDeviceMemoryDataPointer:
       return address(plugin, function, args);
+    case FN_PJRT_Buffer_UnpaddedDimensions:
+    case FN_PJRT_Buffer_DynamicDimensionIndices:
+    case FN_PJRT_Layouts_PJRT_Buffer_MemoryLayout:
+      return describe_missing(function, args) ? NULL : pass_on(plugin, function, args);
     default:
       return describe(function, args) ? NULL : pass_on(plugin, function, args);
   }
@@ -200,7 +250,10 @@ PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_Buffer_OpaqueDeviceMemoryDataPointer:
     case FN_PJRT_Buffer_ElementType:
     case FN_PJRT_Buffer_Dimensions:
+    case FN_PJRT_Buffer_UnpaddedDimensions:
+    case FN_PJRT_Buffer_DynamicDimensionIndices:
     case FN_PJRT_Buffer_GetMemoryLayout:
+    case FN_PJRT_Layouts_PJRT_Buffer_MemoryLayout:
     case FN_PJRT_Buffer_Device:
     case FN_PJRT_Buffer_Memory:
       return of_buffer(plugin, function, args);

@@ -111,7 +111,7 @@ typedef struct {
   PJRT_Buffer_Type type;
   size_t num_dims;
   int64_t *dims, *minor_to_major; /* in one allocation */
-  char kind[32];                  /* of its memory, "" where nobody knows */
+  char kind[32];                  /* of a program's output: of its memory, "" where nobody knows */
 } Description;
 
 struct Buffer {
@@ -127,7 +127,8 @@ struct Buffer {
   Use *begins;          /* those that have not begun */
   uint64_t last;        /* when all will have begun */
   Description like;
-  PJRT_Device *device;  /* NULL where only the plugin's tells it */
+  PJRT_Device *device;  /* of an output, */
+  PJRT_Memory *memory;  /* of an array or a copy; NULL where only the plugin's tells it */
   PJRT_Device *charged_to;
   size_t charged;
   void *address; /* that the host is told: nobody may touch it */
@@ -156,6 +157,8 @@ HIDDEN void buffer_take(Buffer *buffer, PJRT_Buffer *real);
 HIDDEN void buffer_release(Buffer *buffer);
 HIDDEN void buffer_drop(Buffer *buffer);
 HIDDEN bool is_devices(Plugin *plugin, PJRT_Memory *memory);
+HIDDEN PJRT_Memory *default_memory(Plugin *plugin, PJRT_Device *device);
+HIDDEN PJRT_Device *device_of(Plugin *plugin, PJRT_Memory *memory);
 HIDDEN bool is_on_device(Plugin *plugin, PJRT_Buffer *real);
 HIDDEN uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes);
 HIDDEN uintptr_t real_address(uintptr_t told);
@@ -184,6 +187,7 @@ HIDDEN PJRT_Error *layout_call(Plugin *plugin, unsigned function, void *args);
 HIDDEN bool layout_nbytes(Plugin *plugin, PJRT_Buffer *real, size_t *nbytes);
 HIDDEN size_t layout_nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args);
 HIDDEN void layout_tile(PJRT_Buffer_MemoryLayout *layout, PJRT_Buffer_Type type, const int64_t *dims);
+HIDDEN PJRT_Layouts_MemoryLayout *layout_of(const Description *like);
 
 /* room.c: what a device has room for. */
 HIDDEN PJRT_Device *room_device(Plugin *plugin, const PJRT_Client_BufferFromHostBuffer_Args *args);
@@ -211,6 +215,7 @@ typedef struct {
 } Program;
 HIDDEN Program *program_ask(Plugin *plugin, PJRT_LoadedExecutable *loaded);
 HIDDEN void program_free(Program *program);
+HIDDEN void program_learn(Plugin *plugin, Description *output, PJRT_Buffer *real);
 HIDDEN PJRT_Memory *program_memory(Plugin *plugin, const Description *output, PJRT_Device *device);
 
 /* operation.c */

@@ -51,6 +51,15 @@ static PJRT_Layouts_MemoryLayout *keep_layout(const char *text) {
   return (PJRT_Layouts_MemoryLayout *)layout;
 }
 
+/* Whether a handle is one of those, not the plugin's. */
+static bool is_ours(const PJRT_Layouts_MemoryLayout *handle) {
+  schedule_lock();
+  const Layout *layout = all_layouts;
+  while (layout != NULL && layout != (const Layout *)handle) layout = layout->next;
+  schedule_unlock();
+  return layout != NULL;
+}
+
 static const Tiles *keep_tiles(const Tiling *tiling) {
   schedule_lock();
   Tiles *tiles = all_tiles;
@@ -237,16 +246,39 @@ size_t layout_nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args) {
   return (bits + 7) / 8;
 }
 
-/* The extension Layouts: their handles are ours, the plugin never sees one. */
+/* The extension Layouts: with tiles all handles are ours, and the plugin never sees one. */
 
-/* Reads a layout of the plugin's, "{1,0}", and writes it with its tiles: "{1,0:T(8,128)}". */
+/* Gives the handle of an order, "{1,0}", with its tiles: "{1,0:T(8,128)}". */
+static PJRT_Layouts_MemoryLayout *keep_tiled(char text[LAYOUT_TEXT], PJRT_Buffer_Type type,
+                                             const int64_t *dims, size_t num_dims,
+                                             const int64_t *order) {
+  char tiles[TILES_TEXT];
+  Tiling tiling;
+  if (!settings.tiled || !tiling_find(&tiling, type, dims, num_dims, order))
+    return keep_layout(text);
+  tiling_write(&tiling, tiles, sizeof tiles);
+  size_t length = strcspn(text, ":}");
+  snprintf(text + length, LAYOUT_TEXT - length, ":%s}", tiles);
+  return keep_layout(text);
+}
+
+/* The layout of an array that is not there. */
+PJRT_Layouts_MemoryLayout *layout_of(const Description *like) {
+  char text[LAYOUT_TEXT] = "{";
+  size_t length = 1;
+  for (size_t i = 0; i < like->num_dims && length < LAYOUT_TEXT - TILES_TEXT; i++)
+    length += (size_t)sprintf(text + length, i > 0 ? ",%d" : "%d", (int)like->minor_to_major[i]);
+  text[length] = '}';
+  return keep_tiled(text, like->type, like->dims, like->num_dims, like->minor_to_major);
+}
+
+/* Reads a layout of the plugin's, and gives ours with its tiles. */
 static PJRT_Layouts_MemoryLayout *with_tiles(Plugin *plugin, PJRT_Layouts_MemoryLayout *real,
                                              PJRT_Buffer_Type type, const int64_t *dims,
                                              size_t num_dims) {
-  char text[LAYOUT_TEXT] = "{}", tiles[TILES_TEXT];
+  char text[LAYOUT_TEXT] = "{}";
   int64_t order[MOST_RANK];
   size_t count = 0;
-  Tiling tiling;
   SIZED(PJRT_Layouts_MemoryLayout_Serialize_Args, told, .layout = real);
   if (ask(plugin, FN_PJRT_Layouts_MemoryLayout_Serialize, &told)) {
     if (told.serialized_bytes_size < sizeof text) {
@@ -258,13 +290,8 @@ static PJRT_Layouts_MemoryLayout *with_tiles(Plugin *plugin, PJRT_Layouts_Memory
   }
   for (char *at = text + 1; count < MOST_RANK && *at >= '0' && *at <= '9'; at += *at == ',')
     order[count++] = strtoll(at, &at, 10);
-  if (strstr(text, "T(") != NULL || count != num_dims ||
-      !tiling_find(&tiling, type, dims, num_dims, order))
-    return keep_layout(text);
-  tiling_write(&tiling, tiles, sizeof tiles);
-  size_t length = strcspn(text, ":}");
-  snprintf(text + length, sizeof text - length, ":%s}", tiles);
-  return keep_layout(text);
+  if (strstr(text, "T(") != NULL || count != num_dims) return keep_layout(text);
+  return keep_tiled(text, type, dims, num_dims, order);
 }
 
 /* The same of one that the plugin gave us, and that ends here. */
@@ -354,6 +381,13 @@ static PJRT_Error *of_layout(Plugin *plugin, unsigned function, void *args) {
 
 /* Calls a function of the plugin, as one whose arrays lie in tiles where the setting says so. */
 PJRT_Error *layout_call(Plugin *plugin, unsigned function, void *args) {
+  /* Both begin with the layout. */
+  PJRT_Layouts_MemoryLayout_Destroy_Args *handle = args;
+  bool serializes = function == FN_PJRT_Layouts_MemoryLayout_Serialize;
+  if ((serializes || function == FN_PJRT_Layouts_MemoryLayout_Destroy) && is_ours(handle->layout)) {
+    if (serializes) serialize(args);
+    return NULL;
+  }
   if (!settings.tiled) return plugin->real[function](args);
   PJRT_Error *error;
   switch (function) {
@@ -381,11 +415,6 @@ PJRT_Error *layout_call(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_AsyncHostToDeviceTransferManager_Destroy:
       transfer_end(((PJRT_AsyncHostToDeviceTransferManager_Destroy_Args *)args)->transfer_manager);
       break;
-    case FN_PJRT_Layouts_MemoryLayout_Serialize:
-      serialize(args);
-      return NULL;
-    case FN_PJRT_Layouts_MemoryLayout_Destroy:
-      return NULL;
     case FN_PJRT_Layouts_PJRT_Client_GetDefaultLayout:
     case FN_PJRT_Layouts_PJRT_Topology_GetDefaultLayout:
     case FN_PJRT_Layouts_PJRT_Buffer_MemoryLayout:

@@ -174,8 +174,8 @@ static void await_results(Operation *operation) {
   schedule_unlock();
 }
 
-/* Which inputs the program took: the host is told of it at its next calls already. A run that may not
-   take all of them, or none at all, does not tell what others will take. */
+/* Which inputs the program took, and where its outputs lie: the host is told of it at its next calls
+   already. A run that may not take all inputs, or none at all, does not tell what others will take. */
 static void learn(Operation *operation, bool ran) {
   const PJRT_LoadedExecutable_Execute_Args *execute = (const void *)operation->args;
   Plugin *plugin = operation->plugin;
@@ -191,6 +191,8 @@ static void learn(Operation *operation, bool ran) {
     if (taken) store_refund(buffer);
     schedule_unlock();
   }
+  for (size_t i = 0; ran && i < owner->program->num_outputs && i < operation->num_results; i++)
+    program_learn(plugin, &owner->program->outputs[i], *operation->results[i].slot);
   schedule_lock();
   if (ran && execute->options->num_non_donatable_input_indices == 0) owner->sure = true;
   schedule_unlock();
@@ -441,12 +443,28 @@ static void discard(Operation *operation) {
   drop(operation);
 }
 
+/* Where the array that a call makes will lie; NULL where only the plugin's tells it. */
+static PJRT_Memory *destination(Plugin *plugin, unsigned function, void *args) {
+  PJRT_Client_BufferFromHostBuffer_Args *array = args;
+  switch (function) {
+    case FN_PJRT_Client_BufferFromHostBuffer:
+      return array->memory != NULL ? array->memory : default_memory(plugin, array->device);
+    case FN_PJRT_Buffer_CopyToDevice:
+      return default_memory(plugin, ((PJRT_Buffer_CopyToDevice_Args *)args)->dst_device);
+    case FN_PJRT_Buffer_CopyToMemory:
+      return ((PJRT_Buffer_CopyToMemory_Args *)args)->dst_memory;
+    default:
+      return NULL;
+  }
+}
+
 /* Begins a call that moves data; `at_once`: within it, as the host's memory may be gone after it. */
 PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool at_once) {
   PJRT_Client_BufferFromHostBuffer_Args *array =
       function == FN_PJRT_Client_BufferFromHostBuffer ? args : NULL;
   PJRT_Device *device = array != NULL ? room_device(plugin, array) : NULL;
   size_t nbytes = device != NULL ? layout_nbytes_of(array) : 0;
+  PJRT_Memory *memory = destination(plugin, function, args);
   schedule_lock();
   const Status *refusal = check_inputs(plugin, function, args);
   if (refusal == NULL) refusal = room_make(device, nbytes);
@@ -457,6 +475,7 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
   Operation *operation = make(plugin, function, args);
   connect(operation, 0);
   Buffer *result = operation->num_results > 0 ? operation->results[0].buffer : NULL;
+  if (result != NULL) result->memory = memory;
   if (array != NULL) {
     array = (PJRT_Client_BufferFromHostBuffer_Args *)operation->args;
     array->host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;

@@ -87,6 +87,20 @@ void program_free(Program *program) {
   free(program);
 }
 
+/* Notes where an output lies, once it is there: a plugin may not tell it before. */
+void program_learn(Plugin *plugin, Description *output, PJRT_Buffer *real) {
+  schedule_lock();
+  bool known = output->kind[0] != 0;
+  schedule_unlock();
+  SIZED(PJRT_Buffer_Memory_Args, of, .buffer = real);
+  if (known || !ask(plugin, FN_PJRT_Buffer_Memory, &of)) return;
+  SIZED(PJRT_Memory_Kind_Args, kind, .memory = of.memory);
+  if (!ask(plugin, FN_PJRT_Memory_Kind, &kind) || kind.kind_size >= sizeof output->kind) return;
+  schedule_lock();
+  memcpy(output->kind, kind.kind, kind.kind_size);
+  schedule_unlock();
+}
+
 /* Where an output of a device lies; NULL where nobody knows yet. */
 PJRT_Memory *program_memory(Plugin *plugin, const Description *output, PJRT_Device *device) {
   SIZED(PJRT_Device_AddressableMemories_Args, args, .device = device);

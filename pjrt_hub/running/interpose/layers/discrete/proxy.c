@@ -206,6 +206,7 @@ void description_fill(Description *like, PJRT_Buffer_Type type, const int64_t *d
   if (like->dims == NULL) abort();
   like->minor_to_major = like->dims + count;
   if (count > 0) memcpy(like->dims, dims, count * sizeof *dims);
+  for (size_t i = 0; i < count; i++) like->minor_to_major[i] = (int64_t)(count - 1 - i);
   like->num_dims = count;
   like->type = type;
   like->known = true;
@@ -286,6 +287,17 @@ bool is_devices(Plugin *plugin, PJRT_Memory *memory) {
 bool is_on_device(Plugin *plugin, PJRT_Buffer *real) {
   SIZED(PJRT_Buffer_Memory_Args, of, .buffer = real);
   return !ask(plugin, FN_PJRT_Buffer_Memory, &of) || is_devices(plugin, of.memory);
+}
+
+PJRT_Memory *default_memory(Plugin *plugin, PJRT_Device *device) {
+  SIZED(PJRT_Device_DefaultMemory_Args, args, .device = device);
+  return device != NULL && ask(plugin, FN_PJRT_Device_DefaultMemory, &args) ? args.memory : NULL;
+}
+
+PJRT_Device *device_of(Plugin *plugin, PJRT_Memory *memory) {
+  SIZED(PJRT_Memory_AddressableByDevices_Args, by, .memory = memory);
+  bool known = ask(plugin, FN_PJRT_Memory_AddressableByDevices, &by) && by.num_devices > 0;
+  return known ? by.devices[0] : NULL;
 }
 
 /* Gives an address that stands for the plugin's of so many bytes, and that faults. Called without the

@@ -4,10 +4,7 @@
 /* The device whose memory an array of the host is for; NULL where it is for the host's. */
 PJRT_Device *room_device(Plugin *plugin, const PJRT_Client_BufferFromHostBuffer_Args *args) {
   if (args->memory == NULL) return args->device;
-  SIZED(PJRT_Memory_AddressableByDevices_Args, by, .memory = args->memory);
-  bool known = is_devices(plugin, args->memory) &&
-               ask(plugin, FN_PJRT_Memory_AddressableByDevices, &by) && by.num_devices > 0;
-  return known ? by.devices[0] : NULL;
+  return is_devices(plugin, args->memory) ? device_of(plugin, args->memory) : NULL;
 }
 
 /* Says why there is no room, even once what the host gave up is gone. */
