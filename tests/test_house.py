@@ -63,11 +63,12 @@ def test_the_walk_finds_the_project():
     assert {"pyproject.toml", "pjrt_hub/errors.py", "tests/test_house.py", ".ci/run"} <= names
 
 
-def test_no_other_folder_is_committed():
-    """An environment that somebody made in the checkout would be, and binaries with it."""
+def test_no_other_folder_and_no_package_is_committed():
+    """An environment that somebody made in the checkout would be, or what pip fetched into it."""
     listed = ["git", "-C", ROOT, "ls-files", "-z"]
-    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
-    assert {name.split("/")[0] for name in names.split("\0") if "/" in name} == FOLDERS
+    names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")
+    assert {name.split("/")[0] for name in names if "/" in name} == FOLDERS
+    assert [name for name in names if name.endswith((".whl", ".so", ".tar.gz", ".zip"))] == []
 
 
 def test_hand_written_files_are_short():

@@ -18,6 +18,7 @@ from children import command, in_child
 
 import pjrt_hub
 from pjrt_hub.errors import InvalidArgumentError, PjrtHubError, ResourceExhaustedError
+from pjrt_hub.running.extensions import layouts
 from pjrt_hub.running.interpose import layers
 
 pytestmark = pytest.mark.cpu("sets the layer itself")
@@ -120,6 +121,34 @@ def test_results_for_which_there_is_no_room_are_errors_and_later_ones_are_right(
             each.to_numpy()
     assert not result.is_deleted
     assert np.array_equal(donate(buffer).to_numpy(), 2 * EIGHT)
+
+
+@pytest.mark.parametrize("tiled", ["", ",tiled"])
+def test_what_an_array_is_like_is_told_though_it_never_comes(child, tiled):
+    child(ask_of_missing, tiled, **ON, PJRT_HUB_DISCRETE=f"capacity=1MiB{tiled}")
+
+
+def ask_of_missing(client, tiled):
+    """JAX ends the process where such a question is answered with an error."""
+    device = client.devices[0]
+    memories = {each.kind: each for each in device.memories}
+    result = client.compile(LARGE)(client.buffer_from_host(EIGHT))
+    written = "{1,0:T(8,128)}" if tiled else "{1,0}"
+    for buffer, kind in (
+        (result, "device"),
+        (result.copy_to_device(device), "device"),
+        (result.copy_to_memory(memories["pinned_host"]), "pinned_host"),
+    ):
+        assert (buffer.device, buffer.memory) == (device, memories[kind])
+        assert buffer.is_on_cpu == (kind == "pinned_host")
+        assert (buffer.shape, buffer.dtype, buffer.layout) == ((65536, 8), np.float32, (1, 0))
+        dims = client.api.call("PJRT_Buffer_UnpaddedDimensions", buffer=buffer.address)
+        assert list(dims) == [65536, 8]
+        dynamic = client.api.call("PJRT_Buffer_DynamicDimensionIndices", buffer=buffer.address)
+        assert list(dynamic) == []
+        assert str(layouts.buffer_layout(buffer)) == written
+        with pytest.raises(ResourceExhaustedError, match="allocate"):
+            buffer.to_numpy()
 
 
 @in_child(**HELD)

@@ -16,7 +16,6 @@ from pjrt_hub.errors import PjrtError, ResourceExhaustedError
 from pjrt_hub.running.capi import table, unchecked
 from pjrt_hub.running.capi.ambient import holdings
 from pjrt_hub.running.capi.unchecked import Sized
-from pjrt_hub.running.extensions import layouts
 from pjrt_hub.running.interpose import layers
 
 pytestmark = pytest.mark.cpu("sets the layer itself")
@@ -119,38 +118,6 @@ def donate_after(client, first):
         assert buffer.is_deleted
         assert all(np.array_equal(each.to_numpy(), EIGHT + number) for each in copies)
         assert np.array_equal(launch.read(), 2 * (EIGHT + number))
-
-
-@pytest.mark.parametrize("tiled", ["", ",tiled"])
-def test_what_an_array_is_like_is_told_though_it_never_comes(child, tiled):
-    child(ask_of_missing, tiled, **ON, PJRT_HUB_DISCRETE=f"capacity=1MiB{tiled}")
-
-
-def ask_of_missing(client, tiled):
-    """JAX ends the process where such a question is answered with an error."""
-    device = client.devices[0]
-    memories = {each.kind: each for each in device.memories}
-    large = """func.func @main(%a: tensor<8xf32>) -> tensor<65536x8xf32> {
-      %0 = stablehlo.broadcast_in_dim %a, dims = [1] : (tensor<8xf32>) -> tensor<65536x8xf32>
-      return %0 : tensor<65536x8xf32>
-    }"""
-    result = client.compile(large)(client.buffer_from_host(EIGHT))
-    written = "{1,0:T(8,128)}" if tiled else "{1,0}"
-    for buffer, kind in (
-        (result, "device"),
-        (result.copy_to_device(device), "device"),
-        (result.copy_to_memory(memories["pinned_host"]), "pinned_host"),
-    ):
-        assert (buffer.device, buffer.memory) == (device, memories[kind])
-        assert buffer.is_on_cpu == (kind == "pinned_host")
-        assert (buffer.shape, buffer.dtype, buffer.layout) == ((65536, 8), np.float32, (1, 0))
-        dims = client.api.call("PJRT_Buffer_UnpaddedDimensions", buffer=buffer.address)
-        assert list(dims) == [65536, 8]
-        dynamic = client.api.call("PJRT_Buffer_DynamicDimensionIndices", buffer=buffer.address)
-        assert list(dynamic) == []
-        assert str(layouts.buffer_layout(buffer)) == written
-        with pytest.raises(ResourceExhaustedError, match="allocate"):
-            buffer.to_numpy()
 
 
 @in_child(**HELD)
