@@ -53,6 +53,8 @@ REGISTRY = ROOT / "registry"
 
 #: Package -> (plugin, platform, data files that the library opens by their place beside it).
 FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
+    "lammps-jax-pjrt-cpu": ("cpu", "cpu", ()),
+    "fastatomstruct-xla-cpu": ("cpu", "cpu", ()),
     "xla-cpu-pjrt": ("cpu", "cpu", ()),
     "jax-cuda12-pjrt": ("cuda12", "cuda", ()),
     "jax-cuda13-pjrt": ("cuda13", "cuda", ()),

@@ -113,12 +113,20 @@ def _reject_unlocked(
 
 
 def by_plugin(world: World) -> Iterator[list[Artifact]]:
-    """Yield the rows of each plugin, sorted by plugin, the newest version first."""
+    """Yield the rows of each plugin, sorted by plugin, the newest build first.
+
+    That is the one of the newest PJRT API, whose package's version says nothing beside another's.
+    """
     grouped: dict[str, list[Artifact]] = {}
     for row in world.catalog.rows() if world.catalog else ():
         grouped.setdefault(row.plugin, []).append(row)
     for _, rows in sorted(grouped.items()):
-        yield sorted(rows, key=lambda row: (_release(row.version), str(row.host)), reverse=True)
+        yield sorted(rows, key=_newness, reverse=True)
+
+
+def _newness(row: Artifact) -> tuple[object, ...]:
+    api = row.api_version
+    return (api.major, api.minor) if api else (0, 0), _release(row.version), str(row.host)
 
 
 def manifest_of(row: Artifact, described: Sequence[Described]) -> Manifest:

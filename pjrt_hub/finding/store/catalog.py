@@ -237,7 +237,7 @@ class Catalog:
 
         Raises:
             ManifestError: a file is malformed; the message names the file and the row. Or two
-                registries, or two packages, claim one name; the message names both.
+                registries claim one name; the message names both of them.
         """
         return self._rows
 
@@ -455,10 +455,4 @@ def _require_one_owner(
                 f"two registries claim the name {name!r}: {owner} by {first.package} "
                 f"{first.version}, and {registry} by {row.package} {row.version}",
                 hint="one registry owns a name: take the rows out of one of them",
-            )
-        if name == row.plugin == first.plugin and row.package != first.package:
-            raise ManifestError(
-                f"{registry}: two packages claim the plugin {name!r}: {first.package} "
-                f"{first.version}, and {row.package} {row.version}",
-                hint="give one of them another plugin name",
             )
