@@ -23,9 +23,9 @@ from pjrt_hub.door.process import (
     say,
 )
 from pjrt_hub.errors import PjrtHubError, PluginNotFoundError, StoreError
-from pjrt_hub.finding.contract.names import canonical, did_you_mean
-from pjrt_hub.finding.store.catalog import Artifact
-from pjrt_hub.finding.store.pins import kind, serves
+from pjrt_hub.finding.contract.names import did_you_mean
+from pjrt_hub.finding.store.catalog import Artifact, newest_for_each_kind, rows_called
+from pjrt_hub.finding.store.pins import serves
 
 #: The words of licences that let nobody pass copies on; others are shown, with their conditions.
 _RESTRICTED = re.compile("terms of service|all rights reserved", re.IGNORECASE)
@@ -46,7 +46,9 @@ def export_bundle(
 
     Args:
         path: the file.
-        platforms: platforms, plugins or packages; by default everything that there is.
+        platforms: platforms, plugins, packages, or "package:plugin"; of a plugin that several
+            packages build the newest, unless a package is named. By default everything that there
+            is.
         hosts: machines such as "linux-aarch64"; by default this one.
         plugin_only: leave out what the plugins require at run time, such as CUDA's libraries.
         allow_restricted: include archives whose licence does not let you pass them on.
@@ -115,32 +117,31 @@ def import_bundle(path: Path) -> tuple[str, ...]:
 
 
 def _newest_rows(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
-    """Return the newest row of each plugin for each kind of machine."""
-    from packaging.version import Version
-
+    """Return the newest build of each plugin for each kind of machine, and each that is named."""
     env, locked = environment(), pins()
     if follows_registry(locked):
         refresh_registry(env)  # what it pins is about to be fetched
     rows = catalog(env, locked).rows()
-    words = {word for row in rows for word in _words(row)}
-    for unknown in (each for each in platforms if each not in words):
-        raise PluginNotFoundError(
-            f"neither the lock file nor the registry has a row called {unknown!a}",
-            hint=did_you_mean(unknown, words) or "`pjrt-hub list` shows the plugins",
-        )
     machines = tuple(map(_host, hosts)) or (HostTag.current(),)
-    best: dict[tuple[str, ...], Artifact] = {}
-    for row in sorted(rows, key=lambda row: Version(row.version), reverse=True):
-        wanted = not platforms or set(_words(row)) & set(platforms)
-        if wanted and serves(row, machines) and not row.runs(row.host):
-            best.setdefault((row.plugin, *kind(row)), row)
-    if not best:
+    chosen: list[Artifact] = []
+    # A lock file may hold several builds of a plugin, each because somebody asked for it.
+    everything = dict.fromkeys(row.package for row in rows) if locked else ("",)
+    for word in platforms or everything:
+        called = rows_called(word, rows) if word else rows
+        if not called:
+            words = {name for row in rows for name in (row.plugin, row.platform, row.package)}
+            raise PluginNotFoundError(
+                f"neither the lock file nor the registry has a row called {word!a}",
+                hint=did_you_mean(word, words) or "`pjrt-hub list` shows the plugins",
+            )
+        chosen += newest_for_each_kind(row for row in called if serves(row, machines))
+    if not chosen:
         raise PluginNotFoundError(
             f"nothing of {', '.join(platforms) or 'what is known'} runs on "
             f"{', '.join(map(str, machines))}",
             hint="name the machines with --host, such as linux-x86_64",
         )
-    return list(best.values())
+    return list(dict.fromkeys(chosen))
 
 
 def _archives(rows: Iterable[Artifact]) -> list[Archive]:
@@ -158,10 +159,6 @@ def _require_licenses(archives: Sequence[Archive]) -> None:
             hint="name the platforms to export, without it; or read its terms and, if the bundle "
             "stays with whoever accepted them, add --allow-restricted",
         )
-
-
-def _words(row: Artifact) -> tuple[str, ...]:
-    return row.plugin, row.platform, canonical(row.package)
 
 
 def _host(text: str) -> HostTag:

@@ -181,14 +181,16 @@ def targets(platform: str | None = None) -> Listing[Target]:
     A plugin may know more than these, by names of the same form.
 
     Args:
-        platform: a plugin, platform or alias; None means all of them.
+        platform: a plugin, platform or alias, or "distribution:plugin"; None means all of them.
     """
     from pjrt_hub.base.listing import Listing
+    from pjrt_hub.finding.discovery.select import matches
     from pjrt_hub.finding.discovery.survey import survey
 
+    known = survey(world())
     found: dict[str, list[Target]] = {}
-    for each in survey(world()).candidates:  # the best of a name first
-        if platform in (None, each.name, each.platform, *each.aliases) and each.name not in found:
+    for each in known.candidates if platform is None else matches(known, platform):
+        if each.name not in found:  # the best of a name is first
             found[each.name] = each.manifest.targets.list(each.name, each.library_path)
     return Listing(target for known in found.values() for target in known)
 

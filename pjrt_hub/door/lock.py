@@ -21,7 +21,8 @@ from pjrt_hub.errors import (
 )
 from pjrt_hub.finding.contract.names import canonical, did_you_mean, is_name, look_alike
 from pjrt_hub.finding.store import pins
-from pjrt_hub.finding.store.pins import Pins, kind, serves
+from pjrt_hub.finding.store.catalog import newest_for_each_kind, rows_called
+from pjrt_hub.finding.store.pins import Pins, build, serves
 from pjrt_hub.finding.store.transfer.credentials import redact
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def lock(
     Args:
         requests: platforms, plugins, packages ("jax-cuda13-pjrt==0.12.0.1"), or archives by path or
             address ("toy=./toy.so" names the plugin); what the file was written for by default,
-            else the whole registry.
+            else the whole registry. Of a plugin that several packages build the newest is taken,
+            unless a package is named.
         hosts: machines such as "linux-x86_64" or "linux-x86_64-glibc2.28"; as for `requests`.
         output: the file; by default the one that holds here, else `pjrt-hub.lock` in this folder.
         upgrade: take the newest rows, instead of those that the file has.
@@ -98,10 +100,10 @@ def lock(
 
 
 def _changes(before: Pins | None, after: Pins) -> Iterable[str]:
-    old = {(row.plugin, *kind(row)): row for row in before.rows} if before else {}
-    new = {(row.plugin, *kind(row)): row for row in after.rows}
+    old = _by_machine(before.rows) if before else {}
+    new = _by_machine(after.rows)
     for key in sorted(old.keys() | new.keys()):
-        was, now = old.get(key), new.get(key)
+        was, now = old.get(key, ()), new.get(key, ())
         if was != now:
             yield f"{key[0]} for {key[1]}-{key[2]}: {_summary(was)} -> {_summary(now)}"
     if before and (before.requests, before.hosts) != (after.requests, after.hosts):
@@ -110,9 +112,20 @@ def _changes(before: Pins | None, after: Pins) -> Iterable[str]:
         yield "there is no file yet"
 
 
-def _summary(row: Artifact | None) -> str:
-    if row is None:
-        return "nothing"
+def _by_machine(rows: Iterable[Artifact]) -> dict[tuple[str, ...], tuple[Artifact, ...]]:
+    """Return the builds of each plugin for each kind of machine; most have one."""
+    found: dict[tuple[str, ...], tuple[Artifact, ...]] = {}
+    for row in sorted(rows, key=lambda row: row.package):
+        key = (row.plugin, *row.kind)
+        found[key] = (*found.get(key, ()), row)
+    return found
+
+
+def _summary(rows: tuple[Artifact, ...]) -> str:
+    return " and ".join(map(_summary_of, rows)) or "nothing"
+
+
+def _summary_of(row: Artifact) -> str:
     count = len(row.requires)
     beside = f" with {count} archive{'s' * (count != 1)} that it requires" if count else ""
     return f"{row.package} {row.version} sha256 {row.sha256[:12]}{beside}"
@@ -151,29 +164,29 @@ class _Resolving:
         named = [each for each in requests if each not in exact]
         # A release that was named stands before what a platform's name would bring.
         for rows in map(self._find, named) if requests else (self._known,):
-            for row in self._newest(row for row in rows if row.plugin not in settled):
-                chosen[row.plugin, *kind(row)] = row
+            for row in self._newest([row for row in rows if row.plugin not in settled]):
+                chosen[build(row)] = row
         return tuple(chosen.values())
 
     def _add(self, chosen: dict[tuple[str, ...], Artifact], row: Artifact) -> None:
-        first = chosen.setdefault((row.plugin, *kind(row)), row)
-        if first != row:
+        # That several packages build one plugin only the registry says.
+        builders = {each.package for each in self._known if each.plugin == row.plugin}
+        for first in [each for each in chosen.values() if each.plugin == row.plugin]:
+            if first == row or (
+                build(first) != build(row) and {first.package, row.package} <= builders
+            ):
+                continue
             raise self._fail(
                 f"{first.package} {first.version} ({first.file_name}) and {row.package} "
                 f"{row.version} ({row.file_name}) are both the plugin {row.plugin!r}",
                 "ask for one of them, or name the other NAME=...",
             )
+        chosen[build(row)] = row
 
     # What the registry knows.
 
     def _find(self, word: str) -> tuple[Artifact, ...]:
-        rows = [
-            row
-            for row in (*self._known, *self._reusable_rows())
-            if word in (row.plugin, row.platform)
-        ]
-        package = canonical(word)
-        rows = rows or [row for row in self._known if canonical(row.package) == package]
+        rows = rows_called(word, (*self._known, *self._reusable_rows()))
         if not rows:
             words = {name for row in self._known for name in (row.plugin, row.platform)}
             words |= {row.package for row in self._known}
@@ -191,20 +204,13 @@ class _Resolving:
             )
         return tuple(found)
 
-    def _newest(self, rows: Iterable[Artifact]) -> list[Artifact]:
-        from packaging.version import Version
-
-        kept = {(row.plugin, *kind(row)): row for row in self._reusable_rows()}
-        best: dict[tuple[str, ...], Artifact] = {}
-        for row in rows:
-            key = (row.plugin, *kind(row))
-            if not self._serves(row) or row.runs(row.host):  # an API that we cannot drive
-                continue
-            if key in kept and self._serves(kept[key]):
-                best[key] = kept[key]
-            elif key not in best or Version(row.version) > Version(best[key].version):
-                best[key] = row
-        return list(best.values())
+    def _newest(self, rows: Sequence[Artifact]) -> list[Artifact]:
+        """Return for each plugin and kind of machine what the file has of it, else the newest."""
+        wanted = {build(row) for row in rows}
+        kept = [row for row in self._reusable_rows() if build(row) in wanted and self._serves(row)]
+        covered = {(row.plugin, row.kind) for row in kept}
+        fresh = (row for row in rows if (row.plugin, row.kind) not in covered)
+        return [*kept, *newest_for_each_kind(row for row in fresh if self._serves(row))]
 
     def _reusable_rows(self) -> tuple[Artifact, ...]:
         return () if self._upgrade else self._before
@@ -231,7 +237,7 @@ class _Resolving:
             if canonical(row.package) == canonical(package) and _same_version(row.version, version)
         ]
         if found := [row for row in rows if self._serves(row)]:
-            return list({(row.plugin, *kind(row)): row for row in found}.values())
+            return list({build(row): row for row in found}.values())
         if not family:
             raise PluginNotFoundError(
                 f"the registry has no package {package!a}",
@@ -350,7 +356,7 @@ class _Resolving:
         family = [each for each in self._known if canonical(each.package) == package]
         if family and plugin in ("", family[0].plugin):
             # Another release of a plugin requires what those that were measured do.
-            kin = [each.requires for each in family if kind(each) == kind(row)]
+            kin = [each.requires for each in family if each.kind == row.kind]
             requires = kin[0] if kin else ()
             names = family[0]
             return replace(row, plugin=names.plugin, platform=names.platform, requires=requires)

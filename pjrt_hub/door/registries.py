@@ -94,9 +94,9 @@ def add(
             rows += locked.pins.rows
     rows = [replace(row, urls=_urls(row, at)) for row in rows]
     repository = _repository(folder)
-    known = [*Catalog.read_shipped().rows(), *Catalog([folder]).rows()]
+    shipped, own = Catalog.read_shipped().rows(), Catalog([folder]).rows()
     for row in rows:
-        _require_distinct(row, known, allow_look_alike)
+        _require_distinct(row, shipped, own, allow_look_alike)
     repository.add(rows)
     return tuple(rows)
 
@@ -118,7 +118,7 @@ def publish(
 
     Raises:
         RegistryError: too few keys are there.
-        ManifestError: a row is malformed, or two packages claim a name.
+        ManifestError: a row is malformed.
     """
     return _repository(folder).publish(_key_ring(keys, passphrase), _days(days))
 
@@ -232,25 +232,34 @@ def _urls(row: Artifact, at: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*mine, *public)))
 
 
-def _require_distinct(row: Artifact, known: Sequence[Artifact], allow_look_alike: bool) -> None:
-    """Check that each name belongs to one package and looks like no other."""
+def _require_distinct(
+    row: Artifact, shipped: Sequence[Artifact], own: Sequence[Artifact], allow_look_alike: bool
+) -> None:
+    """Check that no name is one of the shipped registry's, or looks like another."""
     from pjrt_hub.finding.contract.names import canonical, look_alike
 
     package = canonical(row.package)
-    owners = {name: each for each in known for name in (each.plugin, each.platform)}
+    owners = {name: each for each in (*shipped, *own) for name in (each.plugin, each.platform)}
+    mine = {
+        name
+        for each in (*shipped, *own)
+        for name in (each.plugin, each.platform)
+        if canonical(each.package) == package
+    }
     for name in {row.plugin, row.platform}:
-        others = {other for other, each in owners.items() if canonical(each.package) != package}
-        if not allow_look_alike and (alike := look_alike(name, others | owners.keys() & {name})):
+        others = owners.keys() - mine | owners.keys() & {name}
+        if not allow_look_alike and (alike := look_alike(name, others)):
             raise ManifestError(
                 f"{row.file_name} would be called {name!r}, which could be mistaken for {alike!r} "
                 f"of {owners[alike].package}",
                 hint="give it another name; or, if that is meant, --allow-look-alike",
             )
-    owner = next((each for each in known if each.plugin == row.plugin), row)
-    if canonical(owner.package) != package:
+    builders = {each.package for each in shipped if each.plugin == row.plugin}
+    if builders and package not in map(canonical, builders):
         raise ManifestError(
-            f"{row.file_name} would be the plugin {row.plugin!r}, which {owner.package} is already",
-            hint="give one of them another plugin name",
+            f"{row.file_name} would be the plugin {row.plugin!r}, which "
+            f"{' and '.join(sorted(builders))} build already",
+            hint="give it another plugin name",
         )
 
 

@@ -86,10 +86,13 @@ MALFORMED = {
     "'toy' is locked twice: Toy.Plugin 1.0 and Toy.Plugin 2.0": HEAD
     + f"[[artifact]]{ROW}[[artifact]]"
     + ROW.replace('version = "1.0"', 'version = "2.0"'),
-    "'toy' is locked twice: Toy.Plugin 1.0 and evil 1.0": HEAD
-    + f"[[artifact]]{ROW}[[artifact]]"
-    + ROW.replace("Toy.Plugin", "evil").replace("x86_64-glibc", "aarch64-glibc"),
 }
+
+
+def test_several_packages_may_build_a_plugin(tmp_path: Path):
+    other = replace(PIN, package="free-gpu", sha256="f" * 64)
+    locking(tmp_path / FILE_NAME, PIN, other).write()
+    assert read(tmp_path / FILE_NAME).rows == (PIN, other)
 
 
 @pytest.mark.parametrize("told", MALFORMED)

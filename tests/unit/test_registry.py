@@ -421,9 +421,15 @@ def test_a_look_alike_is_not_added(place, name):
     assert registries.add(place.served, place.rows(new), allow_look_alike=True) == (new,)
 
 
-def test_a_plugin_of_another_package_is_not_added(place):
+def test_several_packages_may_build_a_plugin_of_this_registry(place):
     new = row(package="other", file_name="other-1.0-py3-none-any.whl")
-    with pytest.raises(ManifestError, match=r"which Toy\.Plugin is already"):
+    assert registries.add(place.served, place.rows(new)) == (new,)
+
+
+def test_no_other_package_builds_a_shipped_plugin(place):
+    new = row(plugin="cpu", platform="cpu", package="other", file_name="other-1.0-py3-none-any.whl")
+    builders = "fastatomstruct-xla-cpu and lammps-jax-pjrt-cpu and xla-cpu-pjrt"
+    with pytest.raises(ManifestError, match=f"'cpu', which {builders} build already"):
         registries.add(place.served, place.rows(new))
 
 

@@ -97,9 +97,13 @@ def findings(
     else:
         chosen, rejections = choice.candidate, list(choice.rejections)
         reasons[chosen.name, chosen.origin] = choice.reason
-    candidates = sorted(survey.candidates, key=lambda each: each is not chosen)
-    for each in rejections:
-        reasons.setdefault((each.name, each.origin), each.reason)
+    for why in rejections:
+        reasons.setdefault((why.name, why.origin), why.reason)
+    builds = [each.build for each in rejections if each.build is not None]
+    candidates = [chosen] if chosen is not None else []
+    for each in sorted(survey.candidates, key=lambda each: not chosen or each.name != chosen.name):
+        same = (build for build in builds if build.name == each.name)
+        candidates += (one for one in (each, *same) if chosen is None or not _same(one, chosen))
     listed = {(each.name, each.origin) for each in candidates}
     usable = [
         _usable(each, reasons.get((each.name, each.origin), ""), chosen, probes)

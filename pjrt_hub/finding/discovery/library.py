@@ -80,34 +80,42 @@ def find_described(world: World, described: Sequence[Described]) -> Iterator[Fou
 
 
 def _find(world: World, each: Described) -> Iterator[Found]:
-    tried = []
+    """Yield each build that is installed, in the manifest's order, else why there is none."""
+    tried, found = [], []
     for library in each.manifest.libraries:
         distribution, paths, reason = _look(world, each.manifest, library)
-        if paths:
-            # Several matches are one build under several names; the last is the newest by name.
-            # A library beside its manifest came with it; one that a variable names did not.
-            own = None if library.variable else world.installed.get(each.distribution)
-            shipped = distribution or own
-            yield Candidate(
-                each.manifest,
-                each.source,
-                each.origins,
-                shipped.name if shipped else each.distribution,
-                shipped.version if shipped else "",
-                each.distribution,
-                paths[-1],
-            )
-            return
         if library.variable and reason:
             yield Rejection(each.manifest.name, f"${library.variable}", reason)
         elif reason:
             tried.append(reason)
-    yield Rejection(
-        each.manifest.name,
-        "; ".join(each.origins),
-        "; ".join(tried) or "the manifest names no installed library",
-        absent=True,
-    )
+        if not paths:
+            continue
+        # Several matches are one build under several names; the last is the newest by name.
+        # A library beside its manifest came with it; one that a variable names did not.
+        own = None if library.variable else world.installed.get(each.distribution)
+        found.append((distribution or own, paths[-1]))
+        if library.variable:  # which the user sets in place of what is installed
+            break
+    for shipped, path in found:
+        yield Candidate(
+            each.manifest,
+            each.source,
+            # Of several, the origin tells them apart.
+            tuple(f"{origin}, {shipped}" for origin in each.origins)
+            if shipped and len(found) > 1
+            else each.origins,
+            shipped.name if shipped else each.distribution,
+            shipped.version if shipped else "",
+            each.distribution,
+            path,
+        )
+    if not found:
+        yield Rejection(
+            each.manifest.name,
+            "; ".join(each.origins),
+            "; ".join(tried) or "the manifest names no installed library",
+            absent=True,
+        )
 
 
 def _look(

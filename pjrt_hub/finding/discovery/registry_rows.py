@@ -7,13 +7,14 @@ from the cache asks `Cache.lookup`, which does.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 
+from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.finding.contract.manifest import Manifest, default_manifest
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
-from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Artifact, newest_builds, release
 
 #: The sources of these candidates.
 CACHED = "cached"
@@ -23,45 +24,65 @@ REGISTRY = "registry"
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
-    """Yield, for each plugin, the newest row here, then the newest that fits, or why none does."""
+    """Yield each build of each plugin, here and to be fetched, or why a plugin has none."""
     try:
-        plugins = list(by_plugin(world))
+        plugins = list(_by_plugin(world))
     except ManifestError as exc:
         yield Rejection(REGISTRY, "the registry", exc.message, exc.hint)
         return
-    yield from _find_cached(world, described, plugins)
     yield from _reject_unlocked(world, described, {rows[0].plugin for rows in plugins})
     for rows in plugins:
-        chosen = next((row for row in rows if not row.runs(world.host)), None)
-        row = chosen or rows[0]
-        origin = f"the registry, {row.package} {row.version}"
-        manifest = manifest_of(row, described)
-        if chosen is None:
-            yield Rejection(manifest.name, origin, row.runs(world.host), absent=True)
-        else:
-            yield Candidate(manifest, CATALOGUED, (origin,), row.package, row.version, artifact=row)
+        manifest = manifest_of(rows[0], described)
+        fitting = [row for row in rows if not row.runs(world.host)]
+        for row, root in _cached(world, fitting):
+            place = (f"the cache, {row.package} {row.version}",)
+            yield Candidate(
+                *(manifest, CACHED, place, row.package, row.version),
+                library_path=root / row.library,
+                artifact=row,
+            )
+        for row in newest_builds(fitting):
+            yield Candidate(
+                manifest, CATALOGUED, (_origin(row),), row.package, row.version, artifact=row
+            )
+        if not fitting:
+            row = newest_builds(rows)[0]
+            yield Rejection(manifest.name, _origin(row), row.runs(world.host), absent=True)
 
 
-def _find_cached(
-    world: World, described: Sequence[Described], plugins: Sequence[Sequence[Artifact]]
-) -> Iterator[Candidate]:
-    """Yield, for each plugin, the newest row that runs here and lies in the cache."""
+def _origin(row: Artifact) -> str:
+    return f"the registry, {row.package} {row.version}"
+
+
+def _cached(world: World, rows: Sequence[Artifact]) -> Iterator[tuple[Artifact, Path]]:
+    """Yield the newest row of each package that lies in the cache, and where."""
     if world.cache is None:
         return
-    for rows in plugins:
-        for row in rows:
-            root = world.cache.place(row)
-            if root is not None and not row.runs(world.host):
-                yield Candidate(
-                    manifest_of(row, described),
-                    CACHED,
-                    (f"the cache, {row.package} {row.version}",),
-                    row.package,
-                    row.version,
-                    library_path=root / row.library,
-                    artifact=row,
-                )
-                break
+    places = [(row, world.cache.place(row)) for row in rows]
+    here = {row: root for row, root in places if root is not None}
+    for row in newest_builds(here):
+        yield row, here[row]
+
+
+def known_api(world: World, candidate: Candidate) -> ApiVersion | None:
+    """Return the API version of an installed build, as far as the registry's rows tell.
+
+    A release that no row is about has at least the API of the newest older one.
+    """
+    if candidate.artifact is not None:
+        return candidate.artifact.api_version
+    try:
+        rows = world.catalog.rows() if world.catalog else ()
+    except ManifestError:  # which is told of where plugins are listed
+        return None
+    older = [
+        row
+        for row in rows
+        if canonical(row.package) == candidate.distribution
+        and not row.runs(world.host)
+        and release(row.version) <= release(candidate.version)
+    ]
+    return newest_builds(older)[0].api_version if older else None
 
 
 def row_of(world: World, candidate: Candidate) -> Artifact | None:
@@ -112,21 +133,13 @@ def _reject_unlocked(
             yield Rejection(manifest.name, "the registry", reason, hint, absent=True)
 
 
-def by_plugin(world: World) -> Iterator[list[Artifact]]:
-    """Yield the rows of each plugin, sorted by plugin, the newest build first.
-
-    That is the one of the newest PJRT API, whose package's version says nothing beside another's.
-    """
+def _by_plugin(world: World) -> Iterator[list[Artifact]]:
+    """Yield the rows of each plugin, sorted by plugin."""
     grouped: dict[str, list[Artifact]] = {}
     for row in world.catalog.rows() if world.catalog else ():
         grouped.setdefault(row.plugin, []).append(row)
     for _, rows in sorted(grouped.items()):
-        yield sorted(rows, key=_newness, reverse=True)
-
-
-def _newness(row: Artifact) -> tuple[object, ...]:
-    api = row.api_version
-    return (api.major, api.minor) if api else (0, 0), _release(row.version), str(row.host)
+        yield rows
 
 
 def manifest_of(row: Artifact, described: Sequence[Described]) -> Manifest:
@@ -135,8 +148,3 @@ def manifest_of(row: Artifact, described: Sequence[Described]) -> Manifest:
         if row.plugin in each.manifest.registry:
             return each.manifest
     return default_manifest(row.plugin, row.platform)
-
-
-def _release(version: str) -> tuple[int, ...]:
-    # Rows are final releases, so numbers are enough; importing packaging takes 13 ms.
-    return tuple(int(part) for part in version.split(".") if part.isdecimal())

@@ -34,6 +34,8 @@ def find_required(
         for row in (world.catalog.rows() if world.catalog else ())
         if row.plugin == plugin and row.requires and not row.runs(world.host)
     ]
+    # Builds of other packages may require something else.
+    rows = [row for row in rows if canonical(row.package) == canonical(distribution)] or rows
     for row in rows:
         if (canonical(row.package), row.version) == (canonical(distribution), version):
             return row.requires

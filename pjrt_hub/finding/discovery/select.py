@@ -152,15 +152,15 @@ def _by_priority(survey: Survey, offline: bool) -> Choice:
 def _by_request(survey: Survey, request: Request, to_run: bool) -> Choice:
     unknown: list[Rejection] = []
     for word in request.words:
-        matches = _matches(survey, word)
-        if not matches:
+        found = matches(survey, word)
+        if not found:
             unknown.append(_unknown(survey, word, request.origin))
-        present = [each for each in matches if each.may_run]
+        present = [each for each in found if each.may_run]
         if present:
             return _choose_named(survey, request, word, present, unknown)
     # One plugin or platform asked for by its name may serve to compile without the hardware.
     (word, *others) = request.words
-    named = [each for each in _matches(survey, word) if word not in each.aliases]
+    named = [each for each in matches(survey, word) if word not in each.aliases]
     usable = [each for each in named if not (to_run and each.must_be_fetched)]
     if usable and not others:
         return _choose_named(survey, request, word, usable, unknown)
@@ -249,12 +249,17 @@ def _selector(candidate: Candidate, tied: Sequence[Candidate]) -> str:
     return str(candidate.library_path)
 
 
-def _matches(survey: Survey, word: str) -> list[Candidate]:
+def matches(survey: Survey, word: str) -> list[Candidate]:
+    """Return what has a word for its name, else for its platform or an alias.
+
+    "distribution:plugin" is one build, which need not be the one that is used for the name alone.
+    """
     distribution, colon, name = word.rpartition(":")
     if colon:
+        others = (each.build for each in survey.rejections if each.build)
         return [
             each
-            for each in survey.candidates
+            for each in (*survey.candidates, *others)
             if each.name == name and canonical(distribution) == each.distribution
         ]
     named = [each for each in survey.candidates if each.name == word]
@@ -309,7 +314,8 @@ def _losers(
         else:
             reason = f"{winner.name} comes before it"
         losers.append(Rejection(each.name, each.origin, reason))
-    return (*losers, *survey.rejections)
+    others = (each for each in survey.rejections if winner is None or each.build is not winner)
+    return (*losers, *others)
 
 
 def _not_found(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.abi import ApiVersion, Verdict
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import frozen
+from pjrt_hub.base.frozen import field, frozen
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.option import OptionValue
@@ -193,8 +193,10 @@ class Candidate:
         said = self.manifest.options_from_environment(env, api)
         return self.manifest.create_options({**dict(self.create_options), **said, **given}, api)
 
-    def is_same_build(self, other: Candidate) -> bool:
-        """Check whether it is the same plugin as another; a row stays itself when it is fetched."""
+    def is_same_build(self, other: Candidate | None) -> bool:
+        """Check whether it is the same build as another; a row stays itself when it is fetched."""
+        if other is None:
+            return False
         if self.artifact or other.artifact:
             return self.artifact == other.artifact
         return (self.name, self.library_path) == (other.name, other.library_path)
@@ -217,6 +219,7 @@ class Rejection:
         hint: the next step, or an empty string.
         absent: nothing of it is on this machine, as opposed to something unusable.
         shadowed: something else of that name is used in its place.
+        build: another build of a plugin, which "distribution:plugin" chooses; None of all else.
     """
 
     name: str
@@ -225,6 +228,7 @@ class Rejection:
     hint: str = ""
     absent: bool = False
     shadowed: bool = False
+    build: Candidate | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         place = f" [{self.origin}]" if self.origin else ""

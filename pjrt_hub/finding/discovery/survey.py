@@ -6,7 +6,9 @@ among plugins, that is `select`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 from pjrt_hub.base.abi import DECLARED, compatible
@@ -18,6 +20,7 @@ from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery import library, packages, registry_rows, user_paths
 from pjrt_hub.finding.discovery.hardware import present
+from pjrt_hub.finding.discovery.registry_rows import known_api
 from pjrt_hub.finding.discovery.source import Candidate, Found, Rejection, World
 
 #: Whose word comes first: the caller, the environment, what is installed, the cache, the registry.
@@ -30,7 +33,7 @@ class Survey:
 
     Attributes:
         candidates: every plugin that could be used, the highest priority first, then by name.
-        rejections: everything that was found and cannot be used, and why, by name.
+        rejections: everything that was found and is not used, and why, by name.
         known: every manifest, whether or not its library can be had.
     """
 
@@ -39,10 +42,20 @@ class Survey:
     known: tuple[Manifest, ...] = ()
 
     def without(self, failed: Candidate, reason: str) -> Survey:
-        """Return the survey in which a candidate that failed is a rejection."""
-        left = tuple(each for each in self.candidates if not each.is_same_build(failed))
+        """Return the survey in which a candidate that failed is a rejection.
+
+        The next build of the same plugin stands for it.
+        """
+        left = [each for each in self.candidates if not each.is_same_build(failed)]
+        others = [each for each in self.rejections if not failed.is_same_build(each.build)]
+        if failed.name not in (each.name for each in left):
+            for each in others:
+                if each.build is not None and each.name == failed.name:
+                    others.remove(each)
+                    left.append(each.build)
+                    break
         why = Rejection(failed.name, failed.origin, reason)
-        return replace(self, candidates=left, rejections=(*self.rejections, why))
+        return replace(self, candidates=tuple(left), rejections=(*others, why))
 
 
 def reject_unfit(surveyed: Survey, world: World) -> Survey:
@@ -78,7 +91,7 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     candidates = _separate(_join(candidates), rejections)
     candidates = _separate(_fit(candidates, world), rejections)
     candidates = _separate(_apply_lock(candidates, world), rejections)
-    candidates = _separate(_shadow(candidates), rejections)
+    candidates = _separate(_choose_builds(candidates, world), rejections)
     rejections += _reject_hidden(world, candidates)
     names = {candidate.name for candidate in candidates}
     # That a plugin is not installed matters only where it cannot be had otherwise.
@@ -187,40 +200,86 @@ def _unlock(candidate: Candidate) -> str:
     return f"`pjrt-hub lock {what}` would allow it, and PJRT_HUB_LOCK=0 goes without a lock"
 
 
-def _shadow(candidates: list[Candidate]) -> Iterator[Found]:
-    """Keep one candidate per plugin; several claims to one name stay, for `select` to refuse."""
+def _choose_builds(candidates: list[Candidate], world: World) -> Iterator[Found]:
+    """Keep the best build of each plugin; of a name with several claims `select` says so."""
     named: dict[str, list[Candidate]] = {}
-    for candidate in sorted(candidates, key=_source_order):
+    for candidate in candidates:
         named.setdefault(candidate.name, []).append(candidate)
     for group in named.values():
-        claims: dict[object, Candidate] = {}
-        for candidate in group:
-            # What the user wrote into the environment is meant to replace what is installed.
-            user = group[0] if group[0].source == user_paths.ENVIRONMENT else None
+        pinned = {canonical(each.artifact.package) for each in group if each.artifact}
+        ranked = list(_rank(group, world))
+        # What the user wrote into the environment is meant to replace what is installed.
+        user = ranked[0] if ranked[0].source == user_paths.ENVIRONMENT else None
+        claims: dict[object, list[Candidate]] = {}
+        for candidate in ranked:
             if user and candidate.source != user_paths.ENVIRONMENT:
-                winner = user
-            else:
-                winner = claims.setdefault(_claim(candidate, claims), candidate)
-            if winner is candidate:
+                yield _shadowed(candidate, user)
+                continue
+            builds = claims.setdefault(_claim(candidate, group, pinned), [])
+            same = (each for each in builds if each.distribution == candidate.distribution)
+            if not builds:
                 yield candidate
+            elif winner := next(same, None):
+                yield _shadowed(candidate, winner)
             else:
-                yield Rejection(
-                    candidate.name, candidate.origin, f"shadowed by {winner}", shadowed=True
-                )
+                reason = _explain_rank(candidate, builds[0], world)
+                build = _look_at_hardware(candidate, world)
+                yield Rejection(candidate.name, candidate.origin, reason, build=build)
+            builds.append(candidate)
 
 
-def _claim(candidate: Candidate, before: Mapping[object, Candidate]) -> object:
-    """Return who claims the name for this plugin: a manifest, a variable, a distribution."""
-    if candidate.artifact is not None:
-        # The row of a package that is installed, with a manifest of its own, claims nothing new.
-        package = canonical(candidate.artifact.package)
-        installed = (claim for claim, each in before.items() if each.distribution == package)
-        if (claim := next(installed, None)) is not None:
-            return claim
+def _shadowed(candidate: Candidate, winner: Candidate) -> Rejection:
+    return Rejection(candidate.name, candidate.origin, f"shadowed by {winner}", shadowed=True)
+
+
+def _rank(group: list[Candidate], world: World) -> Iterator[Candidate]:
+    """Sort what goes by one name: by where it was found, then the newest PJRT API first.
+
+    Where one of them is unknown, the order stays that of the manifest or of the registry.
+    """
+    for _, found in groupby(sorted(group, key=_source_order), key=_source_order):
+        builds = list(found)
+        if len(builds) > 1:
+            versions = [(known_api(world, each), each) for each in builds]
+            known = [(api, each) for api, each in versions if api is not None]
+            if len(known) == len(builds):
+                builds = [each for _, each in sorted(known, key=itemgetter(0), reverse=True)]
+        yield from builds
+
+
+def _explain_rank(loser: Candidate, winner: Candidate, world: World) -> str:
+    """Return why one build of a plugin is used before another, and how that one is chosen."""
+    first = f"{winner.distribution} {winner.version}".strip()
+    word = f"{loser.distribution}:{loser.name}"
+    if loser.must_be_fetched and not winner.must_be_fetched:
+        return f"{first} is here; `pjrt-hub fetch {word}` fetches this build"
+    if winner.source != loser.source:
+        return f"{first} is installed; {word!r} chooses this build"
+    newer, older = known_api(world, winner), known_api(world, loser)
+    if newer is None or older is None or newer <= older:
+        return f"{first} comes before it; {word!r} chooses this build"
+    return f"{first} has the newer PJRT API, {newer}; {word!r} chooses this build"
+
+
+def _claim(candidate: Candidate, group: Sequence[Candidate], pinned: set[str]) -> object:
+    """Return who claims a name: a manifest, the registry, a variable, or a distribution.
+
+    Args:
+        candidate: what was found.
+        group: all that goes by that name.
+        pinned: the packages that, as the registry says, build the plugin of that name.
+    """
     if candidate.source == user_paths.ENVIRONMENT:
         return candidate.library_path
+    if candidate.artifact is not None:
+        # The row of a package that is installed, with a manifest of its own, claims nothing new.
+        installed = (each for each in group if each.artifact is None)
+        here = (each for each in installed if each.distribution in pinned)
+        candidate = next(here, candidate)
     if candidate.manifest.path is not None:
         return candidate.manifest.path.resolve()
+    if candidate.artifact is not None or candidate.distribution in pinned:
+        return candidate.name
     return candidate.distribution or candidate.library_path
 
 

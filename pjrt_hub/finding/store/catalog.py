@@ -18,7 +18,7 @@ from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frozen import frozen
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import ManifestError
-from pjrt_hub.finding.contract.names import is_name
+from pjrt_hub.finding.contract.names import canonical, is_name
 from pjrt_hub.finding.contract.table import parse
 
 
@@ -161,6 +161,11 @@ class Artifact(Archive):
     def _schema(cls) -> Mapping[str, tuple[type, bool]]:
         return _PLUGIN
 
+    @property
+    def kind(self) -> tuple[str, str, str]:
+        """The kind of machine that it is for: the system, the architecture, the C library."""
+        return self.host.os, self.host.arch, self.host.libc
+
     def runs(self, host: HostTag) -> str:
         """Return why this cannot run on `host` or with this pjrt-hub, or an empty string."""
         reason = host.runs(self.host)
@@ -240,6 +245,44 @@ class Catalog:
                 registries claim one name; the message names both of them.
         """
         return self._rows
+
+
+def rows_called(word: str, rows: Iterable[Artifact]) -> list[Artifact]:
+    """Return the rows of a plugin or a platform, else those of a package or "package:plugin"."""
+    rows = list(rows)
+    if named := [row for row in rows if word in (row.plugin, row.platform)]:
+        return named
+    package, colon, plugin = word.rpartition(":")
+    package = canonical(package if colon else word)
+    return [
+        row
+        for row in rows
+        if canonical(row.package) == package and (not colon or row.plugin == plugin)
+    ]
+
+
+def newest_builds(rows: Iterable[Artifact]) -> list[Artifact]:
+    """Return the newest row of each package that builds a plugin, the newest PJRT API first.
+
+    Versions compare the releases of one package; builds of several compare by the API alone.
+
+    Args:
+        rows: of one plugin, for machines of one kind.
+    """
+    newest: dict[str, Artifact] = {}
+    for row in sorted(rows, key=lambda row: (release(row.version), str(row.host))):
+        newest[canonical(row.package)] = row
+    unknown = ApiVersion(0, 0)
+    return sorted(newest.values(), key=lambda row: row.api_version or unknown, reverse=True)
+
+
+def newest_for_each_kind(rows: Iterable[Artifact]) -> list[Artifact]:
+    """Return the newest build of each plugin for each kind of machine that this one can drive."""
+    grouped: dict[tuple[str, ...], list[Artifact]] = {}
+    for row in rows:
+        if not row.runs(row.host):  # of what can be wrong the API alone is left
+            grouped.setdefault((row.plugin, *row.kind), []).append(row)
+    return [newest_builds(group)[0] for group in grouped.values()]
 
 
 def read_rows(path: Path) -> tuple[Artifact, ...]:
@@ -336,17 +379,16 @@ def _each(items: Iterable[Any]) -> Iterable[tuple[int, Any]]:
     return enumerate(items, start=1)
 
 
-def _is_version(text: str) -> bool:
-    """Check whether a version can be compared with others."""
-    if _PLAIN_VERSION.fullmatch(text):
-        return True
-    from packaging.version import Version
+def release(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, by which it is newer than another; () if it is none."""
+    if _PLAIN_VERSION.fullmatch(version):
+        return tuple(map(int, version.split(".")))
+    from packaging.version import InvalidVersion, Version
 
     try:
-        Version(text)
-    except ValueError:
-        return False
-    return True
+        return Version(version).release
+    except InvalidVersion:
+        return ()
 
 
 def _without_names(row: dict[str, Any]) -> dict[str, Any]:
@@ -383,7 +425,7 @@ def _read(
     if not _FILE_NAME.fullmatch(row["file_name"]):
         name = row["file_name"]
         raise ManifestError(f"{where}: {name!r} is not the name of a .whl, .zip, .tar.gz or .so")
-    if not _is_version(row["version"]):
+    if not release(row["version"]):
         raise ManifestError(
             f"{where}: version must be one of a distribution, such as 1.2.0, found "
             f"{row['version']!r}"

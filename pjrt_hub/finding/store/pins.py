@@ -14,6 +14,7 @@ from pjrt_hub.base import digest
 from pjrt_hub.base.frozen import field, frozen, replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import LockFileError, ManifestError
+from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.contract.table import parse
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.catalog import Artifact, as_toml, write_rows
@@ -194,34 +195,33 @@ def _texts(path: Path, data: dict[str, Any], key: str) -> tuple[str, ...]:
 
 
 def _require_one_each(pins: Pins) -> None:
-    """Check that each plugin is one package, with one build for each kind of machine."""
+    """Check that each build of a plugin is one release for each kind of machine."""
     seen: dict[object, Artifact] = {}
     for row in pins.rows:
-        for key in ((row.plugin, *kind(row)), row.plugin):
-            first = seen.setdefault(key, row)
-            if first is not row and (key != row.plugin or first.package != row.package):
-                raise _format_error(
-                    pins.path,
-                    f"the plugin {row.plugin!r} is locked twice: {first.package} "
-                    f"{first.version} and {row.package} {row.version}",
-                )
+        first = seen.setdefault(build(row), row)
+        if first is not row:
+            raise _format_error(
+                pins.path,
+                f"the plugin {row.plugin!r} is locked twice: {first.package} "
+                f"{first.version} and {row.package} {row.version}",
+            )
 
 
-def kind(row: Artifact) -> tuple[str, str, str]:
-    """Return the kind of machine that a row is for; a plugin has one row for each."""
-    return row.host.os, row.host.arch, row.host.libc
+def build(row: Artifact) -> tuple[str, ...]:
+    """Return which build of which plugin a row is, for which kind of machine."""
+    return row.plugin, canonical(row.package), *row.kind
 
 
 def serves(row: Artifact, hosts: Sequence[HostTag]) -> bool:
     """Check whether a row is for one of some machines; an unnamed libc matches any."""
     return any(
-        not host.runs(row.host) if host.libc else (host.os, host.arch) == kind(row)[:2]
+        not host.runs(row.host) if host.libc else (host.os, host.arch) == row.kind[:2]
         for host in hosts
     )
 
 
 def _place(row: Artifact) -> tuple[str, ...]:
-    return row.platform, row.plugin, *kind(row)
+    return row.platform, row.plugin, *row.kind, row.package
 
 
 def _require_ours(path: Path) -> None:

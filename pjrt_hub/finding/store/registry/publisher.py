@@ -194,7 +194,7 @@ class Repository:
 
         Raises:
             RegistryError: too few keys are at hand, or there is no registry.
-            ManifestError: a row of the draft is malformed, or two packages claim a name.
+            ManifestError: a row of the draft is malformed.
         """
         days = days or Days()
         root = self._root()

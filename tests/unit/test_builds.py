@@ -1,0 +1,283 @@
+"""One plugin, built by several packages: which is used, which are shown, how each is chosen."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import wheels
+from trees import SENTINEL, Site, plugin_bytes, world
+
+from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.door import bundle, lock
+from pjrt_hub.errors import AmbiguousPluginError, LockFileError
+from pjrt_hub.finding.discovery.finding import findings
+from pjrt_hub.finding.discovery.requirement import find_required
+from pjrt_hub.finding.discovery.select import Choice, Request, choose
+from pjrt_hub.finding.discovery.source import World
+from pjrt_hub.finding.discovery.survey import survey
+from pjrt_hub.finding.store import pins
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact, Catalog, Requirement
+
+ARM = HostTag.parse("linux-aarch64-glibc2.17")
+MEMBERS = wheels.contents(100)
+FIRST = wheels.pin(wheels.build(MEMBERS), MEMBERS)
+MANIFEST = """schema = 1
+name = "cpu"
+platform = "cpu"
+registry = ["cpu"]
+[[library]]
+distribution = "middle"
+path = "middle_code/toy.so"
+[[library]]
+distribution = "old"
+path = "old_code/toy.so"
+[[library]]
+distribution = "new"
+path = "new_code/toy.so"
+"""
+
+
+def build(package: str, api: str, version: str = "1.0", **changed: object) -> Artifact:
+    sha256 = hashlib.sha256(f"{package}{version}{changed}".encode()).hexdigest()
+    return replace(
+        FIRST,
+        plugin="cpu",
+        platform="cpu",
+        package=package,
+        version=version,
+        file_name=f"{package}-{version}-py3-none-any.whl",
+        sha256=sha256,
+        api_version=ApiVersion.parse(api) if api else None,
+        api_note="" if api else "not loaded",
+        **{"host": replace(HostTag.current(), version=()), **changed},
+    )
+
+
+#: Versions of different packages compare nothing: the oldest build has the highest.
+OLD, MIDDLE, NEW = build("old", "0.81", "9.0"), build("middle", "0.106"), build("new", "0.115")
+ALL = (OLD, NEW, MIDDLE)
+
+
+def at(tmp_path: Path, *rows: Artifact, site: Site | None = None, cached: tuple = ()) -> World:
+    """A world with these rows, some of them in its cache, and the manifest of the three."""
+    cache = Cache(tmp_path / "cache")
+    for row in cached:
+        library = cache.entry_root(row) / row.library
+        library.parent.mkdir(parents=True)
+        library.write_bytes(plugin_bytes())
+    here = site or Site(tmp_path / "site")
+    here.write("pjrt_plugins/cpu/pjrt_plugin.toml", MANIFEST)
+    return replace(world(tmp_path, here), catalog=Catalog([], rows), cache=cache)
+
+
+def install(site: Site, package: str, version: str = "1.0") -> None:
+    code = f"{package}_code"
+    files = {f"{code}/__init__.py": SENTINEL, f"{code}/toy.so": plugin_bytes()}
+    site.install(package, version, files=files)
+
+
+def ask(here: World, word: str | None = None) -> Choice:
+    return choose(survey(here), Request.read(word, {}))
+
+
+def told(here: World, word: str | None = None) -> list[tuple[str, str]]:
+    """What `list` says of each build: whether it is used, and why not."""
+    listed = findings(survey(here), Request.read(word, {}), offline=False)
+    return [
+        (str(each.api_version), each.verdict.reason)
+        for each in listed
+        if each.name == "cpu" and not each.aside
+    ]
+
+
+def test_the_newest_api_wins_and_the_others_are_listed(tmp_path: Path):
+    here = at(tmp_path, *ALL)
+    assert ask(here).candidate.artifact == NEW
+    assert ask(here, "cpu").candidate.artifact == NEW
+    assert told(here) == [
+        ("0.115", "its hardware is present and its priority, 400, is the highest"),
+        ("0.106", "new 1.0 has the newer PJRT API, 0.115; 'middle:cpu' chooses this build"),
+        ("0.81", "new 1.0 has the newer PJRT API, 0.115; 'old:cpu' chooses this build"),
+    ]
+
+
+def test_a_package_is_chosen_by_its_name(tmp_path: Path):
+    here = at(tmp_path, *ALL)
+    for row in ALL:
+        choice = ask(here, f"{row.package}:cpu")
+        assert (choice.candidate.artifact, choice.was_asked_for_alone) == (row, True)
+    # What was not asked for is said of the plugin's first build, what comes after it of the rest.
+    assert told(here, "old:cpu") == [
+        ("0.81", "the argument asks for 'old:cpu'"),
+        ("0.115", "it was not asked for"),
+        ("0.106", "new 1.0 has the newer PJRT API, 0.115; 'middle:cpu' chooses this build"),
+    ]
+
+
+def test_what_does_not_fit_here_is_no_build(tmp_path: Path):
+    elsewhere = replace(NEW, host=ARM)
+    too_new = replace(MIDDLE, api_version=ApiVersion(9, 1))
+    here = at(tmp_path, OLD, elsewhere, too_new)
+    assert ask(here).candidate.artifact == OLD
+    assert [api for api, _ in told(here)] == ["0.81"]
+
+
+def test_of_one_package_the_newest_version_counts(tmp_path: Path):
+    newer = build("old", "", "10.0")
+    here = at(tmp_path, OLD, newer, MIDDLE)
+    assert ask(here, "old:cpu").candidate.artifact == newer
+    assert ask(here).candidate.artifact == MIDDLE
+
+
+def test_what_is_here_comes_before_what_would_be_fetched(tmp_path: Path):
+    here = at(tmp_path, *ALL, cached=(OLD,))
+    assert ask(here).candidate.artifact == OLD
+    assert ("0.115", "old 9.0 is here; `pjrt-hub fetch new:cpu` fetches this build") in told(here)
+    # That done, the newest is used.
+    here = at(tmp_path, *ALL, cached=(NEW,))
+    assert ask(here).candidate.artifact == NEW
+    assert ask(here, "old:cpu").candidate.library_path is not None
+
+
+def test_what_is_installed_comes_before_the_cache(tmp_path: Path, site: Site):
+    install(site, "old", "9.0")
+    here = at(tmp_path, *ALL, site=site, cached=(NEW,))
+    assert ask(here).candidate.distribution == "old"
+    assert ask(here).candidate.source == "namespace"
+    assert ("0.115", "old 9.0 is installed; 'new:cpu' chooses this build") in told(here)
+
+
+def test_of_installed_builds_the_newest_api_wins(tmp_path: Path, site: Site):
+    for package, version in (("old", "9.0"), ("middle", "1.0"), ("new", "1.0")):
+        install(site, package, version)
+    here = at(tmp_path, *ALL, site=site)
+    assert ask(here).candidate.distribution == "new"
+    assert ask(here, "middle:cpu").candidate.library_path == site.folder / "middle_code" / "toy.so"
+    # A release that no row is about has at least the API of the one before it.
+    install(site, "new", "1.7")
+    (site.folder / "new-1.0.dist-info" / "RECORD").unlink()
+    (site.folder / "new-1.0.dist-info").rmdir()
+    assert ask(at(tmp_path, *ALL, site=site)).candidate.version == "1.7"
+    # Where nothing tells the API of one, the manifest's order counts.
+    assert ask(at(tmp_path, OLD, NEW, site=site)).candidate.distribution == "middle"
+
+
+def test_the_next_build_stands_for_one_that_failed(tmp_path: Path):
+    found = survey(at(tmp_path, *ALL))
+    for row, heir in ((NEW, MIDDLE), (MIDDLE, OLD)):
+        (failed,) = found.candidates
+        assert failed.artifact == row
+        found = found.without(failed, "it failed")
+        assert [each.artifact for each in found.candidates] == [heir]
+    assert found.without(found.candidates[0], "it failed").candidates == ()
+
+
+def test_a_variable_stands_before_all_builds(tmp_path: Path):
+    path = Site(tmp_path / "own").write("toy.so", plugin_bytes())
+    here = at(tmp_path, *ALL)
+    here = replace(here, env={"PJRT_HUB_PLUGIN_PATH": f"cpu={path}"})
+    assert ask(here).candidate.library_path == path
+    assert [api for api, _ in told(here)] == ["None"]
+
+
+def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path: Path, site: Site):
+    site.vendor("old", "jax_plugins.cpu", "pjrt_old.so")
+    site.vendor("new", "xla_plugins.cpu", "pjrt_new.so")
+    here = world(tmp_path, site)
+    with pytest.raises(AmbiguousPluginError, match="2 plugins of equal standing"):
+        ask(here, "cpu")
+    rows = (build("old", "0.81"), NEW)
+    here = replace(here, catalog=Catalog([], rows))
+    assert ask(here, "cpu").candidate.distribution == "new"
+
+
+# The lock file and bundles.
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Makes the registry hold these rows, for a project in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
+
+    def hold(*rows: Artifact) -> None:
+        monkeypatch.setattr(lock, "registry", lambda env: Catalog([], rows))
+        monkeypatch.setattr(bundle, "catalog", lambda env, locked: Catalog([], rows))
+
+    return hold
+
+
+def locked() -> list[tuple[str, str]]:
+    rows = pins.read(Path("pjrt-hub.lock")).rows
+    return [(row.package, row.host.arch) for row in rows]
+
+
+def test_a_lock_takes_the_newest_build_for_each_machine(registry):
+    registry(*ALL, replace(OLD, host=ARM, sha256="a" * 64))
+    lock.lock("cpu", hosts=["linux-x86_64", "linux-aarch64"])
+    assert locked() == [("old", "aarch64"), ("new", HostTag.current().arch)]
+
+
+def test_a_lock_takes_the_builds_that_are_named(registry):
+    registry(*ALL)
+    lock.lock("old")
+    assert locked() == [("old", "x86_64")]
+    (change,) = lock.lock("old:cpu", "new", check=True).changes[:1]
+    assert change == (
+        f"cpu for linux-x86_64: old 9.0 sha256 {OLD.sha256[:12]} -> "
+        f"new 1.0 sha256 {NEW.sha256[:12]} and old 9.0 sha256 {OLD.sha256[:12]}"
+    )
+    lock.lock("old==9.0", "new==1.0")
+    assert locked() == [("new", "x86_64"), ("old", "x86_64")]
+    # A file of one build goes on to hold, until it is upgraded or another is named.
+    lock.lock("old==9.0")
+    lock.lock("cpu")
+    assert locked() == [("old", "x86_64")]
+    lock.lock("cpu", upgrade=True)
+    assert locked() == [("new", "x86_64")]
+
+
+def test_a_lock_narrows_the_builds(tmp_path: Path, site: Site):
+    install(site, "new")
+    file = pins.Pins(tmp_path / "pjrt-hub.lock", (), (), (OLD,))
+    here = at(tmp_path, *ALL, site=site)
+    here = replace(here, pins=file, catalog=Catalog([], file.among(here.catalog.rows())))
+    assert ask(here).candidate.artifact == OLD
+    assert "does not lock the bytes" in str(survey(here).rejections)
+
+
+def test_the_registry_must_know_two_packages_of_one_plugin(registry, monkeypatch):
+    registry(OLD)
+    monkeypatch.setattr(
+        lock._Resolving, "_archive", lambda self, request: [build(Path(request).stem, "0.1")]
+    )
+    with pytest.raises(LockFileError, match=r"one 1\.0 .* and two 1\.0 .* are both the plugin 'cp"):
+        lock.lock("./one.whl", "./two.whl")
+
+
+def test_a_bundle_takes_the_newest_build_or_those_that_are_named(registry):
+    registry(*ALL)
+
+    def chosen(*words: str) -> list[str]:
+        return [row.package for row in bundle._newest_rows(words, ())]
+
+    assert chosen() == chosen("cpu") == ["new"]
+    assert chosen("old", "middle:cpu", "cpu") == ["old", "middle", "new"]
+
+
+def test_what_a_build_requires_is_its_own(tmp_path: Path):
+    library = Requirement(
+        **{name: getattr(FIRST, name) for name in ("size", "sha256", "members", "license")},
+        **{"plugin": "cpu", "platform": "cpu", "package": "math", "version": "1.0"},
+        file_name="math-1.0-py3-none-any.whl",
+    )
+    other = replace(library, package="other")
+    rows = (replace(OLD, requires=(library,)), replace(NEW, requires=(other,)))
+    here = at(tmp_path, *rows)
+    assert find_required(here, "cpu", "old", "9.0") == (library,)
+    assert [each.package for each in find_required(here, "cpu", "new", "1.1")] == ["other"]
