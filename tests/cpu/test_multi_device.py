@@ -16,13 +16,12 @@ from functools import partial
 
 import numpy as np
 import pytest
-from children import ADD, NAME, PLATFORM, PROGRAMS, SLOW, device_count, in_child, in_threads
+from children import ADD, NAME, PROGRAMS, device_count, in_child, in_threads
+from together import EIGHT, Together
 
-import pjrt_hub
 from pjrt_hub import CompileOptions, ExecuteOptions
 from pjrt_hub.errors import ClosedError, InvalidArgumentError, PjrtHubError
 
-EIGHT = CompileOptions(num_replicas=8)
 #: Compiling for eight replicas, row r of the arguments -> what row r of the results must be.
 COLLECTIVES = {
     "all_reduce": ((8, 4), lambda rows: np.broadcast_to(rows.sum(axis=0), (8, 4))),
@@ -181,23 +180,6 @@ def test_an_event_for_each_device(eight, put, program):
     assert [result.tolist() for [result] in results] == [[8.0] * 4] * 8
 
 
-def test_each_part_by_itself(eight, put, program):
-    """Whoever starts a part first waits for the others: a thread for each."""
-    executable = eight.compile(program("all_reduce"), EIGHT)
-    rows = put(np.arange(32, dtype=np.float32).reshape(8, 4))
-
-    def part(index):
-        outputs, event = executable.execute_sharded(
-            rows[index], executable.devices[index], ExecuteOptions(launch_id=3)
-        )
-        event.wait(30)
-        return outputs[0].tolist()
-
-    with ThreadPoolExecutor(8) as threads:
-        results = list(threads.map(part, range(8)))
-    assert results == [np.arange(32).reshape(8, 4).sum(axis=0).tolist()] * 8
-
-
 def test_a_part_on_a_wrong_device(eight, program, put):
     one = eight.compile(program("matmul_tanh"), CompileOptions(device_ids=[[2]]))
     assert one.devices == (eight.devices[2],)
@@ -277,34 +259,6 @@ def test_donation_on_every_device(eight, program):
     assert [[buffer.is_deleted for buffer in row] for row in rows] == [[True, False]] * 8
     with pytest.raises(ClosedError, match="argument 0 is a buffer that was deleted or donated"):
         executable.execute(rows)
-
-
-class Together:
-    """A client of eight devices in a process of its own, which has a deadline."""
-
-    def __init__(self):
-        self.client = pjrt_hub.client(PLATFORM, offline=True, options=device_count(8))
-        self.reduce = self.client.compile(PROGRAMS / "all_reduce.mlir", EIGHT)
-        self.donate = self.client.compile(PROGRAMS / "donate.mlir", EIGHT)
-
-    def put(self, value, size=4):
-        array = np.full(size, value, np.float32)
-        return [[self.client.buffer_from_host(array, device=each)] for each in self.client.devices]
-
-    def pairs(self):
-        return [a + b for a, b in zip(self.put(1, 8), self.put(1, 8), strict=True)]
-
-    def check(self, results, value):
-        assert [r.tolist() for [r] in results] == [[8.0 * value] * 4] * 8
-
-    def check_reduce(self, value):
-        self.check(self.reduce.execute(self.put(value)), value)
-
-    def slow(self, device, rounds):
-        """A program that takes as long as `rounds` says, and its arguments."""
-        put = partial(self.client.buffer_from_host, device=device)
-        options = CompileOptions(device_ids=[[device.id]])
-        return self.client.compile(SLOW, options), put(np.eye(256, dtype="f4")), put(rounds)
 
 
 @pytest.mark.devices(8)

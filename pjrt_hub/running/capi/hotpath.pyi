@@ -245,6 +245,7 @@ class LoadedExecutable:
         event_type: type[_Event] | None,
         /,
     ) -> tuple[tuple[tuple[Any, ...], ...], tuple[_Event, ...]]: ...
+    def _take(self, row: tuple[Any, ...], device: Any, /) -> None: ...
     def close(self) -> None:
         """Frees the executable; may be called again (`PJRT_LoadedExecutable_Destroy`)."""
     def __call__(self, *arguments: Any, simplify: bool = True, options: Any = None) -> Any:

@@ -83,6 +83,17 @@ def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buf
     return buffer, dtype if again else None
 
 
+def put_row(executable: Called, row: tuple[Any, ...], device: Device) -> tuple[Any, ...]:
+    """Put the arrays of one device's row there; the call path says what does not fit otherwise."""
+    signature = executable.signature
+    if not signature.open and len(row) != len(signature.parameters):
+        return row
+    return tuple(
+        each if isinstance(each, Buffer) else put(executable, index, each, device)[0]
+        for index, each in enumerate(row)
+    )
+
+
 def reject(executable: Called, index: int, given: object) -> None:
     """Raises for an argument that the call path refused."""
     slot, what = _describe_parameter(executable, index)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.handle import compact
-from pjrt_hub.running.executable.argument import Called, put
+from pjrt_hub.running.executable.argument import put_row
 
 if TYPE_CHECKING:
     from pjrt_hub.running.executable.execute_options import ExecuteOptions
@@ -70,24 +70,9 @@ def bind(
             "hint: call exe(a, b) with the buffer of each turn: x = exe(x, b)"
         )
     executable.require_open()
+    if len(rows) == len(executable.devices):
+        places = zip(rows, executable.devices, strict=True)
+        rows = tuple(put_row(executable, row, device) for row, device in places)
     call = BoundCall()
-    call._bind(executable, _on_devices(executable, rows), single, simplify)
+    call._bind(executable, rows, single, simplify)
     return call
-
-
-def _on_devices(
-    executable: Called, rows: tuple[tuple[Any, ...], ...]
-) -> tuple[tuple[Any, ...], ...]:
-    """Put the arrays on the devices; the call path says what does not fit otherwise."""
-    signature, places = executable.signature, len(executable.devices)
-    counts = {len(row) for row in rows}
-    fit = len(counts) == 1 if signature.open else counts == {len(signature.parameters)}
-    if len(rows) != places or not fit:
-        return rows
-    return tuple(
-        tuple(
-            each if isinstance(each, Buffer) else put(executable, index, each, device)[0]
-            for index, each in enumerate(row)
-        )
-        for row, device in zip(rows, executable.devices, strict=True)
-    )

@@ -34,7 +34,7 @@ class ExecuteOptions:
     A bound call takes them, too, and `execute_portable`.
 
     Attributes:
-        launch_id: the same in all the processes that take part in one execution.
+        launch_id: the same in all processes, and all parts, of one execution.
         non_donatable: indices of arguments that must not be donated though the program would.
         context: what the program's custom calls share (PJRT API 0.64).
         call_location: where the user's code called, for the plugin's messages and traces (0.76).
@@ -161,6 +161,19 @@ class ExecuteOptions:
         if self.send_callbacks or self.recv_callbacks or self.hlo_output_callbacks:
             kept += [transfers, struct]
         return Prepared(struct, kept)
+
+
+def require_options(options: object) -> ExecuteOptions:
+    """Return the options that were given, or those of a call without any.
+
+    Raises:
+        TypeError: they are something else.
+    """
+    if options is None:
+        return ExecuteOptions()
+    if not isinstance(options, ExecuteOptions):
+        raise TypeError(f"the options are {options!r}, not ExecuteOptions")
+    return options
 
 
 @frozen

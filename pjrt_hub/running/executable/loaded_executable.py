@@ -19,10 +19,11 @@ from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.device.device import Device, device_at
 from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.executable import signature_sources
-from pjrt_hub.running.executable.argument import put, reject
+from pjrt_hub.running.executable.argument import put, put_row, reject
 from pjrt_hub.running.executable.bound_call import BoundCall, bind
-from pjrt_hub.running.executable.execute_options import ExecuteOptions
+from pjrt_hub.running.executable.execute_options import ExecuteOptions, require_options
 from pjrt_hub.running.executable.facts import ExecutableFacts
+from pjrt_hub.running.executable.parts import Parts
 from pjrt_hub.running.executable.serialized import Guards
 from pjrt_hub.running.program.option import DeviceAssignment
 from pjrt_hub.running.program.signature import Signature
@@ -200,9 +201,8 @@ class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
     ) -> tuple[tuple[Buffer, ...], Event]:
         """Run the part of one of its devices, without waiting for results.
 
-        Where parts exchange values all of them must be started, each with its own call: it may
-        block until they are, so from a thread for each device. The C function is
-        `PJRT_LoadedExecutable_Execute` with an `execute_device`.
+        It waits until all parts with this `launch_id` are there, each brought by a thread of its
+        own, and all with the same options. The C function is `PJRT_LoadedExecutable_Execute`.
 
         Args:
             arguments: buffers on the device, or arrays.
@@ -213,12 +213,21 @@ class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
             The outputs, and an event that is ready when the device is done.
 
         Raises:
-            TypeError, ValueError, ClosedError: as for `execute`.
+            TimeoutError: no other part came for 30 seconds; nothing is started.
+            ValueError: other options than those of a part that waits.
+            TypeError, ValueError, ClosedError: as for `execute`, also of another part.
         """
         if device not in self.devices:
             places = ", ".join(map(str, self.devices)) or "no device of its own: execute_portable()"
             raise ValueError(f"{device} is none of the program's devices, {places}")
-        return self._launch_on(device, arguments, options)
+        if len(self.devices) == 1:
+            return self._launch_on(device, arguments, options)
+        options = require_options(options)
+        row = put_row(self, tuple(arguments), device)
+        self._take(row, device)
+        self._refuse_twice(row, options)
+        self._refuse_deleted(row)
+        return self._parts.bring(self, row, device, options)
 
     def execute_portable(
         self,
@@ -267,12 +276,12 @@ class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
         return_events: bool,
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
         prepared = None
-        if isinstance(options, ExecuteOptions):
+        if options is not None:
+            options = require_options(options)
             prepared = options._for(self, len(devices), whole=not execute_device)
-        elif options is not None:
-            raise TypeError(f"the options are {options!r}, not ExecuteOptions")
         if self.signature.donated and len(self.devices) > 1:
-            self._refuse_twice(rows, options)
+            for row in rows:
+                self._refuse_twice(row, options)
         address = 0 if prepared is None else prepared.struct.address
         kept = [] if prepared is None else prepared.kept
         with self.client.in_call():
@@ -283,6 +292,10 @@ class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
                 for event in events:
                     callbacks.keep(self.api.address, event.address, kept)
         return outputs, list(events)
+
+    @cached_property
+    def _parts(self) -> Parts:
+        return Parts()
 
     @cached_property
     def device_assignment(self) -> tuple[tuple[int, ...], ...]:
@@ -411,21 +424,18 @@ class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
     def _require(self, function: str) -> None:
         self.client.api.require(function)
 
-    def _refuse_twice(
-        self, rows: tuple[tuple[Any, ...], ...], options: ExecuteOptions | None
-    ) -> None:
+    def _refuse_twice(self, row: tuple[Any, ...], options: ExecuteOptions | None) -> None:
         """Raises if what is donated is given twice: that fails where other devices have started."""
         kept = () if options is None else options.non_donatable
         for donated in set(self.signature.donated).difference(kept):
-            for row in rows:
-                for index, argument in enumerate(row):
-                    if not isinstance(argument, Buffer):
-                        continue  # each place of an array has a buffer of its own
-                    if index != donated < len(row) and argument is row[donated]:
-                        raise ValueError(
-                            f"argument {index} is the buffer that argument {donated} donates\n\n"
-                            "hint: give a copy of it, or ExecuteOptions(non_donatable=...)"
-                        )
+            for index, argument in enumerate(row):
+                if not isinstance(argument, Buffer):
+                    continue  # each place of an array has a buffer of its own
+                if index != donated < len(row) and argument is row[donated]:
+                    raise ValueError(
+                        f"argument {index} is the buffer that argument {donated} donates\n\n"
+                        "hint: give a copy of it, or ExecuteOptions(non_donatable=...)"
+                    )
 
     def _refuse_deleted(self, arguments: tuple[Any, ...]) -> None:
         """Raises if an argument was donated earlier: the plugin's own words for it are vague."""

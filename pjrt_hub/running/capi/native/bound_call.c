@@ -52,7 +52,7 @@ static PyObject *run_alone(BoundCallObject *call) {
 
 static PyObject *run_rows(BoundCallObject *call, Launch *launch) {
   ExecutableObject *exe = call->exe;
-  if (launch->turn.together && launch_refuse_deleted(exe, launch, call->rows) < 0) {
+  if (launch->together && launch_refuse_deleted(exe, launch, call->rows) < 0) {
     launch_refused(launch, exe);
     return NULL;
   }
@@ -73,7 +73,7 @@ static PyObject *run(BoundCallObject *call) {
   if (launch_prepare(&launch, exe, call->num_devices, call->num_arguments, gate) < 0) return NULL;
   PyObject *result = NULL;
   launch.inputs = (PJRT_Buffer *const *const *)call->lists;
-  if (launch_turn(&launch, exe, 0)) {
+  if (launch_turn(&launch, exe)) {
     if (refuse_gone(call) < 0)
       launch_refused(&launch, exe);
     else

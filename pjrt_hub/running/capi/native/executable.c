@@ -101,7 +101,7 @@ static int take_row(Launch *launch, ExecutableObject *exe, PyObject *const *argu
    may have been deleted. */
 static bool begin_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
   if (take_row(launch, exe, arguments) < 0) return false;
-  if (!launch_turn(launch, exe, 0)) return false;
+  if (!launch_turn(launch, exe)) return false;
   if (launch->gate == NULL) return true;
   launch->arrays_put = true;
   if (take_row(launch, exe, arguments) == 0) return true;
@@ -256,14 +256,13 @@ static int take_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyOb
 }
 
 /* As begin_row. */
-static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyObject *devices,
-                       int launch_id) {
+static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyObject *devices) {
   if (take_rows(launch, exe, rows, devices) < 0) return false;
-  if (!launch_turn(launch, exe, launch_id)) return false;
-  if (launch->gate == NULL && !launch->turn.together) return true;
+  if (!launch_turn(launch, exe)) return false;
+  if (launch->gate == NULL && !launch->together) return true;
   launch->arrays_put = true;
   if (take_rows(launch, exe, rows, devices) == 0 &&
-      (!launch->turn.together || launch_refuse_deleted(exe, launch, rows) == 0))
+      (!launch->together || launch_refuse_deleted(exe, launch, rows) == 0))
     return true;
   launch_refused(launch, exe);
   return false;
@@ -299,10 +298,26 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   SIZED(PJRT_ExecuteOptions, none);
   PJRT_ExecuteOptions *options = (PJRT_ExecuteOptions *)(uintptr_t)options_address;
   if (options == NULL) options = &none;
-  if (begin_rows(&launch, exe, rows, devices, options->launch_id))
+  if (begin_rows(&launch, exe, rows, devices))
     result = launch_rows(&launch, exe, options, rows, devices, (PyTypeObject *)event_type);
   launch_end(&launch, exe);
   return result;
+}
+
+/* Buffers alone: what a launch would take is found out before there is one. */
+static PyObject *executable_take(PyObject *self, PyObject *args) {
+  GUARD;
+  ExecutableObject *exe = (ExecutableObject *)self;
+  PyObject *row, *device;
+  if (!PyArg_ParseTuple(args, "O!O", &PyTuple_Type, &row, &device)) return NULL;
+  if (!executable_usable(exe)) return NULL;
+  Py_ssize_t count = PyTuple_Size(row);
+  if (!executable_takes(exe, count)) return executable_wrong_count(exe, count);
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PJRT_Buffer *taken;
+    if (take_argument(NULL, exe, 0, i, device, PyTuple_GetItem(row, i), &taken) < 0) return NULL;
+  }
+  Py_RETURN_NONE;
 }
 
 static PyObject *executable_bind(PyObject *self, PyObject *args) {
@@ -424,6 +439,7 @@ static PyMethodDef methods[] = {
      "_bind(client, address, Buffer type, parameters or None, outputs or None, devices)"},
     {"require_open", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
     {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, type of events or None): outputs and events"},
+    {"_take", executable_take, METH_VARARGS, "_take(row, device): raises for a Buffer that does not fit."},
     {"close", executable_close, METH_NOARGS,
      "Frees the executable; may be called again (PJRT_LoadedExecutable_Destroy)."},
     {NULL, NULL, 0, NULL},

@@ -1,5 +1,15 @@
 /* Gate: where launches on a host client wait until there is room for them.
 
+   The rule for launches on several devices: a plugin gets whole ones only, one after the other. A
+   launch that has entered is in XLA's own order, the same on all devices, and starts on all or on
+   none. Parts of one would enter one by one, and XLA cannot know what is still to come. Its CPU
+   client lets no other launch begin before the last part of this one, which may never come: then
+   nothing on several devices ends any more, and a collective ends the process after 40 s. Without a
+   launch id it takes each part for a launch of its own. GPUs, which have a queue each, would get the
+   parts of two launches in two orders. So executable/parts.py puts the parts together, for every
+   plugin. And two with one launch id that enter at once get mixed up, so that the second waits here
+   until the call of the first has returned; its results may still be under way.
+
    XLA's CPU client runs all its devices on one pool of as many threads. A launch on several devices
    keeps a thread for each until all have met, and one that finds 32 executions under way on a device
    keeps a thread until one of them ends: together they take every thread and wait for ever. So
@@ -26,10 +36,8 @@ struct Gate {
   pthread_mutex_t mutex;
   pthread_cond_t ended;
   int running, most;
-  int together;      /* of them, those of programs on several devices */
-  Turn turn;         /* what these have in common */
-  int waiting_parts; /* go before whole launches, of which there may be no end */
-  bool broken;       /* a launch failed on some devices: the next would wait for them */
+  int entering; /* of them, those on several devices whose Execute has not returned */
+  bool broken;  /* a launch failed on some devices: the next would wait for them */
   bool client_gone;
 };
 
@@ -37,7 +45,6 @@ struct Gate {
 typedef struct {
   Gate *gate;
   atomic_int devices;
-  bool together;
 } Flight;
 
 Gate *gate_new(const PJRT_Api *api) {
@@ -88,29 +95,17 @@ void gate_let_go(Gate *gate) {
   if (idle) gate_free(gate);
 }
 
-static bool may_begin(const Gate *gate, Turn turn) {
-  bool same = gate->together > 0 && turn.exe == gate->turn.exe &&
-              turn.launch_id == gate->turn.launch_id;
-  if (same && turn.exe != NULL) return true; /* the parts under way wait for this one */
-  if (gate->running >= gate->most) return false;
-  if (!turn.together) return true;
-  if (gate->together > 0 && !same) return false;
-  return turn.exe != NULL || gate->waiting_parts == 0;
-}
-
-static bool begin(Gate *gate, Turn turn) {
+static bool begin(Gate *gate, bool together) {
+  bool full = gate->running >= gate->most || (together && gate->entering > 0);
   /* A program that runs waits for its own callback, which therefore waits for nobody. */
-  if (!may_begin(gate, turn) && !upcall_running()) return false;
+  if (full && !upcall_running()) return false;
   gate->running++;
-  if (turn.together) {
-    gate->together++;
-    gate->turn = turn;
-  }
+  gate->entering += together;
   return true;
 }
 
 /* As begin, but waits for a moment, without the GIL. */
-static bool begin_soon(Gate *gate, Turn turn) {
+static bool begin_soon(Gate *gate, bool together) {
   bool begun;
   struct timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
@@ -121,21 +116,19 @@ static bool begin_soon(Gate *gate, Turn turn) {
   }
   Py_BEGIN_ALLOW_THREADS;
   pthread_mutex_lock(&gate->mutex);
-  gate->waiting_parts += turn.exe != NULL;
   int status = 0;
-  while (!(begun = begin(gate, turn)) && status == 0)
+  while (!(begun = begin(gate, together)) && status == 0)
     status = pthread_cond_timedwait(&gate->ended, &gate->mutex, &until);
-  gate->waiting_parts -= turn.exe != NULL;
   pthread_mutex_unlock(&gate->mutex);
   Py_END_ALLOW_THREADS;
   return begun;
 }
 
 /* Waits for an execution's turn; false with an exception set. What began ends once: it is followed
-   or given up. */
-bool gate_begin(Gate *gate, Turn turn) {
+   or given up. `together`: it is on several devices. */
+bool gate_begin(Gate *gate, bool together) {
   pthread_mutex_lock(&gate->mutex); /* held for moments only, so the GIL is kept */
-  bool begun = begin(gate, turn);
+  bool begun = begin(gate, together);
   pthread_mutex_unlock(&gate->mutex);
   while (!begun) {
     if (thread_ends()) return false;
@@ -143,21 +136,29 @@ bool gate_begin(Gate *gate, Turn turn) {
       wait_interrupted = true;
       return false;
     }
-    begun = begin_soon(gate, turn);
+    begun = begin_soon(gate, together);
   }
-  if (!turn.together || !gate->broken) return true;
-  gate_give_up(gate, turn, false);
+  if (!together || !gate->broken) return true;
+  gate_give_up(gate, together, false);
   raise_closed(
       "the client can run nothing on several devices any more: an execution could not be started on "
       "all of its devices, and the plugin would wait for it for ever\n\nhint: make a new client");
   return false;
 }
 
+/* Execute returned, or is not called: the next launch on several devices may enter. */
+static void entered(Gate *gate, bool together) {
+  if (!together) return;
+  pthread_mutex_lock(&gate->mutex);
+  gate->entering--;
+  pthread_cond_broadcast(&gate->ended);
+  pthread_mutex_unlock(&gate->mutex);
+}
+
 /* Whether none is left. */
-static bool end(Gate *gate, bool together) {
+static bool end(Gate *gate) {
   pthread_mutex_lock(&gate->mutex);
   gate->running--;
-  gate->together -= together;
   bool idle = gate->running == 0, last = idle && gate->client_gone;
   pthread_cond_broadcast(&gate->ended);
   pthread_mutex_unlock(&gate->mutex);
@@ -165,10 +166,11 @@ static bool end(Gate *gate, bool together) {
   return idle;
 }
 
-/* An execution did not start. Where it was one of all devices, some may have started. */
-void gate_give_up(Gate *gate, Turn turn, bool failed) {
-  if (failed && turn.together && turn.exe == NULL) gate->broken = true;
-  end(gate, turn.together);
+/* An execution did not start. `broke`: it may have on some of its devices. */
+void gate_give_up(Gate *gate, bool together, bool broke) {
+  if (broke) gate->broken = true;
+  entered(gate, together);
+  end(gate);
 }
 
 /* Runs on a plugin's thread. */
@@ -176,26 +178,26 @@ static void device_done(void *holder) {
   Flight *flight = holder;
   Gate *gate = flight->gate;
   if (atomic_fetch_sub(&flight->devices, 1) > 1) return;
-  bool together = flight->together;
   free(flight);
-  end(gate, together);
+  end(gate);
 }
 
 /* An execution started: it ends with the last of the events, each of which tells of one device. Gives
    whether it ended, and with it the last of all. */
-bool gate_follow(Gate *gate, Turn turn, PJRT_Event **events, Py_ssize_t count) {
+bool gate_follow(Gate *gate, bool together, PJRT_Event **events, Py_ssize_t count) {
+  entered(gate, together);
   if (count == 1) {
     SIZED(PJRT_Event_IsReady_Args, ready, .event = events[0]);
     PJRT_Error *error = CALL(gate->api, PJRT_Event_IsReady, &ready);
     drop_error(gate->api, error);
-    if (error == NULL && ready.is_ready) return end(gate, turn.together);
+    if (error == NULL && ready.is_ready) return end(gate);
   }
   Flight *flight = malloc(sizeof(Flight));
   if (flight == NULL) { /* better uncounted than counted for ever */
-    end(gate, turn.together);
+    end(gate);
     return false;
   }
-  *flight = (Flight){.gate = gate, .devices = (int)count, .together = turn.together};
+  *flight = (Flight){.gate = gate, .devices = (int)count};
   Ticket ticket = {gate->api, device_done, flight}; /* whoever reads the results is told of errors */
   for (Py_ssize_t d = 0; d < count; d++) {
     PJRT_Error *error = NULL;

@@ -222,18 +222,13 @@ void report_unraisable(PyObject *callable);
 
 /* gate.c */
 typedef struct Gate Gate;
-typedef struct {
-  bool together;   /* a program on several devices */
-  const void *exe; /* which, where this is the part of one device; NULL: the whole of it */
-  int launch_id;   /* of the part */
-} Turn;
 Gate *gate_new(const PJRT_Api *api);
 Gate *gate_find(ClientObject *client);
 void gate_skip(ClientObject *client);
 void gate_let_go(Gate *gate);
-bool gate_begin(Gate *gate, Turn turn);
-void gate_give_up(Gate *gate, Turn turn, bool failed);
-bool gate_follow(Gate *gate, Turn turn, PJRT_Event **events, Py_ssize_t count);
+bool gate_begin(Gate *gate, bool together);
+void gate_give_up(Gate *gate, bool together, bool broke);
+bool gate_follow(Gate *gate, bool together, PJRT_Event **events, Py_ssize_t count);
 
 /* What a launch that begins now takes its turn with, or NULL. */
 static inline Gate *gate_for(ClientObject *client) {

@@ -66,17 +66,13 @@ void launch_end(Launch *launch, ExecutableObject *exe) {
 }
 
 /* Waits for the launch's turn: false with an exception set. It is used up by launch_run. */
-bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id) {
+bool launch_turn(Launch *launch, ExecutableObject *exe) {
   Gate *gate = launch->gate;
-  launch->turn = (Turn){.together = exe->num_devices > 1};
-  if (launch->turn.together && launch->execute_device != NULL) {
-    launch->turn.exe = exe;
-    launch->turn.launch_id = launch_id;
-  }
+  launch->together = exe->num_devices > 1;
   if (gate == NULL) return true;
-  bool begun = gate_begin(gate, launch->turn);
+  bool begun = gate_begin(gate, launch->together);
   if (!begun || executable_usable(exe)) return begun;
-  gate_give_up(gate, launch->turn, false); /* closed meanwhile */
+  gate_give_up(gate, launch->together, false); /* closed meanwhile */
   return false;
 }
 
@@ -169,14 +165,14 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
                           : execute_released(exe->client->api, &args);
   if (gate == NULL) return error;
   if (error != NULL) {
-    gate_give_up(gate, launch->turn, true);
+    gate_give_up(gate, launch->together, launch->together);
     return error;
   }
   if (launch->events[0] == NULL) { /* a plugin that tells nothing: better uncounted */
-    gate_give_up(gate, launch->turn, false);
+    gate_give_up(gate, launch->together, false);
     return NULL;
   }
-  bool idle = gate_follow(gate, launch->turn, launch->events, launch->num_devices);
+  bool idle = gate_follow(gate, launch->together, launch->events, launch->num_devices);
   if (idle && exe->client->sparing) gate_skip(exe->client);
   for (Py_ssize_t d = 0; !launch->asked && d < launch->num_devices; d++)
     event_destroy_native(exe->client->api, launch->events[d]);
@@ -184,7 +180,7 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
 }
 
 void launch_refused(Launch *launch, ExecutableObject *exe) {
-  if (launch->gate != NULL) gate_give_up(launch->gate, launch->turn, false);
+  if (launch->gate != NULL) gate_give_up(launch->gate, launch->together, false);
 }
 
 /* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */
@@ -282,9 +278,9 @@ static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *d
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type) {
   PyObject *result = NULL;
-  if (launch->turn.together) rows_launch(rows, true);
+  if (launch->together) rows_launch(rows, true);
   PJRT_Error *error = launch_run(launch, exe, options);
-  if (launch->turn.together) rows_launch(rows, false);
+  if (launch->together) rows_launch(rows, false);
   if (error == NULL)
     result = rows_outputs(exe, launch, devices, event_type);
   else

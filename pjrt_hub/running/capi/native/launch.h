@@ -22,7 +22,7 @@ typedef struct {
   PyObject *kept;              /* NULL, or a list of Buffers of this launch alone */
   PJRT_Buffer **made;          /* native ones of this launch alone */
   Py_ssize_t num_made;
-  Turn turn;
+  bool together; /* on several devices */
   Gate *gate; /* NULL: it takes no turn */
   void *heap;
   PJRT_Buffer **rows[2]; /* of one device: of the inputs, of the outputs */
@@ -42,7 +42,7 @@ PyObject *output_result(ExecutableObject *exe, PyObject *where, PJRT_Buffer **ou
 int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py_ssize_t arguments,
                    Gate *gate);
 void launch_end(Launch *launch, ExecutableObject *exe);
-bool launch_turn(Launch *launch, ExecutableObject *exe, int launch_id);
+bool launch_turn(Launch *launch, ExecutableObject *exe);
 PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,
                          Py_ssize_t arguments, PJRT_Buffer ***outputs);
 PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options);

@@ -1,0 +1,160 @@
+"""Launches in parts: what threads bring for one device each, put together and launched as a whole.
+
+native/gate.c says why a plugin must not get the parts.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.buffer.buffer import Buffer
+    from pjrt_hub.running.device.device import Device
+    from pjrt_hub.running.device.event import Event
+    from pjrt_hub.running.executable.execute_options import ExecuteOptions
+
+#: Seconds without another part after which a launch gives up.
+PATIENCE = 30.0
+#: Seconds after which a waiting part looks whether the executable was closed.
+_SLICE = 0.1
+
+
+class Launched(Protocol):
+    """What is launched: an executable of several devices."""
+
+    @property
+    def devices(self) -> tuple[Device, ...]:
+        """Where it runs."""
+
+    def require_open(self) -> None:
+        """Raises once it is closed."""
+
+    def _launch(
+        self,
+        rows: tuple[tuple[Buffer, ...], ...],
+        devices: tuple[Device, ...],
+        execute_device: int,
+        options: ExecuteOptions,
+        return_events: bool,
+        /,
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]: ...
+
+
+@dataclass(eq=False)
+class _Launch:
+    """One launch; `rows` and `latest` are those of the parts that came."""
+
+    options: ExecuteOptions
+    rows: dict[Device, tuple[Buffer, ...]] = field(default_factory=dict)
+    latest: float = 0.0
+    results: dict[Device, tuple[tuple[Buffer, ...], Event]] | None = None
+    error: Exception | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was launched or refused."""
+        return self.results is not None or self.error is not None
+
+
+class Parts:
+    """The launches of one executable that are not whole yet."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: list[_Launch] = []
+
+    def bring(
+        self,
+        executable: Launched,
+        row: tuple[Buffer, ...],
+        device: Device,
+        options: ExecuteOptions,
+    ) -> tuple[tuple[Buffer, ...], Event]:
+        """Wait for the other parts, and give what the launch gives on this part's device.
+
+        Who brings the last part launches them all.
+
+        Raises:
+            TimeoutError: no other part came in time; none is launched.
+            ValueError: the options differ from those of a part that waits.
+            Exception: the launch was refused, because of any part.
+        """
+        launch, leads = None, False
+        try:
+            with self._changed:
+                launch = self._join(row, device, options)
+                leads = len(launch.rows) == len(executable.devices)
+                if leads:
+                    self._waiting.remove(launch)
+                else:
+                    self._await(executable, launch)
+            if leads:
+                self._start(executable, launch)
+        except BaseException:
+            if launch is not None:
+                self._withdraw(launch, device, leads)
+            raise
+        if launch.error is not None:
+            raise launch.error
+        assert launch.results is not None
+        return launch.results[device]
+
+    def _join(self, row: tuple[Buffer, ...], device: Device, options: ExecuteOptions) -> _Launch:
+        number = options.launch_id
+        for launch in self._waiting:
+            if launch.options.launch_id == number and device not in launch.rows:
+                break
+        else:
+            launch = _Launch(options)
+            self._waiting.append(launch)
+        if launch.options != options:
+            raise ValueError(
+                f"the options of this part of launch {number} are {options}, those of the parts "
+                f"that wait for it {launch.options}\n\nhint: give all parts of a launch the same"
+            )
+        launch.rows[device] = row
+        launch.latest = time.monotonic()
+        return launch
+
+    def _await(self, executable: Launched, launch: _Launch) -> None:
+        while not launch.is_over:
+            self._changed.wait(_SLICE)
+            if launch in self._waiting:
+                executable.require_open()
+                if time.monotonic() > launch.latest + PATIENCE:
+                    self._give_up(executable, launch)
+
+    def _give_up(self, executable: Launched, launch: _Launch) -> None:
+        self._waiting.remove(launch)
+        missing = [str(each) for each in executable.devices if each not in launch.rows]
+        launch.error = TimeoutError(
+            f"launch {launch.options.launch_id} was not started: {len(launch.rows)} of its "
+            f"{len(executable.devices)} parts came, and within {PATIENCE:g} s none of "
+            f"{', '.join(missing)}\n\nhint: call execute_sharded for each of exe.devices, each in "
+            "a thread of its own, or exe.execute(rows)"
+        )
+        self._changed.notify_all()
+
+    def _start(self, executable: Launched, launch: _Launch) -> None:
+        devices = executable.devices
+        rows = tuple(launch.rows[each] for each in devices)
+        try:
+            outputs, events = executable._launch(rows, devices, 0, launch.options, True)
+            launch.results = dict(zip(devices, zip(outputs, events, strict=True), strict=True))
+        except Exception as exc:
+            launch.error = exc
+        with self._changed:
+            self._changed.notify_all()
+
+    def _withdraw(self, launch: _Launch, device: Device, leads: bool) -> None:
+        """Takes back a part whose waiting was interrupted: the others go on waiting for it."""
+        with self._changed:
+            if leads and not launch.is_over:
+                self._waiting.insert(0, launch)
+            if launch in self._waiting:
+                del launch.rows[device]
+                if not launch.rows:
+                    self._waiting.remove(launch)
