@@ -14,6 +14,7 @@ from children import PLATFORM
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
+from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import InvalidArgumentError
 from pjrt_hub.running.compilation.policy import DefaultFlags
 
@@ -44,6 +45,13 @@ func.func @main(%a: tensor<{whole}>) -> tensor<{left}> {{
 
 
 SUM = reduction("add", "0.0")
+CONVOLUTION = """
+func.func @main(%a: tensor<1x64x64x32xf32>, %k: tensor<3x3x32x32xf32>) -> tensor<1x64x64x32xf32> {
+  %0 = stablehlo.convolution(%a, %k) dim_numbers = [b, 0, 1, f]x[0, 1, i, o]->[b, 0, 1, f],
+    window = {pad = [[1, 1], [1, 1]]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}
+    : (tensor<1x64x64x32xf32>, tensor<3x3x32x32xf32>) -> tensor<1x64x64x32xf32>
+  return %0 : tensor<1x64x64x32xf32>
+}"""
 MAXIMUM = reduction("maximum", "0xFF800000")
 
 
@@ -53,9 +61,10 @@ def is_fused(executable) -> bool:
 
 
 def test_the_plugin_tells_its_flags(plugin):
-    assert plugin.compile_flags == {
-        YNN: "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,LIBRARY_FUSION_TYPE_REDUCE"
-    }
+    """Builds of PJRT API 0.106 and newer fuse reductions, and convolutions, by themselves."""
+    is_old = plugin.api_version <= ApiVersion(0, 81)
+    flags = {YNN: "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,LIBRARY_FUSION_TYPE_REDUCE"}
+    assert plugin.compile_flags == (flags if is_old else {})
 
 
 @pytest.mark.parametrize(
@@ -63,18 +72,26 @@ def test_the_plugin_tells_its_flags(plugin):
     [
         ({}, True),
         ({"xla_cpu_enable_fast_math": False}, True),
-        ({YNN: None}, False),
+        ({YNN: None}, "by the plugin"),
         ({YNN: ""}, False),
         ({YNN: "LIBRARY_FUSION_TYPE_REDUCE"}, True),
-        ({NAN: False}, False),
+        ({NAN: False}, "by the plugin"),
     ],
 )
 def test_what_the_user_says_wins(client, flags, fused):
+    default = client.plugin.compile_flags.get(YNN)
     executable = client.compile(SUM, CompileOptions(flags=flags))
-    assert is_fused(executable) is fused
-    assert executable.compile_options.flags.get(YNN) == (
-        client.plugin.compile_flags[YNN] if fused and YNN not in flags else flags.get(YNN)
-    )
+    assert is_fused(executable) is (default is None if fused == "by the plugin" else fused)
+    sent = executable.compile_options.flags.get(YNN)
+    assert sent == (flags.get(YNN) if {YNN, NAN} & flags.keys() else default)
+
+
+def test_a_convolution_is_compiled_as_the_plugin_would(client):
+    executable = client.compile(CONVOLUTION)
+    own = client.compile(CONVOLUTION, CompileOptions(flags={YNN: None}))
+    assert is_fused(executable) is is_fused(own)
+    image, kernel = np.ones((1, 64, 64, 32), np.float32), np.ones((3, 3, 32, 32), np.float32)
+    assert executable(image, kernel).to_numpy()[0, 1, 1, 0] == 3 * 3 * 32
 
 
 def test_a_sum_stays_a_sum(client):
@@ -91,7 +108,10 @@ def test_a_sum_stays_a_sum(client):
 def test_who_wants_the_nan_of_a_maximum_gets_it(client):
     values = np.zeros(LENGTH, np.float32)
     values[5] = np.nan
-    maximum = client.compile(MAXIMUM, CompileOptions(flags={NAN: False}))
+    flags = {NAN: False}
+    if YNN not in client.plugin.compile_flags:  # the plugin itself fuses maxima, whatever NAN says
+        flags[YNN] = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
+    maximum = client.compile(MAXIMUM, CompileOptions(flags=flags))
     assert np.isnan(maximum(client.buffer_from_host(values)).to_numpy())
 
 
@@ -163,15 +183,16 @@ def test_a_program_with_a_maximum_is_compiled_as_the_plugin_would(client):
     sum_and_maximum = SUM.replace(
         "  return %0", "  %1 = stablehlo.maximum %0, %z : tensor<f32>\n  return %1"
     )
+    has_default = YNN in client.plugin.compile_flags
     executable = client.compile(sum_and_maximum)
     assert YNN not in executable.compile_options.flags
-    assert not is_fused(executable)
+    assert is_fused(executable) is not has_default
     assert executable(np.ones(LENGTH, np.float32)).item() == LENGTH
     own = CompileOptions(flags={YNN: None})
     hlo = client.compile(sum_and_maximum, own).optimized_program().code
     assert YNN not in client.plugin.default_flags.beside({}, hlo)
     alone = client.compile(SUM).optimized_program().code
-    assert YNN in client.plugin.default_flags.beside({}, alone)
+    assert (YNN in client.plugin.default_flags.beside({}, alone)) is has_default
 
 
 @pytest.mark.parametrize("flag", [{"xla_absent": True}, {YNN: "ABSENT"}])
@@ -190,9 +211,10 @@ def test_a_default_that_the_plugin_refuses_is_left_out_and_told(clean_env, caplo
 
 
 def test_another_error_is_the_programs(client):
+    before = client.plugin.compile_flags
     with pytest.raises(InvalidArgumentError, match="xla_absent"):
         client.compile(SUM, CompileOptions(flags={"xla_absent": True}))
-    assert YNN in client.plugin.compile_flags
+    assert client.plugin.compile_flags == before
 
 
 def test_they_are_part_of_the_cache_key(client):
@@ -205,7 +227,7 @@ def test_they_are_part_of_the_cache_key(client):
     client.compile(SUM, cache=Memory)
     client.compile(SUM, CompileOptions(flags=client.plugin.compile_flags), cache=Memory)
     assert len(kept) == 1
-    assert not is_fused(client.compile(SUM, CompileOptions(flags={YNN: None}), cache=Memory))
+    assert not is_fused(client.compile(SUM, CompileOptions(flags={YNN: ""}), cache=Memory))
     assert len(kept) == 2
     loaded = client.compile(SUM, cache=Memory)
     assert loaded.compile_options.flags == client.plugin.compile_flags
@@ -228,7 +250,7 @@ def test_other_options_stay(client):
         ("a file", {}),
     ],
 )
-def test_the_users_variable_wins(clean_env, tmp_path, value, told):
+def test_the_users_variable_wins(plugin, clean_env, tmp_path, value, told):
     if value == "a file":
         value = str(tmp_path / "flags")
         (tmp_path / "flags").write_text(f"--{YNN}=\n")
@@ -237,4 +259,4 @@ def test_the_users_variable_wins(clean_env, tmp_path, value, told):
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
-    assert set(done.stdout.split()) == set(told)
+    assert set(done.stdout.split()) == set(told) & plugin.compile_flags.keys()
