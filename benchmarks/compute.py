@@ -183,7 +183,7 @@ def _with_jax_options(client: pjrt_hub.Client, text: str) -> Any:
     """The program by the plugin, with the very bytes that JAX would send it."""
     from jax._src import compiler
 
-    from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
+    from pjrt_hub.running.executable.loaded_executable import adopt
 
     options = compiler.get_compile_options(num_replicas=1, num_partitions=1)
     address = client.api.call(
@@ -192,7 +192,7 @@ def _with_jax_options(client: pjrt_hub.Client, text: str) -> Any:
         program={"code": text.encode(), "format": "mlir"},
         compile_options=options.SerializeAsString(),
     )
-    return LoadedExecutable._load(client, address)
+    return adopt(client, address)
 
 
 def _repeated(variants: Variants) -> dict[str, Callable[[], float]]:
