@@ -18,7 +18,15 @@ import pjrt_hub
 
 pytestmark = pytest.mark.cpu("fetches it")
 
-PLUGINS = ("xla_plugins", "xla_cpu_pjrt", "jax_plugins", "jax_cuda", "libtpu")
+PLUGINS = (
+    "xla_plugins",
+    "xla_cpu_pjrt",
+    "lammps_jax_pjrt_cpu",
+    "fastatomstruct_xla_cpu",
+    "jax_plugins",
+    "jax_cuda",
+    "libtpu",
+)
 REPORT = """
 import json, pjrt_hub
 def report(call):
@@ -97,7 +105,7 @@ def test_offline_with_an_empty_cache(run, cache):
     done = run("report(lambda: pjrt_hub.client('cpu', offline=True))")
     said = answer(done)
     assert said["error"] == "OfflineError"
-    assert "xla-cpu-pjrt" in said["text"]
+    assert "lammps-jax-pjrt-cpu" in said["text"]
     assert said["hint"]
     assert done.stderr == ""
     assert not cache.exists()
@@ -107,7 +115,11 @@ def test_debug_says_why(run):
     done = run("report(lambda: pjrt_hub.client('cpu', offline=True))", PJRT_HUB_DEBUG="1")
     lines = done.stderr.splitlines()
     assert lines[0].startswith("pjrt-hub: ")
-    for name, reason in [("cpu", "xla-cpu-pjrt 0.0.1"), ("metal", "not installed"), ("tpu", "PCI")]:
+    for name, reason in [
+        ("cpu", "lammps-jax-pjrt-cpu 0.11.2"),
+        ("metal", "not installed"),
+        ("tpu", "PCI"),
+    ]:
         assert any(name in line and reason in line for line in lines), done.stderr
 
 
@@ -214,8 +226,8 @@ class TestFetched:
         assert answer(done) == [2.0] * 8
         [line] = done.stderr.splitlines()
         assert line == (
-            "pjrt-hub: no plugin for 'cpu' is installed; fetching xla-cpu-pjrt 0.0.1 (63 MB) "
-            f"into {cache}"
+            "pjrt-hub: no plugin for 'cpu' is installed; fetching lammps-jax-pjrt-cpu 0.11.2 "
+            f"(63 MB) into {cache}"
         )
 
     def test_the_second_use_is_silent_and_needs_no_network(self, run, fetched, program):
@@ -228,7 +240,7 @@ class TestFetched:
     @pytest.mark.slow
     def test_a_damaged_entry_is_never_loaded(self, run, fetched, program, cache, damage):
         shutil.copytree(fetched[0], cache, symlinks=True)
-        [path] = [each for each in cache.rglob("xla_cpu_pjrt.so") if each.is_file()]
+        [path] = [each for each in cache.rglob("pjrt_c_api_cpu_plugin.so") if each.is_file()]
         path.chmod(0o644)
         with path.open("r+b") as file:
             if damage == "a byte":
@@ -242,7 +254,7 @@ class TestFetched:
         assert answer(done)["error"] in ("OfflineError", "CacheError", "DigestMismatchError")
         done = run(RUN.format(more="", add=str(program("add"))))
         assert answer(done) == [2.0] * 8
-        assert "fetching xla-cpu-pjrt" in done.stderr
+        assert "fetching lammps-jax-pjrt-cpu" in done.stderr
 
 
 WITHOUT_NETWORK = """
@@ -260,7 +272,7 @@ def test_a_bundle_needs_no_network(run, tmp_path, program):
     """Exported where there is an index, imported and run where there is none."""
     bundle, there = tmp_path / "cpu.bundle", tmp_path / "there"
     export = "from pathlib import Path\nprint(pjrt_hub.export_bundle(Path({!r}), 'cpu'))"
-    assert "xla-cpu-pjrt 0.0.1" in run(export.format(str(bundle))).stdout
+    assert "lammps-jax-pjrt-cpu 0.11.2" in run(export.format(str(bundle))).stdout
     done = run(
         WITHOUT_NETWORK
         + f"print(pjrt_hub.import_bundle(Path({str(bundle)!r})))"

@@ -51,7 +51,7 @@ def library(plugin):
 
 def altered(library, folder):
     """The same plugin with a byte more: as good to the loader, and other bytes."""
-    copy = folder / "xla_cpu_pjrt.so"
+    copy = folder / library.name
     copy.write_bytes(library.read_bytes() + b"\0")
     return copy
 
@@ -67,7 +67,7 @@ def test_a_project_is_locked_and_runs(hub, project):
     assert "f32" in hub("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", cwd=deep).stdout
     assert hub("list").stdout.splitlines()[-1] == f"locked by {project}/pjrt-hub.lock"
     doctor = hub("doctor", "cpu").stdout
-    assert f"ok    lock: {project}/pjrt-hub.lock allows cpu 0.0.1, and nothing else" in doctor
+    assert f"ok    lock: {project}/pjrt-hub.lock allows cpu 0.11.2, and nothing else" in doctor
     done = hub("fetch", "cuda", status=3)
     assert f"the lock file {project}/pjrt-hub.lock does not hold it" in done.stderr
     assert "`pjrt-hub lock cpu cuda13`" in done.stderr

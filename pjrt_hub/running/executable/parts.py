@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -43,15 +42,15 @@ class Launched(Protocol):
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]: ...
 
 
-@dataclass(eq=False)
 class _Launch:
     """One launch; `rows` and `latest` are those of the parts that came."""
 
-    options: ExecuteOptions
-    rows: dict[Device, tuple[Buffer, ...]] = field(default_factory=dict)
-    latest: float = 0.0
-    results: dict[Device, tuple[tuple[Buffer, ...], Event]] | None = None
-    error: Exception | None = None
+    def __init__(self, options: ExecuteOptions) -> None:
+        self.options = options
+        self.rows: dict[Device, tuple[Buffer, ...]] = {}
+        self.latest = 0.0
+        self.results: dict[Device, tuple[tuple[Buffer, ...], Event]] | None = None
+        self.error: Exception | None = None
 
     @property
     def is_over(self) -> bool:
