@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import pjrt_hub
+from pjrt_hub.finding.store.catalog import Artifact, Catalog
 
 HERE = Path(__file__).parent
 FAULTS = HERE / "fake" / "faults"
@@ -33,6 +35,24 @@ def clean_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         choices = ("PJRT_HUB_CACHE", "STUB_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(choices)}
     return {**kept, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("clean") / "cache")}
+
+
+@pytest.fixture(scope="session")
+def library() -> Path:
+    """The library of the installed CPU plugin, of whichever generation."""
+    return pjrt_hub.fetch("cpu", offline=True)
+
+
+@pytest.fixture(scope="session")
+def row(library: Path) -> Artifact:
+    """The registry's row of that plugin: its versions, as they were measured."""
+    rows = Catalog.read_shipped().rows()
+    [row] = (
+        each
+        for each in rows
+        if library.match(each.library) and each.host.arch == platform.machine()
+    )
+    return row
 
 
 @pytest.fixture

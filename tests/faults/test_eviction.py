@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import random
 import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -33,15 +31,19 @@ def test_loads_while_entries_are_evicted(
 
 
 def test_loads_of_the_real_plugin(
-    forks: Forks, toys: tuple[Toy, Toy], tmp_path: Path, tally: Tally, rounds: Rounds
+    forks: Forks,
+    toys: tuple[Toy, Toy],
+    tmp_path: Path,
+    tally: Tally,
+    rounds: Rounds,
+    request: pytest.FixtureRequest,
 ) -> None:
-    """The XLA CPU plugin, 259 MB, where everything runs."""
+    """The XLA CPU plugin, some 200 MB, where everything runs."""
     count = rounds(0, 1000)
-    if not count or find_spec("xla_plugins") is None:
+    if not count:
         tally("loads of the CPU plugin: skipped, they take minutes")
-        pytest.skip("only with TESTED_FAULTS=full and the package xla-cpu-pjrt")
-    distribution = importlib.metadata.distribution("xla-cpu-pjrt")
-    library = next(Path(file.locate()) for file in distribution.files if file.suffix == ".so")
+        pytest.skip("only with TESTED_FAULTS=full")
+    library = request.getfixturevalue("library")
     members = {**wheels.contents(1), wheels.LIBRARY: library.read_bytes()}
     wheel = wheels.build(members, stored=True)
     pin = wheels.pin(wheel, members)

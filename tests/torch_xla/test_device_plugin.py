@@ -177,10 +177,10 @@ WRONG = {
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("case", WRONG)
-def test_what_is_wrong_is_an_error(python, case, tmp_path):
+def test_what_is_wrong_is_an_error(python, case, library, tmp_path):
     code, env, message = WRONG[case]
     if "{library!r}" in code:
-        copied = copy_of_the_plugin(tmp_path)
+        copied = copy_of_the_plugin(library, tmp_path)
         code = code.replace("{library!r}", repr(str(copied)))
     done = python(REGISTER + code, **env)
     assert message in done.stderr
@@ -189,11 +189,8 @@ def test_what_is_wrong_is_an_error(python, case, tmp_path):
     assert done.returncode in ends, (done.returncode, done.stderr)
 
 
-def copy_of_the_plugin(folder):
+def copy_of_the_plugin(library, folder):
     """Another file is another plugin."""
     import shutil
 
-    import xla_plugins.xla_cpu_pjrt
-
-    [own] = xla_plugins.xla_cpu_pjrt.__path__
-    return shutil.copy(f"{own}/xla_cpu_pjrt.so", folder / "pjrt_plugin_other.so")
+    return shutil.copy(library, folder / "pjrt_plugin_other.so")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,15 +10,6 @@ from pathlib import Path
 import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
-
-
-@pytest.fixture(scope="session")
-def library() -> Path:
-    """The library of the XLA CPU plugin."""
-    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).with_name("xla_cpu_pjrt.so")
 
 
 @pytest.fixture

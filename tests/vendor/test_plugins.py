@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -179,7 +178,6 @@ def test_what_an_old_plugin_lacks():
     assert all(int(since.split(".")[1]) > 58 for since, _ in lacking.values())
 
 
-@pytest.mark.skipif(find_spec("xla_plugins") is None, reason="the CPU plugin is not installed")
 @in_child
 def test_all_of_them_in_one_process():
     """The CPU plugin works before and after the others were loaded and refused."""

@@ -25,7 +25,7 @@ def fetched(call, environment, cache):
     """Fetches the plugin into the cache through a pipe, and gives its path."""
     done = call(environment / "pjrt-hub", "get", "cpu", PJRT_HUB_CACHE=cache)
     [line] = done.stderr.splitlines()
-    assert "no plugin for 'cpu' is installed; fetching xla-cpu-pjrt" in line
+    assert "no plugin for 'cpu' is installed; fetching lammps-jax-pjrt-cpu" in line
     return Path(done.stdout.strip())
 
 
@@ -95,5 +95,5 @@ def test_a_terminal_sees_what_is_done(environment, tmp_path):
     assert done.returncode == 0, shown.decode(errors="replace")
     assert Path(done.stdout.decode().strip()).is_file()
     assert b"looking" in shown
-    assert b"xla-cpu-pjrt: done, 63.5 MB in " in shown
+    assert b"lammps-jax-pjrt-cpu: done, 62.7 MB in " in shown
     assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l")  # the cursor is there again

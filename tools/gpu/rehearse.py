@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 TOOLS = Path(__file__).resolve().parent
 ROOT = TOOLS.parents[1]
 FOLDER = ROOT / ".nox" / "gpu_rehearsal"
-CPU = "xla-cpu-pjrt==0.0.1"
+CPU = "lammps-jax-pjrt-cpu==0.11.2"
 MANIFEST = """schema = 1
 name = "cuda"
 platform = "cuda"
@@ -38,7 +38,7 @@ WANTING = (
     "No visible GPU devices",
     "none of /dev/nvidia0",
     "failed call to cuInit",
-    "xla-cpu-pjrt 0.0.1 is not in the cache",
+    "lammps-jax-pjrt-cpu 0.11.2 is not in the cache",
 )
 
 
@@ -76,7 +76,7 @@ def stand_in(environment: Path) -> dict[str, str]:
     """Puts the CPU plugin where it is found as CUDA's, and gives the variables for that."""
     folder = FOLDER / "stand_in"
     folder.mkdir(parents=True, exist_ok=True)
-    library = folder / "xla_plugins" / "xla_cpu_pjrt" / "xla_cpu_pjrt.so"
+    library = folder / "lammps_jax_pjrt_cpu" / "pjrt_c_api_cpu_plugin.so"
     if not library.exists():
         pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet", "--no-deps"]
         subprocess.run([*pip, f"--target={folder}", CPU], check=True)

@@ -7,22 +7,15 @@ python tools/hosts jax --python OTHER/bin/python
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import sys
 from pathlib import Path
 
 import measurement
 
+import pjrt_hub
+
 HOSTS = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "conformance" / "hosts"
 NAMES = {"jax": "JAX", "pjrt_hub": "pjrt-hub", "pypjrt": "pypjrt", "torch_xla": "torch_xla"}
-
-
-def cpu_plugin() -> Path:
-    """The library of the XLA CPU plugin."""
-    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).with_name("xla_cpu_pjrt.so")
 
 
 def main() -> int:
@@ -30,10 +23,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="hosts", description=__doc__)
     parser.add_argument("host", choices=sorted(NAMES))
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has it")
-    parser.add_argument("--library", type=Path, help="the plugin (default: XLA's for CPUs)")
+    parser.add_argument("--library", type=Path, help=f"the plugin (default: {measurement.PLUGIN})")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    library = (options.library or cpu_plugin()).resolve()
+    library = (options.library or pjrt_hub.fetch(measurement.PLUGIN)).resolve()
     version, names = measurement.functions(library)
     asked = [named.format(name) for named in measurement.FORMS.values() for name in names]
     module = f"{options.host}_walk"
