@@ -165,3 +165,22 @@ def test_ctrl_c_ends_the_wait_for_other_parts():
         started += [threads.submit(run, rows[6], places[6])]
         last = run(rows[7], places[7])[0]
         eight.check([*(each.result()[0] for each in started), last], 5)
+
+
+@pytest.mark.cpu("its launches take turns")
+@in_child
+def test_ctrl_c_ends_the_last_part_s_wait_for_a_turn():
+    """Who brings it waits for all: interrupted, it takes its own part back alone."""
+    eight = Together()
+    rows, places, run = eight.put(5), eight.reduce.devices, eight.reduce.execute_sharded
+    slow, eye, many = eight.slow(places[0], np.int32(10_000))
+    under_way = [slow(eye, many) for _ in range(32)]
+    for row, place in zip(rows[:7], places, strict=False):
+        threading.Thread(target=run, args=(row, place), daemon=True).start()
+    waiting(eight, 7)
+    timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt):
+        timer.start(), run(rows[7], places[7])
+    waiting(eight, 7)
+    assert not under_way[-1].ready.is_ready()
+    os._exit(0)  # not to wait for all of them
