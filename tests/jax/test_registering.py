@@ -35,6 +35,23 @@ def test_the_program_registers(python):
 
 
 @pytest.mark.parametrize(
+    "file_name", ["xla_cpu_pjrt.so", "libpjrt_cpu.so", "pjrt_c_api_cpu_plugin.so"]
+)
+@pytest.mark.parametrize("how", ["the variable", "the program"])
+def test_a_known_library_has_its_plugins_name_and_devices_by_its_path(
+    python, library, tmp_path, file_name, how
+):
+    """Each generation has another name of the file; left alone the plugin has four devices."""
+    named = tmp_path / file_name
+    named.symlink_to(library)
+    script = f"import pjrt_hub.jax\npjrt_hub.jax.register({str(named)!r})\n"
+    asked = {"PJRT_HUB_JAX": str(named)} if how == "the variable" else {}
+    last = "import jax._src.xla_bridge as xb\nprint(*xb.backends())"
+    ended = python(("" if asked else script) + DEFAULT + last, **asked)
+    assert (ended.status, ended.printed) == (0, "plugin 1\ncpu hubcpu\n"), ended.errors
+
+
+@pytest.mark.parametrize(
     ("platforms", "asked", "expected"),
     [
         ("cpu", "cpu", "built in 1"),

@@ -20,12 +20,13 @@ from pjrt_hub.finding.discovery.installed import Distribution
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 
 _SUFFIXES = {"linux": (".so",), "macos": (".dylib", ".so"), "windows": (".dll",)}
-# xla_cuda_plugin.so, pjrt_plugin_xpu.so, xla_cpu_pjrt.so, pjrt_c_api_cpu_plugin.so, libtpu.so
+# xla_cuda_plugin.so, pjrt_plugin_xpu.so, xla_cpu_pjrt.so, libpjrt_cpu.so, libtpu.so
 _PLUGIN = re.compile(r"pjrt|^xla_\w+_plugin|^libtpu$")
 #: What XLA calls its plugins where they are built from source.
 _XLA = re.compile(r"pjrt_c_api_(cpu|gpu|tpu)_plugin$")
 _AFFIXES = re.compile(
-    r"^(?:lib)?(?:pjrt_plugin_|pjrt_c_api_|xla_)?(\w+?)(?:_pjrt_plugin|_plugin|_?pjrt)?$"
+    r"^(?:lib)?(?:pjrt_plugin_|pjrt_c_api_|pjrt_(?!plugin$)|xla_)?(\w+?)"
+    r"(?:_pjrt_plugin|_plugin|_?pjrt)?$"
 )
 
 
