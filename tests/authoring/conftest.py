@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-import pjrt_hub
+from pjrt_hub.finding.store.catalog import Artifact
 
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., str]
@@ -30,11 +30,11 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def library() -> Path:
-    """XLA's CPU plugin."""
-    [found] = [each for each in pjrt_hub.plugins("cpu") if each.name == "cpu" and each.chosen]
-    assert found.library_path is not None
-    return found.library_path
+def extensions(row: Artifact) -> list[str]:
+    """The extensions of XLA's CPU plugin; both that came later are at the front of the chain."""
+    first = ["PhaseCompile", "FFI", "MemoryDescriptions", "Layouts"]
+    came = {"0.81": [], "0.106": ["Shardings"], "0.115": ["XlaTransform", "Shardings"]}
+    return came[str(row.api_version)] + first
 
 
 @pytest.fixture

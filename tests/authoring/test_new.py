@@ -30,14 +30,14 @@ def test_without_a_library_its_tests_say_where_to_put_one(run, folder, venv):
     assert f"there is no library yet: put your PJRT plugin at {place}" in printed
 
 
-def test_what_the_library_said_is_in_the_project(run, folder, library):
+def test_what_the_library_said_is_in_the_project(run, folder, library, row, extensions):
     run("pjrt-hub", "new", "mychip", "--library", library, "--license", "MIT", "--no-check")
     project = folder / "mychip-pjrt"
     [described] = manifest.read(project / "src" / "mychip_pjrt" / "pjrt_plugin.toml")
     assert (described.name, described.platform) == ("mychip", "cpu")
     assert [(each.name, each.type) for each in described.options] == [("cpu_device_count", "int64")]
-    assert str(described.api_minimum) == str(described.api_maximum) == "0.81"
-    assert described.extensions == ("PhaseCompile", "FFI", "MemoryDescriptions", "Layouts")
+    assert str(described.api_minimum) == str(described.api_maximum) == str(row.api_version)
+    assert described.extensions == tuple(extensions)
     assert (project / "src" / "mychip_pjrt" / "mychip_pjrt.so").read_bytes() == library.read_bytes()
     about = tomllib.loads((project / "pyproject.toml").read_text("utf-8"))["project"]
     assert about["license"] == "MIT"

@@ -18,13 +18,15 @@ AREAS = ["--area", "buffers", "--area", "execute"]
 PASSES, CRASHES = "events.ready", "client.assignment_zero"
 
 
-def test_without_defects_it_exits_with_0(check):
+def test_without_defects_it_exits_with_0(check, row):
     ended = check("cpu", "--check", PASSES)
     assert (ended.returncode, ended.stderr) == (0, "")
     first, row, *_, last = ended.stdout.splitlines()
     assert first.split() == ["AREA", "PASS", "FAIL", "UNSUPPORTED", "SKIP", "CRASH", "TIMEOUT"]
     assert row.split() == ["events", "1"]
-    assert last.startswith("cpu, PJRT API 0.81, platform cpu, 1 of 1 checks pass, no defects, ")
+    assert last.startswith(
+        f"cpu, PJRT API {row.api_version}, platform cpu, 1 of 1 checks pass, no defects, "
+    )
 
 
 def test_a_defect_is_told_with_what_was_expected(check):

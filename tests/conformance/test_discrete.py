@@ -57,12 +57,13 @@ def test_what_is_skipped_is_about_the_hosts_memory(report):
     assert {each.area for each in skipped} == {"external"}
 
 
-def test_the_reports_say_through_what(check, tmp_path):
+def test_the_reports_say_through_what(check, row, tmp_path):
     files = ["--output", "r.json", "--junit", "r.xml", "--html", "r.html"]
     held = {"PJRT_HUB_LAYERS": "discrete", "PJRT_HUB_DISCRETE": "hold"}
     ended = check("cpu", "--check", "events.ready", *files, **held)
     assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.splitlines()[-1].startswith("cpu through discrete (hold), PJRT API 0.81, ")
+    told = f"cpu through discrete (hold), PJRT API {row.api_version}, "
+    assert ended.stdout.splitlines()[-1].startswith(told)
     assert json.loads((tmp_path / "r.json").read_text())["plugin"]["layers"] == "discrete (hold)"
     assert 'name="layers" value="discrete (hold)"' in (tmp_path / "r.xml").read_text()
     assert "<th>through</th><td>discrete (hold)</td>" in (tmp_path / "r.html").read_text()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -46,13 +44,6 @@ def without(clean_env):
         )
 
     return run
-
-
-@pytest.fixture
-def library():
-    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
-    assert spec is not None
-    return Path(spec.origin).with_name("xla_cpu_pjrt.so")
 
 
 @pytest.mark.parametrize("each", hosts(), ids=lambda each: each.title)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -17,15 +16,12 @@ UNTOLD = {"PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode"}
 
 
 @pytest.fixture(scope="module")
-def looked():
+def looked(library):
     """Function, as PJRT_HUB_WITHOUT takes it -> what is NULL, what is UNIMPLEMENTED."""
     matters = {name for host in hosts() for name in host.unimplemented} - UNTOLD
-    spec = importlib.util.find_spec("xla_plugins.xla_cpu_pjrt")
-    assert spec is not None
-    library = str(Path(spec.origin).with_name("xla_cpu_pjrt.so"))
     program = Path(__file__).with_name("missing_functions.py")
     ended = subprocess.run(
-        [sys.executable, program, library, "", *sorted(matters)],
+        [sys.executable, program, str(library), "", *sorted(matters)],
         capture_output=True,
         text=True,
         check=True,

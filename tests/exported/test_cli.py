@@ -42,7 +42,7 @@ def data(told):
     return data
 
 
-def test_inspect(data):
+def test_inspect(data, row):
     found = data("inspect", NESTED)
     assert found["exporter"] == "jax.export"
     assert found["function_name"] == "nested"
@@ -63,7 +63,20 @@ def test_inspect(data):
     assert found["plugin"]["can_run"] is True
     assert found["plugin"]["platform"] == NAME
     assert found["plugin"]["compiled"] is None
-    assert "stamped StableHLO 1.15.0 and the plugin knows 1.13.3" in found["plugin"]["doubts"][0]
+    doubts = found["plugin"]["doubts"]
+    assert len(doubts) == (str(row.api_version) == "0.81")  # the only one of an older StableHLO
+    assert all(f"1.15.0 and the plugin knows {row.stablehlo}" in each for each in doubts)
+
+
+def test_inspect_doubts_what_is_newer_than_the_plugin(data, row, tmp_path):
+    newer = tmp_path / "newer.jaxexport"
+    code = (ARTIFACTS / "add.jaxexport").read_bytes()
+    assert b"StableHLO_v1.15.0" in code
+    newer.write_bytes(code.replace(b"StableHLO_v1.15.0", b"StableHLO_v1.99.0"))
+    plugin = data("inspect", newer)["plugin"]
+    assert plugin["can_run"] is True
+    [doubt] = plugin["doubts"]
+    assert f"stamped StableHLO 1.99.0 and the plugin knows {row.stablehlo}" in doubt
 
 
 def test_a_tree_of_more_than_a_line_is_left_to_the_table():

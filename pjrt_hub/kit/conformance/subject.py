@@ -16,7 +16,12 @@ from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.door import process
 from pjrt_hub.door.plugin import read_layers
-from pjrt_hub.errors import PjrtError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.errors import (
+    NotFoundError,
+    PjrtError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
 from pjrt_hub.kit.conformance import artifact, programs
 from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, equal
 from pjrt_hub.kit.conformance.progress import CallProgress, Watched
@@ -482,6 +487,19 @@ def load(path: Path, tell: Callable[[str], None] = lambda step: None, identity: 
     """Loads a plugin behind the layers that the user asked for, as `library.load` does."""
     chain = read_layers(process.environment())
     return library.load(path, tell, chain.wrap if chain else None, identity=identity)
+
+
+@contextlib.contextmanager
+def a_compiler() -> Iterator[None]:
+    """Ends a check of a plugin that compiles only by a client: it knows no compiler.
+
+    Raises:
+        Unsupported: the plugin finds none for its platform.
+    """
+    try:
+        yield
+    except NotFoundError as exc:
+        raise Unsupported(exc.message) from exc
 
 
 @contextlib.contextmanager

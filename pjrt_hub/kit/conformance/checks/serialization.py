@@ -21,7 +21,7 @@ from pjrt_hub.kit.conformance.finding import (
 )
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import expect_refusal
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import Subject, a_compiler
 from pjrt_hub.running.capi import irregular, table, unchecked, wire
 from pjrt_hub.running.program.compile_options import CompileOptions
 
@@ -144,13 +144,15 @@ def overridden_options(subject: Subject) -> None:
 def load_twice(subject: Subject) -> None:
     """Load one executable twice -> both give the exact values."""
     options = CompileOptions().serialize()
-    made = subject.call(
-        "PJRT_Compile",
-        topology=subject.call("PJRT_Client_TopologyDescription", client=subject.client),
-        program={"code": subject.encode_program(ADD), "format": "mlir"},
-        compile_options=options,
-        client=subject.client,
-    )
+    mine = subject.call("PJRT_Client_TopologyDescription", client=subject.client)
+    with a_compiler():
+        made = subject.call(
+            "PJRT_Compile",
+            topology=mine,
+            program={"code": subject.encode_program(ADD), "format": "mlir"},
+            compile_options=options,
+            client=subject.client,
+        )
     executable = subject.own("Executable", made)
     for _ in range(2):
         loaded = subject.call(

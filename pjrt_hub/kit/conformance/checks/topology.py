@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
-from pjrt_hub.errors import NotFoundError, PjrtError
+from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, artifact_for
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error, text
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import Subject, a_compiler
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.signature import Slot, flatten
@@ -78,7 +77,7 @@ def serialize(subject: Subject) -> None:
 @check(needs="topology", number=55, since=75)
 def deserialize(subject: Subject) -> None:
     """Deserialize a serialized topology -> the same platform, fingerprint and number of devices."""
-    with _compiler():
+    with a_compiler():
         made = _deserialize(subject, _bytes_of(subject))
     again = subject.own("TopologyDescription", made)
     equal(
@@ -94,7 +93,7 @@ def deserialize(subject: Subject) -> None:
 @check(needs="topology", number=55, since=75)
 def deserialize_junk(subject: Subject) -> None:
     """Deserialize invalid bytes as a topology -> an error."""
-    with _compiler():
+    with a_compiler():
         subject.own("TopologyDescription", _deserialize(subject, _bytes_of(subject)))
     expect_error(lambda: _deserialize(subject, b"\xff" * 64), what="a topology of junk")
 
@@ -129,7 +128,7 @@ def create_by_unknown_name(subject: Subject) -> None:
 @check(needs="topology", number=57, seconds=60)
 def compile_for_it(subject: Subject) -> None:
     """Compile a + b for a topology, without a client -> an executable of one output."""
-    with _compiler():
+    with a_compiler():
         _has_one_output(subject, subject.compile_ahead())
 
 
@@ -139,7 +138,7 @@ def compile_artifacts(subject: Subject) -> None:
     subject.require(ARTIFACT)
     for which in ("minimum", "current"):
         artifact = artifact_for(ADD, subject.stablehlo(which))
-        with _compiler():
+        with a_compiler():
             _has_one_output(subject, subject.compile_ahead(artifact))
 
 
@@ -147,10 +146,12 @@ def compile_artifacts(subject: Subject) -> None:
 def load_what_was_compiled(subject: Subject) -> None:
     """Compile a + b for the client's topology, load it -> the exact values."""
     mine = subject.call("PJRT_Client_TopologyDescription", client=subject.client)
+    with a_compiler():
+        compiled = subject.compile_ahead(topology=mine)
     loaded = subject.call(
         "PJRT_Client_Load",
         client=subject.client,
-        executable=subject.compile_ahead(topology=mine),
+        executable=compiled,
         compile_options=CompileOptions().serialize(),
     )
     subject.expect_add(subject.own("LoadedExecutable", loaded))
@@ -159,7 +160,7 @@ def load_what_was_compiled(subject: Subject) -> None:
 @check(needs="topology", number=57)
 def compile_junk(subject: Subject) -> None:
     """Compile an invalid program for a topology -> an error."""
-    with _compiler():
+    with a_compiler():
         subject.compile_ahead()
     expect_error(lambda: subject.compile_ahead(b"this is no program"), what="a program of junk")
 
@@ -204,15 +205,6 @@ def _has_one_output(subject: Subject, executable: int) -> None:
     with suppress(Unsupported):  # some know it of what is loaded only
         outputs = subject.call("PJRT_Executable_NumOutputs", executable=executable)
         equal(outputs, 1, "outputs")
-
-
-@contextmanager
-def _compiler() -> Iterator[None]:
-    """Ends a check of a plugin that compiles only by a client: it knows no compiler."""
-    try:
-        yield
-    except NotFoundError as exc:
-        raise Unsupported(exc.message) from exc
 
 
 def _canonical(subject: Subject, kind: int, **given: Any) -> list[Slot]:
