@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from children import command
+from packaging.version import Version
 
 import pjrt_hub
 
@@ -29,6 +30,12 @@ def client(own_store):
     plugin = pjrt_hub.load("cpu", offline=True)
     with plugin.client() as client:
         yield client
+
+
+@pytest.fixture(scope="session")
+def reads(row):
+    """`reads("1.14.0")` says whether the plugin's own StableHLO is as new as that."""
+    return lambda version: Version(row.stablehlo) >= Version(version)
 
 
 @pytest.fixture

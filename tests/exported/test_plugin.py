@@ -9,11 +9,18 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub.door import client as door
-from pjrt_hub.errors import IncompatiblePluginError, NotRunnableError, PluginNotFoundError
+from pjrt_hub.errors import (
+    IncompatiblePluginError,
+    NotRunnableError,
+    PluginNotFoundError,
+    UnknownError,
+)
 from pjrt_hub.frameworks.exported import load, obstacle, reading
 from pjrt_hub.running.compilation import compilation
 
 STAMP = b"StableHLO_v1.15.0"
+#: Of the same length, and older than every plugin.
+OLDER = b"StableHLO_v1.12.0"
 
 
 def changed(path, old, new):
@@ -35,11 +42,24 @@ def test_a_stablehlo_that_the_plugin_does_not_read(client, row, path, version):
 
 def test_an_operation_that_the_plugin_does_not_know(client, row, path):
     """Nobody can tell before compiling: no list of ours has it."""
-    function = pjrt_hub.load_exported(changed(path("add"), b"\0add_v1", b"\0xdd_v1"), client=client)
+    made = changed(path("add"), b"\0add_v1", b"\0xdd_v1")
+    stamped = made.program.code.replace(STAMP, b"StableHLO_v1.99.0")
+    object.__setattr__(made.program, "code", stamped)
+    function = pjrt_hub.load_exported(made, client=client)
     newer = f"newer than StableHLO {re.escape(row.stablehlo)} must be"
     with pytest.raises(NotRunnableError, match=newer) as caught:
         function.compile()
     assert "xdd_v1" in caught.value.message
+
+
+def test_an_operation_that_there_never_was(client, path):
+    """The plugin reads what its stamp says: no jaxlib could write that for it."""
+    made = changed(path("add"), b"\0add_v1", b"\0xdd_v1")
+    object.__setattr__(made.program, "code", made.program.code.replace(STAMP, OLDER))
+    function = pjrt_hub.load_exported(made, client=client)
+    with pytest.raises(UnknownError, match="xdd_v1") as caught:
+        function.compile()
+    assert "vhlo.xdd_v1 is misspelled or newer" in caught.value.hint
 
 
 def test_operations_that_are_known_to_be_newer(path):

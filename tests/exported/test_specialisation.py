@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -78,13 +79,13 @@ def test_operations_of_a_newer_stablehlo_are_written_for_the_plugins(load):
 
 @needs_jaxlib
 @pytest.mark.parametrize("release", ["0.11.2", "0.12.0.1"])
-def test_an_operation_that_only_a_newer_jaxlib_reads(load, release):
-    """It runs where such a jaxlib is; elsewhere the hint names one that reads it."""
+def test_an_operation_that_only_a_newer_jaxlib_reads(load, reads, release):
+    """It runs where such a jaxlib is, or the plugin is as new; else the hint names a jaxlib."""
     from jaxlib.version import __version__
 
     cholesky = load(f"cholesky-{release}")
     assert "vhlo.custom_call_v2" in cholesky.function.uses.operations
-    if tuple(map(int, __version__.split(".")[:2])) >= (0, 11):
+    if reads("1.18.0") or tuple(map(int, __version__.split(".")[:2])) >= (0, 11):
         np.testing.assert_allclose(cholesky(4 * np.eye(4, dtype=np.float32)), 2 * np.eye(4))
         return
     with pytest.raises(NotRunnableError, match=r"custom_call_v2 must be written for") as caught:
@@ -120,17 +121,26 @@ def test_functions_of_the_dialect_chlo(load, name):
     [
         ("symbolic", (rows(2),), "the symbolic dimensions b must become numbers"),
         ("cholesky", (np.eye(4, dtype=np.float32),), "with cusolver_potrf_ffi, must go"),
-        (
-            "composite",
-            (np.ones(3, np.float32),),
-            r"composite_v2 must be written for StableHLO 1\.13\.3",
-        ),
     ],
 )
 def test_without_jaxlib(load, monkeypatch, name, args, message):
     monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
+    refused(load(name), args, message)
+
+
+def test_without_jaxlib_a_plugin_needs_the_operations_stablehlo(load, row, reads, monkeypatch):
+    monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
+    erf, x = load("composite"), np.array([-1, 0, 0.5], np.float32)
+    if reads("1.14.0"):
+        np.testing.assert_allclose(erf(x), [-0.8427008, 0, 0.5204999], rtol=1e-5)
+    else:
+        written = re.escape(f"composite_v2 must be written for StableHLO {row.stablehlo}")
+        refused(erf, (x,), written)
+
+
+def refused(function, args, message):
     with pytest.raises(NotRunnableError, match=message) as caught:
-        load(name)(*args)
+        function(*args)
     assert "jaxlib does and which is not installed" in caught.value.message
     assert "install jaxlib" in caught.value.hint
 
