@@ -79,7 +79,7 @@ def install(wheel: Path) -> None:
     """Installs a wheel and what the tests need; the emulated pip reaches no index."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     groups = project["dependency-groups"]
-    there = (*groups["test"], *groups["cpu_0_81"])  # the one build for aarch64
+    there = (*groups["test"], *groups["cpu"])
     wanted = [*project["project"]["dependencies"], *there, "setuptools"]
     wanted.append("async-timeout")  # for Python 3.11.2, which redis asks for
     platforms = [f"--platform=manylinux_2_{minor}_aarch64" for minor in GLIBC]
