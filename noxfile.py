@@ -52,7 +52,7 @@ FORGE = {
 PORTABLE = "pjrt_hub/errors.py pjrt_hub/base pjrt_hub/finding pjrt_hub/door pjrt_hub/cli"
 #: mypy, and what it says of them where Python has only what macOS or Windows gives it.
 TYPE_CHECKS = (
-    "mypy",
+    *("mypy", "mypy benchmarks"),
     *(
         f"mypy --platform={system} --cache-dir=.mypy_cache/{system} --follow-imports=silent "
         f"--exclude=native_log {PORTABLE}"
@@ -85,7 +85,11 @@ PARTS = {
     ),
     "check": ("conformance/test_discrete.py",),
     "conformance_cpu": ("conformance/test_cpu_plugin.py",),
-    "serving": ("examples/test_serve.py", "examples/test_cluster.py"),
+    "benchmarks": (*SPREAD, "docs/test_entered_benchmarks.py"),
+    "serving": (
+        *("examples/test_serve.py", "examples/test_cluster.py"),
+        "docs/test_entered_benchmarks.py::test_it_runs[serving]",
+    ),
     "foreign": ("-rA", "foreign"),
     "torch_xla": (
         *("torch_xla", "authoring/test_new.py::test_torch_xla_registers_it"),
@@ -219,10 +223,10 @@ def slow(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["long"])
 def beside_jax(session: nox.Session) -> None:
-    """The parts beside JAX: exported, examples, jax, tracing, backend, hosts."""
+    """The parts beside JAX: exported, examples, jax, tracing, backend, hosts, benchmarks."""
     install_wheel(session, *group("test", "cpu", "bench", "exported", "hosts"))
     install_weights(session)
-    pytest(session, "exported", "examples", "jax", "tracing", "backend", "hosts")
+    pytest(session, "exported", "examples", "jax", "tracing", "backend", "hosts", "benchmarks")
 
 
 @nox.session(default=False, tags=["long"])
@@ -526,9 +530,8 @@ def gpu(session: nox.Session) -> None:
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measures against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
-    install_wheel(session, *group("bench"), *group("cpu"), *group("serving"), *group("peers"))
+    install_wheel(session, *group("bench", "cpu", "serving", "peers", "charts"))
     install_weights(session)
-    session.install(*group("charts"))
     session.install(*group("interop"))  # torch, beside which calls and the server are measured
     session.run("python", "benchmarks", *session.posargs)
 

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -126,29 +127,10 @@ def _transfers(client: Any, jax: Any, np: Any) -> rounds.Rows:
     from pjrt_hub.errors import UnimplementedError
 
     rows: rounds.Rows = {}
-    home = {each.kind: each for each in client.devices[0].memories}
-    there, outside = _memories_of_jax(jax)
     for count, turns in list(SIZES.items())[: 3 if IS_TRIED else None]:
         array, nbytes = pjrt_hub.empty_aligned(count), 4 * count
         array[:] = 1
-        mine, theirs = client.buffer_from_host(array), jax.device_put(array)
-        pinned = jax.device_put(array, outside)
-        own = client.buffer_from_host(array, memory=home.get("pinned_host"))
-        cases: dict[str, dict[str, Callable[[], object]]] = {
-            "put": {
-                "pjrt-hub": lambda array=array: client.buffer_from_host(array).ready.wait(),
-                "JAX": lambda array=array: jax.device_put(array).block_until_ready(),
-            },
-            "get": {
-                "pjrt-hub": lambda mine=mine: mine.to_numpy(),
-                # A copy each time: JAX keeps its first answer.
-                "JAX": lambda theirs=theirs: np.asarray(jax.numpy.copy(theirs)),
-            },
-            "from pinned_host": {
-                "pjrt-hub": lambda own=own: own.copy_to_memory(home["device"]).ready.wait(),
-                "JAX": lambda pinned=pinned: jax.device_put(pinned, there).block_until_ready(),
-            },
-        }
+        cases = _cases(client, jax, np, array)
         for name, variants in cases.items():
             rows[f"{name} {nbytes} B"] = _transfer_cells(_times(variants, turns), nbytes)
         try:
@@ -158,6 +140,32 @@ def _transfers(client: Any, jax: Any, np: Any) -> rounds.Rows:
         except UnimplementedError:
             pass  # the device has no such access
     return rows
+
+
+def _cases(
+    client: Any, jax: Any, np: Any, array: Any
+) -> dict[str, dict[str, Callable[[], object]]]:
+    """The ways of one array, there and back."""
+    home = {each.kind: each for each in client.devices[0].memories}
+    there, outside = _memories_of_jax(jax)
+    mine, theirs = client.buffer_from_host(array), jax.device_put(array)
+    pinned = jax.device_put(array, outside)
+    own = client.buffer_from_host(array, memory=home.get("pinned_host"))
+    return {
+        "put": {
+            "pjrt-hub": lambda: client.buffer_from_host(array).ready.wait(),
+            "JAX": lambda: jax.device_put(array).block_until_ready(),
+        },
+        "get": {
+            "pjrt-hub": lambda: mine.to_numpy(),
+            # A copy each time: JAX keeps its first answer.
+            "JAX": lambda: np.asarray(jax.numpy.copy(theirs)),
+        },
+        "from pinned_host": {
+            "pjrt-hub": lambda: own.copy_to_memory(home["device"]).ready.wait(),
+            "JAX": lambda: jax.device_put(pinned, there).block_until_ready(),
+        },
+    }
 
 
 def _memories_of_jax(jax: Any) -> tuple[Any, Any]:
@@ -180,15 +188,18 @@ def _products(client: Any, jax: Any, np: Any, ml_dtypes: Any) -> rounds.Rows:
             array = np.ones((side, side), np.dtype(getattr(ml_dtypes, name, name)))
             exe = client.compile(PRODUCT.format(n=side, t=kind))
             ours, theirs = client.buffer_from_host(array), jax.device_put(array)
-            variants = {
-                "pjrt-hub": lambda exe=exe, ours=ours: exe(ours).ready.wait(),
-                "JAX": lambda theirs=theirs: jitted(theirs).block_until_ready(),
-            }
-            times = _times(variants, 5)
+            times = _times(_product(exe, ours, jitted, theirs), 5)
             rows[f"{side}x{side} {kind}"] = {
                 who: 2 * side**3 / median(each) / 1e12 for who, each in times.items()
             }
     return rows
+
+
+def _product(exe: Any, ours: Any, jitted: Any, theirs: Any) -> dict[str, Callable[[], object]]:
+    return {
+        "pjrt-hub": lambda: exe(ours).ready.wait(),
+        "JAX": lambda: jitted(theirs).block_until_ready(),
+    }
 
 
 def _models(client: Any, jax: Any, np: Any) -> rounds.Rows:
@@ -268,9 +279,7 @@ def _starts(jax: Any, np: Any) -> rounds.Rows:
 
     def timed(codes: Mapping[str, str], *words: str, **env: str) -> rounds.Times:
         """The first round, which `interleave` leaves out, fills the caches."""
-        variants = {
-            who: (lambda code=code: start(code, *words, **env)) for who, code in codes.items()
-        }
+        variants = {who: partial(start, code, *words, **env) for who, code in codes.items()}
         return rounds.interleave(variants, STARTS)
 
     made = workloads.transformer(12)

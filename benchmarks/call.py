@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -76,13 +76,10 @@ def once() -> rounds.Rows:
         _compare(exe(*ours, simplify=False), jax.tree.leaves(jit(*theirs)))
         count = CALLS // max(outputs, parameters // 4, 1)
 
-        def raw_c(exe=exe, ours=ours, outputs=outputs, count=count) -> float:
-            return loop.call(exe, ours, outputs, count)
-
         rows[row] = _row(
             count,
             {
-                "raw C": raw_c,
+                "raw C": partial(loop.call, exe, ours, outputs, count),
                 "bound": timed("call", exe.bind(*ours), [], count),
                 "pjrt-hub": timed("exe", exe, ours, count),
                 "jax.jit": timed("jit", jit, theirs, count),
@@ -125,7 +122,7 @@ def _row(count: int, variants: dict[str, Callable[[], float]]) -> dict[str, floa
 
 
 def timed(
-    name: str, function: Callable[..., object], arguments: list[object], count: int
+    name: str, function: Callable[..., object], arguments: Sequence[object], count: int
 ) -> Callable[[], float]:
     """Measures `function` called as a person would write it: `exe(a, a)`."""
     names = [f"a{index}" for index in range(len(arguments))]
@@ -152,7 +149,7 @@ def _floats() -> Any:
     return numpy.linspace(0, 1, 8, dtype=numpy.float32)
 
 
-def _compare(ours: tuple, theirs: list) -> None:
+def _compare(ours: Iterable[Any], theirs: Iterable[Any]) -> None:
     import numpy
 
     for a, b in zip(ours, theirs, strict=True):

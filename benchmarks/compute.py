@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -98,7 +99,7 @@ def sweep(words: Iterable[str]) -> None:
     client = pjrt_hub.client("cpu")
     given = [word for word in words if "=" in word]
     wanted = [word for word in words if "=" not in word]
-    variants = {OWN: own_flags(client)}
+    variants: dict[str, Mapping[str, Any]] = {OWN: own_flags(client)}
     if given:
         variants[" ".join(given)] = dict(word.split("=", 1) for word in given)
     for name, workload in workloads.sweep().items():
@@ -201,7 +202,7 @@ def _repeated(variants: Variants) -> dict[str, Callable[[], float]]:
         call()
     slowest = max(_seconds(call, 1) for call in variants.values())
     count = max(1, int(SECONDS / slowest))
-    return {name: (lambda c=call: _seconds(c, count)) for name, call in variants.items()}
+    return {name: partial(_seconds, call, count) for name, call in variants.items()}
 
 
 def _seconds(call: Callable[[], object], count: int) -> float:

@@ -76,7 +76,7 @@ def once() -> rounds.Rows:
         }
         rows[row] = _row(
             {
-                "raw C": lambda exe=exe, ours=ours: loop.call_rows(exe, ours, CALLS),
+                "raw C": partial(loop.call_rows, exe, ours, CALLS),
                 "bound": partial(rounds.turns("wait(call())", **known), CALLS),
                 "pjrt-hub": partial(rounds.turns("launch(exe, rows)", **known), CALLS),
                 "jax.jit": _jax(jit, theirs),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -65,11 +66,11 @@ def once() -> rounds.Rows:
         "jax.jit": theirs,
     }
     times = rounds.interleave(
-        {name: lambda turns=turns: turns(CALLS) for name, turns in variants.items()}, ROUNDS
+        {name: partial(turns, CALLS) for name, turns in variants.items()}, ROUNDS
     )
     cells = rounds.cells(times, CALLS, "raw C", "jax.jit")
     for name, turns in variants.items():
-        cells[f"{name} KiB per 100k"] = _growth(lambda turns=turns: turns(TURNS)) / 1024
+        cells[f"{name} KiB per 100k"] = _growth(partial(turns, TURNS)) / 1024
     return {LOOP: cells}
 
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -110,7 +111,7 @@ def measure() -> report.Section:
         scripts = {FIRST: OURS, FIRST_JAX: JAX_EXPORTED, FIRST_SOURCE: JAX_SOURCE}
         times = rounds.interleave(
             {
-                name: lambda script=script: _process(script, folder, model, env)
+                name: partial(_process, script, folder, model, env)
                 for name, script in scripts.items()
             },
             ROUNDS,

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
@@ -55,17 +56,17 @@ def measure() -> list[report.Section]:
 
 def _distributions() -> report.Section:
     with TemporaryDirectory() as folder:
-        variants = {}
+        variants: dict[tuple[str, int], Callable[[], float]] = {}
         for count in DISTRIBUTIONS:
             site = Path(folder, str(count))
             distributions.install(site, count)
             env = os.environ | {"PJRT_HUB_CACHE": f"{folder}/cache"}
             env["PYTHONPATH"] = os.pathsep.join([str(site), env.get("PYTHONPATH", "")])
             variants |= {
-                ("plugins() first", count): lambda env=env: _printed(FIRST, env)[0],
-                ("plugins() again", count): lambda env=env: _printed(FIRST, env)[1],
-                ("importlib.metadata", count): lambda env=env: _printed(METADATA, env)[0],
-                ("pjrt-hub list, whole", count): lambda env=env: _lasted(LIST, env),
+                ("plugins() first", count): partial(_printed, FIRST, 0, env),
+                ("plugins() again", count): partial(_printed, FIRST, 1, env),
+                ("importlib.metadata", count): partial(_printed, METADATA, 0, env),
+                ("pjrt-hub list, whole", count): partial(_lasted, LIST, env),
             }
         columns = _columns(variants)
     return _section(
@@ -169,7 +170,7 @@ def _section(
     )
 
 
-def _printed(code: str, env: Mapping[str, str]) -> list[float]:
+def _printed(code: str, line: int, env: Mapping[str, str]) -> float:
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=env,
@@ -178,7 +179,7 @@ def _printed(code: str, env: Mapping[str, str]) -> list[float]:
         text=True,
         check=True,
     )
-    return [float(line) for line in done.stdout.split()]
+    return float(done.stdout.split()[line])
 
 
 def _lasted(command: list[str], env: Mapping[str, str]) -> float:

@@ -7,6 +7,7 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from timeit import Timer
 
 import callgrind
@@ -77,13 +78,14 @@ def _rows(profiles: list[Counter[str]]) -> rounds.Rows:
     rows: rounds.Rows = {}
     pairs = zip(COUNTS.items(), profiles[::2], profiles[1::2], strict=True)
     for (name, count), once, twice in pairs:
-        parts = Counter(dict.fromkeys((*PARTS, REST), 0.0))
+        parts = dict.fromkeys((*PARTS, REST), 0.0)
         for file in twice:
             parts[_part(file)] += (twice[file] - once[file]) / count
-        rows[name] = {TOTAL: round(parts.total())}
+        total = sum(parts.values())
+        rows[name] = {TOTAL: round(total)}
         if not name.startswith("raw C"):
             rows[name] |= {part: round(each) for part, each in parts.items()}
-            rows[name][OURS] = round(parts.total() - parts[REST])
+            rows[name][OURS] = round(total - parts[REST])
     return rows
 
 
@@ -124,8 +126,8 @@ def _run() -> None:
     )
     for count, turn in zip(COUNTS.values(), turns, strict=True):
         turn(WARM)
-        loop.counted(lambda turn=turn, count=count: turn(count))
-        loop.counted(lambda turn=turn, count=count: turn(2 * count))
+        loop.counted(partial(turn, count))
+        loop.counted(partial(turn, 2 * count))
 
 
 if __name__ == "__main__":

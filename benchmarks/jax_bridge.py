@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -127,7 +128,7 @@ def _starts(folder: Path) -> rounds.Times:
         (info / "entry_points.txt").write_text(f"[{group}]\npjrt_hub = pjrt_hub.jax\n")
     return rounds.interleave(
         {
-            name: lambda site=site: _lasted(_environment(folder, PYTHONPATH=str(site)))
+            name: partial(_lasted, _environment(folder, PYTHONPATH=str(site)))
             for name, site in sites.items()
         },
         START_ROUNDS,

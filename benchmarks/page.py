@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -198,4 +197,4 @@ def _image(plot: Plot) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 TYPE = "tensor<8xf32>"
 
@@ -27,13 +28,13 @@ def fan(count: int) -> str:
     return _main(1, lines, [f"%{i}" for i in range(count)])
 
 
-def sums_in_jax(*arguments: object) -> object:
+def sums_in_jax(*arguments: Any) -> object:
     """What `sums` computes."""
     following = arguments[1:] + arguments[:1]
     return tuple(a + b for a, b in zip(arguments, following, strict=True))
 
 
-def total_in_jax(*arguments: object) -> object:
+def total_in_jax(*arguments: Any) -> object:
     """What `total` computes."""
     return sum(arguments[1:], start=arguments[0])
 

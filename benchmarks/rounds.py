@@ -13,12 +13,17 @@ import sys
 from collections.abc import Callable, Mapping
 from statistics import median
 from timeit import Timer
+from typing import TypeVar
 
 Rows = dict[str, dict[str, float]]
 Times = dict[str, list[float]]
+#: What names a variant.
+Name = TypeVar("Name")
 
 
-def interleave(variants: Mapping[str, Callable[[], float]], rounds: int) -> Times:
+def interleave(
+    variants: Mapping[Name, Callable[[], float]], rounds: int
+) -> dict[Name, list[float]]:
     """Runs every variant once to warm it, then once a round.
 
     Args:
@@ -27,7 +32,7 @@ def interleave(variants: Mapping[str, Callable[[], float]], rounds: int) -> Time
     """
     for variant in variants.values():
         variant()
-    times: Times = {name: [] for name in variants}
+    times: dict[Name, list[float]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, variant in variants.items():
             times[name].append(variant())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from statistics import median
 from timeit import Timer
 
@@ -91,8 +92,8 @@ def once() -> rounds.Rows:
         times = rounds.interleave(
             {
                 "raw C": loops[row],
-                "pjrt-hub": lambda ours=ours: ours.timeit(CALLS),
-                "numpy": lambda numpys=numpys: numpys.timeit(CALLS),
+                "pjrt-hub": partial(ours.timeit, CALLS),
+                "numpy": partial(numpys.timeit, CALLS),
             },
             ROUNDS,
         )

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -105,6 +106,7 @@ def measure() -> report.Section:
             distributions.install(site, count)
             path = filter(None, [str(site), env.get("PYTHONPATH")])
             among[count] = env | {"PYTHONPATH": os.pathsep.join(path)}
+        with_jax = _process(["-c", THEIRS], env | {"JAX_PLATFORMS": "cpu"})
         listing = ["-m", "pjrt_hub.cli", "list"]
         times = rounds.interleave(
             {
@@ -114,7 +116,7 @@ def measure() -> report.Section:
                 LISTED_MANY: _process(listing, among[MANY]),
                 MADE: _process(["-c", CLIENT], env),
                 FIRST: _process(["-c", OURS], env),
-                FIRST_JAX: _process(["-c", THEIRS], env | {"JAX_PLATFORMS": "cpu"}),
+                **({FIRST_JAX: with_jax} if find_spec("jax") else {}),
                 FIRST_COLD: _cold(library, _process(["-c", OURS], env)),
                 FOUND: _step(PLUGINS, library, among[FEW]),
                 FOUND_SOME: _step(PLUGINS, library, among[SOME]),
@@ -132,7 +134,7 @@ def measure() -> report.Section:
         if name != BASE and not name.startswith("of it"):
             rows[name]["over pass"] = rounds.excess(times, name, BASE) * 1e3
             rows[name]["least over least"] = rows[name]["least ms"] - rows[BASE]["least ms"]
-    for name in (FIRST, FIRST_COLD):
+    for name in (FIRST, FIRST_COLD) if FIRST_JAX in times else ():
         rows[name]["÷ jax"] = rounds.ratio(times, name, FIRST_JAX)
     return report.Section(
         "Starting",
@@ -141,9 +143,10 @@ def measure() -> report.Section:
         "`python -c pass`. A first result is a client, the small program compiled\nand run, and "
         "its result read. A step of it is measured in a process of its own, what it needs imported "
         "before; the headers\nare read and the first contact is made once for each library. "
-        '"Not in the page cache" is the plugin\'s file (259 MB), by\n`POSIX_FADV_DONTNEED`.',
+        '"Not in the page cache" is the plugin\'s file '
+        f"({library.stat().st_size / 1e6:.0f} MB), by\n`POSIX_FADV_DONTNEED`.",
         rows,
-        BARS,
+        tuple(bar for bar in BARS if bar.column in rows[bar.row]),
     )
 
 

@@ -1,4 +1,4 @@
-"""What fetching costs: the wheel of the XLA CPU plugin from a server on this machine, against pip.
+"""What fetching costs: the wheel of the CPU plugin from a server on this machine, against pip.
 
 Both get the same file from the same server, round after round, as whole processes.
 """
@@ -22,20 +22,16 @@ from time import perf_counter
 import report
 import rounds
 
-from pjrt_hub.base.host import HostTag
-from pjrt_hub.finding.store.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.catalog import Artifact
 
 ROUNDS = 7
 FETCH = """
-import os
+import os, sys
 from pathlib import Path
-from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Catalog
 from pjrt_hub.finding.store.transfer.fetch import obtain
-here = HostTag.current()
-rows = Catalog.read_shipped().rows()
-pin = next(row for row in rows if row.plugin == "cpu" and not row.runs(here))
+pin = next(row for row in Catalog.read_shipped().rows() if row.file_name == sys.argv[1])
 def peak():
     # Of this program alone; what getrusage tells begins with that of whoever started it.
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
@@ -55,21 +51,20 @@ def measure() -> report.Section:
     with TemporaryDirectory() as folder:
         served, target = Path(folder, "served"), Path(folder, "target")
         served.mkdir()
-        wheel = _wheel(served)
-        with _server(served) as address:
+        wheel = put_wheel(served)
+        with server(served) as address:
             nbytes: dict[str, list[int]] = {OURS: [], ZLIB: []}
             env = {"PJRT_HUB_MIRRORS": address, "STORE": str(target)}
             # isal cannot be imported where its name means None.
             without = "import sys; sys.modules['isal'] = None\n"
+            python, name = [sys.executable, "-c"], wheel.file_name
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir"]
             pip += ["--no-deps", "--disable-pip-version-check", "--target", str(target)]
             times = rounds.interleave(
                 {
-                    OURS: _process([sys.executable, "-c", FETCH], env, target, nbytes[OURS]),
-                    ZLIB: _process(
-                        [sys.executable, "-c", without + FETCH], env, target, nbytes[ZLIB]
-                    ),
-                    THEIRS: _process([*pip, f"{address}/{wheel.file_name}"], {}, target, []),
+                    OURS: _process([*python, FETCH, name], env, target, nbytes[OURS]),
+                    ZLIB: _process([*python, without + FETCH, name], env, target, nbytes[ZLIB]),
+                    THEIRS: _process([*pip, f"{address}/{name}"], {}, target, []),
                 },
                 ROUNDS,
             )
@@ -90,13 +85,16 @@ def measure() -> report.Section:
     )
 
 
-def _wheel(folder: Path) -> Artifact:
-    """Puts the pinned wheel of this machine into a folder, from the user's index."""
+def put_wheel(folder: Path) -> Artifact:
+    """Puts the wheel that a fetch takes here into a folder, from the user's index."""
+    from pjrt_hub.door import process
+    from pjrt_hub.finding.discovery.registry_rows import by_plugin
     from pjrt_hub.finding.store.transfer import download
     from pjrt_hub.finding.store.transfer.transport import Patience
 
-    here, rows = HostTag.current(), Catalog.read_shipped().rows()
-    pin = next((row for row in rows if row.plugin == "cpu" and not row.runs(here)), None)
+    world = process.world()
+    rows = (row for rows in by_plugin(world) for row in rows if row.plugin == "cpu")
+    pin = next((row for row in rows if not row.runs(world.host)), None)
     if pin is None:
         raise SystemExit("the registry has no CPU plugin for this machine")
     came = folder / "came"
@@ -107,13 +105,13 @@ def _wheel(folder: Path) -> Artifact:
 
 
 @contextmanager
-def _server(folder: Path) -> Iterator[str]:
+def server(folder: Path) -> Iterator[str]:
     """Serves a folder on the loopback interface; gives its address."""
     handler = partial(_Silent, directory=str(folder))
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{serving.server_port}"
+        serving.shutdown()
 
 
 class _Silent(SimpleHTTPRequestHandler):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from timeit import Timer
 
@@ -67,14 +68,15 @@ def once() -> rounds.Rows:
     rows: rounds.Rows = {}
     for row, threads in {ALONE: 1, TWO: 2}.items():
         total = CALLS // threads
-        variants = {"raw C": lambda n=total, t=threads: loop.threads(exe, [a, a], n, t)}
+        variants: dict[str, Callable[[], float]] = {
+            "raw C": partial(loop.threads, exe, [a, a], total, threads)
+        }
         variants |= {
-            name: lambda call=call, n=total, t=threads: _in_threads(call, n, t)
-            for name, call in calls.items()
+            name: partial(_in_threads, call, total, threads) for name, call in calls.items()
         }
         rows[row] = _row(variants, CALLS)
     with _busy_thread():
-        beside = {name: lambda call=call: _per_call(call) for name, call in calls.items()}
+        beside = {name: partial(_per_call, call) for name, call in calls.items()}
         rows[BUSY] = _row(beside, 1)
     return rows
 
@@ -117,7 +119,7 @@ def _busy_thread() -> Iterator[None]:
         thread.join()
 
 
-def _row(variants: dict[str, Callable[[], float]], count: int) -> dict[str, float]:
+def _row(variants: Mapping[str, Callable[[], float]], count: int) -> dict[str, float]:
     return rounds.cells(rounds.interleave(variants, ROUNDS), count, "raw C", "jax.jit")
 
 

@@ -41,14 +41,14 @@ class TorchEncoder:
         """Embeds texts in a thread, because torch computes in the one that asks."""
         return await asyncio.to_thread(self.embed, texts)
 
-    @torch.inference_mode()
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """f32[len(texts), 384], each of length 1."""
         encodings = self.tokenizer.encode_batch(texts)
         ids = torch.tensor([encoding.ids for encoding in encodings])
         mask = torch.tensor([encoding.attention_mask for encoding in encodings]).bool()
-        with self.device:
-            return self._encoded(ids, mask).numpy()
+        with self.device, torch.inference_mode():
+            embeddings: np.ndarray = self._encoded(ids, mask).numpy()
+        return embeddings
 
     def close(self) -> None:
         """Nothing is held that has to be ended."""

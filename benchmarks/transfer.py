@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from timeit import Timer
 from typing import Any
 
@@ -77,7 +78,7 @@ def once() -> rounds.Rows:
             rows[row] = _row(
                 count,
                 times,
-                lambda x=x, semantics=semantics, count=count: loop.put(x, semantics, count),
+                partial(loop.put, x, semantics, count),
                 Timer(statement, globals={"put": put, "x": x, "zero_copy": zero_copy}),
                 Timer("put(x).block_until_ready()", globals={"put": jax.device_put, "x": x}),
             )
@@ -88,7 +89,7 @@ def once() -> rounds.Rows:
         rows[f"get {name}"] = _row(
             1000,
             9,
-            lambda buffer=buffer: loop.get(buffer, 1000),
+            partial(loop.get, buffer, 1000),
             Timer("buffer.to_numpy()", globals={"buffer": buffer}),
             Timer("np.asarray(array)", globals={"np": numpy, "array": array}),
         )

@@ -71,7 +71,8 @@ with open(path, 'rb', buffering=0) as file:
 
 def measure() -> report.Section:
     """The medians of interleaved processes."""
-    known = [name for name in PROGRAMS if name != THEIRS or importlib.util.find_spec("safetensors")]
+    has_theirs = all(map(importlib.util.find_spec, ("jax", "safetensors")))
+    known = [name for name in PROGRAMS if name != THEIRS or has_theirs]
     rows: rounds.Rows = {}
     with TemporaryDirectory() as folder:
         for name, (tensors, times) in FILES.items():
@@ -85,7 +86,7 @@ def measure() -> report.Section:
         "on the CPU, with the page cache warm, and the\npeak memory above what the process held "
         "before. The tensors begin at 8 bytes past multiples of 64, where the plugin\ncannot "
         "share the mapped file. Reading is `readinto` of the whole file into huge pages. JAX: "
-        "`jax.device_put` of\n`safetensors.numpy.load_file`'s arrays, where safetensors is "
+        "`jax.device_put` of\n`safetensors.numpy.load_file`'s arrays, where both are "
         "installed. Each in a process of its own.",
         rows,
         tuple(bar for bar in BARS if bar.column in rows[bar.row]),

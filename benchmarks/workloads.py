@@ -18,7 +18,7 @@ class Workload(NamedTuple):
     """A function and host arrays to call it with."""
 
     function: Function
-    arguments: tuple[numpy.ndarray, ...]
+    arguments: tuple[numpy.ndarray | numpy.generic, ...]
 
 
 def chosen() -> dict[str, Workload]:
