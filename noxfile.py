@@ -381,14 +381,6 @@ def hosts(session: nox.Session) -> None:
     pytest(session, "hosts")
 
 
-@nox.session(default=False, python="3.13")
-def hosts_newest(session: nox.Session) -> None:
-    """The same of the newest JAX, as `jax_newest` runs it too."""
-    install_wheel(session, *group("test"), *group("cpu"))
-    session.install("jax==0.12.0.1", "jaxlib==0.12.0.1")
-    pytest(session, "hosts_jax")
-
-
 @nox.session(default=False)
 @nox.parametrize("release", ["0.4.38", "0.6.2", "0.8.3"])
 def hosts_releases(session: nox.Session, release: str) -> None:
@@ -406,20 +398,6 @@ def jax_topologies(session: nox.Session) -> None:
     vendors = [each for each in group("vendor") if "cuda12" not in each]
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"), *vendors)
     pytest(session, "jax_topologies")
-
-
-@nox.session(default=False)
-def dask(session: nox.Session) -> None:
-    """Executables on their way to the workers of a Dask cluster."""
-    install_wheel(session, *group("test"), *group("cpu"), *group("dask"))
-    pytest(session, "dask")
-
-
-@nox.session(default=False)
-def ray(session: nox.Session) -> None:
-    """The same for the workers of Ray."""
-    install_wheel(session, *group("test"), *group("cpu"), *group("ray"))
-    pytest(session, "ray")
 
 
 @nox.session(default=False)

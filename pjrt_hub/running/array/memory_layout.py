@@ -1,12 +1,13 @@
 """Memory layouts: the order in which a device's memory holds an array's dimensions.
 
 Owns what a caller may wish for, `PJRT_Buffer_MemoryLayout` without tiles, and what that means for
-host memory. What plugins choose, tiles included, is `layouts`. Imports numpy late.
+host memory. What plugins choose, tiles included, is `device.layout`. Imports numpy late.
 """
 
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.running.capi import table
@@ -38,9 +39,29 @@ def order_of(layout: Any, rank: int) -> Order | None:
     return order
 
 
-def members(order: Order | None) -> Any:
+def members(order: Order | None, tiles: Sequence[Sequence[int]] = ()) -> Any:
     """Return the struct for a call; 0, which is NULL, where there is no wish."""
-    return 0 if order is None else {"type": _TILED, "tiled": {"minor_to_major": list(order)}}
+    if order is None:
+        return 0
+    tiled: dict[str, list[int]] = {"minor_to_major": list(order)}
+    if tiles:
+        tiled["tile_dims"] = [size for tile in tiles for size in tile]
+        tiled["tile_dim_sizes"] = [len(tile) for tile in tiles]
+    return {"type": _TILED, "tiled": tiled}
+
+
+def wish(order: Order | None, bits: int) -> Any:
+    """Return the struct for a call that makes a buffer of elements of so many bits.
+
+    The struct cannot say that small elements are packed, and XLA's CPU plugin refuses a layout of
+    unpacked ones. Row-major is what it makes without a word.
+    """
+    return members(None if bits < 8 and row_major_or(order) is None else order)
+
+
+def row_major(rank: int) -> Order:
+    """Return the order of C's arrays: the last dimension is the fastest."""
+    return tuple(range(rank - 1, -1, -1))
 
 
 def to_memory(array: Any, order: Order) -> Any:
@@ -68,6 +89,6 @@ def arrange(array: Any, order: Order) -> numpy.ndarray[Any, Any]:
 
 def row_major_or(layout: tuple[int, ...] | None) -> tuple[int, ...] | None:
     """Writes row-major as None, so that layouts compare by identity in the common case."""
-    if layout is None or layout == tuple(range(len(layout) - 1, -1, -1)):
+    if layout is None or layout == row_major(len(layout)):
         return None
     return layout

@@ -83,6 +83,11 @@ class ShapeSpec(NamedTuple):
         """Of all elements together, packed."""
         return -(-self.bits // 8)
 
+    @property
+    def wish(self) -> Any:
+        """The layout as a call takes it."""
+        return memory_layout.wish(self.layout, self.element.bits)
+
     def __str__(self) -> str:
         layout = order_text(self.layout) if self.layout is not None else ""
         return f"{self.element.name}[{dims_text(self.shape, ())}]{layout}"

@@ -138,7 +138,7 @@ class Buffer(hotpath.Buffer):
     @property
     def layout(self) -> tuple[int, ...]:
         """minor_to_major: its dimensions, fastest-varying first (`PJRT_Buffer_GetMemoryLayout`)."""
-        return self._order() or tuple(range(self.ndim - 1, -1, -1))
+        return self._order() or memory_layout.row_major(self.ndim)
 
     @classmethod
     def _from_spec(
@@ -209,7 +209,7 @@ class Buffer(hotpath.Buffer):
         import numpy
 
         call = self.client.call
-        layout = memory_layout.members(order or tuple(range(self.ndim - 1, -1, -1)))
+        layout = memory_layout.members(order or memory_layout.row_major(self.ndim))
         given = {"src": self.address, "host_layout": layout}
         whole = self.size * dtypes.numpy_dtype(self._dtype).itemsize
         try:

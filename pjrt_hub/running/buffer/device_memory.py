@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import ClosedError
-from pjrt_hub.running.array import memory_layout
 from pjrt_hub.running.array.host_array import address_of, as_bytes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.dlpack import LENDING
@@ -212,7 +211,7 @@ def bitcast(buffer: BufferHandle, spec: ShapeSpec) -> Any:
             "PJRT_Buffer_Bitcast",
             element_type=spec.element.code,
             dims=spec.shape,
-            device_layout=memory_layout.members(spec.layout),
+            device_layout=spec.wish,
         )
         return buffer._from_spec(client, address, spec, buffer.device)
 

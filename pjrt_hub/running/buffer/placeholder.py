@@ -10,13 +10,14 @@ import numbers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.errors import ClosedError, PjrtError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array import memory_layout
 from pjrt_hub.running.array.host_array import ALIGNMENT, address_of, as_bytes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks
 from pjrt_hub.running.device.device import Device, Memory
+from pjrt_hub.running.device.layout import default_layout
 from pjrt_hub.running.device.promise import Promise, read_error
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Alias(Promise):
                 memory=memory_address,
                 shape_dims=spec.shape,
                 shape_element_type=spec.element.code,
-                shape_layout=memory_layout.members(spec.layout),
+                shape_layout=_layout(client, spec),
             )
             self.buffer = Buffer._from_spec(client, answer.alias_buffer, spec, device)
             self._layout = self.buffer.layout  # now: it may be deleted while programs wait for it
@@ -119,7 +120,7 @@ def create_uninitialized(
             client=client.address,
             shape_dims=spec.shape,
             shape_element_type=spec.element.code,
-            shape_layout=memory_layout.members(spec.layout),
+            shape_layout=spec.wish,
             device=0 if memory_address else place.address,  # some prefer it to the memory
             memory=memory_address,
         )
@@ -139,8 +140,8 @@ def create_error(client: DeviceClient, error: PjrtError, spec: ShapeSpec, memory
             error_message=message,
             shape_dims=spec.shape,
             shape_element_type=spec.element.code,
-            shape_layout=memory_layout.members(spec.layout),
-            device_layout=memory_layout.members(spec.layout),
+            shape_layout=spec.wish,
+            device_layout=spec.wish,
             memory=memory_address,
             payload=payloads,
         )
@@ -184,7 +185,7 @@ def create_view(
             device_buffer_ptr=address,
             dims=spec.shape,
             element_type=spec.element.code,
-            layout=memory_layout.members(spec.layout),
+            layout=spec.wish,
             device=place.address,
             memory=memory_address,
             stream=stream,
@@ -192,6 +193,17 @@ def create_view(
             on_delete_callback_arg=argument,
         )
         return Buffer._from_spec(client, made, spec, place)
+
+
+def _layout(client: DeviceClient, spec: ShapeSpec) -> Any:
+    """The layout of an alias, said always: newer plugins have none of their own for it."""
+    if spec.layout is not None:
+        return memory_layout.members(spec.layout)
+    try:
+        own = default_layout(client, spec.element.name, spec.shape)
+    except (UnimplementedError, UnsupportedByPluginError):
+        return memory_layout.members(memory_layout.row_major(len(spec.shape)))
+    return memory_layout.members(own.minor_to_major, own.tiles)
 
 
 def _ignore() -> None:

@@ -93,7 +93,7 @@ def put(
     """
     row_by_row = row_major_or(order) is None or client.moves_data
     given = memory_layout.to_memory(
-        source, tuple(range(source.ndim - 1, -1, -1)) if row_by_row else order
+        source, memory_layout.row_major(source.ndim) if row_by_row else order
     )
     return _put(client, given, source.shape, element, semantics, place, order)
 
@@ -148,7 +148,7 @@ def _put(
             host_buffer_semantics=int(semantics),
             device=device.address,
             memory=memory_address,
-            device_layout=memory_layout.members(order),
+            device_layout=memory_layout.wish(order, element.bits),
         )
         done = answer.done_with_host_buffer
         if done:

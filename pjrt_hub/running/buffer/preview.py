@@ -83,7 +83,7 @@ def _glimpse(buffer: BufferHandle, edge: int) -> numpy.ndarray[Any, Any]:
     """Return the ends of every dimension, with one item between them for each that is truncated."""
     import numpy
 
-    order = buffer._order() or tuple(range(buffer.ndim - 1, -1, -1))
+    order = buffer._order() or memory_layout.row_major(buffer.ndim)
     shape = [buffer.shape[dimension] for dimension in order[::-1]]
     seen = numpy.zeros([min(size, 2 * edge + 1) for size in shape], buffer.dtype)
 

@@ -60,9 +60,10 @@ class Transfer(Closing, hotpath.Owned):
         wishes = [spec.layout for spec in self._specs if spec.layout is not None]
         if len(wishes) not in (0, len(self._specs)):
             raise ValueError("the shape specs must have layouts all or none")
+        given = [spec.wish for spec in self._specs]
         layouts = [
-            Struct("PJRT_Buffer_MemoryLayout", memory_layout.members(wish), client.api.version)
-            for wish in wishes
+            Struct("PJRT_Buffer_MemoryLayout", wish, client.api.version) if wish else None
+            for wish in (given if any(given) else ())
         ]
         device, memory_address = client.place(None, memory)
         self._place = device
@@ -79,7 +80,7 @@ class Transfer(Closing, hotpath.Owned):
                 shape_specs=[
                     {"dims": spec.shape, "element_type": spec.element.code} for spec in self._specs
                 ],
-                device_layouts=[layout.address for layout in layouts],
+                device_layouts=[layout.address if layout else 0 for layout in layouts],
                 memory=memory_address,
             )
             destroy = partial(client.api.call, "PJRT_AsyncHostToDeviceTransferManager_Destroy")
@@ -214,7 +215,8 @@ class Transfer(Closing, hotpath.Owned):
             raise ValueError(f"buffer {index} is {spec}, the array has the shape {array.shape}")
         by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
         source = as_bytes(array.T if by_columns else array)
-        order = tuple(range(array.ndim)) if by_columns else None
+        rows = memory_layout.row_major(array.ndim)
+        order = rows[::-1] if by_columns else rows  # said always: some end the process without it
         with self.client.in_call(), self._lock:
             if self._open_parts(index):
                 raise ValueError(f"parts of buffer {index} came before: a literal is a whole")

@@ -1,0 +1,98 @@
+"""Layouts as plugins tell them: how an array lies in a device's memory, tiles included.
+
+Owns their text, and what a plugin chooses where a program names none (extension Layouts).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.capi.library import Api
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.capi.handle import Handle
+
+_ORDER = re.compile(r"\{([\d,]*)")
+_TILE = re.compile(r"\(([\d,*]+)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How an array lies in memory (`PJRT_Layouts_MemoryLayout`).
+
+    Attributes:
+        text: as XLA writes it, "{1,0:T(8,128)}".
+    """
+
+    text: str
+
+    @property
+    def minor_to_major(self) -> tuple[int, ...]:
+        """The dimensions, fastest-varying first."""
+        found = _ORDER.match(self.text)
+        return tuple(map(int, filter(None, found[1].split(",")))) if found else ()
+
+    @property
+    def tiles(self) -> tuple[tuple[int, ...], ...]:
+        """The tiles, outermost first; a dimension that is combined with the next one is -1."""
+        _, _, rest = self.text.partition("T")
+        tiles = re.match(r"(\([\d,*]+\))*", rest)
+        return tuple(
+            tuple(-1 if size == "*" else int(size) for size in each.split(","))
+            for each in _TILE.findall(tiles[0] if tiles else "")
+        )
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def default_layout(place: Handle, dtype: Any, shape: Sequence[int]) -> Layout:
+    """Return the layout that a plugin chooses if a program names none.
+
+    The C functions are `PJRT_Layouts_PJRT_Client_GetDefaultLayout` and
+    `PJRT_Layouts_PJRT_Topology_GetDefaultLayout`.
+
+    Args:
+        place: a client, or a topology of devices that need not be there.
+        dtype: numpy's, ml_dtypes' or StableHLO's names.
+        shape: the dimensions, in elements.
+
+    Raises:
+        TypeError: PJRT has no such dtype.
+        ValueError: a dimension is negative.
+        UnsupportedByPluginError: the plugin has no layouts, is older than the dtype, or tells only
+            a client's.
+    """
+    element = dtypes.of_numpy(dtype)
+    dtypes.require(element, place.api.version)
+    dims = [int(size) for size in shape]
+    if any(size < 0 for size in dims):
+        raise ValueError(f"the shape {tuple(dims)} has a negative dimension")
+    if isinstance(place, hotpath.Client):
+        name, owner = "PJRT_Layouts_PJRT_Client_GetDefaultLayout", "client"
+    else:
+        name, owner = "PJRT_Layouts_PJRT_Topology_GetDefaultLayout", "topology_description"
+    with place.in_call():
+        call = place.api.extension("Layouts").call
+        layout = call(name, **{owner: place.address}, type=element.code, dims=dims)
+        return take(place.api, layout)
+
+
+def take(api: Api, layout: int) -> Layout:
+    """Reads and frees a layout that is the caller's."""
+    try:
+        return read(api, layout)
+    finally:
+        api.extension("Layouts").call("PJRT_Layouts_MemoryLayout_Destroy", layout=layout)
+
+
+def read(api: Api, layout: int) -> Layout:
+    """Reads a layout that is the plugin's."""
+    node = api.extension("Layouts")
+    text = node.call("PJRT_Layouts_MemoryLayout_Serialize", layout=layout)
+    return Layout(text.decode())
