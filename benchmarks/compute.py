@@ -35,16 +35,14 @@ NOTE = (
 )
 MISSED = (
     "`python benchmarks/compute.py --sweep` compares more than a hundred programs, with any of "
-    "XLA's flags. These are as slow with JAX's own options: jaxlib 0.10.2 holds a newer XLA than "
-    "the plugin of PJRT API 0.81, and no flag chooses what differs. For the sum, both run a kernel "
-    "of YNNPACK, the plugin `sum_fp32_avx2` and jaxlib the later `sum_k1_fp32_avx` "
-    "(`perf record`), which differ where the data lie in the cache and are 3 % apart at 64 MB; the "
-    "two means of a layer norm are such sums. XNNPACK (`xla_cpu_experimental_xnn_fusion_type`) "
-    "would sum faster than JAX, and columns half as fast, so it is no default. Convolutions are "
-    "YNNPACK's in jaxlib too, by a kind of fusion that the plugin does not know (it says "
-    "`Unsupported fusion type: 5` to JAX's options). Programs with a maximum or minimum in them, "
-    "such as the MLP, the softmax and the attention, get no default flag since these figures were "
-    "taken: for them the column of the plugin's own flags holds."
+    "XLA's flags. What a build of the CPU plugin misses comes from its version of XLA. On PJRT API "
+    "0.81 and 0.106 the sum is an older kernel of YNNPACK, and the two means of a layer norm are "
+    "such sums. On 0.81 the convolution is not YNNPACK's, and the softmax and the attention go "
+    "without the default flag, because there YNNPACK's maximum of numbers with NaN is arbitrary; "
+    "JAX's options have that flag, and with them the answers are arbitrary as well. On 0.115 these "
+    "rows are near 1. A softmax takes a fifth less there with `xla_cpu_enable_fast_min_max` false, "
+    "which JAX sets, but a max pool twice as long, and the flag changes what a maximum of NaN is, "
+    "so it is no default."
 )
 
 Variants = dict[str, Callable[[], object]]
