@@ -71,6 +71,12 @@ class Known:
         """Return the rows of the newest version, one for each kind of machine."""
         return tuple(row for row in self.rows if row.version == self.rows[0].version)
 
+    @cached_property
+    def packages(self) -> tuple[str, ...]:
+        """Return the packages that its manifest finds it in, the best first."""
+        found = (each.distribution for each in self.manifest.libraries)
+        return tuple(dict.fromkeys(filter(None, found)))
+
 
 def page() -> str:
     """Return the text of docs/plugins.md."""
@@ -126,10 +132,10 @@ def _glance(plugin: Known) -> str:
         own.platform,
         own.description,
         _hardware(own, whole=False),
-        _hosts(plugin.newest),
+        _hosts(plugin.newest) or "not measured",
         ", ".join(f"`{name}`" for name in plugin.extras) or "none",
         ", ".join(api) or "not measured",
-        " or ".join(dict.fromkeys(_size(row.size) for row in plugin.newest)),
+        " or ".join(dict.fromkeys(_size(row.size) for row in plugin.newest)) or "none",
     ]
     return f"| {' | '.join(cells)} |\n"
 
@@ -139,10 +145,11 @@ def _section(plugin: Known) -> str:
     parts = [] if own.name == own.platform else [f"\n### {own.name}\n"]
     parts.append(f"\n{own.description}.\n\n")
     parts += [f"- **{word}**: {text}.\n" for word, text in _facts(plugin) if text]
-    parts.append(
-        "\n| version | oldest machine | PJRT API | reads StableHLO up to | download | unpacked "
-        "| package | licence |\n|---|---|---|---|--:|--:|---|---|\n"
-    )
+    if plugin.rows:
+        parts.append(
+            "\n| version | oldest machine | PJRT API | reads StableHLO up to | download | unpacked "
+            "| package | licence |\n|---|---|---|---|--:|--:|---|---|\n"
+        )
     parts += [_line(row) for row in plugin.rows]
     if notes := dict.fromkeys(row.api_note for row in plugin.rows if row.api_note):
         told = "; ".join(note.removeprefix("not loaded: ") for note in notes)
@@ -210,6 +217,9 @@ def _hardware(own: Manifest, *, whole: bool = True) -> str:
 
 
 def _install(plugin: Known) -> str:
+    if not plugin.rows:
+        ways = " or ".join(f"`pip install {name}`" for name in plugin.packages)
+        return f"{ways}; the registry has no row of it"
     fetched = f"`pjrt-hub fetch {plugin.manifest.name}` fetches it"
     if not plugin.extras:
         return f"{fetched}; there is no extra"

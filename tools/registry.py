@@ -59,6 +59,8 @@ FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "jax-cuda12-pjrt": ("cuda12", "cuda", ()),
     "jax-cuda13-pjrt": ("cuda13", "cuda", ()),
     "jax-rocm7-pjrt": ("rocm", "rocm", ()),
+    "jax-rocm10-pjrt": ("rocm10", "rocm", ()),
+    "jax-tt-plugin": ("tt", "tt", ()),
     "libtpu": ("tpu", "tpu", ()),
     "intel-extension-for-openxla": ("xpu", "xpu", ()),
     "jax-oneapi-pjrt": ("oneapi", "oneapi", ()),

@@ -33,7 +33,8 @@ def test_the_page_is_up_to_date():
 def test_every_row_of_the_registry_stands_below_its_plugin(row):
     lines = re.findall(rf"^\| {re.escape(row.version)} \|.*", section(row.plugin), re.MULTILINE)
     arch = {"x86_64": "x86-64", "aarch64": "ARM64"}[row.host.arch]
-    [line] = [line for line in lines if re.search(rf" on {arch}\b", line)]
+    mine = (line for line in lines if f"`{row.package}`" in line)
+    [line] = [line for line in mine if re.search(rf" on {arch}\b", line)]
     version = ".".join(map(str, row.host.version))
     assert version in line
     assert f"| {round(row.size / 1e6)} MB | {round(row.nbytes / 1e6)} MB |" in line

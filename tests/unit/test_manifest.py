@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.finding.contract.manifest import Library, Manifest, default_manifest, read
-from pjrt_hub.finding.contract.names import did_you_mean, is_name
+from pjrt_hub.finding.contract.names import did_you_mean, is_name, look_alike
 from pjrt_hub.finding.contract.option import Option
 
 SMALL = 'schema = 1\nname = "toy"\nplatform = "toy"\n'
@@ -204,13 +204,25 @@ def test_our_own_manifests():
         "cpu": ("cpu", 0, ("cpu",)),
         "cuda12": ("cuda", 490, ("cuda12",)),
         "cuda13": ("cuda", 500, ("cuda13",)),
+        "iree_metal": ("iree_metal", 440, ()),
         "metal": ("metal", 450, ("metal",)),
+        "metaljax": ("metal", 1, ()),
+        "mlx": ("mlx", 390, ()),
         "mps": ("mps", 500, ("mps",)),
+        "mtl": ("mtl", 400, ()),
         "oneapi": ("oneapi", 500, ("oneapi",)),
+        "qnn": ("qnn", 400, ()),
         "rocm": ("rocm", 500, ("rocm",)),
+        "rocm10": ("rocm", 490, ("rocm10",)),
         "tpu": ("tpu", 500, ("tpu",)),
+        "tt": ("tt", 500, ("tt",)),
         "xpu": ("xpu", 450, ("xpu",)),
     }
+
+
+def test_no_name_of_ours_looks_like_another():
+    names = {name for name in ours() if not name.startswith("cuda")}
+    assert [look_alike(name, names - {name}) for name in names] == [""] * len(names)
 
 
 def test_environment_defaults_depend_on_the_hardware():

@@ -23,7 +23,7 @@ VENDOR_WHEELS = "vendor_wheels"
 #: The group of entry points, and the namespace package, for plugins with a manifest.
 PACKAGE = "pjrt_plugins"
 #: Our own folders in it; others install theirs into the same one.
-OURS = ("cpu", "cuda", "metal", "rocm", "tpu", "xpu")
+OURS = ("cpu", "cuda", "metal", "qnn", "rocm", "tpu", "tt", "xpu")
 NAMESPACES = ("jax_plugins", "xla_plugins", PACKAGE)
 #: pjrt-hub's own entry points register in frameworks what it finds: they are no plugins.
 _OURS = "pjrt_hub."
