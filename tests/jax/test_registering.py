@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-#: Says which libraries are in the process.
+#: Says whether the library of the given path is in the process.
 LOADED = """
 def loaded():
     with open("/proc/self/maps") as maps:
-        return "xla_cpu_pjrt.so" in maps.read()
+        return sys.argv[1] in maps.read()
 """
 DEFAULT = """
 import jax
@@ -88,19 +88,22 @@ def test_a_priority_decides_otherwise(python):
     assert (ended.status, ended.printed) == (0, "built in 1\n"), ended.errors
 
 
-def test_nothing_is_loaded_before_jax_uses_it(python):
+def test_nothing_is_loaded_before_jax_uses_it(python, library):
     ended = python(
         LOADED
         + """
-import jax
+import sys, jax
 from jax._src import xla_bridge
 print(loaded(), jax.devices(), "hubcpu" in xla_bridge._backend_factories, loaded())
+import pjrt_hub
+print(pjrt_hub.load("cpu").name, loaded())
 """,
+        str(library),
         PJRT_HUB_JAX="cpu",
         JAX_PLATFORMS="cpu",
     )
     assert ended.status == 0, ended.errors
-    assert ended.printed == "False [CpuDevice(id=0)] True False\n"
+    assert ended.printed == "False [CpuDevice(id=0)] True False\ncpu True\n"
 
 
 def test_what_the_program_registers_the_variable_does_not_again(python):
