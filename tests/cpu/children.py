@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import importlib
 import inspect
 import os
@@ -18,6 +19,9 @@ import numpy as np
 
 import pjrt_hub
 from pjrt_hub.kit.conformance import programs
+from pjrt_hub.running.capi import library, table
+from pjrt_hub.running.capi.status import FIRST_SLOT
+from pjrt_hub.running.client.plugin import Plugin
 
 #: The plugin that is tested: the CPU's, or one whose hardware is here.
 PLATFORM = os.environ.get("TESTED_PLATFORM", "cpu")
@@ -34,6 +38,8 @@ HAS_TILES = PLATFORM == "tpu" or "tiled" in os.environ.get("PJRT_HUB_DISCRETE", 
 #: Whether it has hardware of its own.
 IS_HARDWARE = PLATFORM != "cpu" and not IS_LAYERED
 ADD = PROGRAMS / "add.mlir"
+#: Tables of functions, each for the life of the process.
+_TABLES: list[Any] = []
 #: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
 SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")
 
@@ -88,6 +94,18 @@ def command(
     words = [function.__code__.co_filename, function.__name__, repr(given), "prepared" * prepared]
     # From 3.12 on Python warns of a fork beside threads.
     return [sys.executable, "-W", "ignore:This process", __file__, *words]
+
+
+def lacking(plugin: Any, *functions: str) -> Plugin:
+    """The plugin without functions, which those before some PJRT API lack."""
+    own = plugin.api.address
+    size = ctypes.c_size_t.from_address(own).value
+    copy = ctypes.create_string_buffer(ctypes.string_at(own, size), size)
+    for name in functions:
+        at = FIRST_SLOT + 8 * table.FUNCTIONS[name].slot
+        copy[at : at + 8] = bytes(8)[: max(size - at, 0)]
+    _TABLES.append(copy)
+    return Plugin(library.adopt(ctypes.addressof(copy), plugin.path))
 
 
 def device_count(count: int) -> dict[str, int]:

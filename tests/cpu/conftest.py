@@ -8,6 +8,7 @@ import time
 import numpy as np
 import pytest
 from children import HAS_TILES, IS_CPU, PLATFORM, PROGRAMS, SLOW, command, device_count
+from packaging.specifiers import SpecifierSet
 
 import pjrt_hub
 
@@ -31,6 +32,16 @@ def plugin(clean_env):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
         return pjrt_hub.load(PLATFORM, offline=True)
+
+
+@pytest.fixture(autouse=True)
+def _is_about_this_build(request):
+    """Skips what is about other generations of the plugin."""
+    for mark in request.node.iter_markers("api"):
+        version = request.getfixturevalue("plugin").api_version
+        builds, what = mark.args
+        if str(version) not in SpecifierSet(builds):
+            pytest.skip(f"about PJRT API {builds}, the plugin has {version}: {what}")
 
 
 @pytest.fixture(scope="session")

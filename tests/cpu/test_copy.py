@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from elements import KNOWN
 
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.array import dtypes
 
 VALUES = np.arange(12, dtype=np.float32).reshape(4, 3)
-#: Those of API 0.81.
-KNOWN = [element for element in dtypes.ELEMENT_TYPES if element.since <= 81]
 #: Gives the first rows, as many as its second argument says.
 CUT = """func.func @main(%a: tensor<4x3xf32>, %n: tensor<i32>)
       -> tensor<?x3xf32, #stablehlo.bounds<4, ?>> {
@@ -21,7 +20,7 @@ IDENTITY = """func.func @main(%a: tensor<4x3xf32>) -> tensor<4x3xf32> {
     return %a : tensor<4x3xf32> }"""
 
 
-@pytest.mark.parametrize("element", KNOWN, ids=lambda element: element.name)
+@pytest.mark.parametrize("element", KNOWN)
 def test_every_dtype_is_copied_to_another_client(client, pair, element):
     array = VALUES.astype(dtypes.numpy_dtype(element.code))
     source = client.buffer_from_host(array)

@@ -1,9 +1,9 @@
-"""Devices on the CPU plugin: what they tell, how they are found, and what 0.81 lacks."""
+"""Devices on the CPU plugin: what they tell, how they are found, and what the plugin lacks."""
 
 from __future__ import annotations
 
 import pytest
-from children import NAME, device_count
+from children import NAME, device_count, lacking
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -18,7 +18,8 @@ def four(plugin):
 
 def test_a_device_in_the_plugins_words(four):
     device = four.devices[1]
-    words = {"cpu": ("TFRT_CPU_1", "CpuDevice(id=1)"), "discrete": ("discrete:1", "discrete:1")}
+    debug = "TFRT_CPU_1" if four.api.version.minor < 106 else "cpu:1"
+    words = {"cpu": (debug, "CpuDevice(id=1)"), "discrete": ("discrete:1", "discrete:1")}
     assert (device.debug_string, device.to_string()) == words[NAME]
     assert (device.coords, dict(device.attributes)) == (None, {})
 
@@ -79,18 +80,41 @@ def test_a_device_assignment_that_would_abort(four, counts, error):
 
 
 @pytest.mark.parametrize(
-    ("use", "since"),
+    ("function", "since", "use"),
     [
-        (lambda device: device.clear_memory_stats(), "0.106"),
-        (lambda device: device.get_attributes(), "0.92"),
-        (lambda device: device.poison_execution(1, errors.AbortedError("x")), "0.85"),
-        (lambda device: device.create_async_tracking_event("x"), "0.86"),
+        ("PJRT_Device_ClearMemoryStats", "0.106", lambda device: device.clear_memory_stats()),
+        ("PJRT_Device_GetAttributes", "0.92", lambda device: device.get_attributes()),
+        (
+            "PJRT_Device_PoisonExecution",
+            "0.85",
+            lambda device: device.poison_execution(1, errors.AbortedError("x")),
+        ),
+        (
+            "PJRT_Device_CreateAsyncTrackingEvent",
+            "0.86",
+            lambda device: device.create_async_tracking_event("x"),
+        ),
     ],
 )
-def test_what_the_plugin_is_too_old_for(four, use, since):
-    with pytest.raises(pjrt_hub.errors.UnsupportedByPluginError) as caught:
-        use(four.devices[0])
-    assert (caught.value.since, caught.value.have) == (since, "0.81")
+def test_what_a_plugin_lacks(plugin, function, since, use):
+    with lacking(plugin, function).client() as client:
+        with pytest.raises(pjrt_hub.errors.UnsupportedByPluginError) as caught:
+            use(client.devices[0])
+        have = str(client.api.version)
+    told = (caught.value.function, caught.value.since, caught.value.have)
+    assert told == (function, since, have)
+
+
+@pytest.mark.api(">=0.106", "it has the functions")
+@pytest.mark.cpu("it has no statistics and no attributes")
+def test_what_newer_plugins_answer(four):
+    device = four.devices[0]
+    with pytest.raises(errors.UnimplementedError, match="ClearMemoryStats is not supported"):
+        device.clear_memory_stats()
+    assert device.get_attributes() == {}
+    assert device.poison_execution(1, errors.AbortedError("x")) is False
+    with device.create_async_tracking_event("x"):
+        pass
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from children import IS_CPU, NAME, device_count, promise, there
+from elements import KNOWN
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.running.array import display, dtypes
@@ -107,11 +108,7 @@ def test_a_value_is_aligned(client, array, value, kind):
     assert str(client.buffer_from_host(array)) == value.replace(",", "")
 
 
-#: Those of API 0.81.
-KNOWN = [element for element in dtypes.ELEMENT_TYPES if element.since <= 81]
-
-
-@pytest.mark.parametrize("element", KNOWN, ids=lambda element: element.name)
+@pytest.mark.parametrize("element", KNOWN)
 def test_every_dtype_prints(client, element):
     dtype = dtypes.numpy_dtype(element.code)
     buffer = client.buffer_from_host(np.ones((3, 300), np.float32).astype(dtype))

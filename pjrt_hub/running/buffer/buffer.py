@@ -242,7 +242,7 @@ class Buffer(hotpath.Buffer):
         """Copy it to another device without waiting (`PJRT_Buffer_CopyToDevice`).
 
         To a device of another client, of any platform, it goes through the host, which waits for
-        the value.
+        the value; so it does in an order that the plugin would copy wrongly.
 
         Args:
             device: one of `client.devices`, of this client or another.
@@ -257,15 +257,22 @@ class Buffer(hotpath.Buffer):
             raise TypeError("the device is None; it must be one of client.devices")
         if type(device) is not Device:
             device, _ = self.client.place(device, None)  # refuses it
-        if device.client is not self.client:
-            return self._copy_to_client(device)
-        self._order()  # asked for, because not every plugin labels the copy with it
+        if device.client is not self.client or self._is_miscopied:
+            return self._copy_through_host(device)
+        return self._copy(device)
+
+    def _copy(self, device: Device) -> Buffer:
         made = self._copy_to_device(device, device.address)
         if made is not None:
             return made
         with self.client.in_call():
             copy = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device.address)
             return self._like(copy, device)
+
+    @property
+    def _is_miscopied(self) -> bool:
+        """Whether the plugin mixes up the values of a copy; the order is also the copy's label."""
+        return self._order() is not None and not self.client.copies_layouts
 
     def copy_to_memory(self, memory: Memory) -> Buffer:
         """Copy it to another memory, such as "pinned_host" (`PJRT_Buffer_CopyToMemory`).
@@ -275,17 +282,16 @@ class Buffer(hotpath.Buffer):
         """
         if memory is None:  # elsewhere that is the device's own
             raise TypeError("the memory is None; it must be one of client.memories")
-        if isinstance(memory, Memory) and memory.client is not self.client:
-            return self._copy_to_client(memory)
+        if isinstance(memory, Memory) and (memory.client is not self.client or self._is_miscopied):
+            return self._copy_through_host(memory)
         device, address = self.client.place(None, memory)
-        self._order()
         with self.client.in_call():
             return self._like(self._ask("PJRT_Buffer_CopyToMemory", dst_memory=address), device)
 
-    def _copy_to_client(self, place: Device | Memory) -> Buffer:
-        from pjrt_hub.running.buffer.copy import copy_to_client
+    def _copy_through_host(self, place: Device | Memory) -> Buffer:
+        from pjrt_hub.running.buffer.copy import copy_through_host
 
-        copy: Buffer = copy_to_client(self, place)
+        copy: Buffer = copy_through_host(self, place)
         return copy
 
     def copy_raw_to_host(self, destination: Any, offset: int = 0) -> Event:

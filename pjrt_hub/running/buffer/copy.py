@@ -1,4 +1,4 @@
-"""Copies on another client: through the host, because no function of the C API makes one.
+"""Copies through the host: on another client, and where a plugin copies wrongly.
 
 Owns what cannot be copied so, and the words for it. Must not import `buffer`.
 """
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pjrt_hub.running.device.device import Memory
 
 
-def copy_to_client(buffer: BufferHandle, place: Device | Memory) -> Any:
-    """Wait for the value and put it on another client, in the same layout.
+def copy_through_host(buffer: BufferHandle, place: Device | Memory) -> Any:
+    """Wait for the value and put it on a device, in the same layout.
 
     Args:
         buffer: whose value.
-        place: a device or memory of that client.
+        place: a device or memory, of any client.
 
     Raises:
         ValueError: an array of the host cannot be what the buffer is.
@@ -31,7 +31,7 @@ def copy_to_client(buffer: BufferHandle, place: Device | Memory) -> Any:
 
 
 def obstacle(buffer: BufferHandle) -> str:
-    """Return why the buffer cannot be copied to another client, or an empty string."""
+    """Return why the buffer cannot be copied through the host, or an empty string."""
     if not buffer._dynamic:
         return ""
     return (

@@ -133,6 +133,7 @@ def create_error(client: DeviceClient, error: PjrtError, spec: ShapeSpec, memory
     place, memory_address = client.place(None, memory)
     with client.in_call():
         payloads: dict[str, Any] = dict(error.payloads)
+        layout = _layout(client, spec)
         address = client.api.call(
             "PJRT_Client_CreateErrorBuffer",
             client=client.address,
@@ -140,8 +141,8 @@ def create_error(client: DeviceClient, error: PjrtError, spec: ShapeSpec, memory
             error_message=message,
             shape_dims=spec.shape,
             shape_element_type=spec.element.code,
-            shape_layout=spec.wish,
-            device_layout=spec.wish,
+            shape_layout=layout,
+            device_layout=layout,
             memory=memory_address,
             payload=payloads,
         )
@@ -196,7 +197,7 @@ def create_view(
 
 
 def _layout(client: DeviceClient, spec: ShapeSpec) -> Any:
-    """The layout of an alias, said always: newer plugins have none of their own for it."""
+    """Gives the layout of a buffer without data: newer plugins have none of their own for it."""
     if spec.layout is not None:
         return memory_layout.members(spec.layout)
     try:

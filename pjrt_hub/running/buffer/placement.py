@@ -1,14 +1,14 @@
 """Placement: host arrays put on a device, also in a layout that the caller chooses.
 
 Owns what kinds of arrays there are, and the distrust of plugins that take a layout for a label of
-what they are given.
+what they are given, or lose it as they copy.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.errors import UnsupportedByPluginError
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.host_array import address_of, host_array
 from pjrt_hub.running.array.memory_layout import Order, row_major_or
@@ -125,6 +125,23 @@ def moves_data(client: DeviceClient) -> bool:
         since="",
         have=str(client.api.version),
     )
+
+
+def copies_layouts(client: DeviceClient) -> bool:
+    """Return whether a plugin copies an array rightly that is not in row-major order.
+
+    XLA of PJRT API 0.106 gives the copy the right layout and mixes up its values.
+    """
+    import numpy
+
+    six = numpy.frombuffer(_ROW_BY_ROW, numpy.uint8).reshape(2, 3)
+    semantics = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
+    device, _ = place = client.default_place
+    try:
+        buffer = put(client, six, dtypes.of_numpy("uint8"), semantics, place, (0, 1))
+    except (UnimplementedError, UnsupportedByPluginError):
+        return True  # it makes none, so it is not known to copy them wrongly
+    return numpy.array_equal(buffer._copy(device).to_numpy(), six)
 
 
 def _put(

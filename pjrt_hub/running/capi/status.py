@@ -78,9 +78,10 @@ def lack(function: str, have: ApiVersion, plugin: str = "") -> errors.Unsupporte
     """
     since = ApiVersion(0, table.FUNCTIONS[function].since)
     came = f"came with PJRT API {since}" if since.minor else "is in every PJRT API"
+    but = "the plugin has" if have < since else "the plugin leaves it out and has"
     who = f"the plugin {plugin}" if plugin else "the plugin"
     return errors.UnsupportedByPluginError(
-        f"{who} lacks {function}: it {came}, the plugin has {have}",
+        f"{who} lacks {function}: it {came}, {but} {have}",
         function=function,
         since=str(since),
         have=str(have),

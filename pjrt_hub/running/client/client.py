@@ -443,6 +443,11 @@ class Client(Closing, CompilingClient):
         """Whether the plugin puts row-major bytes into other layouts."""
         return placement.moves_data(self)
 
+    @cached_property
+    def copies_layouts(self) -> bool:
+        """Whether the plugin copies arrays rightly that are not in row-major order."""
+        return placement.copies_layouts(self)
+
     def _repr_html_(self) -> str:
         from pjrt_hub.running.array import display
 

@@ -321,6 +321,11 @@ class DeviceClient(ClientHandle):
         """Whether the plugin puts row-major bytes into other layouts, as `placement` found."""
         raise NotImplementedError
 
+    @property
+    def copies_layouts(self) -> bool:
+        """Whether the plugin copies arrays in any order rightly, as `placement` found."""
+        raise NotImplementedError
+
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]:
         """Pickle a serialized executable of this client."""
         raise NotImplementedError
