@@ -1,4 +1,4 @@
-"""Buffers that no host array made, device memory by its address, and what an old plugin lacks."""
+"""Buffers that no host array made, device memory by its address, and what older plugins lack."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import weakref
 
 import numpy as np
 import pytest
+from children import lacking
 
 import pjrt_hub
 from pjrt_hub import HostBufferSemantics, errors
 
 NUMBERS = np.arange(8, dtype=np.float32)
-OLD = errors.UnsupportedByPluginError
 
 
 @pytest.mark.cpu("shares memory with the host")
@@ -200,16 +200,65 @@ def test_static_shapes(client):
 
 
 @pytest.mark.parametrize(
-    ("ask", "error"),
+    ("function", "ask"),
     [
-        (lambda c, b: c.create_error_buffer(errors.DataLossError("x"), (2,)), OLD),
-        (lambda c, b: c.create_event(), OLD),
-        (lambda c, b: b.copy_raw_to_host_future(), OLD),
-        (lambda c, b: b.donate_with_control_dependency(), OLD),
-        (lambda c, b: b.bitcast("i32", (8,)), OLD),
-        (lambda c, b: c.dma_map(np.zeros(4096)), errors.UnimplementedError),
+        (
+            "PJRT_Client_CreateErrorBuffer",
+            lambda b: b.client.create_error_buffer(errors.DataLossError("x"), (2,)),
+        ),
+        ("PJRT_Event_Set", lambda b: b.client.create_event()),
+        ("PJRT_Buffer_CopyRawToHostFuture", lambda b: b.copy_raw_to_host_future()),
+        ("PJRT_Buffer_DonateWithControlDependency", lambda b: b.donate_with_control_dependency()),
+        ("PJRT_Buffer_Bitcast", lambda b: b.bitcast("i32", (8,))),
     ],
 )
-def test_what_the_old_plugin_lacks(client, ask, error):
-    with pytest.raises(error):
-        ask(client, client.buffer_from_host(NUMBERS))
+def test_what_older_plugins_lack(plugin, function, ask):
+    with lacking(plugin, function).client() as client:
+        numbers = client.buffer_from_host(NUMBERS)
+        with pytest.raises(errors.UnsupportedByPluginError, match=f"lacks {function}: "):
+            ask(numbers)
+
+
+@pytest.mark.cpu("its host's memory is the device's")
+def test_no_memory_is_mapped_for_dma(client):
+    with pytest.raises(errors.UnimplementedError):
+        client.dma_map(np.zeros(4096))
+
+
+@pytest.mark.api(">=0.82", "it makes one")
+def test_an_error_buffer_fails_what_uses_it(client, executables):
+    failed = client.create_error_buffer(errors.DataLossError("on purpose"), (8,))
+    assert (failed.shape, failed.dtype, failed.layout) == ((8,), np.float32, (0,))
+    result = executables("add")(failed, client.buffer_from_host(NUMBERS))
+    with pytest.raises(errors.DataLossError, match="on purpose"):
+        failed.to_numpy()
+    with pytest.raises(errors.PluginInternalError, match="on purpose"):  # the plugin's own code
+        result.to_numpy()
+
+
+@pytest.mark.api(">=0.89", "it makes one")
+def test_an_event_of_one_s_own(client):
+    fired, failed = client.create_event(), client.create_event()
+    assert not fired.is_ready()
+    fired.set()
+    fired.wait(10)
+    failed.set(errors.AbortedError("on purpose"))
+    with pytest.raises(errors.AbortedError, match="on purpose"):
+        failed.wait(10)
+
+
+@pytest.mark.api(">=0.84", "it tells the destination later")
+def test_a_destination_that_is_told_later(client):
+    numbers = client.buffer_from_host(NUMBERS)
+    destination = np.zeros(8, np.float32)
+    copy = numbers.copy_raw_to_host_future()
+    copy.fulfill(destination)
+    copy.ready.wait(10)
+    assert destination.tolist() == NUMBERS.tolist()
+
+
+@pytest.mark.api(">=0.98", "it casts")
+def test_a_bitcast(client):
+    numbers = client.buffer_from_host(NUMBERS)
+    cast = numbers.bitcast("i32", (2, 4))
+    assert cast.to_numpy().tolist() == NUMBERS.view(np.int32).reshape(2, 4).tolist()

@@ -7,7 +7,7 @@ import sys
 
 import numpy as np
 import pytest
-from children import NAME, in_child
+from children import NAME, in_child, lacking
 
 import pjrt_hub
 from pjrt_hub.errors import (
@@ -27,17 +27,26 @@ def test_what_a_client_tells(client, plugin):
     assert repr(client) == "<Client cpu with 1 device>"
 
 
+#: The builds of the plugin: PJRT API -> file, newest StableHLO, extensions before the common ones.
+BUILDS = {
+    "0.81": ("xla_cpu_pjrt.so", (1, 13, 3), []),
+    "0.106": ("libpjrt_cpu.so", (1, 16, 1), ["Shardings"]),
+    "0.115": ("pjrt_c_api_cpu_plugin.so", (1, 20, 0), ["XlaTransform", "Shardings"]),
+}
+
+
 @pytest.mark.cpu("its own words")
 def test_what_the_plugin_tells(plugin):
-    assert str(plugin.api_version) == "0.81"
+    name, stablehlo, newer = BUILDS[str(plugin.api_version)]
     assert plugin.attributes == {
         "xla_version": 2,
-        "stablehlo_current_version": (1, 13, 3),
+        "stablehlo_current_version": stablehlo,
         "stablehlo_minimum_version": (0, 9, 0),
     }
-    assert list(plugin.extensions) == ["PhaseCompile", "FFI", "MemoryDescriptions", "Layouts"]
-    assert plugin.path.name == "xla_cpu_pjrt.so"
-    assert "API 0.81" in repr(plugin)
+    common = ["PhaseCompile", "FFI", "MemoryDescriptions", "Layouts"]
+    assert list(plugin.extensions) == [*newer, *common]
+    assert plugin.path.name == name
+    assert f"API {plugin.api_version}" in repr(plugin)
 
 
 @pytest.mark.cpu("its options")
@@ -114,16 +123,15 @@ def test_a_client_without_devices_is_refused(plugin, make):
         makes[make]()
 
 
-def test_functions_that_the_plugin_lacks(client):
+def test_functions_that_the_plugin_lacks(plugin):
+    name, have = "PJRT_Client_CreateErrorBuffer", str(plugin.api_version)
     with pytest.raises(UnsupportedByPluginError) as caught:
-        client.api.function("PJRT_Client_CreateErrorBuffer")
+        lacking(plugin, name).api.function(name)
     error = caught.value
-    assert (error.function, error.since, error.have) == (
-        "PJRT_Client_CreateErrorBuffer",
-        "0.82",
-        "0.81",
-    )
-    assert "came with PJRT API 0.82, the plugin has 0.81" in str(error)
+    assert (error.function, error.since, error.have) == (name, "0.82", have)
+    it_is_old = plugin.api_version.minor < 82
+    but = "the plugin has" if it_is_old else "the plugin leaves it out and has"
+    assert f"came with PJRT API 0.82, {but} {have}" in str(error)
 
 
 def test_loading_twice_is_loading_once(plugin):

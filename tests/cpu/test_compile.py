@@ -434,7 +434,11 @@ def test_what_an_executable_tells(executables):
     executable = executables("matmul_64")
     assert executable.name == "main"
     assert str(executable.signature) == "(f32[64,64], f32[64,64]) -> (f32[64,64])"
-    assert executable.cost_analysis()["flops"] == pytest.approx(2 * 64**3, rel=0.1)
+    costs = executable.cost_analysis()
+    if executable.client.api.version.minor < 106:
+        assert costs["flops"] == pytest.approx(2 * 64**3, rel=0.1)
+    else:  # it counts no more
+        assert costs is None
     stats = executable.memory_stats()
     assert stats["argument_size_in_bytes"] == 2 * 64 * 64 * 4
     assert stats["output_size_in_bytes"] == 64 * 64 * 4

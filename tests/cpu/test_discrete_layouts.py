@@ -26,6 +26,7 @@ SMALL = {**ON, "PJRT_HUB_DISCRETE": "tiled,capacity=64KiB"}
 HELD = {**ON, "PJRT_HUB_DISCRETE": "tiled,hold,seed=5"}
 VALIDATED = {**ON, "PJRT_HUB_LAYERS": "validate,discrete"}
 ORDERS = {0: [()], 1: [(0,)], 2: [(1, 0), (0, 1)], 3: [(2, 1, 0), (0, 2, 1), (1, 0, 2)]}
+ORDERS_OF_ROWS = [tuple(reversed(range(rank))) for rank in range(5)]
 
 
 def values_of(name, shape):
@@ -41,6 +42,16 @@ def raw(buffer, offset=0, nbytes=None):
     memory = np.zeros(buffer.on_device_nbytes - offset if nbytes is None else nbytes, np.uint8)
     buffer.copy_raw_to_host(memory, offset).wait(10)
     return memory
+
+
+def put(client, values, order):
+    """A buffer in an order, or None where the plugin below refuses packed elements in that."""
+    packed = values.dtype.name.endswith(("int4", "int2"))
+    if not packed or order == ORDERS_OF_ROWS[values.ndim] or client.api.version.minor < 106:
+        return client.buffer_from_host(values, layout=order)
+    with pytest.raises(UnimplementedError, match="layout"):
+        client.buffer_from_host(values, layout=order)
+    return None
 
 
 def same(array, values):
@@ -88,7 +99,9 @@ def test_every_order_of_dimensions(client):
         for shape in ((9, 13), (3, 9, 13)):
             values = values_of(name, shape)
             for order in ORDERS[len(shape)]:
-                buffer = client.buffer_from_host(values, layout=order)
+                buffer = put(client, values, order)
+                if buffer is None:
+                    continue
                 text = str(layouts.buffer_layout(buffer)).partition(":")[2].rstrip("}")
                 expected, there = lying(values, order, text)
                 assert buffer.layout == order
@@ -105,7 +118,9 @@ def test_arrays_of_random_shapes(client):
         shape = tuple(int(each) for each in choose.integers(1, 40, choose.integers(1, 5)))
         order = tuple(int(each) for each in choose.permutation(len(shape)))
         values = values_of(name, shape)
-        buffer = client.buffer_from_host(values, layout=order)
+        buffer = put(client, values, order)
+        if buffer is None:
+            continue
         text = str(layouts.buffer_layout(buffer)).partition(":")[2].rstrip("}")
         expected, there = lying(values, order, text)
         assert np.array_equal(raw(buffer) & there, expected & there), (name, shape, order)
@@ -423,7 +438,10 @@ def another_client():
     with plugin.client() as first, plugin.client() as second:
         values = values_of("uint4", (9, 130))
         for order in ORDERS[2]:
-            copy = first.buffer_from_host(values, layout=order).copy_to_device(second.devices[0])
+            buffer = put(first, values, order)
+            if buffer is None:
+                continue
+            copy = buffer.copy_to_device(second.devices[0])
             assert copy.layout == order
             assert same(copy.to_numpy(), values)
 

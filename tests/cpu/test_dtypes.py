@@ -56,7 +56,11 @@ def assert_same(actual, expected):
 def test_there_are_types_of_each_generation(plugin):
     known = [each for each in dtypes.ELEMENT_TYPES if each.since <= plugin.api_version.minor]
     assert len(OLD) == 28
-    assert len(known) == 28 + 2 * (plugin.api_version.minor >= 94) + 2 * (plugin.api_version.minor >= 114)
+    assert len(known) == 28 + 2 * (plugin.api_version.minor >= 94) + 2 * (
+        plugin.api_version.minor >= 114
+    )
+
+
 @pytest.mark.parametrize("element", KNOWN)
 @pytest.mark.rows
 def test_values_come_back_bit_by_bit(client, element):
@@ -389,5 +393,5 @@ def test_tokens_are_not_taken(client):
         "func.func @main(%a: tensor<f32>, %t: !stablehlo.token) -> tensor<f32> "
         "{ return %a : tensor<f32> }"
     )
-    with pytest.raises(errors.InvalidArgumentError, match="program expected 2|expected 2 buffers"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"program expected 2|expected 2 buffers"):
         executable(client.buffer_from_host(np.float32(1)))

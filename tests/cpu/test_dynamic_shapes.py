@@ -111,17 +111,21 @@ def test_a_copy_is_right_or_fails(pair):
     for copy in copies(pair, program(values, pair.buffer_from_host(3))):
         assert copy.tolist() == VALUES.tolist()
     for copy in copies(pair, program(values, pair.buffer_from_host(2))):
+        if pair.api.version.minor >= 115:
+            assert (copy.tolist(), copy.dynamic_dimensions) == (VALUES[:, :2].tolist(), (1,))
+            continue
         with pytest.raises(errors.PluginInternalError, match="Shape mismatch"):
-            copy.to_numpy()  # this plugin copies the bound
+            copy.to_numpy()  # the plugin copies the bound
 
 
-@pytest.mark.cpu("refuses within the call")
-def test_a_dynamic_parameter_takes_only_a_dynamic_buffer(client, cutting):
+@pytest.mark.cpu("takes no dynamic argument")
+def test_a_dynamic_parameter_takes_nothing(client, cutting):
+    """The plugin gives what it does not take: since 0.106 it would read sizes behind the array."""
     kind = bounded(ROWS)
     program = client.compile(f"func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}")
     assert str(program.signature) == "(f32[<=4,3]) -> (f32[<=4,3])"
-    with pytest.raises(errors.InvalidArgumentError, match="incompatible size"):
-        program(cutting(ROWS, 2))  # this plugin gives what it does not take
+    with pytest.raises(errors.UnsupportedByPluginError, match=r"dynamic dimensions, \(0,\), and"):
+        program(cutting(ROWS, 2))
     with pytest.raises(
         ValueError, match=r"argument 0 .* must be f32\[<=4,3\], .*dynamic .* are \(\)"
     ):

@@ -105,15 +105,29 @@ def test_options_that_c_cannot_hold(options, error, message):
 @pytest.mark.parametrize(
     ("options", "since"),
     [
-        ({"custom_options": {"a": 1}}, "0.116"),
-        ({"use_major_to_minor_data_layout_for_callbacks": True}, "0.108"),
+        pytest.param(
+            {"custom_options": {"a": 1}},
+            "0.116",
+            marks=pytest.mark.api("<0.116", "it does not read them"),
+        ),
+        pytest.param(
+            {"use_major_to_minor_data_layout_for_callbacks": True},
+            "0.108",
+            marks=pytest.mark.api("<0.108", "it does not read it"),
+        ),
     ],
 )
 def test_an_older_plugin_would_not_read_it(client, executables, vector, options, since):
-    assert client.api.version.minor < 108
     with pytest.raises(UnsupportedByPluginError, match=f"came with PJRT API {since}") as caught:
         executables("add").execute([[vector(), vector()]], ExecuteOptions(**options))
     assert (caught.value.since, caught.value.have) == (since, str(client.api.version))
+
+
+@pytest.mark.api(">=0.108", "it reads it")
+def test_a_newer_plugin_reads_it(executables, vector):
+    options = ExecuteOptions(use_major_to_minor_data_layout_for_callbacks=True)
+    [[result]] = executables("add").execute([[vector(), vector()]], options)
+    assert result.tolist() == [2.0 * n for n in range(8)]
 
 
 def test_this_plugin_exchanges_nothing_with_the_host(client):

@@ -16,20 +16,24 @@ from pjrt_hub.running.extensions import (
 )
 from pjrt_hub.running.extensions.layouts import Layout
 
+OLD = {"PhaseCompile": 64, "FFI": 48, "MemoryDescriptions": 40, "Layouts": 72}
+#: PJRT API -> the extensions, each with the bytes of its node.
+CHAINS = {
+    "0.81": OLD,
+    "0.106": {"Shardings": 40, **OLD, "Layouts": 80},
+    "0.115": {"XlaTransform": 56, "Shardings": 40, **OLD, "Layouts": 80},
+}
+
 
 @pytest.mark.cpu("its extensions")
 def test_the_chain(plugin):
-    assert plugin.extensions == {
-        "PhaseCompile": 64,
-        "FFI": 48,
-        "MemoryDescriptions": 40,
-        "Layouts": 72,
-    }
+    assert plugin.extensions == CHAINS[str(plugin.api_version)]
     node = plugin.api.extension("Layouts")
-    assert (node.name, node.size) == ("Layouts", 72)
+    assert (node.name, node.size) == ("Layouts", plugin.extensions["Layouts"])
     assert node is plugin.api.extension("Layouts")
 
 
+@pytest.mark.api("<0.106", "the node ends before it")
 @pytest.mark.cpu("its extensions")
 def test_a_function_past_the_node_is_refused(plugin):
     node = plugin.api.extension("Layouts")
@@ -49,7 +53,8 @@ def test_a_null_function_is_refused(plugin):
 @pytest.mark.cpu("its extensions")
 @pytest.mark.parametrize("name", ["Profiler", "Stream", "nonsense", "unknown 99"])
 def test_an_extension_that_is_not_there_is_refused(plugin, name):
-    with pytest.raises(UnsupportedByPluginError, match=f"lacks the extension {name}: it has Phase"):
+    there = ", ".join(plugin.extensions)
+    with pytest.raises(UnsupportedByPluginError, match=f"extension {name}: it has {there}"):
         plugin.api.extension(name)
 
 
@@ -67,8 +72,19 @@ def test_a_wrong_shape_or_dtype_has_no_layout(client):
         layouts.default_layout(client, "f32", (2, -1))
     with pytest.raises(TypeError):
         layouts.default_layout(client, object, (2,))
+
+
+@pytest.mark.api("<0.94", "it lacks the type")
+def test_a_newer_dtype_has_no_layout(client):
     with pytest.raises(UnsupportedByPluginError, match=r"0\.94"):
         layouts.default_layout(client, "uint1", (2,))
+
+
+@pytest.mark.parametrize(("dtype", "bits"), [("uint1", 1), ("uint2", 2), ("int4", 4)])
+@pytest.mark.api(">=0.115", "it tells of elements that they are packed")
+def test_the_layout_of_packed_elements(client, dtype, bits):
+    layout = layouts.default_layout(client, dtype, (2, 3))
+    assert (str(layout), layout.minor_to_major) == (f"{{1,0:E({bits})}}", (1, 0))
 
 
 @pytest.mark.rows
@@ -83,8 +99,11 @@ def test_layouts_of_buffers_and_executables(client, program):
     assert layouts.output_layouts(executable) == (Layout("{0,1}"),)
     assert layouts.buffer_layout(result) == Layout("{0,1}")
     assert layouts.buffer_layout(result).minor_to_major == result.layout
-    with pytest.raises(UnsupportedByPluginError):
-        layouts.parameter_layouts(executable)
+    if client.api.extension("Layouts").has("PJRT_Layouts_PJRT_Executable_GetParameterLayouts"):
+        assert layouts.parameter_layouts(executable) == (Layout("{1,0}"),)
+    else:
+        with pytest.raises(UnsupportedByPluginError):
+            layouts.parameter_layouts(executable)
 
 
 def test_layouts_after_the_end(own, program):
@@ -129,8 +148,6 @@ def test_what_the_plugin_has_not(plugin, client, vector, executables):
         lambda: plugin.profiler("never.pb"),
         lambda: stream.stream_for_external_ready_events(client.devices[0]),
         lambda: stream.wait_until_ready_on_stream(buffer, 0),
-        lambda: shardings.parameter_shardings(executable),
-        lambda: shardings.output_shardings(executable),
         lambda: abi_version.RuntimeAbiVersion.of(client),
         lambda: abi_version.ExecutableAbiVersion.of(executable),
         lambda: abi_version.RuntimeAbiVersion(plugin.api, b""),
@@ -139,6 +156,15 @@ def test_what_the_plugin_has_not(plugin, client, vector, executables):
             call()
     with pytest.raises(TypeError, match="not an int"):
         stream.wait_until_ready_on_stream(buffer, "0")
+
+
+def test_the_shardings_of_a_program_for_one_device(plugin, executables):
+    for ask in (shardings.parameter_shardings, shardings.output_shardings):
+        if "Shardings" in plugin.extensions:
+            assert ask(executables("add")) == ()
+        else:
+            with pytest.raises(UnsupportedByPluginError):
+                ask(executables("add"))
 
 
 def test_layouts_leave_nothing(client, vector):

@@ -20,6 +20,7 @@ from pjrt_hub.errors import (
     PjrtError,
     PluginCrashedError,
     PluginTimeoutError,
+    UnknownError,
 )
 from pjrt_hub.running.sandbox import child as child_module
 
@@ -77,6 +78,7 @@ COMPOSITE = (
     f"  return %r : {VECTOR}\n}}"
 )
 HUGE = "tensor<4611686018427387904xf32>"
+TERABYTES = "tensor<1099511627776xf32>"
 GENERIC_CALL = f"""
 "builtin.module"() ({{
   "func.func"() <{{function_type = ({VECTOR}) -> {VECTOR}, sym_name = "main"}}> ({{
@@ -87,7 +89,7 @@ GENERIC_CALL = f"""
 }}) : () -> ()
 """
 
-#: Each ends the process that compiles it with the CPU plugin 0.0.1, and how.
+#: Each ends the process that compiles it with some generation of the CPU plugin, and how.
 DEADLY = {
     "a function that calls itself": (calling("main", "main", "public"), "SIGSEGV"),
     "the same in MLIR's generic form": (GENERIC_CALL, "SIGSEGV"),
@@ -137,7 +139,25 @@ DEADLY = {
         ),
         "SIGABRT",
     ),
+    "more numbers than fit": (
+        main("", TERABYTES, f"%r = stablehlo.iota dim = 0 : {TERABYTES}"),
+        "SIGFPE",
+    ),
 }  # fmt: skip
+#: Those that newer ones compile, or refuse with such words; since which PJRT API.
+MENDED = {
+    "i1 as i64": ("0.106", "Last dimension of input"),
+    "i1 as f64": ("0.106", "Last dimension of input"),
+    "i64 as i1": ("0.106", ""),
+    "a constant divided by zero": ("0.115", ""),
+    "the remainder of that": ("0.115", ""),
+    "another layout of i4": ("0.106", ""),
+    "another layout of ui4": ("0.106", ""),
+    "another layout of i2": ("0.106", ""),
+    "another layout of f4": ("0.106", ""),
+}
+#: And those that older ones compile.
+BROKEN = {"more numbers than fit": "0.115"}
 
 #: The first of them as jaxlib writes it in MLIR's bytecode, and as a portable artifact of 1.0.0.
 BYTECODE = {
@@ -161,8 +181,15 @@ def adds(client, executable):
     return executable(ones, ones).tolist() == [2.0] * 8
 
 
-@pytest.mark.parametrize("name", DEADLY)
-def test_a_deadly_program_is_an_exception(client, program, name):
+def kills(name):
+    """The generations that a program ends."""
+    builds = f">={BROKEN[name]}" if name in BROKEN else ">=0"
+    builds += f",<{MENDED[name][0]}" if name in MENDED else ""
+    return pytest.param(name, marks=pytest.mark.api(builds, "dies of it"))
+
+
+@pytest.mark.parametrize("name", [kills(name) for name in DEADLY])
+def test_a_deadly_program_is_an_exception(client, name):
     text, signal = DEADLY[name]
     with pytest.raises(PluginCrashedError) as caught:
         client.compile(text, isolated=True)
@@ -170,6 +197,21 @@ def test_a_deadly_program_is_an_exception(client, program, name):
     assert f"died of {signal} as it compiled the program" in caught.value.message
     assert caught.value.stderr in caught.value.message
     assert "docs/executables.md" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        pytest.param(name, words, marks=pytest.mark.api(f">={since}", "does not die of it"))
+        for name, (since, words) in MENDED.items()
+    ],
+)
+def test_what_was_deadly_once(client, name, words):
+    if words:
+        with pytest.raises(UnknownError, match=words):
+            client.compile(DEADLY[name][0], isolated=True)
+    else:
+        assert client.compile(DEADLY[name][0], isolated=True).name == "main"
 
 
 @pytest.mark.parametrize("form", BYTECODE)
@@ -187,10 +229,10 @@ def test_the_last_words_are_the_compilers(client):
     assert "Check failed: bit_offset != nullptr" in caught.value.stderr
 
 
-@in_child(stdout="", status=-8, PYTHONFAULTHANDLER="")
+@in_child(stdout="", status=-11, PYTHONFAULTHANDLER="")
 def test_without_isolation_it_is_the_end(client):
     """What the tests above are worth: the same program here ends the process."""
-    client.compile(DEADLY["a constant divided by zero"][0])
+    client.compile(DEADLY["a function that calls itself"][0])
 
 
 def test_what_comes_is_what_a_plain_compilation_gives(client, program):
@@ -421,14 +463,15 @@ def test_a_library_that_was_replaced_is_not_used(own, program, caplog, monkeypat
 
 
 def test_create_options_that_only_one_client_can_have(own, program, caplog, started, monkeypatch):
-    """Where no second client can be made, that is tried once."""
+    """Where no second client can be made, that is tried once. Older plugins die of it."""
     refused = {"cpu_device_count": "two"}
     monkeypatch.setattr(own.policy, "check_create_options", lambda *_: refused)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert adds(own, own.compile(program("add"), isolated=True))
     assert len(started) == 1
-    assert caplog.text.count("died of SIGABRT") == 2
+    words = "died of SIGABRT" if own.api.version.minor < 115 else "has type index 0 but expected"
+    assert caplog.text.count(words) == 2
 
 
 def test_a_closed_client(plugin, program):

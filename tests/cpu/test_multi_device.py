@@ -291,6 +291,7 @@ def test_what_is_refused_on_one_device_starts_on_none():
 
 @pytest.mark.devices(8)
 @pytest.mark.cpu("refuses within the call")
+@pytest.mark.api("!=0.106", "refuses memory of another size instead of reading it")
 @in_child
 def test_a_client_that_cannot_finish_says_so():
     """A buffer that is not what it claims: the plugin refuses it on one device, having started."""

@@ -162,10 +162,13 @@ def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, p
 
 
 def test_topologies_tell_whose_they_are(client):
-    """This plugin reads none; those of others are in the tests of the vendors' plugins."""
+    """Older plugins read none; those of others are in the tests of the vendors' plugins."""
     stream = pickle.dumps(client.topology)
-    with pytest.raises(NotFoundError, match="No compiler registered"):
-        pickle.loads(stream)
+    if client.api.version.minor < 115:
+        with pytest.raises(NotFoundError, match=r"No compiler (registered|factory)"):
+            pickle.loads(stream)
+    else:
+        assert pickle.loads(stream).serialize() == client.topology.serialize()
     serialize, (data, *_) = client.topology.__reduce__()
     assert data == client.topology.serialize()
     with pytest.raises(IncompatiblePluginError, match="another"):

@@ -1,13 +1,16 @@
-"""Topologies of the CPU plugin, which has them only of what is there."""
+"""Topologies of the CPU plugin, which has them only of what is there.
+
+Since PJRT API 0.115 it reads their bytes and compiles for them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
-import re
 
+import numpy as np
 import pytest
-from children import NAME, PLATFORM, in_child
+from children import NAME, PLATFORM, in_child, lacking
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -15,6 +18,11 @@ from pjrt_hub.running.capi.call import BoundFunction
 from pjrt_hub.running.executable import serialized
 
 HEADER = b"ML\xefR\x0dStableHLO_v%s\0"
+
+
+def reads_up_to(client):
+    """The newest StableHLO that the plugin reads, as text."""
+    return ".".join(map(str, client.plugin.attributes["stablehlo_current_version"]))
 
 
 @pytest.fixture
@@ -43,10 +51,28 @@ def test_its_bytes_are_of_its_devices(topology, client):
     assert topology.serialize() != client.topology.serialize()
 
 
-@pytest.mark.parametrize("name", ["fingerprint", "memory_space_kind_ids"])
-def test_what_the_plugin_is_too_old_for(topology, name):
-    with pytest.raises(errors.UnsupportedByPluginError, match=re.escape("the plugin has 0.81")):
-        getattr(topology, name)
+@pytest.mark.parametrize(
+    ("name", "function", "since"),
+    [
+        ("fingerprint", "PJRT_TopologyDescription_Fingerprint", "0.101"),
+        ("memory_space_kind_ids", "PJRT_TopologyDescription_GetMemorySpaceKindIds", "0.110"),
+    ],
+)
+def test_what_a_plugin_lacks(plugin, name, function, since):
+    with (
+        lacking(plugin, function).client() as client,
+        pytest.raises(errors.UnsupportedByPluginError) as caught,
+    ):
+        getattr(client.topology, name)
+    assert (caught.value.function, caught.value.since) == (function, since)
+
+
+@pytest.mark.api(">=0.110", "it tells them")
+def test_what_newer_plugins_tell(pair, client):
+    fingerprints = {each.topology.fingerprint for each in (pair, pair, client)}
+    assert len(fingerprints) == 2
+    kinds = tuple(memory.kind_id for memory in pair.devices[0].memories)
+    assert sorted(pair.topology.memory_space_kind_ids) == sorted(kinds)
 
 
 @pytest.mark.cpu("it has no topology by name")
@@ -59,15 +85,31 @@ def test_none_by_name(plugin):
         plugin.topology("", {"x": 1})
 
 
-def test_none_from_bytes(plugin, topology):
-    with pytest.raises(errors.NotFoundError, match="No compiler registered"):
-        plugin.deserialize_topology(topology.serialize())
+def test_none_from_junk(plugin):
     with pytest.raises(errors.InvalidArgumentError, match="Failed to parse"):
         plugin.deserialize_topology(b"\xff" * 20)
 
 
+@pytest.mark.api(">=0.115", "it reads their bytes and compiles for them")
+def test_one_from_bytes_compiles(plugin, pair, program):
+    data = pair.topology.serialize()
+    topology = plugin.deserialize_topology(data)
+    assert topology.serialize() == data
+    assert [each.id for each in topology.device_descriptions] == [0, 1]
+    executable = pair.load(topology.compile(program("add")).serialize())
+    ones = pair.buffer_from_host(np.ones(8, np.float32))
+    assert executable(ones, ones).tolist() == [2.0] * 8
+
+
+@pytest.mark.api("<0.115", "it does not read what it writes")
+def test_none_from_bytes(plugin, topology):
+    with pytest.raises(errors.NotFoundError, match=r"No compiler (registered|factory)"):
+        plugin.deserialize_topology(topology.serialize())
+
+
+@pytest.mark.api("<0.115", "it compiles for no topology")
 def test_compiling_needs_the_client(topology, program):
-    with pytest.raises(errors.NotFoundError, match="No compiler registered") as caught:
+    with pytest.raises(errors.NotFoundError, match=r"No compiler (registered|factory)") as caught:
         topology.compile(program("add"))
     assert "client.compile(program).serialize()" in caught.value.hint
 
@@ -132,20 +174,23 @@ def test_its_client_lives_as_long_as_it_does(plugin):
 
 
 def test_a_program_that_is_too_new(client, topology):
-    """The plugin reads 1.13.3; a newer portable artifact is refused before it sees it."""
-    assert client.plugin.attributes["stablehlo_current_version"] == (1, 13, 3)
+    """A portable artifact that is newer than the plugin is refused before it sees it."""
+    have = reads_up_to(client)
+    newer = f"1.{int(have.split('.')[1]) + 1}.0"
     for compile in (client.compile, topology.compile):
         with pytest.raises(errors.IncompatiblePluginError) as caught:
-            compile(HEADER % b"1.14.0")
-        assert (caught.value.need, caught.value.have) == ("StableHLO 1.14.0", "StableHLO 1.13.3")
-        assert "1.14.0" in caught.value.message
-        assert "1.13.3" in caught.value.message
+            compile(HEADER % newer.encode())
+        told = (caught.value.need, caught.value.have)
+        assert told == (f"StableHLO {newer}", f"StableHLO {have}")
+        assert newer in caught.value.message
+        assert have in caught.value.message
 
 
-@pytest.mark.parametrize("version", [b"1.13.3", b"0.9.0"])
+@pytest.mark.parametrize("version", ["the plugin's", "0.9.0"])
 def test_a_program_that_is_old_enough_reaches_the_plugin(client, version):
+    version = version.replace("the plugin's", reads_up_to(client))
     with pytest.raises(errors.PjrtError):  # it is nothing but a header
-        client.compile(HEADER % version)
+        client.compile(HEADER % version.encode())
 
 
 def test_the_version_of_a_program(program):

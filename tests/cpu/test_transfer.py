@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from children import NAME
+from elements import KNOWN
 
 from pjrt_hub import errors
+from pjrt_hub.running.array import dtypes
 
 SPECS = [((4,), "f32"), ((2, 3), "int32")]
 NUMBERS = np.arange(4, dtype=np.float32)
@@ -132,13 +134,46 @@ MISUSE = {
 }
 
 
-@pytest.mark.parametrize("name", MISUSE)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.api("<0.83", "it takes none"))
+        if name == "a literal"
+        else name
+        for name in MISUSE
+    ],
+)
 @pytest.mark.rows
 def test_misuse(transfer, name):
     action, error, words = MISUSE[name]
     with pytest.raises(error) as caught:
         action(transfer)
     assert words in str(caught.value)
+
+
+@pytest.mark.api(">=0.83", "it takes literals")
+@pytest.mark.parametrize("element", KNOWN)
+@pytest.mark.rows
+def test_literals_of_every_dtype(client, element):
+    dtype = dtypes.numpy_dtype(element.code)
+    values = (np.arange(24) % 2).astype(np.float32).astype(dtype).reshape(2, 3, 4)
+    for each in (values, np.asfortranarray(values), values[:0], values[0, 0, 0].reshape(())):
+        spec = (each.shape, dtype)
+        with client.create_buffers_for_async_host_to_device([spec]) as transfer:
+            transfer.transfer_literal(0, each)
+            buffer = transfer.retrieve_buffer(0)
+            assert buffer.to_numpy().tobytes() == np.array(each, order="C").tobytes()
+
+
+@pytest.mark.api(">=0.83", "it takes literals")
+def test_a_literal_in_a_layout(client):
+    matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
+    specs = [((2, 3), "f32", order) for order in ((0, 1), (1, 0))]
+    with client.create_buffers_for_async_host_to_device(specs) as transfer:
+        for index in range(2):
+            transfer.transfer_literal(index, matrix)
+            buffer = transfer.retrieve_buffer(index)
+            assert (buffer.layout, buffer.tolist()) == (specs[index][2], matrix.tolist())
 
 
 @pytest.mark.rows

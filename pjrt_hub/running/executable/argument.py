@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any, Protocol
 
-from pjrt_hub.errors import ClosedError
+from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
 from pjrt_hub.running.buffer import placement, tensor
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.device.device import Device, DeviceClient
@@ -126,6 +126,15 @@ def reject(executable: Called, index: int, given: object) -> None:
         raise ValueError(
             f"{what}, the dynamic dimensions of the buffer are {given.dynamic_dimensions}"
             "\n\nhint: client.buffer_from_host(numpy.asarray(buffer)) is one without any"
+        )
+    if given._dynamic and executable.client.is_on_host:
+        raise UnsupportedByPluginError(
+            f"argument {index} is a buffer with dynamic dimensions, {given.dynamic_dimensions}, "
+            "and this plugin takes none",
+            function="PJRT_LoadedExecutable_Execute",
+            since="",
+            have=str(executable.client.api.version),
+            hint="give client.buffer_from_host(numpy.asarray(buffer)) to a program of static shape",
         )
     if executable.devices and given.device not in executable.devices:
         places = ", ".join(map(str, executable.devices))

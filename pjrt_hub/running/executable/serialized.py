@@ -20,6 +20,8 @@ from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pjrt_hub.running.capi.handle import ClientHandle
 
 #: Magic, the sha256 of what follows, the header's length in four little-endian bytes, the header as
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
 MAGIC = b"\x93pjrt-hub executable 2\n"
 _DIGEST_NBYTES = 32
 _LENGTH_NBYTES = 4
-#: CpuTopologyProto: what the machine's processor can do, a string each.
-_CPU_TOPOLOGY_MACHINE_ATTRIBUTES = 4
+#: CpuTopologyProto: what the machine's processor can do, a string each; later one message of the
+#: target, the processor and its features.
+_CPU_TOPOLOGY_MACHINE_ATTRIBUTES, _CPU_TOPOLOGY_MACHINE = 4, 5
+#: PjRtTopologyDescriptionProto, around it in newer plugins: an Any, and the message in that.
+_TOPOLOGY_PLATFORM_SPECIFIC, _ANY_VALUE = 9, 2
 _HINT = "compile the program again here, or load it with the plugin that it was compiled with"
 
 
@@ -185,15 +190,23 @@ def topology(client: ClientHandle) -> bytes:
 def _machine(client: ClientHandle) -> str:
     if client.compiler_platform != "cpu":
         return ""
+    told = topology(client)
     try:
-        attributes = sorted(
-            bytes(value)
-            for number, value in wire.fields(memoryview(topology(client)))
-            if number == _CPU_TOPOLOGY_MACHINE_ATTRIBUTES and isinstance(value, memoryview)
-        )
+        found = list(_submessages(told, _TOPOLOGY_PLATFORM_SPECIFIC))
+        within = [each for whole in found for each in _submessages(whole, _ANY_VALUE)]
+        own = within[0] if within else told
+        numbers = (_CPU_TOPOLOGY_MACHINE_ATTRIBUTES, _CPU_TOPOLOGY_MACHINE)
+        machine = sorted(map(bytes, _submessages(own, *numbers)))
     except ValueError:  # a plugin that calls itself cpu and writes something else
-        return ""
-    return _sha256(b"\0".join(attributes)).hex() if attributes else ""
+        machine = []
+    # What a later plugin writes in other places is compared whole, its devices with it.
+    return _sha256(b"\0".join(machine or [told])).hex() if told else ""
+
+
+def _submessages(message: bytes | memoryview, *numbers: int) -> Iterator[memoryview]:
+    for number, value in wire.fields(memoryview(message)):
+        if number in numbers and isinstance(value, memoryview):
+            yield value
 
 
 def _sha256(data: bytes | memoryview) -> bytes:

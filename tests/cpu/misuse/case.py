@@ -6,15 +6,18 @@ import ctypes
 from pathlib import Path
 
 import numpy as np
-from children import device_count
+from children import device_count, lacking
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import PluginInternalError
+from pjrt_hub.running.capi import table
 
 PROGRAMS = Path(__file__).parents[2] / "programs"
 NUMBERS = np.arange(8, dtype=np.float32)
 FAILED = PluginInternalError("on purpose")
+#: What came after PJRT API 0.81.
+NEWER_FUNCTIONS = [name for name, each in table.FUNCTIONS.items() if each.since > 81]
 
 
 class Case:
@@ -36,6 +39,7 @@ class Case:
         self.donate(self.donated, self.f)
         self.foreign = self.other.buffer_from_host(NUMBERS)
         self.far = self.put(NUMBERS, device=self.client.devices[1])
+        self.older = lacking(plugin, *NEWER_FUNCTIONS).client().buffer_from_host(NUMBERS)
         self.late = plugin.client()
         self.stale = self.late.buffer_from_host(NUMBERS)
         self.stale_add = self.late.compile(PROGRAMS / "add.mlir")

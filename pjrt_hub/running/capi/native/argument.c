@@ -35,6 +35,8 @@ static int check_buffer(ExecutableObject *exe, Py_ssize_t index, PyObject *devic
   if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client ||
       (slot->dtype != 0 && buffer->dtype != slot->dtype) || buffer->device != device)
     return argument_reject(exe, index, argument);
+  /* XLA on the CPU gives buffers of dynamic shapes, and reads such an argument as if it were none. */
+  if (buffer->dynamic && exe->client->on_host) return argument_reject(exe, index, argument);
   if (slot->shape != NULL && (!same(&buffer->shape, slot->shape) ||
                               /* Memory of a dynamic shape holds less than its bound, and tells. */
                               buffer->dynamic != slot->dynamic))

@@ -91,7 +91,8 @@ static inline int take_argument(Launch *launch, ExecutableObject *exe, Py_ssize_
   if (Py_TYPE(argument) != exe->buffer_type || buffer->client != exe->client ||
       buffer->ptr == NULL || buffer->deleted || buffer->dtype != slot->dtype ||
       buffer->shape != slot->shape ||
-      buffer->layout != slot->layout || buffer->dynamic != slot->dynamic || buffer->device != device)
+      buffer->layout != slot->layout || (buffer->dynamic | slot->dynamic) ||
+      buffer->device != device)
     return argument_resolve(launch, exe, place, index, device, argument, out);
   *out = buffer->ptr;
   return 0;
