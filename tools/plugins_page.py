@@ -18,7 +18,7 @@ from packaging.version import Version
 
 from pjrt_hub.base.abi import DECLARED, OLDEST, compatible
 from pjrt_hub.finding.contract import manifest
-from pjrt_hub.finding.contract.manifest import Manifest
+from pjrt_hub.finding.contract.manifest import CompileFlag, Manifest
 from pjrt_hub.finding.store.catalog import Artifact, read_rows
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -35,6 +35,9 @@ machine can use, and why not the others; `pjrt-hub doctor PLATFORM` shows what i
 
 It accepts PJRT API {OLDEST} and newer within major version {OLDEST.major}, and uses the functions \
 up to {DECLARED}.
+
+`jax-qnn` 0.1.0 is no PJRT plugin, though it registers one in JAX: its library exports `GetPjRtApi`,
+which no host looks for. `openmmjax-cu13` holds custom calls.
 """
 
 FIRST = """
@@ -48,6 +51,18 @@ installs it as a package with the libraries that it needs at run time.
 |---|---|---|---|---|---|---|--:|
 """
 
+#: What is known of packages whose builder nobody attests, beside what they say of themselves.
+_KNOWN = {
+    "lammps-jax-pjrt-cpu": "Built by clang and LLD 18.1.8. It says that it is the XLA of jaxlib "
+    "0.11.2; nothing in the file proves that. Its metadata require JAX, which the plugin does not "
+    "need and pjrt-hub does not install.",
+    "fastatomstruct-xla-cpu": "Built by clang 22.1.0. It says that it is an unmodified build of "
+    "zml/pjrt-artifacts; nothing in the file proves that. It requires nothing, so the extra `cpu` "
+    "installs it.",
+    "xla-cpu-pjrt": "Built by clang and LLD 18.1.8. It names the OpenXLA authors and states no "
+    "licence. The only one for ARM64.",
+}
+
 _ARCHES = {"x86_64": "x86-64", "aarch64": "ARM64"}
 _SYSTEMS = {"linux": "Linux", "macos": "macOS", "windows": "Windows"}
 
@@ -58,7 +73,7 @@ class Known:
 
     Attributes:
         manifest: of its adapter.
-        rows: the registry's, the newest version first.
+        rows: the registry's, the newest PJRT API first, then the newest version.
         extras: those that install it, each with the packages that it brings.
     """
 
@@ -68,8 +83,13 @@ class Known:
 
     @cached_property
     def newest(self) -> tuple[Artifact, ...]:
-        """Return the rows of the newest version, one for each kind of machine."""
-        return tuple(row for row in self.rows if row.version == self.rows[0].version)
+        """Return the rows of the build that is used, one for each kind of machine."""
+        first = self.rows[:1]
+        return tuple(
+            row
+            for row in self.rows
+            if (row.package, row.version) == (first[0].package, first[0].version)
+        )
 
     @cached_property
     def packages(self) -> tuple[str, ...]:
@@ -98,6 +118,7 @@ def known() -> list[Known]:
             own = [row for row in rows if row.plugin in each.registry]
             own.sort(key=lambda row: row.host.arch != "x86_64")
             own.sort(key=lambda row: Version(row.version), reverse=True)
+            own.sort(key=lambda row: row.api_version or OLDEST, reverse=True)
             packages = {row.package for row in own}
             with_it = {name: needs for name, needs in extras.items() if packages & set(needs)}
             plugins.append(Known(each, tuple(own), with_it))
@@ -155,7 +176,23 @@ def _section(plugin: Known) -> str:
         told = "; ".join(note.removeprefix("not loaded: ") for note in notes)
         why = f"the library could not be loaded where this page was made ({told})"
         parts.append(f'\n"Not measured": {why}; pjrt-hub asks it at first contact.\n')
-    return "".join([*parts, *_flags(own), *_options(own)])
+    return "".join([*parts, *_builders(plugin), *_flags(own), *_options(own)])
+
+
+def _builders(plugin: Known) -> Iterable[str]:
+    """Say who built each build of a plugin that has several."""
+    packages = dict.fromkeys(row.package for row in plugin.rows)
+    if len(packages) == 1 or not plugin.rows:
+        return
+    yield "\nThe first that fits the machine is used; "
+    words = [f"`{name}:{plugin.manifest.name}`" for name in packages]
+    yield f"{', '.join(words[:-1])} or {words[-1]} chooses another.\n"
+    yield "\n| package | built by, as the index attests | what else is known |\n|---|---|---|\n"
+    for name in packages:
+        [attested] = {row.publisher for row in plugin.rows if row.package == name}
+        yield f"| `{name}` | {attested or 'nobody: no attestation'} | {_KNOWN.get(name, '')} |\n"
+    yield "\nThe registry's sha256 makes sure that everybody gets the bytes that were measured and "
+    yield "tested; who made them, only an attestation could prove.\n"
 
 
 def _flags(own: Manifest) -> Iterable[str]:
@@ -168,10 +205,16 @@ def _flags(own: Manifest) -> Iterable[str]:
     for each in own.compile_flags:
         others = ", ".join(f"`{name}`" for name in (*each.unless, *each.unless_used))
         value = str(each.value).replace(",", ", ")
-        since = f"since {each.since}" if each.since else ""
-        until = f" until {each.until}" if each.until else ""
-        yield f"| `{each.name}` | {others} | `{value}` | {since}{until} | {each.doc} |\n"
+        yield f"| `{each.name}` | {others} | `{value}` | {_generations(each)} | {each.doc} |\n"
     yield "\n</details>\n"
+
+
+def _generations(flag: CompileFlag) -> str:
+    if flag.since == flag.until:
+        return f"{flag.since} only" if flag.since else ""
+    since = f"since {flag.since}" if flag.since else ""
+    until = f"until {flag.until}" if flag.until else ""
+    return f"{since} {until}".strip()
 
 
 def _options(own: Manifest) -> Iterable[str]:

@@ -28,7 +28,9 @@ _STYLES = {"chosen": "bold green", "usable": "", "no": "dim"}
     ),
 )
 @click.argument("platform", required=False)
-@click.option("--wide", is_flag=True, help="Show also the priority and the place; cut nothing.")
+@click.option(
+    "--wide", is_flag=True, help="Show also who ships it, the priority and the place; cut nothing."
+)
 @click.option("--all", "everything", is_flag=True, help="Show also what is not for this machine.")
 @output.json_option
 def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -> None:
@@ -69,6 +71,9 @@ def as_dict(finding: Finding) -> dict[str, Any]:
         "verdict": {"ok": finding.verdict.ok, "reason": finding.verdict.reason},
         "chosen": finding.chosen,
         "aside": finding.aside,
+        "package": finding.package,
+        "license": finding.license,
+        "publisher": finding.publisher,
     }
 
 
@@ -77,6 +82,9 @@ def widen(row: Mapping[str, str], finding: Finding) -> dict[str, str]:
     known = bool(finding.platform)
     *first, verdict = row.items()
     more = {
+        "package": finding.package or "-",
+        "license": finding.license or "-",
+        "attested by": finding.publisher or ("nobody" if finding.license else "-"),
         "priority": str(finding.priority) if known else "-",
         "hardware": _HARDWARE[finding.hardware.ok] if known else "-",
         "from": str(finding.library_path or finding.origin),

@@ -5,6 +5,7 @@ Read it as choose -> open_plugin -> client.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -241,6 +242,7 @@ def plugins(
     """
     from pjrt_hub.door import preflight
     from pjrt_hub.finding.contract.variables import is_on
+    from pjrt_hub.finding.discovery import registry_rows
     from pjrt_hub.finding.discovery.finding import findings
     from pjrt_hub.finding.discovery.select import Request
     from pjrt_hub.finding.discovery.survey import reject_unfit, survey
@@ -248,12 +250,13 @@ def plugins(
     here = world()
     probes = preflight.memory(here)
     offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE")
+    row_of = functools.partial(registry_rows.row_of, here)
     if platform is not None and _is_path(platform):
         given = reject_unfit(survey(here, Path(platform).absolute()), here)
-        return findings(given, None, offline=offline, probes=probes)
+        return findings(given, None, offline=offline, probes=probes, row_of=row_of)
     asked = None if platform is None else os.fspath(platform)
     request = Request.read(asked, here.env)
-    return findings(survey(here), request, offline=offline, probes=probes)
+    return findings(survey(here), request, offline=offline, probes=probes, row_of=row_of)
 
 
 def choose(

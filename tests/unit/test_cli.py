@@ -97,6 +97,8 @@ FOUND = pjrt_hub.Finding(
     verdict=Verdict(True, "the only one"),
     chosen=True,
     aside=False,
+    package="xla-cpu-pjrt",
+    license="MIT",
 )
 LOST = pjrt_hub.Finding(
     name="cuda13",
@@ -125,17 +127,12 @@ def test_list_in_a_pipe_is_a_line_per_candidate(public, capsys):
     assert run(["list", "--wide"]) == 0
     header, found, _ = capsys.readouterr().out.splitlines()
     assert header.split() == [
-        "NAME",
-        "PLATFORM",
-        "VERSION",
-        "API",
-        "PRIORITY",
-        "HARDWARE",
-        "FROM",
-        "VERDICT",
+        *("NAME", "PLATFORM", "VERSION", "API", "PACKAGE", "LICENSE", "ATTESTED", "BY"),
+        *("PRIORITY", "HARDWARE", "FROM", "VERDICT"),
     ]
-    assert found.split(maxsplit=6)[4:] == [
-        *("0", "yes", "/site/xla_cpu_pjrt.so  chosen: the only one")
+    assert found.split(maxsplit=9)[4:] == [
+        *("xla-cpu-pjrt", "MIT", "nobody", "0", "yes"),
+        "/site/xla_cpu_pjrt.so  chosen: the only one",
     ]
 
 

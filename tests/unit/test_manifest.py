@@ -211,7 +211,6 @@ def test_our_own_manifests():
         "mps": ("mps", 500, ("mps",)),
         "mtl": ("mtl", 400, ()),
         "oneapi": ("oneapi", 500, ("oneapi",)),
-        "qnn": ("qnn", 400, ()),
         "rocm": ("rocm", 500, ("rocm",)),
         "rocm10": ("rocm", 490, ("rocm10",)),
         "tpu": ("tpu", 500, ("tpu",)),

@@ -342,11 +342,31 @@ def test_the_explanation_says_everything_once():
     ]
 
 
-def test_a_tie_of_vendors_says_that_their_priorities_are_not_read(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("call", "priority"),
+    [
+        ('xb.register_plugin("two", priority=500, library_path=path)', 500),
+        ("xla_bridge.register_plugin(NAME, priority=500)", 500),
+        ('register_plugin("two", priority=100)', 100),
+        ('register_plugin("two", priority=PRIORITY)', 400),
+        ("register_plugin(", 400),
+        ("", 400),
+    ],
+)
+@pytest.mark.parametrize("way", ["entry point", "namespace"])
+def test_a_vendor_s_priority_is_what_its_package_registers_in_jax(
+    tmp_path: Path, call: str, priority: int, way: str
+):
     site = Site(tmp_path / "site")
     for name in ("one", "two"):
         site.vendor(f"jax-{name}", f"jax_plugins.{name}", f"pjrt_plugin_{name}.so")
-    with pytest.raises(AmbiguousPluginError) as caught:
-        choose(survey(world(tmp_path, site)))
-    first = caught.value.message.splitlines()[0]
-    assert first.startswith("there are 2 plugins of equal standing, as far as is known: a priority")
+    site.write("jax_plugins/two/__init__.py", f"def initialize():\n    {call or 'pass'}\n")
+    if way == "namespace":
+        (tmp_path / "site" / "jax_two-1.0.dist-info" / "entry_points.txt").unlink()
+    found = survey(world(tmp_path, site))
+    assert {each.name: each.priority for each in found.candidates} == {"one": 400, "two": priority}
+    if priority == 400:
+        with pytest.raises(AmbiguousPluginError, match="there are 2 plugins of equal standing\n"):
+            choose(found)
+    else:
+        assert choose(found).candidate.name == ("two" if priority > 400 else "one")

@@ -21,7 +21,6 @@ from pjrt_hub.finding.contract.manifest import Probe, read
 from pjrt_hub.finding.discovery import packages
 from pjrt_hub.finding.discovery.finding import findings
 from pjrt_hub.finding.discovery.hardware import present
-from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.library import preloads
 from pjrt_hub.finding.discovery.source import Candidate
 from pjrt_hub.finding.discovery.survey import Survey, survey
@@ -528,33 +527,6 @@ def test_nothing_is_imported_and_nothing_depends_on_hashing(site: Site):
         outputs.add(child.stdout)
     (output,) = outputs
     assert "chosen: plugin_e" in output
-
-
-def test_metadata_that_cannot_be_read_names_no_entry_points(tmp_path: Path):
-    (tmp_path / "folder-1.0.dist-info" / "entry_points.txt").mkdir(parents=True)
-    (tmp_path / "missing-1.0.dist-info").mkdir()
-    (tmp_path / "file-1.0.dist-info").write_text("")
-    long = tmp_path / "long-1.0.dist-info"
-    long.mkdir()
-    lines = ["[console_scripts]", *(f"tool-{n} = long:main" for n in range(9_000))]
-    (long / "entry_points.txt").write_text("\n".join([*lines, "[pjrt_plugins]", "toy = long_toy"]))
-    assert (long / "entry_points.txt").stat().st_size > 2 * (1 << 16)
-    found = Installed([str(tmp_path)])
-    assert [(each.name, each.module) for each in found.entry_points] == [("toy", "long_toy")]
-    assert found.get("missing") is not None
-
-
-def test_of_one_name_the_first_folder_wins_and_in_a_folder_the_first_version(tmp_path: Path):
-    for folder, names in {"a": ["Toy_x-2.0", "toy.x-1.0"], "b": ["toy-x-0.9", "other-1.0"]}.items():
-        for name in names:
-            (tmp_path / folder / f"{name}.dist-info").mkdir(parents=True)
-    found = Installed([str(tmp_path / "a"), str(tmp_path / "b")])
-    toy = found.get("toy-x")
-    assert toy is not None
-    assert (toy.version, toy.folder) == ("1.0", tmp_path / "a")
-    assert toy.info == tmp_path / "a" / "toy.x-1.0.dist-info"
-    hidden = [(str(loser), loser.folder.name, str(winner)) for loser, winner in found.shadowed]
-    assert hidden == [("toy-x 2.0", "a", "toy-x 1.0"), ("toy-x 0.9", "b", "toy-x 1.0")]
 
 
 def test_a_namespace_package_has_the_version_of_who_ships_it(tmp_path: Path):

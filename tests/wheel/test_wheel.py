@@ -53,7 +53,7 @@ def test_the_wheel_holds_what_is_used_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"pjrt_hub", "pjrt_plugins"}
-    platforms = ("cpu", "cuda", "metal", "qnn", "rocm", "tpu", "tt", "xpu")
+    platforms = ("cpu", "cuda", "metal", "rocm", "tpu", "tt", "xpu")
     wanted = {f"pjrt_plugins/{name}/pjrt_plugin.toml" for name in platforms}
     wanted |= {"pjrt_hub/py.typed", "pjrt_hub/__init__.pyi", "pjrt_hub/registry/cpu.toml"}
     wanted |= {"pjrt_hub/finding/contract/parsed.json", "pjrt_hub/running/capi/table.json"}

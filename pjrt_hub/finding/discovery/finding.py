@@ -6,6 +6,7 @@ Owns the joining of candidates, rejections and the choice into one list; must no
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from pjrt_hub.finding.discovery import packages, select
 from pjrt_hub.finding.discovery.source import Candidate, Rejection
 from pjrt_hub.finding.discovery.survey import Survey
 from pjrt_hub.finding.store.cache.memo import Probes
+from pjrt_hub.finding.store.catalog import Artifact
 
 
 @frozen
@@ -38,6 +40,9 @@ class Finding:
         verdict: whether it can be used or was chosen; the reason, where not or where noteworthy.
         chosen: whether it is the one that `client` would use.
         aside: whether nothing of it is here, or another of that name is used in its place.
+        package: the distribution that ships the library, or empty.
+        license: under which, as the registry's row says; empty where no row is of that release.
+        publisher: whom the index's attestation names as its builder; empty where there is none.
     """
 
     name: str
@@ -52,6 +57,9 @@ class Finding:
     verdict: Verdict
     chosen: bool
     aside: bool = False
+    package: str = ""
+    license: str = ""
+    publisher: str = ""
 
     def _row(self) -> dict[str, str]:
         word = "chosen" if self.chosen else "usable" if self.verdict.ok else "no"
@@ -70,6 +78,7 @@ def findings(
     *,
     offline: bool,
     probes: Probes | None = None,
+    row_of: Callable[[Candidate], Artifact | None] = lambda _: None,
 ) -> Listing[Finding]:
     """List everything that was found: the choice first, then the rest as the survey orders it.
 
@@ -78,6 +87,7 @@ def findings(
         request: what is wanted, or None.
         offline: leave out, where nobody asked for it, what would have to be fetched.
         probes: knows the API versions of libraries that were loaded before.
+        row_of: gives the registry's row of a release, or None.
     """
     chosen: Candidate | None = None
     reasons: dict[tuple[str, str], str] = {}
@@ -106,7 +116,7 @@ def findings(
         candidates += (one for one in (each, *same) if chosen is None or not _same(one, chosen))
     listed = {(each.name, each.origin) for each in candidates}
     usable = [
-        _usable(each, reasons.get((each.name, each.origin), ""), chosen, probes)
+        _usable(each, reasons.get((each.name, each.origin), ""), chosen, probes, row_of(each))
         for each in candidates
     ]
     unusable = [_unusable(each) for each in rejections if (each.name, each.origin) not in listed]
@@ -114,7 +124,11 @@ def findings(
 
 
 def _usable(
-    candidate: Candidate, reason: str, chosen: Candidate | None, probes: Probes | None
+    candidate: Candidate,
+    reason: str,
+    chosen: Candidate | None,
+    probes: Probes | None,
+    row: Artifact | None,
 ) -> Finding:
     is_chosen = chosen is not None and _same(candidate, chosen)
     version, path = candidate.api_version, candidate.library_path
@@ -134,6 +148,9 @@ def _usable(
             is_chosen or candidate.may_run, "; ".join(filter(None, (reason, _hook_note(candidate))))
         ),
         chosen=is_chosen,
+        package=candidate.distribution,
+        license=row.license if row else "",
+        publisher=row.publisher if row else "",
     )
 
 

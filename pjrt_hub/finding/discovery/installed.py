@@ -138,15 +138,30 @@ class Installed:
         """Distributions that Python does not see, each with the earlier one that hides it."""
         return self._scan[1]
 
-    @cached_property
+    @property
     def entry_points(self) -> tuple[EntryPoint, ...]:
         """The entry points of `GROUPS`, sorted."""
+        return self._read_entry_points[0]
+
+    @property
+    def damaged(self) -> tuple[tuple[Distribution, str], ...]:
+        """Distributions whose `entry_points.txt` cannot all be read, each with the reason."""
+        return self._read_entry_points[1]
+
+    @cached_property
+    def _read_entry_points(
+        self,
+    ) -> tuple[tuple[EntryPoint, ...], tuple[tuple[Distribution, str], ...]]:
         found: list[EntryPoint] = []
+        damaged = []
         for each in self._scan[0].values():
             raw = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}entry_points.txt")
-            if b"plugins]" in raw:
-                found += _entry_points(raw, each.distribution)
-        return tuple(sorted(found))
+            if b"plugins" in raw.replace(b"\0", b""):  # text of 16 bits has these between
+                points, reason = _entry_points(raw, each.distribution)
+                found += points
+                if reason:
+                    damaged.append((each.distribution, reason))
+        return tuple(sorted(found)), tuple(sorted(damaged))
 
     def owner(self, file: Path) -> Distribution | None:
         """Return the distribution whose RECORD names a file, or None.
@@ -225,16 +240,26 @@ def _read(path: str) -> bytes:
         os.close(file)
 
 
-def _entry_points(raw: bytes, distribution: Distribution) -> Iterator[EntryPoint]:
-    """Yield a distribution's entry points of `GROUPS`; skip malformed lines."""
-    group = ""
-    for line in map(str.strip, raw.decode("utf-8", "replace").splitlines()):
-        if line.startswith("[") and line.endswith("]"):
+def _entry_points(raw: bytes, distribution: Distribution) -> tuple[list[EntryPoint], str]:
+    """Return a distribution's entry points of `GROUPS`, and why there may be more."""
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = raw.decode("utf-8", "replace")
+    reason = "it is not UTF-8" if "\0" in text or "\ufffd" in text else ""
+    group, found = "", []
+    for number, line in enumerate(map(str.strip, text.splitlines()), 1):
+        is_header, is_comment = line.startswith("["), not line or line.startswith(("#", ";"))
+        if is_header and line.endswith("]"):
             group = line[1:-1].strip()
-        elif group in GROUPS and "=" in line and not line.startswith(("#", ";")):
+        elif group in GROUPS and "=" in line and not is_comment:
             name, _, value = line.partition("=")
             module = value.partition("[")[0].partition(":")[0].strip()
-            yield EntryPoint(group, name.strip(), module, distribution)
+            found.append(EntryPoint(group, name.strip(), module, distribution))
+        elif is_header or (group in GROUPS and not is_comment):
+            reason = reason or f"line {number} is {line[:80]!r}"
+            group = "" if is_header else group
+    return found, reason
 
 
 def _infos(folder: str) -> Iterator[_Info]:

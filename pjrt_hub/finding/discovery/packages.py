@@ -13,7 +13,8 @@ from pathlib import Path
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import ManifestError, PluginLoadError
 from pjrt_hub.finding.contract.headers import inspect
-from pjrt_hub.finding.contract.manifest import FILE_NAME, default_manifest, read
+from pjrt_hub.finding.contract.manifest import FILE_NAME, Manifest, default_manifest, read
+from pjrt_hub.finding.discovery import registration
 from pjrt_hub.finding.discovery.installed import EntryPoint
 from pjrt_hub.finding.discovery.library import is_library, is_plugin_library, plugin_name
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
@@ -23,8 +24,9 @@ VENDOR_WHEELS = "vendor_wheels"
 #: The group of entry points, and the namespace package, for plugins with a manifest.
 PACKAGE = "pjrt_plugins"
 #: Our own folders in it; others install theirs into the same one.
-OURS = ("cpu", "cuda", "metal", "qnn", "rocm", "tpu", "tt", "xpu")
-NAMESPACES = ("jax_plugins", "xla_plugins", PACKAGE)
+OURS = ("cpu", "cuda", "metal", "rocm", "tpu", "tt", "xpu")
+_JAX = "jax_plugins"
+NAMESPACES = (_JAX, "xla_plugins", PACKAGE)
 #: pjrt-hub's own entry points register in frameworks what it finds: they are no plugins.
 _OURS = "pjrt_hub."
 
@@ -32,7 +34,15 @@ _OURS = "pjrt_hub."
 def describe(world: World) -> tuple[list[Described], list[Rejection]]:
     """Gather the manifests, ours first; one file found twice is one manifest."""
     joined: dict[tuple[str, Path | None], Described] = {}
-    rejections = []
+    rejections = [
+        Rejection(
+            plugin_name(distribution.name),
+            str(distribution),
+            f"its entry_points.txt cannot be read: {reason}",
+            f"install {distribution.name} again; if that does not help, tell its makers",
+        )
+        for distribution, reason in world.installed.damaged
+    ]
     # A registered package is named by its distribution, so its entry point comes first.
     for item in (*_registered_manifests(world), *_namespace_manifests(world)):
         if isinstance(item, Rejection):
@@ -82,13 +92,18 @@ def _registered_manifests(world: World) -> Iterator[Described | Rejection]:
 
 def _manifest_path(world: World, point: EntryPoint) -> Path | None:
     """Return the manifest in the folder of an entry point's module, or None."""
+    folders = _folders(world, point)
+    return next((path for folder in folders if isfile(path := folder / FILE_NAME)), None)
+
+
+def _folders(world: World, point: EntryPoint) -> tuple[Path, ...]:
+    """Return where an entry point's module may lie, in the order to look there."""
     parts = point.module.split(".")
     if not all(part.isidentifier() for part in parts):
-        return None
+        return ()
     # The distribution's own folder first: another one may bring a package of the same name.
     own = point.distribution.folder.joinpath(*parts)
-    folders = (own, *world.installed.package_folders(point.module))
-    return next((path for folder in folders if isfile(path := folder / FILE_NAME)), None)
+    return (own, *world.installed.package_folders(point.module))
 
 
 def _namespace_manifests(world: World) -> Iterator[Described | Rejection]:
@@ -152,6 +167,17 @@ def find_vendor_libraries(world: World) -> Iterator[Found]:
                         shipped.version if shipped else "",
                         library_path=libraries[0],
                     )
+
+
+def add_priority(candidate: Candidate, world: World) -> Manifest:
+    """Return the manifest of a library that none describes, with what it registers in JAX."""
+    here = (each for each in world.installed.entry_points if str(each) in candidate.origins)
+    folders = [folder for each in here if each.group == _JAX for folder in _folders(world, each)]
+    if candidate.library_path:
+        folders += candidate.library_path.parents[:2]  # of a namespace package without entry point
+    found = (registration.read(each) for each in folders if isfile(each / "__init__.py"))
+    told = next((each for each in found if each != registration.Registration()), None)
+    return replace(candidate.manifest, priority=told.priority) if told else candidate.manifest
 
 
 def _from_entry_point(world: World, point: EntryPoint) -> Found:

@@ -19,8 +19,6 @@ from pjrt_hub.finding.discovery.survey import Survey
 OURS = "PJRT_HUB_PLATFORMS"
 JAX = "JAX_PLATFORMS"
 _FETCHED = (registry_rows.CACHED, registry_rows.CATALOGUED)
-#: Of plugins that nobody described; their packages are not imported.
-_UNREAD = ", as far as is known: a priority that a package registers in a framework is not read"
 _NO_SUCH_NAME = "no plugin, platform or alias has that name"
 
 
@@ -233,9 +231,8 @@ def _first(survey: Survey, ranked: Sequence[Candidate], word: str | None) -> Can
     if len(tied) == 1:
         return winner
     what = f"for {word!r} there are" if word else "there are"
-    unread = "" if all(each.manifest.path for each in tied) else _UNREAD
     raise AmbiguousPluginError(
-        f"{what} {len(tied)} plugins of equal standing{unread}\n" + "\n".join(map(line, tied)),
+        f"{what} {len(tied)} plugins of equal standing\n" + "\n".join(map(line, tied)),
         hint="name one: " + " or ".join(f'client("{_selector(each, tied)}")' for each in tied),
     )
 

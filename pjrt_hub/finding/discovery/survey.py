@@ -88,7 +88,7 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
         *registry_rows.find(world, described),
     ]
     candidates = [item for item in found if isinstance(item, Candidate)]
-    candidates = _separate(_join(candidates), rejections)
+    candidates = _separate(_join(candidates, world), rejections)
     candidates = _separate(_fit(candidates, world), rejections)
     candidates = _separate(_apply_lock(candidates, world), rejections)
     candidates = _separate(_choose_builds(candidates, world), rejections)
@@ -109,7 +109,7 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     )
 
 
-def _join(found: Iterable[Candidate]) -> Iterator[Found]:
+def _join(found: Iterable[Candidate], world: World) -> Iterator[Found]:
     """Make one candidate of those that are one library under one name."""
     by_library: dict[Path | None, list[Candidate]] = {}
     for candidate in found:
@@ -128,8 +128,10 @@ def _join(found: Iterable[Candidate]) -> Iterator[Found]:
             equals = [each for each in same if each.manifest.path == winner.manifest.path]
             joined = (winner, *equals, *vendors)
             shipped = next((each for each in joined if each.distribution), winner)
+            manifest = winner.manifest if named else packages.add_priority(winner, world)
             yield replace(
                 winner,
+                manifest=manifest,
                 source=same[0].source,
                 origins=tuple(dict.fromkeys(origin for each in joined for origin in each.origins)),
                 distribution=shipped.distribution,

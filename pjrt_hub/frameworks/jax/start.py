@@ -1,22 +1,19 @@
 """What JAX would register when it starts, read from the files of what is installed.
 
-Owns how JAX finds plugins and how their modules prepare the process; imports nothing of either.
+Owns how JAX finds the modules of plugins; imports nothing of either.
 """
 
 from __future__ import annotations
 
-import ast
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from pjrt_hub.base import digest
 from pjrt_hub.base.frozen import frozen
+from pjrt_hub.finding.discovery import registration
 from pjrt_hub.finding.discovery.source import World
 
 _GROUP = "jax_plugins"
-#: What `register_plugin` takes where it is not told.
-PRIORITY = 400
 #: The folders of packages that jax looks into for NVIDIA's compilers, in its order.
 _COMPILERS = ("nvidia.cu13", "nvidia.cuda_nvcc")
 #: The devices without one of which it leaves the platform "cuda" out.
@@ -41,7 +38,7 @@ class Module:
     name: str
     folder: Path | None
     platform: str = ""
-    priority: int = PRIORITY
+    priority: int = registration.PRIORITY
     preloads: tuple[tuple[str, str], ...] = ()
 
 
@@ -97,34 +94,4 @@ def _read(name: str, world: World) -> Module:
     folders = package_path(name, world.sys_path)
     if not folders or not (folders[0] / "__init__.py").is_file():
         return Module(name, folders[0] if folders else None)
-    try:
-        tree = ast.parse(digest.content(folders[0] / "__init__.py"))
-    except (OSError, SyntaxError, ValueError):
-        return Module(name, folders[0])
-    platform, priority = "", PRIORITY
-    loads: list[tuple[str, str]] = []
-    for call in _calls(tree):
-        called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-        called = call.func.id if isinstance(call.func, ast.Name) else called
-        given = {each.arg: _constant(each.value) for each in call.keywords}
-        first, second, *_ = [*map(_constant, call.args), None, None]
-        if called == "register_plugin":
-            platform = str(first or given.get("plugin_name") or "")
-            number = given.get("priority", PRIORITY)
-            priority = number if isinstance(number, int) else PRIORITY
-        elif called == "_load" and isinstance(second, list):
-            loads += [(f"nvidia.{first}", str(file)) for file in second]
-    return Module(name, folders[0], platform, priority, tuple(loads))
-
-
-def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls in the order of the source, which is that of the functions that run."""
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
-
-
-def _constant(node: ast.expr) -> object:
-    try:
-        return ast.literal_eval(node)
-    except ValueError:
-        return None
+    return Module(name, folders[0], *registration.read(folders[0]))

@@ -1,0 +1,73 @@
+"""What the module of a package registers in JAX, read from its source.
+
+Owns how such modules call JAX and prepare the process; imports none of them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pjrt_hub.base import digest
+
+if TYPE_CHECKING:
+    import ast
+    from collections.abc import Iterator
+
+#: What JAX's `register_plugin` takes where it is not told.
+PRIORITY = 400
+
+
+class Registration(NamedTuple):
+    """What a module registers.
+
+    Attributes:
+        platform: by which name; empty if its source says none.
+        priority: with which priority.
+        preloads: the libraries of packages that it loads before: (package, file) in its order.
+    """
+
+    platform: str = ""
+    priority: int = PRIORITY
+    preloads: tuple[tuple[str, str], ...] = ()
+
+
+def read(folder: Path) -> Registration:
+    """Return what the package in a folder registers; JAX's defaults where its source is unclear."""
+    import ast  # only here: few packages have no manifest, and a start need not pay for it
+
+    try:
+        tree = ast.parse(digest.content(folder / "__init__.py"))
+    except (OSError, SyntaxError, ValueError):
+        return Registration()
+    platform, priority = "", PRIORITY
+    loads: list[tuple[str, str]] = []
+    for call in _calls(tree):
+        called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        called = call.func.id if isinstance(call.func, ast.Name) else called
+        given = {each.arg: _constant(each.value) for each in call.keywords}
+        first, second, *_ = [*map(_constant, call.args), None, None]
+        if called == "register_plugin":
+            platform = str(first or given.get("plugin_name") or "")
+            number = given.get("priority", PRIORITY)
+            priority = number if isinstance(number, int) else PRIORITY
+        elif called == "_load" and isinstance(second, list):
+            loads += [(f"nvidia.{first}", str(file)) for file in second]
+    return Registration(platform, priority, tuple(loads))
+
+
+def _calls(tree: ast.AST) -> Iterator[ast.Call]:
+    """Yield the calls in the order of the source, which is that of the functions that run."""
+    import ast
+
+    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
+
+
+def _constant(node: ast.expr) -> object:
+    import ast
+
+    try:
+        return ast.literal_eval(node)
+    except ValueError:
+        return None

@@ -1,0 +1,68 @@
+"""What is installed, read as files: names, versions, entry points, and what cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from trees import Site, world
+
+from pjrt_hub.finding.discovery.installed import Installed
+from pjrt_hub.finding.discovery.survey import survey
+
+
+def test_metadata_that_cannot_be_read_names_no_entry_points(tmp_path: Path):
+    (tmp_path / "folder-1.0.dist-info" / "entry_points.txt").mkdir(parents=True)
+    (tmp_path / "missing-1.0.dist-info").mkdir()
+    (tmp_path / "file-1.0.dist-info").write_text("")
+    long = tmp_path / "long-1.0.dist-info"
+    long.mkdir()
+    lines = ["[console_scripts]", *(f"tool-{n} = long:main" for n in range(9_000))]
+    (long / "entry_points.txt").write_text("\n".join([*lines, "[pjrt_plugins]", "toy = long_toy"]))
+    assert (long / "entry_points.txt").stat().st_size > 2 * (1 << 16)
+    found = Installed([str(tmp_path)])
+    assert [(each.name, each.module) for each in found.entry_points] == [("toy", "long_toy")]
+    assert found.get("missing") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"[jax_plugins\ntoy = jax_plugins.toy\n", "line 1 is '[jax_plugins'"),
+        (b"[jax_plugins]\njax_plugins.toy\n", "line 2 is 'jax_plugins.toy'"),
+        ("[jax_plugins]\ntoy = jax_plugins.toy\n".encode("utf-16"), "it is not UTF-8"),
+        ("[jax_plugins]\ntoy = jax_plugins.toy\n".encode("utf-16-le"), "it is not UTF-8"),
+        (b"[jax_plugins]\nt\xf6y = jax_plugins.toy\n", "it is not UTF-8"),
+    ],
+)
+def test_entry_points_that_cannot_be_read_are_a_rejection(
+    tmp_path: Path, site: Site, text: bytes, reason: str
+):
+    site.install("jax-broken")
+    site.write("jax_broken-1.0.dist-info/entry_points.txt", text)
+    site.vendor("jax-whole", "jax_plugins.whole", "pjrt_plugin_whole.so")
+    found = survey(world(tmp_path, site))
+    assert [each.name for each in found.candidates] == ["whole"]
+    [broken] = (each for each in found.rejections if each.origin == "jax-broken 1.0")
+    assert broken.reason == f"its entry_points.txt cannot be read: {reason}"
+    assert broken.hint.startswith("install jax-broken again")
+
+
+def test_what_else_is_wrong_in_entry_points_is_no_matter_of_plugins(tmp_path: Path, site: Site):
+    site.install("tools")
+    text = "[console_scripts]\nplugins\n[other_plugins]\nx\n; [jax_plugins\n"
+    site.write("tools-1.0.dist-info/entry_points.txt", text)
+    assert survey(world(tmp_path, site)).rejections == ()
+
+
+def test_of_one_name_the_first_folder_wins_and_in_a_folder_the_first_version(tmp_path: Path):
+    for folder, names in {"a": ["Toy_x-2.0", "toy.x-1.0"], "b": ["toy-x-0.9", "other-1.0"]}.items():
+        for name in names:
+            (tmp_path / folder / f"{name}.dist-info").mkdir(parents=True)
+    found = Installed([str(tmp_path / "a"), str(tmp_path / "b")])
+    toy = found.get("toy-x")
+    assert toy is not None
+    assert (toy.version, toy.folder) == ("1.0", tmp_path / "a")
+    assert toy.info == tmp_path / "a" / "toy.x-1.0.dist-info"
+    hidden = [(str(loser), loser.folder.name, str(winner)) for loser, winner in found.shadowed]
+    assert hidden == [("toy-x 2.0", "a", "toy-x 1.0"), ("toy-x 0.9", "b", "toy-x 1.0")]
