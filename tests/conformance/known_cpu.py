@@ -1,0 +1,154 @@
+"""What is known of each generation of XLA's CPU plugin: its defects, its gaps, and other facts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from packaging.specifiers import SpecifierSet
+
+from pjrt_hub.kit.conformance import Verdict
+
+
+class Known(NamedTuple):
+    """What a check says of some builds.
+
+    Attributes:
+        check: its name.
+        text: what its text, or one of its notes, says.
+        builds: of which PJRT API; empty: of all.
+        verdict: of the check.
+        by_chance: whether it depends on what lies in the memory that the plugin reads.
+    """
+
+    check: str
+    text: str
+    builds: str = ""
+    verdict: Verdict = Verdict.FAIL
+    by_chance: bool = False
+
+
+def of(known: list[Known], api_version: str) -> dict[str, Known]:
+    """Gives what is known of a build, by the check."""
+    return {each.check: each for each in known if api_version in SpecifierSet(each.builds)}
+
+
+DEFECTS = [
+    Known("buffers.type_invalid", "SIGABRT", "<0.115", Verdict.CRASH),
+    Known("buffers.type_invalid", "SIGABRT", ">=0.115", Verdict.CRASH, by_chance=True),
+    Known("buffers.type_token", "SIGABRT", "<0.115", Verdict.CRASH),
+    Known("buffers.type_unknown", "SIGSEGV", "<0.115", Verdict.CRASH),
+    Known("buffers.type_unknown", "SIGABRT", ">=0.115", Verdict.CRASH, by_chance=True),
+    Known("client.assignment_overflow", "SIGABRT", "<0.115", Verdict.CRASH),
+    Known("client.assignment_zero", "SIGABRT", "<0.115", Verdict.CRASH),
+    Known("client.mistyped_option", "cpu_device_count = 'wrong': the process died", "<0.115"),
+    Known("client.unknown_option", "expected an error, found success", "<0.115"),
+    Known("compile.empty_options", "SIGABRT", "", Verdict.CRASH),
+    Known("execute.argument_of_another_type", "an f32[4] and an s32[4]"),
+    Known("execute.deleted_executable", "IsDeleted after Delete: expected True", "<0.115"),
+    Known(
+        "execute.deleted_executable",
+        "a run of a deleted executable: expected an error, found success",
+        ">=0.115",
+    ),
+    Known("plugin.older_memory_stats", "found 48 bytes of the caller's memory changed", "<0.106"),
+    Known(
+        "serialization.flipped", "in PJRT_Executable_DeserializeAndLoad", "<0.115", Verdict.CRASH
+    ),
+    Known("transfers.device_layout", "found [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]", "==0.106"),
+    Known("transfers.parts_past_the_end", "did not end within", "<0.106", Verdict.TIMEOUT),
+    Known("transfers.raw_of_running_work", "SIGSEGV", "<0.106", Verdict.CRASH),
+    Known("transfers.with_host_layout", "the values by columns: expected [1.0, 4.0, 2.0", "<0.106"),
+]
+#: Seen only while work runs: a machine that stops the check for as long lets it find nothing.
+BRIEF = "transfers.raw_of_running_work"
+#: Facts of checks that pass: what their notes say.
+NOTES = [
+    Known("buffers.alias_fails", "returns the very error that it was given"),
+    Known(
+        "client.assignment_negative",
+        "FAILED_PRECONDITION, where INVALID_ARGUMENT is usual",
+        "<0.115",
+    ),
+    Known("client.buffer_outlives_client", "works"),
+    Known("compile.artifact_of_newer_version", "takes an artifact of StableHLO 1.14.0", "<0.106"),
+    Known("compile.artifact_of_newer_version", "takes an artifact of StableHLO 1.17.0", "==0.106"),
+    Known("compile.artifact_of_newer_version", "takes an artifact of StableHLO 1.21.0", ">=0.115"),
+    Known("compile.hlo_proto", "takes an HloModuleProto"),
+    Known("compile.junk_mlir", "UNKNOWN, where INVALID_ARGUMENT is usual"),
+    Known("compile.mhlo_text", "takes MHLO text"),
+    Known("donation.must_alias_of_kept", "gets a copy", "<0.115"),
+    Known("donation.referenced", "makes a copy"),
+    Known("errors.unknown_codes", "UNKNOWN in 1 of 6: junk as a program"),
+    Known("execute.argument_of_another_shape", "an f32[2,2] is accepted"),
+    Known("extensions.node_functions", "PhaseCompile: NULL are PJRT_PhaseCompile_Get_Compiler"),
+    Known("extensions.second_handler", "a second handler is taken without an error"),
+    Known("kv_store.callbacks", "asked the store: nothing"),
+    Known(
+        "plugin.absent_functions",
+        "absent of 138 functions: PJRT_Client_CreateErrorBuffer",
+        "<0.106",
+    ),
+    Known(
+        "plugin.absent_functions",
+        "absent of 138 functions: PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
+        "==0.106",
+    ),
+    Known("plugin.older_client_create", "takes no PJRT_Client_Create_Args of 72 bytes"),
+    Known("plugin.older_execute_options", "takes no PJRT_ExecuteOptions of 72 bytes"),
+    Known("runtime.types", "types that pass through a program: i1, i8,"),
+    Known("topology.device_descriptions", "1 x cpu"),
+    Known("transfers.bandwidth", "GB/s to the device"),
+    Known("transfers.memory_immutable_zero_copy", "the memory is shared"),
+    Known("transfers.to_the_same_device", "the header calls it an error"),
+    Known("transfers.without_host_layout", "here by columns"),
+]
+#: What it lacks beside what is newer: an extension, a compiler ahead of time, counts of memory.
+LACKS = [
+    Known("analysis.costs", "GetCostAnalysis is not implemented", ">=0.106"),
+    Known("analysis.flops", "GetCostAnalysis is not implemented", ">=0.106"),
+    Known("analysis.stable", "GetCostAnalysis is not implemented", ">=0.106"),
+    Known("client.dma_map", "DmaMap is not supported", ">=0.115"),
+    Known("client.dma_map", "DmaMap not supported on platform cpu", "<0.115"),
+    Known("devices.clear_memory_stats", "GetAllocatorStats is not supported", ">=0.106"),
+    Known("devices.memory_in_use", "GetAllocatorStats is not supported"),
+    Known("devices.memory_stats", "GetAllocatorStats is not supported"),
+    Known("donation.control_dependency", "DonateWithControlDependency is not supported", "==0.106"),
+    Known(
+        "donation.control_dependency_fails",
+        "DonateWithControlDependency is not supported",
+        "==0.106",
+    ),
+    Known("execute.exchange", "`send` is not supported"),
+    Known("extensions.abi_version_of_junk", "no extension AbiVersion"),
+    Known("extensions.abi_versions", "no extension AbiVersion"),
+    Known("extensions.first_phase", "there the plugin has NULL"),
+    Known("extensions.memory_descriptions", "the plugin describes no memories"),
+    Known("extensions.parameter_layouts", "the plugin's node has 72 bytes", "<0.106"),
+    Known("extensions.phase_names", "there the plugin has NULL"),
+    Known("extensions.raw_buffer", "no extension RawBuffer"),
+    Known("extensions.shardings", "no extension Shardings", "<0.106"),
+    Known("extensions.stream", "no extension Stream"),
+    Known("extensions.triton_of_junk", "no extension Triton"),
+    Known("extensions.unknown_phase", "there the plugin has NULL"),
+    Known("kv_store.lost_store", "asked no store", "<0.115"),
+    Known("kv_store.lost_store", "takes no node_id and num_nodes", ">=0.115"),
+    Known("kv_store.two_processes", "asked no store", "<0.115"),
+    Known("kv_store.two_processes", "takes no node_id and num_nodes", ">=0.115"),
+    Known("memories.output_kinds", "GetOutputMemoryKinds is not supported", "<0.115"),
+    Known("memories.parameter_kinds", "GetParameterMemoryKinds is not supported", "==0.106"),
+    Known("plugin.older_device_memory_stats", "GetAllocatorStats is not supported"),
+    Known("serialization.load_twice", "No compiler factory for platform: cpu", "==0.106"),
+    Known("topology.compile_artifacts", "No compiler factory for platform: cpu", "==0.106"),
+    Known("topology.compile_artifacts", "No compiler registered for platform cpu", "<0.106"),
+    Known("topology.compile_for_it", "No compiler factory for platform: cpu", "==0.106"),
+    Known("topology.compile_for_it", "No compiler registered for platform cpu", "<0.106"),
+    Known("topology.compile_junk", "No compiler factory for platform: cpu", "==0.106"),
+    Known("topology.compile_junk", "No compiler registered for platform cpu", "<0.106"),
+    Known("topology.create_by_unknown_name", "not supported for CPU compilation"),
+    Known("topology.create_unnamed", "not supported for CPU compilation"),
+    Known("topology.deserialize", "No compiler factory for platform: cpu", "==0.106"),
+    Known("topology.deserialize", "No compiler registered for platform", "<0.106"),
+    Known("topology.deserialize_junk", "No compiler factory for platform: cpu", "==0.106"),
+    Known("topology.deserialize_junk", "No compiler registered for platform", "<0.106"),
+    Known("topology.load_what_was_compiled", "No compiler factory for platform: cpu", "==0.106"),
+]
