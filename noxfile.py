@@ -40,7 +40,7 @@ JAX_TESTS = (
 )
 #: The generations of the CPU plugin: PJRT API -> the group that has it. Other sessions drive the
 #: first.
-GENERATIONS = {"0.81": "cpu", "0.106": "cpu_0_106", "0.115": "cpu_0_115"}
+GENERATIONS = {"0.115": "cpu", "0.106": "cpu_0_106", "0.81": "cpu_0_81"}
 #: The forge's files, by the schema of each.
 FORGE = {
     "github-workflows": ".github/workflows/*.yml",
@@ -236,19 +236,20 @@ def beside_vendors(session: nox.Session) -> None:
     pytest(session, "vendor", "conformance", "authoring")
 
 
-@nox.session(default=False)
+@nox.session(default=False, tags=["long"])
 @nox.parametrize("api", list(GENERATIONS)[1:])
 def generations(session: nox.Session, api: str) -> None:
-    """What of cpu, exported, jax and conformance is not about one build, on newer CPU plugins."""
+    """What of cpu, exported, jax and conformance is not about one build, on older CPU plugins."""
     install_wheel(session, *group("test", GENERATIONS[api], "exported", "corpus"))
     install_weights(session)
     pytest(session, "cpu", "exported", "jax_bridge", "conformance_cpu", only="not slow")
 
 
-@nox.session(default=False, tags=["long"])
-def discrete(session: nox.Session) -> None:
+@nox.session(default=False)
+@nox.parametrize("api", [nox.param("0.115", tags=["long"]), *list(GENERATIONS)[1:]])
+def discrete(session: nox.Session, api: str) -> None:
     """What is not about the CPU alone, on an accelerator in software: the layer `discrete`."""
-    install_wheel(session, *group("test", "cpu", "exported"))
+    install_wheel(session, *group("test", GENERATIONS[api], "exported"))
     install_weights(session)
     on = {"TESTED_PLATFORM": "cpu", "PJRT_HUB_LAYERS": "discrete"}
     pytest(session, "cpu", "exported", "jax_bridge", "check", only="not slow", **on)
@@ -365,7 +366,7 @@ def jax_releases(session: nox.Session, release: str) -> None:
 @nox.parametrize("release", ["0.11.2", "0.12.0.1"])
 def jax_newest(session: nox.Session, release: str) -> None:
     """The same on newer ones, all of it on the newest; skipped aloud where Python 3.13 is not."""
-    install_wheel(session, *group("test"), *group("cpu"))
+    install_wheel(session, *group("test", "cpu", "hosts"))
     session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24")
     if release != "0.12.0.1":
         pytest(session, "jax_releases")
@@ -386,7 +387,7 @@ def hosts(session: nox.Session) -> None:
 def hosts_releases(session: nox.Session, release: str) -> None:
     """The same of older releases of JAX, three minutes each; for the night."""
     older = ["numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
-    install_wheel(session, *group("test"), *group("cpu"))
+    install_wheel(session, *group("test", "cpu", "hosts"))
     session.install(f"jax=={release}", f"jaxlib=={release}", *older)
     pytest(session, "hosts_jax")
 
@@ -582,7 +583,7 @@ def torch_xla(session: nox.Session, release: str) -> None:
 
     Its requirements are 7 GB for each release, so it is for the night.
     """
-    install_wheel(session, *group("test"), *group("cpu"), *group(release))
+    install_wheel(session, *group("test"), *group("cpu_0_81"), *group(release))
     install_weights(session)
     newest = release == "torch_xla"  # which has a profile
     pytest(session, "torch_xla", *(["hosts_torch_xla"] if newest else []))

@@ -360,19 +360,22 @@ class _Resolving:
             requires = kin[0] if kin else ()
             names = family[0]
             return replace(row, plugin=names.plugin, platform=names.platform, requires=requires)
-        owners = {name: each for each in self._known for name in (each.plugin, each.platform)}
+        owners: dict[str, set[str]] = {}
+        for each in self._known:
+            for name in (each.plugin, each.platform):
+                owners.setdefault(name, set()).add(each.package)
         name, platform = _own_names(folder, row)
         name = plugin or name
         if name in owners:
             raise self._fail(
                 f"{row.file_name} would be the plugin {name!r}, a name that the registry gives to "
-                f"{owners[name].package}",
+                f"{' and '.join(sorted(owners[name]))}",
                 f"name it otherwise: mine={row.urls[0] if row.urls else row.file_name}",
             )
         if (known := look_alike(name, owners)) and not self._allow_look_alike:
             raise self._fail(
                 f"{row.file_name} would be the plugin {name!r}, which could be mistaken for "
-                f"{known!r} of {owners[known].package}",
+                f"{known!r} of {' and '.join(sorted(owners[known]))}",
                 "name it otherwise: NAME=ARCHIVE; or, if that is meant, --allow-look-alike",
             )
         return replace(

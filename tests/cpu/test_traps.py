@@ -45,6 +45,7 @@ MODULES = [
     "tuf",
     "typing",
     "usercustomize",
+    "lammps_jax_pjrt_cpu",
     "xla_cpu_pjrt",
 ]
 PACKAGES = [

@@ -18,7 +18,7 @@ from process import Result
 #: The figures that the page was last written from.
 FIGURES = Path(__file__).with_name("figures.json")
 OUTCOMES = ("passed", "skipped", "failed", "error", "crash", "timeout")
-PACKAGES = ("jax", "jaxlib", "xla-cpu-pjrt", "numpy")
+PACKAGES = ("jax", "jaxlib", "lammps-jax-pjrt-cpu", "numpy")
 HEAD = """\
 # JAX's own tests
 

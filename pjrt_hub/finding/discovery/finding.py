@@ -134,6 +134,8 @@ def _usable(
     version, path = candidate.api_version, candidate.library_path
     if version is None and path is not None and probes is not None:
         version = probes.api_version(path)
+    if version is None and row is not None:
+        version = row.api_version
     return Finding(
         name=candidate.name,
         platform=candidate.platform,
