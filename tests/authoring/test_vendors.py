@@ -11,9 +11,10 @@ from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.kit import authoring
 from pjrt_hub.kit.authoring import identity
 
-#: Plugin -> the rules that do not hold for its library; each was looked at by hand.
+#: Plugin -> the rules that do not hold for its library; each was looked at by hand. Of the CPU
+#: plugin the newest build has no table of local symbols.
 FOUND = {
-    "cpu": {"PLG104", "PLG111"},
+    "cpu": {"PLG104"},
     "cuda12": {"PLG104", "PLG110", "PLG111"},
     "cuda13": {"PLG104", "PLG111"},
     "tpu": {"PLG104", "PLG111"},

@@ -50,6 +50,10 @@ static void message(PJRT_Error_Message_Args *args) {
   args->message_size = strlen(args->message);
 }
 
+static PJRT_Error *payloads(PJRT_Error_ForEachPayload_Args *args) {
+  return is_ours(args->error) ? NULL : real->PJRT_Error_ForEachPayload(args);
+}
+
 static PJRT_Error *code(PJRT_Error_GetCode_Args *args) {
   if (!is_ours(args->error)) return real->PJRT_Error_GetCode(args);
   args->code = ((const Failure *)args->error)->code;
@@ -69,6 +73,7 @@ const PJRT_Api *GetPjrtApi(void) {
   api->PJRT_Error_Destroy = destroy;
   api->PJRT_Error_Message = message;
   api->PJRT_Error_GetCode = code;
+  if (api->PJRT_Error_ForEachPayload != NULL) api->PJRT_Error_ForEachPayload = payloads;
   api->FUNCTION = answer;
   return api;
 }
