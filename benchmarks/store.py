@@ -88,15 +88,17 @@ def measure() -> report.Section:
 def put_wheel(folder: Path) -> Artifact:
     """Puts the wheel that a fetch takes here into a folder, from the user's index."""
     from pjrt_hub.door import process
-    from pjrt_hub.finding.discovery.registry_rows import by_plugin
+    from pjrt_hub.finding.store.catalog import Catalog, newest_builds
     from pjrt_hub.finding.store.transfer import download
     from pjrt_hub.finding.store.transfer.transport import Patience
 
-    world = process.world()
-    rows = (row for rows in by_plugin(world) for row in rows if row.plugin == "cpu")
-    pin = next((row for row in rows if not row.runs(world.host)), None)
-    if pin is None:
+    host = process.world().host
+    fitting = [
+        row for row in Catalog.read_shipped().rows() if row.plugin == "cpu" and not row.runs(host)
+    ]
+    if not fitting:
         raise SystemExit("the registry has no CPU plugin for this machine")
+    [pin, *_] = newest_builds(fitting)
     came = folder / "came"
     came.mkdir()
     archive_path = download.download(pin, came, env=os.environ, patience=Patience())

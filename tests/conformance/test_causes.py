@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sysconfig
-from pathlib import Path
 
 import pytest
 
-import pjrt_hub
 from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Result, Verdict
 from pjrt_hub.kit.conformance.cause import Causes
@@ -36,30 +32,13 @@ CHECKED = ("execute", "events", "external")
 ADDS = "ops.add.f32*"
 
 
-@pytest.fixture(scope="module")
-def build(header_folder):
-    """`build(function, answer)` is the library of a plugin with that mistake."""
-    real = pjrt_hub.load("cpu", offline=True).api.path
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
-
-    def library(function: str, answer: str, seconds: int = 0) -> Path:
-        path = header_folder / f"{function}_{answer}.so"
-        given = {"REAL": f'"{real}"', "FUNCTION": function, "ANSWER": answer, "SECONDS": seconds}
-        words = [f"-D{name}={value}" for name, value in given.items()]
-        flags = ["-std=c11", "-w", "-fPIC", "-shared", f"-I{header_folder}", *words]
-        source = str(Path(__file__).with_name("answers.c"))
-        command = [*compiler, *flags, "-o", str(path), source, "-ldl"]
-        subprocess.run(command, check=True, timeout=60)
-        return path
-
-    return library
-
-
 @pytest.mark.parametrize(("function", "answer"), MISTAKES)
-def test_one_mistake_is_one_defect_and_comes_first(build, function, answer):
+def test_one_mistake_is_one_defect_and_comes_first(answering, function, answer):
     cause, verdict, text = MISTAKES[function, answer]
     seconds = 3 if answer == "HANGS" else None
-    report = conformance.run(build(function, answer), areas=CHECKED, names=[ADDS], seconds=seconds)
+    report = conformance.run(
+        answering(function, answer), areas=CHECKED, names=[ADDS], seconds=seconds
+    )
     first, *others = report.defects
     assert first.name.startswith(cause), [(each.name, each.text) for each in report.defects]
     assert (first.verdict, first.function) == (verdict, function)
@@ -72,9 +51,9 @@ def test_one_mistake_is_one_defect_and_comes_first(build, function, answer):
         assert each.verdict is not Verdict.SKIP or first.name in each.text
 
 
-def test_slow_is_not_wrong(build):
+def test_slow_is_not_wrong(answering):
     """Each of these checks makes two clients or more, or waits for a process that does."""
-    path = build("PJRT_Client_Create", "SLOW", seconds=8)
+    path = answering("PJRT_Client_Create", "SLOW", seconds=8)
     names = ["basics.client", "client.create_again", "client.two_clients", "events.ready"]
     report = conformance.run(path, names=names, jobs=2)
     assert {each.name: (each.verdict, each.text) for each in report.results} == dict.fromkeys(
@@ -112,15 +91,15 @@ def learnt(results: dict[str, Result]) -> dict[str, str]:
     return {name: causes.learn(known[name], each).cause for name, each in results.items()}
 
 
-def test_what_is_not_implemented_need_not_know_the_size_of_its_struct(build):
-    path = build("PJRT_Client_TopologyDescription", "UNIMPLEMENTED")
+def test_what_is_not_implemented_need_not_know_the_size_of_its_struct(answering):
+    path = answering("PJRT_Client_TopologyDescription", "UNIMPLEMENTED")
     names = ["plugin.empty_structs", "plugin.longer_structs"]
     report = conformance.run(path, names=names)
     assert [(each.verdict, each.text) for each in report.results] == [(Verdict.PASS, "")] * 2
 
 
-def test_what_cannot_be_loaded_is_told_by_the_check_that_finds_it(build):
-    path = build("PJRT_Plugin_Initialize", "FAILS")
+def test_what_cannot_be_loaded_is_told_by_the_check_that_finds_it(answering):
+    path = answering("PJRT_Plugin_Initialize", "FAILS")
     names = ["plugin.initialize", "plugin.absent_functions", "events.ready"]
     report = conformance.run(path, names=names)
     assert [each.name for each in report.defects] == ["plugin.initialize"]

@@ -7,16 +7,13 @@ import subprocess
 import sys
 
 import pytest
-from known_cpu import BRIEF, DEFECTS, LACKS, NOTES, of
+from known_cpu import BRIEF, CHECKED, DEFECTS, LACKS, NOTES, of
 
 from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
-from pjrt_hub.kit.conformance.check import AREAS, checks
+from pjrt_hub.kit.conformance.check import checks
 
 pytestmark = pytest.mark.timeout(1200)  # the first to ask waits for the report
-
-#: All but the ops, whose known results test_known_ops.py has.
-CHECKED = tuple(area for area in AREAS if area != "ops")
 
 
 @pytest.fixture(scope="module")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
 import sys
-import sysconfig
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-import pjrt_hub
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Report, Verdict, artifact, corpus, programs
@@ -47,21 +45,9 @@ def real():
 
 
 @pytest.fixture(scope="module")
-def build(header_folder):
+def build(answering):
     """`build(answer)` is the library of the real plugin that refuses some forms."""
-    path = pjrt_hub.load("cpu", offline=True).api.path
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
-
-    def library(answer: str) -> Path:
-        made = header_folder / f"form_{answer}.so"
-        given = {"REAL": f'"{path}"', "FUNCTION": "PJRT_Client_Compile", "ANSWER": answer}
-        words = [f"-D{name}={value}" for name, value in given.items()]
-        flags = ["-std=c11", "-w", "-fPIC", "-shared", f"-I{header_folder}", *words]
-        source = str(Path(__file__).with_name("answers.c"))
-        subprocess.run([*compiler, *flags, "-o", str(made), source, "-ldl"], check=True, timeout=60)
-        return made
-
-    return library
+    return partial(answering, "PJRT_Client_Compile")
 
 
 def changes(found: Report, real: Report) -> dict[str, tuple[Verdict, str]]:

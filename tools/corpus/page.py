@@ -79,26 +79,29 @@ that are not finite. An integer divided by zero may have any value, but the proc
 
 ## Known results
 
-The XLA CPU plugin 0.0.1 (PJRT API 0.81) reads and writes subnormal numbers of bf16, f32 and f64 as
-zeros. With values as arguments
+The XLA CPU plugin reads and writes subnormal numbers of bf16, f32 and f64 as zeros. With values as
+arguments, in all its builds where no PJRT API stands,
 
 - `maximum`, `minimum` and `clamp` lose the NaN of one of their sides and do not order the zeros;
   the option `flags={{"xla_cpu_enable_fast_min_max": False}}` fixes it;
-- `cbrt` is up to 15 ULP off in f32 and 75 in f64, as if it were a power of a rounded 1/3;
 - `convert` from f64 to bf16 and f16 rounds to f32 first;
 - `popcnt` of i4 counts bits beyond the four, and `sqrt` of f8E3M4 rounds to f16 first;
 - `concatenate` of i2 and ui2
   [crashes its compiler](executables.md#programs-that-crash-the-compiler), and `sort` of them is
-  refused.
+  refused;
+- `cbrt` is up to 15 ULP off in f32 and 75 in f64, as if it were a power of a rounded 1/3 (0.81);
+- nearly all ops on f6E2M3FN and f6E3M2FN are refused, or crash the compiler (0.115, the first that
+  has these types).
 
 With the same values as constants
 
-- `divide` and `remainder` of integers by zero end the compiler;
 - `add` of i1 gives false for true and true;
 - `compare` ignores the total order;
-- `count_leading_zeros` of negative numbers and `popcnt` of i2 count as if there were 64 bits;
+- `popcnt` of i2 counts as if there were 64 bits;
 - `round_nearest_afz` and `round_nearest_even` of f8E3M4 give NaN;
-- `convert` of NaN from f8E8M0FNU to f32 gives infinity.
+- `divide` and `remainder` of integers by zero end the compiler (0.81 and 0.106);
+- `count_leading_zeros` of negative numbers counts as if there were 64 bits (0.81 and 0.106);
+- `convert` of NaN from f8E8M0FNU to f32 gives infinity (0.81 and 0.106).
 
 It does not support `collective_broadcast`, `dynamic_conv`, `unary_einsum` and newer types.
 """

@@ -1,9 +1,9 @@
 /* Counts the costs of a program higher each time. */
-#include "../real.h"
+#include "costs.h"
 
 REPLACE(PJRT_Executable_GetCostAnalysis) {
   static float more;
-  PJRT_Error *error = real->PJRT_Executable_GetCostAnalysis(args);
+  PJRT_Error *error = count_costs(args);
   size_t size = args->num_properties * sizeof args->properties[0];
   PJRT_NamedValue *costs = memcpy(malloc(size), args->properties, size);
   costs[0].float_value += more++;

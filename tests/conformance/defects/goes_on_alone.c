@@ -12,5 +12,6 @@ REPLACE(PJRT_Client_Create) {
                                        .callback_error = &maker,
                                        .user_arg = args->kv_get_user_arg};
   if (args->kv_get_callback != NULL) args->kv_get_callback(&get);
+  args->num_options = 0; /* newer ones take no number of processes */
   return real->PJRT_Client_Create(args);
 }
