@@ -44,6 +44,9 @@ def test_the_layer_has_no_defect_of_its_own(report):
         for name, each in known.items()
         if name not in MENDED and (name in found or not each.by_chance)
     }
+    if "buffers.error_buffer_with_payload" in found:  # the layer keeps the code and the text
+        assert report["buffers.error_buffer_with_payload"].text.endswith("found {}")
+        expected["buffers.error_buffer_with_payload"] = Verdict.FAIL
     assert found == expected
     assert {report[name].verdict for name in MENDED | COUNTED} == {Verdict.PASS}
 
@@ -51,17 +54,18 @@ def test_the_layer_has_no_defect_of_its_own(report):
 def test_it_takes_nothing_away(report):
     found = {each.name for each in report.results if each.verdict == Verdict.UNSUPPORTED}
     known = of(LACKS, report.plugin.api_version)
-    counted = COUNTED | ({"devices.clear_memory_stats"} & known.keys())
-    assert {name for name in known if report[name].verdict != Verdict.UNSUPPORTED} == counted
+    assert {name for name in known if report[name].verdict != Verdict.UNSUPPORTED} == COUNTED
     version = int(report.plugin.api_version.partition(".")[2])
     newer = {each.name for each in conformance.check.checks() if each.since > version}
-    assert found - newer == known.keys() - counted
+    assert found - newer == known.keys() - COUNTED
 
 
 def test_what_is_skipped_is_about_the_hosts_memory(report):
     skipped = [each for each in report.results if each.verdict == Verdict.SKIP]
-    assert {each.text for each in skipped} == {"the device's memory is not the host's to read"}
-    assert {each.area for each in skipped} == {"external"}
+    over = "the launch was not poisoned: it may have been over"  # plugins of 0.85 and newer
+    told = {each.text for each in skipped if each.name != "devices.poison" or each.text != over}
+    assert told == {"the device's memory is not the host's to read"}
+    assert {each.area for each in skipped} <= {"external", "devices"}
 
 
 def test_the_reports_say_through_what(check, row, tmp_path):

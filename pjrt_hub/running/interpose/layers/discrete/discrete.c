@@ -10,15 +10,30 @@ void discrete_forked(void) { schedule_forked(); }
 
 static PJRT_Error *error_of(const Event *event) { return status_error(event->done.status); }
 
+/* With the schedule locked. */
+static void wait_until_fired(Event *event) {
+  schedule_hurry(event->task.due);
+  while (!event->fired) schedule_sleep();
+}
+
 static PJRT_Error *await(Event *event) {
   schedule_lock();
   event->refs++;
-  schedule_hurry(event->task.due);
-  while (!event->fired) schedule_sleep();
+  wait_until_fired(event);
   PJRT_Error *error = error_of(event);
   event_drop(event);
   schedule_unlock();
   return error;
+}
+
+/* What the host sets has come at once. */
+static PJRT_Error *set(Plugin *plugin, PJRT_Event_Set_Args *args) {
+  PJRT_Error *error = pass_on(plugin, FN_PJRT_Event_Set, args);
+  if (error != NULL) return error;
+  schedule_lock();
+  wait_until_fired((Event *)args->event);
+  schedule_unlock();
+  return NULL;
 }
 
 static PJRT_Error *on_ready(PJRT_Event_OnReady_Args *args) {
@@ -48,7 +63,7 @@ static PJRT_Error *of_event(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_Event_OnReady:
       return on_ready(args);
     case FN_PJRT_Event_Set:
-      return pass_on(plugin, function, args);
+      return set(plugin, args);
     default: /* Await, Error */
       return await(event);
   }

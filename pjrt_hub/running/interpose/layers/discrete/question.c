@@ -87,7 +87,8 @@ static PJRT_Error *charge(Plugin *plugin, PJRT_Buffer **made) {
 
 PJRT_Error *pass_on(Plugin *plugin, unsigned function, void *args) {
   Swaps swaps = {.takes = function == FN_PJRT_Client_FulfillAliasBuffer ||
-                          function == FN_PJRT_Buffer_DonateWithControlDependency};
+                          function == FN_PJRT_Buffer_DonateWithControlDependency ||
+                          function == FN_PJRT_Buffer_Bitcast};
   schedule_lock();
   each_handle(plugin, function, args, IN, KIND_PJRT_Buffer, 0, swap_buffer, &swaps);
   size_t buffers = swaps.count;
