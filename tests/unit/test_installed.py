@@ -48,6 +48,14 @@ def test_entry_points_that_cannot_be_read_are_a_rejection(
     assert broken.hint.startswith("install jax-broken again")
 
 
+def test_a_byte_order_mark_is_no_defect(tmp_path: Path, site: Site):
+    site.vendor("jax-marked", "jax_plugins.marked", "pjrt_plugin_marked.so")
+    path = site.folder / "jax_marked-1.0.dist-info" / "entry_points.txt"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    found = survey(world(tmp_path, site))
+    assert ([each.name for each in found.candidates], found.rejections) == (["marked"], ())
+
+
 def test_what_else_is_wrong_in_entry_points_is_no_matter_of_plugins(tmp_path: Path, site: Site):
     site.install("tools")
     text = "[console_scripts]\nplugins\n[other_plugins]\nx\n; [jax_plugins\n"

@@ -274,6 +274,8 @@ def test_a_vendor_wheel_that_a_manifest_describes_is_one_candidate(tmp_path: Pat
         ("jax_plugins", "iree-cpu", "jax_plugins.iree_cpu", "pjrt_plugin_iree_cpu.so", "iree_cpu"),
         ("xla_plugins", "xla_new_pjrt", "xla_plugins.xla_new_pjrt", "xla_new_pjrt.so", "new"),
         ("torch_xla.plugins", "tt", "torch_tt:TTPlugin", "pjrt_plugin_tt.so", "tt"),
+        ("jax_plugins", "xla_new", "jax_plugins.xla_new", "pjrt_c_api_gpu_plugin.so", "new"),
+        ("pjrt_plugins", "new", "new_code", "libpjrt_new.so", "new"),
     ],
 )
 def test_vendors_that_nobody_described(
@@ -286,6 +288,18 @@ def test_vendors_that_nobody_described(
     assert (found.name, found.platform, found.priority) == (name, name, 400)
     assert found.library_path == site.folder / folder / library
     assert found.manifest.path is None
+
+
+@pytest.mark.parametrize("library", ["pjrt_c_api_gpu_plugin.so", "libpjrt_new.so"])
+@pytest.mark.parametrize("folder", ["jax_plugins/new", "xla_plugins/new", "elsewhere/deep"])
+def test_the_names_of_xlas_own_builds(tmp_path: Path, site: Site, folder: str, library: str):
+    """In a folder of a namespace, or where a distribution lists it; beside other libraries."""
+    files = {f"{folder}/{library}": plugin_bytes(), f"{folder}/libother.so": plugin_bytes()}
+    registered = {"jax_plugins:new": "new_code"} if folder == "elsewhere/deep" else {}
+    site.install("vendor", entry_points=registered, files=files)
+    found = only(survey(world(tmp_path, site)))
+    assert (found.name, found.library_path) == ("new", site.folder / folder / library)
+    assert (found.distribution, found.source) == ("vendor", packages.VENDOR_WHEELS)
 
 
 def test_a_described_plugin_need_not_be_told_of_once_more(tmp_path: Path, site: Site):

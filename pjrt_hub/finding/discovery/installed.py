@@ -242,10 +242,7 @@ def _read(path: str) -> bytes:
 
 def _entry_points(raw: bytes, distribution: Distribution) -> tuple[list[EntryPoint], str]:
     """Return a distribution's entry points of `GROUPS`, and why there may be more."""
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        text = raw.decode("utf-8", "replace")
+    text = raw.decode("utf-8-sig", "replace")
     reason = "it is not UTF-8" if "\0" in text or "\ufffd" in text else ""
     group, found = "", []
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):

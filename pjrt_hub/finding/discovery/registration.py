@@ -38,7 +38,7 @@ def read(folder: Path) -> Registration:
 
     try:
         tree = ast.parse(digest.content(folder / "__init__.py"))
-    except (OSError, SyntaxError, ValueError):
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return Registration()
     platform, priority = "", PRIORITY
     loads: list[tuple[str, str]] = []
@@ -69,5 +69,5 @@ def _constant(node: ast.expr) -> object:
 
     try:
         return ast.literal_eval(node)
-    except ValueError:
+    except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
         return None
