@@ -115,7 +115,7 @@ def _run() -> None:
     def timed(statement: str) -> Callable[[int], float]:
         return Timer(statement, globals=known).timeit
 
-    turns = (
+    turns: tuple[Callable[[int], object], ...] = (
         lambda count: loop.call(exe, [a, a], 1, count),
         timed("exe(a, a)"),
         timed("call()"),

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pjrt_hub.base import digest
+from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 
 if TYPE_CHECKING:
     import ast
     from collections.abc import Iterator
-
-#: What JAX's `register_plugin` takes where it is not told.
-PRIORITY = 400
 
 
 class Registration(NamedTuple):
@@ -28,7 +26,7 @@ class Registration(NamedTuple):
     """
 
     platform: str = ""
-    priority: int = PRIORITY
+    priority: int = DEFAULT_PRIORITY
     preloads: tuple[tuple[str, str], ...] = ()
 
 
@@ -40,7 +38,7 @@ def read(folder: Path) -> Registration:
         tree = ast.parse(digest.content(folder / "__init__.py"))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return Registration()
-    platform, priority = "", PRIORITY
+    platform, priority = "", DEFAULT_PRIORITY
     loads: list[tuple[str, str]] = []
     for call in _calls(tree):
         called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -49,8 +47,8 @@ def read(folder: Path) -> Registration:
         first, second, *_ = [*map(_constant, call.args), None, None]
         if called == "register_plugin":
             platform = str(first or given.get("plugin_name") or "")
-            number = given.get("priority", PRIORITY)
-            priority = number if isinstance(number, int) else PRIORITY
+            number = given.get("priority", DEFAULT_PRIORITY)
+            priority = number if isinstance(number, int) else DEFAULT_PRIORITY
         elif called == "_load" and isinstance(second, list):
             loads += [(f"nvidia.{first}", str(file)) for file in second]
     return Registration(platform, priority, tuple(loads))

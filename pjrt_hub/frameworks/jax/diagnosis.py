@@ -14,8 +14,9 @@ from pjrt_hub.door import dependencies, doctor, process
 from pjrt_hub.door.dependencies import Opening
 from pjrt_hub.door.diagnosis import Diagnosis, Step
 from pjrt_hub.errors import FrameworkError, PluginLoadError
+from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.contract.names import canonical
-from pjrt_hub.finding.discovery import hardware, packages, registration
+from pjrt_hub.finding.discovery import hardware, packages
 from pjrt_hub.finding.discovery.library import manifest_for
 from pjrt_hub.finding.discovery.requirement import admits, find_required
 from pjrt_hub.finding.discovery.source import Candidate
@@ -195,7 +196,7 @@ def _uses(
     world: World, modules: Sequence[Module], named: dict[str, str], used: dict[str, bool]
 ) -> Iterator[Step]:
     """Report which platforms JAX would use, as it takes them: in order, or by priority."""
-    priorities = {**start.BUILT_IN, **dict.fromkeys(named, registration.PRIORITY)}
+    priorities = {**start.BUILT_IN, **dict.fromkeys(named, DEFAULT_PRIORITY)}
     priorities |= {each.platform: each.priority for each in modules if each.platform}
     if not _tpu_library(world):
         del priorities["tpu"]

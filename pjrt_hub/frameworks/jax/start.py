@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pjrt_hub.base.frozen import frozen
+from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.discovery import registration
 from pjrt_hub.finding.discovery.source import World
 
@@ -38,7 +39,7 @@ class Module:
     name: str
     folder: Path | None
     platform: str = ""
-    priority: int = registration.PRIORITY
+    priority: int = DEFAULT_PRIORITY
     preloads: tuple[tuple[str, str], ...] = ()
 
 
