@@ -252,7 +252,9 @@ def discrete(session: nox.Session, api: str) -> None:
     install_wheel(session, *group("test", GENERATIONS[api], "exported"))
     install_weights(session)
     on = {"TESTED_PLATFORM": "cpu", "PJRT_HUB_LAYERS": "discrete"}
-    pytest(session, "cpu", "exported", "jax_bridge", "check", only="not slow", **on)
+    pytest(session, "cpu", "exported", "check", only="not slow", **on)
+    # JAX is older than the plugin, which wants the structs of its own size.
+    pytest(session, "jax_bridge", only="not slow", **on | {"PJRT_HUB_LAYERS": "discrete,pad"})
 
 
 @nox.session(default=False, tags=["long"])

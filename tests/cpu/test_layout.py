@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import pjrt_hub
 from pjrt_hub import CompileOptions, HostBufferSemantics
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.errors import UnimplementedError
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.program.signature import Slot
 
@@ -120,7 +120,8 @@ def test_any_dtype_strides_layout_and_semantics(client, put):
     assert plain.to_numpy().tobytes() == native.tobytes()
     in_rows = order == tuple(reversed(range(view.ndim)))
     if element.bits < 8 and not in_rows and client.api.version >= NO_PACKED_LAYOUTS:
-        with pytest.raises(UnimplementedError, match="layout"):
+        # The layer `discrete` learns of it late, and its buffer has the order of rows.
+        with pytest.raises((UnimplementedError, UnsupportedByPluginError), match="layout"):
             client.buffer_from_host(view, layout=order, semantics=semantics)
         return
     buffer = client.buffer_from_host(view, layout=order, semantics=semantics)
