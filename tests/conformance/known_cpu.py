@@ -65,6 +65,8 @@ DEFECTS = [
 ]
 #: Seen only while work runs: a machine that stops the check for as long lets it find nothing.
 BRIEF = "transfers.raw_of_running_work"
+#: Why a launch is not poisoned by a plugin that can do so: its work was done before.
+OVER = "the launch was not poisoned: it may have been over"
 #: Facts of checks that pass: what their notes say.
 NOTES = [
     Known("buffers.alias_fails", "returns the very error that it was given"),

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from known_cpu import BRIEF, CHECKED, DEFECTS, LACKS, NOTES, of
+from known_cpu import BRIEF, CHECKED, DEFECTS, LACKS, NOTES, OVER, of
 
 from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
@@ -44,7 +44,8 @@ def test_what_it_lacks_is_unsupported(report):
 
 
 def test_nothing_is_skipped(report):
-    assert [each.name for each in report.results if each.verdict == Verdict.SKIP] == []
+    skipped = [each for each in report.results if each.verdict == Verdict.SKIP]
+    assert [each.name for each in skipped if each.text != OVER] == []
 
 
 @pytest.mark.parametrize("name", sorted({each.check for each in NOTES}))
