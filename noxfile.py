@@ -83,6 +83,8 @@ PARTS = {
         *("vendor", "examples/test_ahead_of_time.py"),
         "faults/test_archives.py::test_no_wheel_of_a_vendor_is_refused",
     ),
+    "authoring": (*SPREAD, "authoring"),
+    "conformance": (*SPREAD, "conformance"),
     "check": ("conformance/test_discrete.py",),
     "conformance_cpu": ("conformance/test_cpu_plugin.py",),
     "benchmarks": (*SPREAD, "docs/test_entered_benchmarks.py"),
