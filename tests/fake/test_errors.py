@@ -488,7 +488,9 @@ def test_a_slot_past_the_end_is_not_read():
     error = raises(errors.UnsupportedByPluginError, exe._ask, name)
     assert error.function == name, error
     assert (error.since, error.have) == ("0.40", "0.58"), error
-    assert "it came with PJRT API 0.40, the plugin has 0.58" in error.message, error
+    assert "it came with PJRT API 0.40, the plugin leaves it out and has 0.58" in error.message, (
+        error
+    )
 
 
 @with_stub('ON_COMPILE=return fail(14, "No PTX compilation provider is available. Neither ptxas")')
