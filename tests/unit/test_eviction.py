@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -163,6 +164,25 @@ def test_old_leftovers_go_and_young_ones_stay(cache: Cache, pins: list[Artifact]
     assert set(removal.removed) == {path for path, days in made if days == 100}
     assert all(path.exists() == (days == 1) for path, days in made)
     assert versions(cache) == ["1.0", "2.0", "3.0"]
+
+
+def test_a_folder_that_others_remove_and_make_meanwhile_is_no_file(
+    cache: Cache, pins: list[Artifact], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memo, looks, stat = cache.root / "v1/memo", [], Path.stat
+    memo.mkdir(exist_ok=True)
+
+    def look(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
+        looks.append(path == memo)
+        if looks[-1] and sum(looks) == 2:  # it is gone for this look alone
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        return stat(path, follow_symlinks=follow_symlinks)
+
+    monkeypatch.setattr(Path, "stat", look)
+    cache.clear()
+    assert sum(looks) == 2
+    assert memo.exists()
+    assert versions(cache) == []
 
 
 def test_the_quarantine_keeps_the_newest_two_and_says_why(

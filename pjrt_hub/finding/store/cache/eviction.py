@@ -6,6 +6,7 @@ Owns the way out: no entry in use, first out of sight by one rename, then gone.
 from __future__ import annotations
 
 import shutil
+import stat
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator
@@ -155,10 +156,11 @@ def _remove(
         nbytes += disk.tree_nbytes(path)
         removed.append(path)
         if not dry_run:
-            if path.is_dir():
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):  # another process may make it again at any time
+                if stat.S_ISDIR(path.lstat().st_mode):
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink()
     return Removal(nbytes, tuple(removed), tuple(kept))
 
 
