@@ -421,10 +421,8 @@ def wheel_(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["long"], python="3.11")
 def wheels(session: nox.Session) -> None:
-    """Every wheel of a release, audited, into .nox/wheelhouse; the one for here in use.
-
-    The Python is the oldest one: its headers are those of the stable ABI.
-    """
+    """Every wheel of a release, audited, into .nox/wheelhouse; the one for here in use."""
+    # The Python is the oldest one: its headers are those of the stable ABI.
     shutil.rmtree(RELEASE, ignore_errors=True)
     session.install(*group("test", "wheels"), "uv")
     session.run("python", "tools/wheels.py", str(RELEASE))
@@ -499,8 +497,7 @@ def closures(session: nox.Session) -> None:
 def fuzz(session: nox.Session) -> None:
     """Every parser of what others wrote, for ten minutes or the seconds given; for the night."""
     install_wheel(session, *group("test"), *group("fuzz"))
-    corpus = ROOT / ".nox" / "fuzz"
-    session.run("python", "tests/fuzz", str(corpus), *(session.posargs or ["600"]))
+    session.run("python", "tests/fuzz", f"{ROOT}/.nox/fuzz", *(session.posargs or ["600"]))
 
 
 @nox.session(default=False)
@@ -519,10 +516,17 @@ def bench(session: nox.Session) -> None:
     session.run("python", "benchmarks", *session.posargs)
 
 
-@nox.session(default=False)
+@nox.session(default=False, python="3.13")
+def bench_same_xla(session: nox.Session) -> None:
+    """Measures calls and programs beside the JAX of the plugin's own XLA, and rewrites the page."""
+    install_wheel(session, *group("same_xla", "cpu", "charts"))
+    session.run("python", "benchmarks", "--same-xla", *(session.posargs or ("call", "compute")))
+
+
+@nox.session(default=False, python="3.13")
 def bench_gate(session: nox.Session) -> None:
-    """Measures only what must hold of calls, transfers, starts and programs, and judges it."""
-    install_wheel(session, *group("bench"), *group("cpu"))
+    """Judges what must hold of calls, transfers, starts and programs, beside that JAX."""
+    install_wheel(session, *group("same_xla"), *group("cpu"))
     session.run("python", "benchmarks/gate.py", *session.posargs)
 
 
@@ -564,10 +568,7 @@ def serving(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def foreign(session: nox.Session) -> None:
-    """Plugins built elsewhere: TESTED_PLUGINS=name=/path/lib.so,... names them; for the night.
-
-    Beside them, the CPU plugin is packed and driven as if it were one of them.
-    """
+    """Plugins built elsewhere, TESTED_PLUGINS=name=/path/lib.so,..., and the CPU plugin as one."""
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"))
     pytest(session, "foreign")
 
@@ -576,21 +577,17 @@ def foreign(session: nox.Session) -> None:
 def jax_tests(session: nox.Session) -> None:
     """JAX's own test cases on the CPU plugin; `nox -s jax_tests -- jax/tests` adds JAX's files."""
     install_wheel(session, *group("cpu"), *group("jax_tests"))
-    report = f"--json={REPORTS / session.name}.json"
-    session.run("python", "tools/jax_tests", report, *session.posargs)
+    session.run("python", "tools/jax_tests", f"--json={REPORTS}/jax_tests.json", *session.posargs)
 
 
 @nox.session(default=False)
 @nox.parametrize("release", ["torch_xla", "torch_xla_oldest"], ids=["newest", "oldest"])
 def torch_xla(session: nox.Session, release: str) -> None:
-    """torch_xla on plugins that pjrt-hub found, on authors' packages, and seen through the layers.
-
-    Its requirements are 7 GB for each release, so it is for the night.
-    """
+    """torch_xla on found plugins, on authors', and seen through the layers; 7 GB a release."""
     install_wheel(session, *group("test"), *group("cpu_0_81"), *group(release))
     install_weights(session)
-    newest = release == "torch_xla"  # which has a profile
-    pytest(session, "torch_xla", *(["hosts_torch_xla"] if newest else []))
+    profiled = ["hosts_torch_xla"] if release == "torch_xla" else []
+    pytest(session, "torch_xla", *profiled)
 
 
 @nox.session(default=False)

@@ -22,7 +22,14 @@ def main() -> int:
         action="store_true",
         help=f"keep them in {page.RECORD.relative_to(page.ROOT)}, and write the page and charts",
     )
+    parser.add_argument(
+        "--same-xla",
+        action="store_true",
+        help=f"the same in {page.SAME_XLA.relative_to(page.ROOT)}",
+    )
     options = parser.parse_args()
+    records = {page.RECORD: options.page, page.SAME_XLA: options.same_xla}
+    kept = [path for path, is_kept in records.items() if is_kept]
     known = session.names()
     if options.list:
         print("\n".join(known))
@@ -36,10 +43,10 @@ def main() -> int:
             without.append(name)
             continue
         # At once, so that a run that is ended keeps what it has.
-        for path in filter(None, (options.json, page.RECORD if options.page else None)):
+        for path in filter(None, (options.json, *kept)):
             record.keep(path, name, part)
         missed += [bar.what for section in part.sections for bar in section.missed_bars()]
-    if options.page:
+    if kept:
         page.rewrite()
     print(f"missed: {'; '.join(missed) or 'none'}")
     if without:

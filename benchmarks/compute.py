@@ -34,15 +34,14 @@ NOTE = (
     "sends its own backend."
 )
 MISSED = (
+    "What a build of the CPU plugin misses comes from its version of XLA: beside the JAX that "
+    "holds the same XLA, at the end of this page, every row is near 1. "
     "`python benchmarks/compute.py --sweep` compares more than a hundred programs, with any of "
-    "XLA's flags. What a build of the CPU plugin misses comes from its version of XLA. On PJRT API "
-    "0.81 and 0.106 the sum is an older kernel of YNNPACK, and the two means of a layer norm are "
-    "such sums. On 0.81 the convolution is not YNNPACK's, and the softmax and the attention go "
-    "without the default flag, because there YNNPACK's maximum of numbers with NaN is arbitrary; "
-    "JAX's options have that flag, and with them the answers are arbitrary as well. On 0.115 these "
-    "rows are near 1. A softmax takes a fifth less there with `xla_cpu_enable_fast_min_max` false, "
-    "which JAX sets, but a max pool twice as long, and the flag changes what a maximum of NaN is, "
-    "so it is no default."
+    "XLA's flags. On PJRT API 0.81 and 0.106 the sum is an older kernel of YNNPACK, and the two "
+    "means of a layer norm are such sums. On 0.81 the convolution is not YNNPACK's, and the "
+    "softmax and the attention go without the default flag, because there YNNPACK's maximum of "
+    "numbers with NaN is arbitrary; JAX's options have that flag, and with them the answers are "
+    "arbitrary as well."
 )
 
 Variants = dict[str, Callable[[], object]]

@@ -19,17 +19,19 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
 CHARTS = ROOT / "docs" / "benchmarks"
 RECORD = CHARTS / "figures.json"
+#: What was measured beside a JAX that holds the plugin's own XLA.
+SAME_XLA = CHARTS / "same_xla.json"
 
 FRONT = ROOT / "docs" / "index.md"
 
-#: A figure of the front page -> how the bar begins that it repeats.
+#: A figure of the front page -> the section, the row and the column that it repeats.
 REPEATED = {
-    "a call, times a loop in C over the same plugin": "`exe(a, a)`, times a raw C loop",
-    "a call, times the dispatch of `jax.jit`": "`exe(a, a)`, times the dispatch of `jax.jit`",
-    "a call of 30 arguments and results, times C": "30 arguments and results, times raw C",
-    "a fresh process's first result, times JAX's": "a fresh process's first result, times",
-    "a fetch, verified, times pip's": "a fetch, verified and published, times pip's",
-    "a put of 64 MB, times the plugin's own copy": "a copying put of 64 MB, times",
+    "a call, times a loop in C over the same plugin": ("A call", "2 → 1, tanh(a·b+1)", "÷ raw C"),
+    "a call, times the dispatch of `jax.jit`": ("A call", "2 → 1, tanh(a·b+1)", "÷ jit"),
+    "a call of 30 arguments and results, times C": ("A call", "30 → 30, sums", "÷ raw C"),
+    "a fresh process's first result, times JAX's": ("Starting", "first result", "÷ jax"),
+    "a fetch, verified, times pip's": ("Fetching", "pjrt-hub", "÷ pip"),
+    "a put of 64 MB, times the plugin's own copy": ("Transfers", "put 64 MB", "÷ raw C"),
 }
 
 HEAD = """\
@@ -49,8 +51,8 @@ nox -s bench
 That installs the wheel, the plugin and the other libraries, measures everything and prints the
 tables. Each table is made by one file, such as `python benchmarks/call.py`.
 `python benchmarks --list` names them, and `python benchmarks --page NAME` measures one again and
-rewrites this page. `nox -s bench_gate` measures only what has a limit, and fails where it is
-exceeded.
+rewrites this page. `nox -s bench_gate` measures only what has a limit, beside JAX of the plugin's
+own XLA, and fails where it is exceeded; `nox -s bench_same_xla` measures the end of this page.
 
 ## How it is measured
 
@@ -77,7 +79,7 @@ def main() -> None:
 def rewrite(path: Path = RECORD) -> None:
     """Writes the page, the front page's figures, and the charts, without those of before."""
     held = record.read(path)
-    PAGE.write_text(text(held), "utf-8")
+    PAGE.write_text(text(held, record.read(SAME_XLA)), "utf-8")
     FRONT.write_text(front(FRONT.read_text("utf-8"), held), "utf-8")
     drawn = charts(held)
     for old in CHARTS.glob("*.svg"):
@@ -89,12 +91,11 @@ def rewrite(path: Path = RECORD) -> None:
 
 def front(page: str, held: record.Record) -> str:
     """The front page with the figures of a record; what was not measured stays."""
-    for what, begin in REPEATED.items():
-        for section in sections_of(held).values():
-            for bar in section.bars:
-                if bar.what.startswith(begin):
-                    line = f"| {what} | {figure(section.value(bar))} |"
-                    page = re.sub(rf"^\| {re.escape(what)} \| .* \|$", line, page, flags=re.M)
+    sections = sections_of(held)
+    for what, (title, row, column) in REPEATED.items():
+        if title in sections:
+            line = f"| {what} | {figure(sections[title].rows[row][column])} |"
+            page = re.sub(rf"^\| {re.escape(what)} \| .* \|$", line, page, flags=re.M)
     return page
 
 
@@ -117,15 +118,22 @@ def sections_of(held: record.Record) -> dict[str, Section]:
     }
 
 
-def text(held: record.Record) -> str:
-    """The page."""
+def text(held: record.Record, same_xla: record.Record | None = None) -> str:
+    """The page.
+
+    Args:
+        held: what was measured.
+        same_xla: the same beside another JAX.
+    """
     return HEAD + "\n".join(
         [
             *_main_charts(held),
             *_bars(held),
             METHOD,
+            "## Where and when",
             *_machines(held),
             *(line for name in session.in_order(held) for line in _part(name, held[name])),
+            *_beside(same_xla or {}),
         ]
     )
 
@@ -167,7 +175,6 @@ def _machines(held: record.Record) -> Iterator[str]:
         if names is None:
             groups.append((key, names := []))
         names.append(name)
-    yield "## Where and when"
     for (day, machine), names in groups:
         loads = sorted(held[name].machine.load[0] for name in names)
         load = " to ".join(dict.fromkeys(f"{each:.2f}" for each in (loads[0], loads[-1])))
@@ -178,18 +185,37 @@ def _machines(held: record.Record) -> Iterator[str]:
 
 def _part(name: str, part: record.Part) -> Iterator[str]:
     for section in part.sections:
-        head, *body = grid(section)
         yield f"\n## {section.title}\n"
         yield section.note
         if section.missed and section.missed_bars():
             yield f"\n**Missed.** {section.missed}"
         for plot in section.plots:
             yield f"\n{_image(plot)}"
-        yield "\n| " + " | ".join(head) + " |"
-        yield "|---|" + "--:|" * (len(head) - 1)
-        for row in body:
-            yield "| " + " | ".join(row) + " |"
+        yield ""
+        yield from _table(section)
         yield f"\n`python benchmarks/{name}.py`"
+
+
+def _beside(same_xla: record.Record) -> Iterator[str]:
+    """The tables of another record, each below its own heading."""
+    if not same_xla:
+        return
+    yield "\n## Beside JAX of the same XLA\n"
+    yield "The newest JAX whose XLA is as old as the plugin's, measured in the same way, by"
+    yield "`nox -s bench_same_xla`."
+    yield from _machines(same_xla)
+    for name in session.in_order(same_xla):
+        for section in same_xla[name].sections:
+            yield f"\n### {section.title}, beside JAX of the same XLA\n"
+            yield from _table(section)
+
+
+def _table(section: Section) -> Iterator[str]:
+    head, *body = grid(section)
+    yield "| " + " | ".join(head) + " |"
+    yield "|---|" + "--:|" * (len(head) - 1)
+    for row in body:
+        yield "| " + " | ".join(row) + " |"
 
 
 def _image(plot: Plot) -> str:

@@ -72,6 +72,11 @@ def excess(times: Times, name: str, base: str) -> float:
     return median(a - b for a, b in zip(times[name], times[base], strict=True))
 
 
+def share(times: Times, name: str, other: str, base: str) -> float:
+    """What one adds to the base, divided by what another adds, of the medians of the rounds."""
+    return excess(times, name, base) / excess(times, other, base)
+
+
 def pin() -> None:
     """Keeps this process on one of its CPUs, so that it never moves between caches; for `once`."""
     quiet()

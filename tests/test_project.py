@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
 #: Sessions of a night that measure a machine, need hardware, or emulate one that the forge has.
-BY_HAND = {"aarch64", "bench", "bench_gate", "gpu"}
+BY_HAND = {"aarch64", "bench", "bench_gate", "bench_same_xla", "gpu"}
 #: Packages that conda calls otherwise.
 CONDA = {"isal": "python-isal", "ml-dtypes": "ml_dtypes"}
 
@@ -24,7 +24,7 @@ def text(path: str) -> str:
 
 def test_the_version_is_in_one_place():
     """But for measurements, which say with which version they were made."""
-    measured = {"docs/benchmarks.md", "docs/benchmarks/figures.json"}
+    measured = {f"docs/benchmarks{end}" for end in (".md", "/figures.json", "/same_xla.json")}
     stated = re.compile(rf"pjrt[-_]hub\W{{1,6}}{re.escape(PROJECT['version'])}\b|__version__ = ")
     files = [
         path

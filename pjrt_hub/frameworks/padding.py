@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger: str) -> int:
-    """Return the address of the plugin's table, or of the same behind the layer `pad`.
+    """Return the address of the plugin's table, or of one that pads the structs that are short.
 
     Args:
         plugin: a loaded one.
@@ -32,7 +32,8 @@ def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger:
     from pjrt_hub.running.interpose import layers
 
     theirs = plugin.api_version
-    if built_with is not None and not layers.growing_structs(built_with.minor, theirs.minor):
+    short = layers.growing_structs(built_with.minor, theirs.minor) if built_with else None
+    if short == ():
         return plugin.api.address
     why = (
         f"{framework}, built with PJRT API {built_with or 'of an unknown version'}, may send "
@@ -47,4 +48,4 @@ def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger:
             )
         return plugin.api.address
     logging.getLogger(logger).info("%s: they are padded on their way", why)
-    return layers.wrap(plugin.api.address, "pad")
+    return layers.pad(plugin.api.address, short)

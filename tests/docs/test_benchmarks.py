@@ -102,7 +102,8 @@ def words(chart: ET.Element) -> list[str | None]:
 
 
 def test_the_page_is_made_of_the_record():
-    shown = child("import page, record; print(page.text(record.read(page.RECORD)), end='')")
+    held = "*map(record.read, (page.RECORD, page.SAME_XLA))"
+    shown = child(f"import page, record; print(page.text({held}), end='')")
     assert shown == PAGE.read_text("utf-8"), "python benchmarks/page.py"
     named = set(re.findall(r"\(benchmarks/(\w+\.svg)\)", shown))
     assert {path.name for path in CHARTS.glob("*.svg")} == named
@@ -150,12 +151,23 @@ def test_the_front_page_repeats_the_record(written):
     code = (
         "import page, record; from pathlib import Path\n"
         "held = record.read(Path(sys.argv[1]))\n"
-        "page.REPEATED = {'a call, times C': 'a call', 'a fetch': 'a fetch'}\n"
+        "page.REPEATED = {'a call, times C': ('A call', '2 → 1, tanh(a·b+1)', 'pjrt-hub µs'), "
+        "'a fetch': ('Fetching', '', '')}\n"
         "print(page.front(sys.argv[2], held), end='')"
     )
     before = "text\n| a call, times C | 9.99 |\n| a fetch | 0.63 |\n| a call | 1 |\n"
     after = before.replace("9.99", "1.50")
     assert child(code, written, before) == after
+
+
+def test_what_was_measured_beside_another_jax_has_tables_of_its_own(written):
+    code = "import page, record; from pathlib import Path\n"
+    code += "held = record.read(Path(sys.argv[1]))\n"
+    lines = child(f"{code}print(page.text(held, held), end='')", written).splitlines()
+    at = lines.index("## Beside JAX of the same XLA")
+    assert lines.index("## Starting") < at < lines.index("### A call, beside JAX of the same XLA")
+    assert lines.count("| 2 → 1, tanh(a·b+1) | 1.34 | 1.50 | 124 |") == 2
+    assert "- a processor, 4 CPUs, governor performance, Linux 6" in lines[at:]
 
 
 def test_a_table_has_a_column_for_each_figure(page):

@@ -7,10 +7,12 @@ import re
 import signal
 
 import pytest
-from stubbed import path, with_stub
+from stubbed import ONE_TO_FOUR, func, path, with_stub
 
+from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.interpose import layers
 
 #: What the plugin itself does about the mistake: the stub aborts where a real one crashes.
 FINE, DIES = 0, -signal.SIGABRT
@@ -113,6 +115,32 @@ def test_an_old_host_is_given_what_a_new_plugin_wants(host):
     ended = host("old_host", wants, PJRT_HUB_LAYERS="validate,pad")
     assert ended.stdout == "taken, 2 attributes, 24\n"
     assert codes(ended.stderr) == [7]  # the other layers see the host's own struct
+
+
+def functions_that_differ(*addresses):
+    """Those that stand elsewhere in two tables of the same plugin."""
+    nbytes = ctypes.c_size_t.from_address(addresses[0]).value
+    words = [(ctypes.c_size_t * (nbytes // 8)).from_address(each) for each in addresses]
+    first = layers.offsets("PJRT_Api")["PJRT_Error_Destroy"] // 8
+    places = {name: first + function.slot for name, function in table.FUNCTIONS.items()}
+    known = {name: place for name, place in places.items() if place < nbytes // 8}
+    return {name for name, place in known.items() if words[0][place] != words[1][place]}
+
+
+@with_stub()
+def test_only_what_grew_is_padded():
+    structs = ("PJRT_ExecuteOptions", "PJRT_Plugin_Attributes_Args")
+    api = load(path, through=lambda address: layers.pad(address, structs))
+    library = ctypes.CDLL(path)
+    library.GetPjrtApi.restype = ctypes.c_void_p
+    assert functions_that_differ(api.address, library.GetPjrtApi()) == {
+        "PJRT_LoadedExecutable_Execute",  # which is given the options
+        "PJRT_Plugin_Attributes",
+    }
+    client = Plugin(api).client()
+    exe = client.compile(func("identity"))
+    assert exe(client.buffer_from_host(ONE_TO_FOUR)).to_numpy().tolist() == [1, 2, 3, 4]
+    client.close()
 
 
 @with_stub()

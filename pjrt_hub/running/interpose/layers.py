@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Collection
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from pjrt_hub.running.capi._pjrt import ffi
 
 #: What can be on, from the host inwards.
 LAYERS = ("validate", "trace", "pad", "without", "discrete")
+#: The tables that `pad` made, which hosts keep for ever.
+_tables: list[object] = []
 
 
 def preload_path() -> Path:
@@ -197,6 +200,30 @@ def growing_structs(host: int, plugin: int) -> tuple[str, ...]:
         for name, since in fields.items()
         if since and min(since) <= host and any(host < each <= plugin for each in since)
     )
+
+
+def pad(address: int, structs: Collection[str] | None) -> int:
+    """Return the address of a table that pads these structs; all else is the plugin's own function.
+
+    Args:
+        address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
+        structs: as `growing_structs` names them; None pads every one that is too small.
+    """
+    padded = wrap(address, "pad")
+    if structs is None:
+        return padded
+    own = ffi.cast("PJRT_Api *", address)
+    nbytes = int(own.struct_size)
+    copy = ffi.new("char[]", nbytes)
+    ffi.memmove(copy, ffi.cast("char *", padded), nbytes)
+    first = offsets("PJRT_Api")["PJRT_Error_Destroy"]
+    for function in table.FUNCTIONS.values():
+        at = first + function.slot * sizeof("void *")
+        fields = (field.ctype.rstrip(" *") for field in table.FIELDS[function.args])
+        if at < nbytes and not {function.args, *fields} & {*structs}:
+            ffi.memmove(copy + at, ffi.cast("char *", own) + at, sizeof("void *"))
+    _tables.append(copy)
+    return int(ffi.cast("uintptr_t", copy))
 
 
 def function_names() -> tuple[str, ...]:
