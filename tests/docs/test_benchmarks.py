@@ -160,6 +160,14 @@ def test_the_front_page_repeats_the_record(written):
     assert child(code, written, before) == after
 
 
+def test_the_front_page_has_the_figures_of_the_last_record():
+    code = "import json, page, record\n"
+    code += "shown = page.FRONT.read_text('utf-8')\n"
+    code += "same = page.front(shown, record.read(page.RECORD)) == shown\n"
+    code += "print(json.dumps([same, [f'| {what} |' in shown for what in page.REPEATED]]))"
+    assert json.loads(child(code)) == [True, [True] * 6], "python benchmarks/page.py"
+
+
 def test_what_was_measured_beside_another_jax_has_tables_of_its_own(written):
     code = "import page, record; from pathlib import Path\n"
     code += "held = record.read(Path(sys.argv[1]))\n"

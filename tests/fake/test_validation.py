@@ -121,8 +121,7 @@ def functions_that_differ(*addresses):
     """Those that stand elsewhere in two tables of the same plugin."""
     nbytes = ctypes.c_size_t.from_address(addresses[0]).value
     words = [(ctypes.c_size_t * (nbytes // 8)).from_address(each) for each in addresses]
-    first = layers.offsets("PJRT_Api")["PJRT_Error_Destroy"] // 8
-    places = {name: first + function.slot for name, function in table.FUNCTIONS.items()}
+    places = {name: layers.offsets("PJRT_Api")[name] // 8 for name in table.FUNCTIONS}
     known = {name: place for name, place in places.items() if place < nbytes // 8}
     return {name for name, place in known.items() if words[0][place] != words[1][place]}
 

@@ -216,9 +216,8 @@ def pad(address: int, structs: Collection[str] | None) -> int:
     nbytes = int(own.struct_size)
     copy = ffi.new("char[]", nbytes)
     ffi.memmove(copy, ffi.cast("char *", padded), nbytes)
-    first = offsets("PJRT_Api")["PJRT_Error_Destroy"]
-    for function in table.FUNCTIONS.values():
-        at = first + function.slot * sizeof("void *")
+    for name, function in table.FUNCTIONS.items():
+        at = offsets("PJRT_Api")[name]
         fields = (field.ctype.rstrip(" *") for field in table.FIELDS[function.args])
         if at < nbytes and not {function.args, *fields} & {*structs}:
             ffi.memmove(copy + at, ffi.cast("char *", own) + at, sizeof("void *"))
