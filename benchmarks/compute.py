@@ -1,6 +1,7 @@
 """What programs cost that compute much: on the CPU plugin, and on JAX's own CPU backend.
 
-`--sweep` tries many more, and `--sweep NAME=VALUE ...` also with XLA's flags of these names.
+`--sweep` tries many more, and `--sweep NAME=VALUE ...` also with XLA's flags of these names, whose
+booleans are True and False.
 """
 
 from __future__ import annotations
