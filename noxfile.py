@@ -38,6 +38,8 @@ JAX_TESTS = (
     *("jax/test_programs.py", "jax/test_linear_algebra.py", "jax/test_registering.py"),
     *("jax/test_exporting.py", "-k", "three_programs or own_client or wins or first_one or give"),
 )
+#: The JAX whose XLA is as old as the CPU plugin's; for Python 3.12 and newer.
+SAME_XLA = ("flatbuffers>=24", "jax==0.11.2")
 #: The generations of the CPU plugin: PJRT API -> the group that has it. Other sessions drive the
 #: first.
 GENERATIONS = {"0.115": "cpu", "0.106": "cpu_0_106", "0.81": "cpu_0_81"}
@@ -519,14 +521,14 @@ def bench(session: nox.Session) -> None:
 @nox.session(default=False, python="3.13")
 def bench_same_xla(session: nox.Session) -> None:
     """Measures calls and programs beside the JAX of the plugin's own XLA, and rewrites the page."""
-    install_wheel(session, *group("same_xla", "cpu", "charts"))
+    install_wheel(session, *group("cpu", "charts"), *SAME_XLA)
     session.run("python", "benchmarks", "--same-xla", *(session.posargs or ("call", "compute")))
 
 
 @nox.session(default=False, python="3.13")
 def bench_gate(session: nox.Session) -> None:
     """Judges what must hold of calls, transfers, starts and programs, beside that JAX."""
-    install_wheel(session, *group("same_xla"), *group("cpu"))
+    install_wheel(session, *group("cpu"), *SAME_XLA)
     session.run("python", "benchmarks/gate.py", *session.posargs)
 
 

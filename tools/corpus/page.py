@@ -83,7 +83,8 @@ The XLA CPU plugin reads and writes subnormal numbers of bf16, f32 and f64 as ze
 arguments, in all its builds where no PJRT API stands,
 
 - `maximum`, `minimum` and `clamp` lose the NaN of one of their sides and do not order the zeros;
-  the option `flags={{"xla_cpu_enable_fast_min_max": False}}` fixes it;
+  the option `flags={{"xla_cpu_enable_fast_min_max": False}}` fixes it,
+  and is the [default](executables.md#flags) on 0.115;
 - `convert` from f64 to bf16 and f16 rounds to f32 first;
 - `popcnt` of i4 counts bits beyond the four, and `sqrt` of f8E3M4 rounds to f16 first;
 - `concatenate` of i2 and ui2
