@@ -32,8 +32,9 @@ def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger:
     from pjrt_hub.running.interpose import layers
 
     theirs = plugin.api_version
-    short = layers.growing_structs(built_with.minor, theirs.minor) if built_with else None
-    if short == ():
+    host = built_with.minor if built_with else 0
+    growing = layers.growing_structs(host, theirs.minor)
+    if built_with and not growing:
         return plugin.api.address
     why = (
         f"{framework}, built with PJRT API {built_with or 'of an unknown version'}, may send "
@@ -48,4 +49,4 @@ def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger:
             )
         return plugin.api.address
     logging.getLogger(logger).info("%s: they are padded on their way", why)
-    return layers.pad(plugin.api.address, short)
+    return layers.pad(plugin.api.address, host, growing)

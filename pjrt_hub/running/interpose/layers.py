@@ -19,6 +19,9 @@ from pjrt_hub.running.capi._pjrt import ffi
 
 #: What can be on, from the host inwards.
 LAYERS = ("validate", "trace", "pad", "without", "discrete")
+#: The minor of the first hosts that were seen to say as much of each struct as they have. JAX 0.6.2
+#: (0.70) says 24 bytes of `PJRT_Plugin_Attributes_Args`, which always had 32.
+TRUE_SIZES = 85
 #: The tables that `pad` made, which hosts keep for ever.
 _tables: list[object] = []
 
@@ -202,15 +205,18 @@ def growing_structs(host: int, plugin: int) -> tuple[str, ...]:
     )
 
 
-def pad(address: int, structs: Collection[str] | None) -> int:
-    """Return the address of a table that pads these structs; all else is the plugin's own function.
+def pad(address: int, host: int, structs: Collection[str]) -> int:
+    """Return the address of a table that pads what a host makes too small.
+
+    Functions whose structs cannot be too small are the plugin's own.
 
     Args:
         address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
-        structs: as `growing_structs` names them; None pads every one that is too small.
+        host: the minor of the PJRT API that the host was built for.
+        structs: what `growing_structs` names.
     """
     padded = wrap(address, "pad")
-    if structs is None:
+    if host < TRUE_SIZES:
         return padded
     own = ffi.cast("PJRT_Api *", address)
     nbytes = int(own.struct_size)
