@@ -25,7 +25,8 @@ change. Before it loads a plugin it removes all other variables from its own env
 plugins read many. The logger `pjrt_hub` warns of this once.
 
 Before it loads a plugin, pjrt-hub sets the variables in the `[environment]` of its
-[manifest](manifest.md), unless they are set already: `TF_CPP_MIN_LOG_LEVEL=3` for the CPU plugin;
+[manifest](manifest.md), unless they are set already: `TF_CPP_MIN_LOG_LEVEL=3` for the CPU plugin,
+also in place of 1, which JAX sets by itself;
 `TPU_SKIP_MDS_QUERY=1` and `ALLOW_MULTIPLE_LIBTPU_LOAD=1` for libtpu without a TPU. A manifest may
 also name a variable that holds the path of its library.
 """

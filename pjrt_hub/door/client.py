@@ -349,7 +349,7 @@ def use_first(
                 choice = choose(path_or_name, offline=offline, to_run=to_run, failed=failed)
             except PluginError:
                 raise exc from exc.__cause__
-            warn(f"{loser} is passed over for {choice.candidate.name}: {exc}")
+            warn(f"{loser} is passed over for {choice.candidate.name}: {exc.message}; {exc.hint}")
 
 
 def _tell(choice: Choice) -> None:

@@ -119,7 +119,8 @@ def _walk(
     candidate = choice.candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")
     yield _hardware(candidate, to_run, here)
-    if to_run and not candidate.may_run:
+    # A guess from files may be wrong, so a plugin that is here is asked as well.
+    if to_run and not candidate.may_run and candidate.library_path is None:
         return
     import pjrt_hub.running.capi  # noqa: F401  (its error is of the next step)
 
@@ -171,6 +172,7 @@ def _meet(
     answer = preflight.first_contact(
         path, before, {**defaults, **world.env}, options, identity, describe=not to_run
     )
+    preflight.forget_crash(path, world)
     extensions = ", ".join(sorted(answer["extensions"])) or "none"
     yield Step("load", True, f"PJRT API {answer['api_version']}, extensions: {extensions}")
     flags = candidate.manifest.compile_flags_beside((), ApiVersion.parse(answer["api_version"]))

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     Reload = Callable[[str], Plugin]
 
+#: What `import jax` gives a variable that is not set: that is nobody's wish.
+_SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
 #: Libraries that the loader opened after they were changed.
 _SPOILT: set[Path] = set()
 
@@ -88,7 +90,8 @@ def _load(
     require_same("compare")
     defaults = manifest.environment_for(present=candidate.may_run)
     for name, value in defaults.items():
-        os.environ.setdefault(name, value)
+        if os.environ.get(name) in (None, _SET_BY_JAX.get(name)):
+            os.environ[name] = value
     require_locked(candidate, path, here)  # again: the file may be another one by now
     preflight.initialize(path, manifest)
     user_flags = _user_flags(here.env)

@@ -7,8 +7,11 @@ start costs a few stat calls.
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +19,13 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.base import digest, log
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.fork import Lock
-from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError, PluginLoadError
+from pjrt_hub.errors import (
+    IncompatiblePluginError,
+    PjrtHubError,
+    PluginCrashedError,
+    PluginLoadError,
+    PluginTimeoutError,
+)
 from pjrt_hub.finding.contract.variables import is_on
 
 if TYPE_CHECKING:
@@ -32,9 +41,15 @@ DEADLINE = 30.0
 
 #: This process's program, whose run paths hold for what it loads.
 _PROGRAM = Path("/proc/self/exe")
+#: Seconds for which a plugin that died or hung is not met again.
+_CRASH_SECONDS = 600.0
+_CRASH_DETAILS = ("signal", "returncode", "stderr", "seconds")
+_SHELLS_OWN = {"_", "PWD", "OLDPWD", "SHLVL", "PJRT_HUB_DEBUG"}
 #: Variables that decide which libraries a plugin finds.
 _SEARCHED = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 
+#: What the end of a plugin depended on, as far as it can be seen.
+Around = Mapping[str, str | None]
 #: The libraries whose clients were tried in this process, each with the key of its options.
 _TRIED: set[tuple[Path, str]] = set()
 _INITIALIZED: set[str] = set()
@@ -175,7 +190,15 @@ def _meet(
     else:
         log.step("probe", "%s: first contact, in a process of its own", path, path=str(path))
         before = answer["clients"] if answer and _holds(answer, path, around, None) else []
-        answer = first_contact(path, needed, env, create_options, identity)
+        exactly = around | {"client": client, "else": _digest(_all_else(path, world, env))}
+        if probes and (crash := probes.recall_crash(path)):
+            _raise_again(crash, path, exactly)
+        try:
+            answer = first_contact(path, needed, env, create_options, identity)
+        except (PluginCrashedError, PluginTimeoutError) as exc:
+            if probes and digest.identity_if_any(path) == identity:
+                _remember_crash(probes, path, exc, exactly)
+            raise
         made = [client] if answer["client_error"] == "" else []
         files = {*answer["libraries"], *answer["modules"]} - {str(path)}
         answer["files"] = {file: digest.identity_if_any(file) for file in sorted(files)}
@@ -187,14 +210,58 @@ def _meet(
     return answer
 
 
+def forget_crash(path: Path, world: World) -> None:
+    """Let a plugin be met again that died or hung not long ago."""
+    if (probes := memory(world)) and probes.recall_crash(path):
+        probes.remember_crash(path, {})
+
+
+def _remember_crash(
+    probes: Probes, path: Path, exc: PluginCrashedError | PluginTimeoutError, around: Around
+) -> None:
+    details = {name: getattr(exc, name) for name in _CRASH_DETAILS if hasattr(exc, name)}
+    message = exc.message.partition("; its last output:")[0]
+    said = {"type": type(exc).__name__, "message": message, "details": details}
+    probes.remember_crash(path, {"when": time.monotonic(), "around": around, **said})
+
+
+def _raise_again(crash: Mapping[str, Any], path: Path, around: Around) -> None:
+    """Raise the error of an earlier contact, if nothing has changed and it was not long ago.
+
+    What else a plugin needs cannot be seen: another process may have held its device. So a plugin
+    is met again after a while, as a restarted service must.
+    """
+    ago = time.monotonic() - crash.get("when", 0.0)  # a machine that starts begins at 0
+    if crash.get("around") != around or not 0 <= ago < _CRASH_SECONDS:
+        return
+    said = f"{crash['message']}, {ago:.0f} s ago, and nothing that can be seen has changed"
+    hint = f"`pjrt-hub doctor {path}` tries it again at once and shows what it says"
+    if crash["type"] == PluginCrashedError.__name__:
+        raise PluginCrashedError(said, **crash["details"], hint=hint)
+    raise PluginTimeoutError(said, **crash["details"], hint=hint)
+
+
 def _key(manifest: Manifest, create_options: Mapping[str, NamedValue]) -> str:
     """Return a key that is equal for clients whose options behave alike."""
     if manifest.path is not None or not create_options:
         return ""
+    return _digest(create_options)
+
+
+def _all_else(path: Path, world: World, env: Mapping[str, str]) -> dict[str, Any]:
+    """Return what can be seen of all that a plugin may look at: variables, installed packages."""
+    changed = {}
+    for folder in {*map(str, world.sys_path), str(path.parent)}:
+        with suppress(OSError):
+            changed[folder] = os.stat(folder).st_mtime_ns
+    return {name: env[name] for name in env.keys() - _SHELLS_OWN} | {"": changed, "path": str(path)}
+
+
+def _digest(values: Mapping[str, Any]) -> str:
     import hashlib
     import json
 
-    return hashlib.sha256(json.dumps(create_options, sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()
 
 
 def _holds(

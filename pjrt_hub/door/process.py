@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,22 +55,6 @@ def _warn_of_unknown_variables() -> None:
             known = (each.name for each in variables.OURS)
             meant = names.did_you_mean(name, known, prefix=prefix)
             warn(f"nothing reads the variable {name}{meant and f': {meant}'}")
-
-
-@contextmanager
-def unset(name: str, value: str) -> Iterator[None]:
-    """Unset a variable during the block if it has the value that a framework gives it.
-
-    Args:
-        name: of the variable.
-        value: what a framework gives it by itself, and afterwards what it has unless it was set.
-    """
-    if os.environ.get(name) == value:
-        del os.environ[name]
-    try:
-        yield
-    finally:
-        os.environ.setdefault(name, value)
 
 
 def distrust(safe: Mapping[str, str]) -> None:

@@ -65,6 +65,15 @@ def test_the_second_compilation_is_loaded(client, program, memory):
     assert second.signature == first.signature
 
 
+def test_loading_prints_nothing_beside_jax(child):
+    """The plugin of API 0.106 logs errors, and JAX lets errors through."""
+    child(load_what_was_compiled, TF_CPP_MIN_LOG_LEVEL="1")
+
+
+def load_what_was_compiled(client):
+    assert added(client, client.load(client.compile(ADD).serialize())) == [2.0] * 8
+
+
 def test_without_a_word_nothing_is_cached(child, tmp_path):
     child(compile_without_a_word, PJRT_HUB_CACHE=str(tmp_path))
 

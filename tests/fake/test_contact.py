@@ -124,7 +124,8 @@ def test_a_crash_is_an_error_here(stub, meet, macro: str, signal, returncode: in
     error = refused(meet, errors.PluginCrashedError, library)
     assert (error.signal, error.returncode) == (signal, returncode)
     how = f"died of {signal}" if signal else f"exited with status {returncode}"
-    assert error.message == f"{library}: the process that loaded it {how} in {step}"
+    said = f"{library.name} {how} in {step}, in a process of its own ({library})"
+    assert error.message == said
     assert "another release" in error.hint
 
 
@@ -238,15 +239,59 @@ def test_success_is_remembered_by_content(stub, check, tmp_path) -> None:
     assert len(loads(tmp_path)) == 6
 
 
-def crash():
-    for _ in range(2):
-        error = raises(errors.PluginCrashedError, pjrt_hub.load, path)
-        assert error.signal == "SIGABRT", error
+def crash(seconds=600.0):
+    preflight._CRASH_SECONDS = seconds
+    first, again = (raises(errors.PluginCrashedError, pjrt_hub.load, path) for _ in range(2))
+    assert first.signal == again.signal == "SIGABRT"
+    assert first.stderr == again.stderr == "no chip"
+    assert first.message.endswith("; its last output:\nno chip") or not seconds
+    assert "s ago, and nothing that can be seen has changed" in again.message or not seconds
+    assert "\n" not in again.message or not seconds
+    assert f"`pjrt-hub doctor {path}` tries it again" in again.hint or not seconds
 
 
-def test_failure_is_not_remembered_and_the_parent_lives(stub, check, tmp_path) -> None:
-    check(stub("ON_INITIALIZE=abort()"), crash)
-    assert len(set(loads(tmp_path))) == 2
+def test_a_death_is_remembered_for_a_while(stub, check, tmp_path) -> None:
+    library = stub('ON_INITIALIZE=dprintf(2, "no chip"); abort()')
+    check(library, crash)
+    assert len(loads(tmp_path)) == 1
+    check(library, crash, 0.0)  # time has passed
+    assert len(loads(tmp_path)) == 3
+
+
+def die_until_it_is_mended():
+    error = raises(errors.PluginCrashedError, pjrt_hub.load, path)
+    Path(os.environ["CHIP"]).touch()  # which only the plugin knows of
+    again = raises(errors.PluginCrashedError, pjrt_hub.load, path)
+    assert error.returncode == again.returncode == -6
+    assert pjrt_hub.diagnose(path).ok
+    pjrt_hub.load(path)
+
+
+def test_the_doctor_lets_a_plugin_be_met_again(stub, check, tmp_path) -> None:
+    library = stub('ON_INITIALIZE=if (access(getenv("CHIP"), F_OK)) abort()')
+    check(library, die_until_it_is_mended, env={"CHIP": str(tmp_path / "chip")})
+
+
+def hang_twice(is_known):
+    first, again = (raises(errors.PluginTimeoutError, pjrt_hub.load, path) for _ in range(2))
+    assert first.seconds == again.seconds == 1.0
+    said = "s ago, and nothing that can be seen has changed"
+    assert ((said in first.message), (said in again.message)) == (is_known, True)
+
+
+@pytest.mark.parametrize("change", ["nothing", "a variable", "a package"])
+def test_what_hung_is_met_again_where_something_changed(stub, check, tmp_path, change) -> None:
+    library, site = stub("ON_INITIALIZE=pause()"), tmp_path / "site"
+    site.mkdir()
+    paths = filter(None, (str(site), os.environ.get("PYTHONPATH")))
+    env = {"PJRT_HUB_PROBE_SECONDS": "1", "PYTHONPATH": os.pathsep.join(paths)}
+    check(library, hang_twice, False, env=env)
+    if change == "a variable":
+        env["NPU_QUEUES"] = "2"
+    elif change == "a package":
+        (site / "npu_driver").mkdir()
+    check(library, hang_twice, change == "nothing", env=env)
+    assert len(loads(tmp_path)) == (1 if change == "nothing" else 2)
 
 
 @pytest.mark.parametrize("loaded", [False, True])

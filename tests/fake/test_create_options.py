@@ -156,7 +156,9 @@ def test_a_plugin_without_its_hardware_still_tells_its_options(find):
 
 
 def test_a_plugin_that_always_dies_is_told(find):
-    with pytest.raises(PluginCrashedError, match="with no option ended its process") as caught:
+    with pytest.raises(
+        PluginCrashedError, match="died of SIGABRT as it made a client with no option"
+    ) as caught:
         find("abort()")
     assert (caught.value.signal, caught.value.returncode) == ("SIGABRT", -6)
 

@@ -51,9 +51,8 @@ def doctor(stub, environment, tmp_path: Path) -> Callable[..., list[tuple[str, b
 
 
 def test_absent_hardware_is_a_no_to_run_and_a_yes_to_compile(doctor) -> None:
-    name, ok, detail, hint = doctor(NO_DEVICE)[-1]
-    assert (name, ok) == ("hardware", False)
-    assert detail == "absent: none of /dev/no-such-device exists"
+    ((name, _, detail, hint),) = [step for step in doctor(NO_DEVICE) if not step[1]]
+    assert (name, detail) == ("hardware", "absent: none of /dev/no-such-device exists")
     assert "`pjrt-hub doctor toy --for compile`" in hint
     steps = doctor(NO_DEVICE, "ON_CREATE=abort()", words=("--for", "compile"))
     assert all(ok for _, ok, _, _ in steps)
@@ -93,6 +92,12 @@ def test_a_client_that_cannot_be_made_is_a_no(doctor, macro: str, what: str, sai
     assert steps[what][1] is False
     assert said in steps[what][2]
     assert steps[what][3]
+
+
+def test_a_plugin_that_is_here_says_itself_that_its_hardware_is_not(doctor) -> None:
+    steps = doctor(NO_DEVICE, 'ON_CREATE=dprintf(2, "FATAL: no chips\\n"); abort()')
+    assert [name for name, ok, *_ in steps if not ok] == ["hardware", "load"]
+    assert steps[-1][2].endswith("its last output:\nFATAL: no chips")
 
 
 def test_the_client_is_tried_with_what_variables_set(doctor) -> None:

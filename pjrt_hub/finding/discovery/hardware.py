@@ -36,10 +36,10 @@ def drivers(root: Path = Path("/")) -> str:
     """
     modules = root / "sys/module"
     versions = [_text(root / "proc/driver/nvidia/version").partition("\n")[0]]
-    for module in ("nvidia", "amdgpu", "i915", "xe", "gasket", "apex", "neuron"):
+    for module in ("nvidia", "amdgpu", "i915", "xe", "gasket", "apex", "neuron", "tenstorrent"):
         if version := _text(modules / module / "version").strip():
             versions.append(f"{module} {version}")
-    for folder in ("dev/accel", "dev/dri", "dev/vfio", "sys/class/accel"):
+    for folder in ("dev/accel", "dev/dri", "dev/vfio", "dev/tenstorrent", "sys/class/accel"):
         try:
             versions.append(f"{folder} {' '.join(sorted(os.listdir(root / folder)))}")
         except OSError:

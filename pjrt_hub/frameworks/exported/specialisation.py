@@ -16,6 +16,7 @@ from pjrt_hub.frameworks.exported import dimension, jaxlib_process, obstacle
 from pjrt_hub.frameworks.exported.aval import Aval
 from pjrt_hub.frameworks.exported.function import PortableProgram
 from pjrt_hub.frameworks.exported.jaxlib_process import OK, REFUSED, UNREAD
+from pjrt_hub.running.sandbox.last_words import LastWords
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
@@ -171,7 +172,9 @@ def _run_jaxlib(
     if done.stdout.startswith(OK):
         return done.stdout.removeprefix(OK)
     said = done.stdout.removeprefix(REFUSED).removeprefix(UNREAD).decode("utf-8", "replace").strip()
-    said = said or done.stderr.decode("utf-8", "replace").strip()[-2000:]
+    words = LastWords()
+    words.add(done.stderr)
+    said = said or words.text()
     ended = "" if done.stdout else f" (its process ended with status {done.returncode})"
     reader = (
         version and f"; {version} wrote it and reads it" if done.stdout.startswith(UNREAD) else ""

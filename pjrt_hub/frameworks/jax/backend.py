@@ -67,7 +67,6 @@ class JaxBackend:
         return framework.make_topology(capsule, name, checked)
 
     def _load(self, to_run: bool = False) -> tuple[Plugin, Manifest, object]:
-        from pjrt_hub.door import process
         from pjrt_hub.door.client import choose, load
         from pjrt_hub.door.plugin import open_plugin
         from pjrt_hub.frameworks import padding
@@ -76,8 +75,7 @@ class JaxBackend:
         with self._loading:
             if self._loaded is None:
                 choice = choose(self.platform, to_run=to_run)
-                with process.unset(*framework.LOG_LEVEL):  # else the manifest's default is ignored
-                    plugin = open_plugin(choice, reload=load)
+                plugin = open_plugin(choice, reload=load)
                 release = f"JAX {framework.release()}"
                 table = padding.table(plugin, release, framework.api_version(), "pjrt_hub.jax")
                 held = forwarding.capsule(table)

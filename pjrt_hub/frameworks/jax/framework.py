@@ -28,8 +28,6 @@ _API_MINORS = (
     ((0, 8, 3), 85),
     ((0, 10, 2), 112),
 )
-#: The variable that `import jax` sets unless it is set, and its value.
-LOG_LEVEL = ("TF_CPP_MIN_LOG_LEVEL", "1")
 
 
 def require() -> None:

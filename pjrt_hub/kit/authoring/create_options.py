@@ -20,7 +20,7 @@ from pjrt_hub.base import log
 from pjrt_hub.finding.contract import headers
 from pjrt_hub.finding.contract.option import UNKNOWN, Option
 from pjrt_hub.running.sandbox import watch
-from pjrt_hub.running.sandbox.child import Child, signal_name
+from pjrt_hub.running.sandbox.child import Child, crash
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.library import Api
@@ -273,13 +273,8 @@ def _ask(
             return answers
     last = attempts[len(answers)]
     what = f"the options {dict(last)}" if last else "no option"
-    raise errors.PluginCrashedError(
-        f"{path}: making a client with {what} ended its process",
-        signal=signal_name(-status) if status < 0 else None,
-        returncode=status,
-        stderr=child.words(),
-        hint=_HINT,
-    )
+    doing = f" as it made a client with {what}"
+    raise crash(path, doing, status, child.words.text(), _HINT)
 
 
 def _answer(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:

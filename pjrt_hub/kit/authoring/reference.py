@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import signal
 import socket
 import weakref
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,8 @@ from pjrt_hub.errors import InvalidArgumentError, PluginInternalError, Unimpleme
 from pjrt_hub.kit.authoring import guest
 from pjrt_hub.kit.authoring.backend import Backend, Device, Executable, Program, Signature, Slot
 from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.sandbox.child import describe_end
+from pjrt_hub.running.sandbox.last_words import LastWords
 
 if TYPE_CHECKING:
     import subprocess
@@ -182,13 +183,14 @@ class Interpreter:
         self._connection = None
         code = self._process.wait()
         self._errors.seek(0)
-        said = self._errors.read().decode("utf-8", "replace").strip()
+        words = LastWords()
+        words.add(self._errors.read())
+        said = words.text()
         self._errors.close()
         fatal = [line for line in said.splitlines() if line.startswith("LLVM ERROR: ")]
         if fatal:
-            words = fatal[0].removeprefix("LLVM ERROR: ")
-            kind = UnimplementedError if "nsupported" in words else PluginInternalError
-            return kind(f"the reference interpreter gave up: {words}")
-        last = said.splitlines()[-1:] or ["it said nothing"]
-        how = signal.Signals(-code).name if code < 0 else f"status {code}"
-        return PluginInternalError(f"the interpreter's process ended with {how}: {last[0]}")
+            why = fatal[0].removeprefix("LLVM ERROR: ")
+            kind = UnimplementedError if "nsupported" in why else PluginInternalError
+            return kind(f"the reference interpreter gave up: {why}")
+        said = said or "it said nothing"
+        return PluginInternalError(f"the interpreter's process {describe_end(code)}: {said}")

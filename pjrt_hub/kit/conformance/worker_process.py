@@ -21,14 +21,13 @@ from pjrt_hub.errors import InternalError
 from pjrt_hub.kit.conformance.check import Check
 from pjrt_hub.kit.conformance.progress import CallProgress, open_file
 from pjrt_hub.kit.conformance.verdict import Result, Verdict
-from pjrt_hub.running.sandbox.child import Child, listen, signal_name
+from pjrt_hub.running.sandbox.child import Child, describe_end, listen
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
 
 _SETUP_SECONDS = 120.0  # to start, to load the plugin, and to make a client
 _MAX_WORDS = 8000  # characters
-_PREAMBLE = re.compile(r"^WARNING: All log messages before absl::InitializeLog.*\n", re.MULTILINE)
 _PYTHON = re.compile(r"Fatal Python error: |^(?:Current thread|Thread) 0x", re.MULTILINE)
 _IN_A_CHECK = re.compile(r"/conformance/(checks/\w+\.py)\", line (\d+)")
 
@@ -118,7 +117,7 @@ class WorkerProcess:
         self._seconds = seconds
         self._said: dict[str, Any] = {}
         self._begin("starting", max(_SETUP_SECONDS, seconds) + patience)
-        self.child.forget_words()
+        self.child.words.clear()
         known = {"broken": sorted(broken), "works": sorted(works)}
         question = {"check": task.check.name, "patience": patience, **known}
         self._say(f"{json.dumps(question)}\n")
@@ -175,13 +174,12 @@ class WorkerProcess:
         during = f" in {step}" if step else ""
         late = "status" not in self._said and not self.child.silent
         self.end()
-        words = _of_the_plugin(self.child.words(_MAX_WORDS))
+        words = _of_the_plugin(self.child.words.text(_MAX_WORDS))
         died: dict[str, Any] = {"words": words, "function": function}
         if late:
             text = f"it did not end within {self._limit:g} s{during}"
             return {"verdict": Verdict.TIMEOUT, "text": text, **died}
-        status = self._said.get("status", 1)
-        how = f"died of {signal_name(-status)}" if status < 0 else f"exited with status {status}"
+        how = describe_end(self._said.get("status", 1))
         return {"verdict": Verdict.CRASH, "text": f"the process {how}{during}", **died}
 
     def _say(self, text: str) -> None:
@@ -208,6 +206,6 @@ def finished_workers(busy: list[WorkerProcess]) -> list[WorkerProcess]:
 
 def _of_the_plugin(words: str) -> str:
     """Shortens what a process wrote at its end: Python's stack becomes the check's own line."""
-    said, _, stack = _PYTHON.sub("\0", _PREAMBLE.sub("", words), count=1).partition("\0")
+    said, _, stack = _PYTHON.sub("\0", words, count=1).partition("\0")
     lines = (f"called from {place[1]}, line {place[2]}" for place in _IN_A_CHECK.finditer(stack))
     return "\n".join([said.strip(), *list(lines)[-1:]]).strip()

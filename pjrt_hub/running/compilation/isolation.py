@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from pjrt_hub.errors import (
     PjrtError,
     PjrtHubError,
-    PluginCrashedError,
     PluginTimeoutError,
 )
 from pjrt_hub.running.capi import irregular, library, status
@@ -24,7 +23,7 @@ from pjrt_hub.running.program import entry
 from pjrt_hub.running.program.program import Program
 from pjrt_hub.running.program.signature import Signature
 from pjrt_hub.running.sandbox import watch
-from pjrt_hub.running.sandbox.child import Child, listen, signal_name
+from pjrt_hub.running.sandbox.child import Child, crash, describe_end, listen
 
 if TYPE_CHECKING:
     from pjrt_hub.running.compilation.policy import CompilingClient
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
 _COMPILE = "PJRT_Client_Compile"
 _TO_BEGIN = 30.0  # seconds for a process that loads the plugin and makes a client
 _DETAILS = ("message", "code", "function", "hint")
+_HINT = (
+    "docs/executables.md lists what compilers die of: write the program otherwise, or try "
+    "another release of the plugin"
+)
 
 
 class NotIsolatedError(Exception):
@@ -90,8 +93,8 @@ def compile(
         )
     code = said.get("status", child.status())
     if said.get("step") == _COMPILE and "error" not in said:
-        raise _crash(f"{path} {_end(code)} as it compiled {program.origin}", code, child.words())
-    why = said.get("error") or (f"it took over {_TO_BEGIN:g} s" if late else _end(code))
+        raise crash(path, f" as it compiled {program.origin}", code, child.words.text(), _HINT)
+    why = said.get("error") or (f"it took over {_TO_BEGIN:g} s" if late else describe_end(code))
     if "step" not in said:
         client.why_not_isolated = why  # as would the next one
     raise NotIsolatedError(f"the process for it could not: {why}")
@@ -160,21 +163,6 @@ def _file() -> BinaryIO:
 def _refusal(code: int, payloads: Mapping[str, str], **details: str) -> PjrtError:
     received = {name: bytes.fromhex(value) for name, value in payloads.items()}
     return status.error_class(code)(code=code, payloads=received, **details)
-
-
-def _crash(what: str, code: int, words: str) -> PluginCrashedError:
-    return PluginCrashedError(
-        f"{what}; its last output:\n{words}" if words else what,
-        signal=signal_name(-code) if code < 0 else None,
-        returncode=code,
-        stderr=words,
-        hint="docs/executables.md lists what compilers die of: write the program otherwise, or try "
-        "another release of the plugin",
-    )
-
-
-def _end(code: int) -> str:
-    return f"died of {signal_name(-code)}" if code < 0 else f"exited with status {code}"
 
 
 def _work(

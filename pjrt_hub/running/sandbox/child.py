@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from pjrt_hub.base import safe_path
+from pjrt_hub.errors import PluginCrashedError
+from pjrt_hub.running.sandbox.last_words import LastWords
 
-_WORDS_TAIL = 2000  # characters of the plugin's last words
-_KEPT_NBYTES = 4 * _WORDS_TAIL  # of what it writes; a flood of words must not fill our memory
 _MAX_ANSWER_NBYTES = 1 << 22
 _TO_END = 2.0  # seconds that the child has to end all that the plugin started
 
@@ -32,6 +32,7 @@ class Child:
     streams is kept apart. A context manager, which ends it.
 
     Attributes:
+        words: what it wrote to its standard streams.
         silent: whether nothing can come from it any more.
     """
 
@@ -72,7 +73,8 @@ class Child:
             os.close(answering)
         assert self._process.stdout is not None
         self._open = {self._answers, self._process.stdout.fileno()}
-        self._answer, self._written = bytearray(), bytearray()
+        self._answer = bytearray()
+        self.words = LastWords()
 
     @property
     def silent(self) -> bool:
@@ -88,14 +90,6 @@ class Child:
         while not self.silent and time.monotonic() < until:
             for _, line in listen([self], until):
                 yield line
-
-    def words(self, limit: int = _WORDS_TAIL) -> str:
-        """Return the last characters of what was written to its standard streams."""
-        return self._written.decode("utf-8", "replace")[-limit:].strip()
-
-    def forget_words(self) -> None:
-        """Lets what comes from now on be all that was written."""
-        self._written.clear()
 
     def status(self) -> int:
         """Waits for its end and gives its exit status, negative for a signal."""
@@ -135,8 +129,7 @@ class Child:
             self._open.discard(descriptor)
             return []
         if descriptor != self._answers:
-            self._written += chunk
-            del self._written[:-_KEPT_NBYTES]
+            self.words.add(chunk)
             return []
         self._answer += chunk
         *lines, self._answer = self._answer.split(b"\n")
@@ -162,6 +155,31 @@ def listen(children: Sequence[Child], until: float) -> list[tuple[Child, dict[st
                 selector.register(descriptor, selectors.EVENT_READ, child)
         ready = selector.select(max(until - time.monotonic(), 0))
         return [(key.data, line) for key, _ in ready for line in key.data._take(key.fd)]
+
+
+def crash(path: Path, doing: str, status: int, words: str, hint: str) -> PluginCrashedError:
+    """Return the error of a plugin whose process died.
+
+    Args:
+        path: of its library.
+        doing: what it was at, " in PJRT_Client_Create"; may be empty.
+        status: how the process ended.
+        words: its last ones.
+        hint: what to do.
+    """
+    said = f"; its last output:\n{words}" if words else ""
+    return PluginCrashedError(
+        f"{path.name} {describe_end(status)}{doing}, in a process of its own ({path}){said}",
+        signal=signal_name(-status) if status < 0 else None,
+        returncode=status,
+        stderr=words,
+        hint=hint,
+    )
+
+
+def describe_end(status: int) -> str:
+    """Say how a process ended: "died of SIGABRT", "exited with status 1"."""
+    return f"died of {signal_name(-status)}" if status < 0 else f"exited with status {status}"
 
 
 def signal_name(number: int) -> str:

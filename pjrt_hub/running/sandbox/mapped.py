@@ -47,9 +47,9 @@ def code_files_after(modules: Sequence[str], env: Mapping[str, str], seconds: fl
     for answer in answers:
         if "files" in answer:
             return [Path(each) for each in answer["files"]]
-    said = next((each["error"] for each in answers if "error" in each), "")
+    said = next((each["error"] for each in answers if "error" in each), child.words.text())
     raise FrameworkError(
-        f"{', '.join(modules)} cannot be imported: {said or child.words() or 'it takes too long'}",
+        f"{', '.join(modules)} cannot be imported: {said or 'it takes too long'}",
         hint="name modules that can be imported here, such as torch",
     )
 

@@ -19,7 +19,7 @@ from pjrt_hub import errors
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.running.sandbox import watch
-from pjrt_hub.running.sandbox.child import Child, listen, signal_name
+from pjrt_hub.running.sandbox.child import Child, crash, listen
 from pjrt_hub.running.sandbox.mapped import code_files
 
 if TYPE_CHECKING:
@@ -119,24 +119,11 @@ def probe(
         return ProbeResult(**{each.name: said[each.name] for each in fields(ProbeResult)})
     if "error" in said:
         raise getattr(errors, said["error"])(said["message"], hint=said["hint"], **said["details"])
-    raise _crash(path, said.get("status", child.status()), step, child.words())
-
-
-def _crash(path: Path, status: int, step: str, tail: str) -> errors.PluginCrashedError:
-    name = signal_name(-status) if status < 0 else None
-    how = f"died of {name}" if name else f"exited with status {status}"
     hint = "the library is damaged or not made for this machine; try another release of it"
     if step.endswith(_CREATE):
         hint = "see that its device is here and free, that its driver fits, and that it takes the "
         hint += "create options given; else try another release of it"
-    last_words = f"; its last output:\n{tail}" if tail else ""
-    return errors.PluginCrashedError(
-        f"{path}: the process that loaded it {how}{step}{last_words}",
-        signal=name,
-        returncode=status,
-        stderr=tail,
-        hint=hint,
-    )
+    raise crash(path, step, said.get("status", child.status()), child.words.text(), hint)
 
 
 def _timeout_hint(path: Path) -> str:

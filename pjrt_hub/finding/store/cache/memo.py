@@ -119,6 +119,14 @@ class Probes:
         """Remember an answer for the present bytes of `library_path`."""
         self._answers.write(self.sha256(library_path), answer)
 
+    def recall_crash(self, library_path: Path) -> dict[str, Any] | None:
+        """Return what was remembered of a contact that ended badly, or None."""
+        return self._answers.read(f"{self.sha256(library_path)}-crash")
+
+    def remember_crash(self, library_path: Path, crash: dict[str, Any]) -> None:
+        """Remember how a contact with the present bytes of a library ended; empty forgets it."""
+        self._answers.write(f"{self.sha256(library_path)}-crash", crash)
+
     def sha256(self, library_path: Path) -> str:
         """Return the digest of a library; hash it only if its file was not seen before."""
         return self._files.sha256(library_path)
