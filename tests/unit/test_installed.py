@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 
 import pytest
 from trees import Site, world
 
+from pjrt_hub.base import digest
 from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.survey import survey
 
@@ -46,6 +49,30 @@ def test_entry_points_that_cannot_be_read_are_a_rejection(
     [broken] = (each for each in found.rejections if each.origin == "jax-broken 1.0")
     assert broken.reason == f"its entry_points.txt cannot be read: {reason}"
     assert broken.hint.startswith("install jax-broken again")
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (Path.mkdir, os.strerror(errno.EISDIR)),
+        (lambda path: path.symlink_to(path), os.strerror(errno.ELOOP)),
+        (lambda path: path.write_text("[jax_plugins]\n" * 10), "larger than 100 bytes"),
+        (
+            lambda path: path.write_text("toy = jax_plugins.toy\n"),
+            "line 1 is 'toy = jax_plugins.toy'",
+        ),
+        (os.mkfifo, None),  # which nobody writes to: whoever waits for more waits for ever
+    ],
+    ids=["folder", "loop", "large", "no group", "pipe"],
+)
+def test_entry_points_that_are_no_readable_file_are_a_rejection(
+    tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch, make, reason: str | None
+):
+    monkeypatch.setattr(digest, "MOST_NBYTES", 100)
+    site.install("jax-broken")
+    make(site.folder / "jax_broken-1.0.dist-info" / "entry_points.txt")
+    reasons = [each.reason for each in survey(world(tmp_path, site)).rejections]
+    assert reasons == [f"its entry_points.txt cannot be read: {reason}"] * (reason is not None)
 
 
 def test_a_byte_order_mark_is_no_defect(tmp_path: Path, site: Site):

@@ -17,6 +17,7 @@ from pjrt_hub.base.frozen import frozen
 from pjrt_hub.finding.contract.names import canonical
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_READ |= getattr(os, "O_NONBLOCK", 0)  # else a pipe in the place of a file is waited for
 _PART_NBYTES = 1 << 16
 
 GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins")
@@ -155,12 +156,13 @@ class Installed:
         found: list[EntryPoint] = []
         damaged = []
         for each in self._scan[0].values():
-            raw = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}entry_points.txt")
+            raw, reason = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}entry_points.txt")
             if b"plugins" in raw.replace(b"\0", b""):  # text of 16 bits has these between
-                points, reason = _entry_points(raw, each.distribution)
+                points, flaw = _entry_points(raw, each.distribution)
                 found += points
-                if reason:
-                    damaged.append((each.distribution, reason))
+                reason = reason or flaw
+            if reason:
+                damaged.append((each.distribution, reason))
         return tuple(sorted(found)), tuple(sorted(damaged))
 
     def owner(self, file: Path) -> Distribution | None:
@@ -175,14 +177,14 @@ class Installed:
         word = canonical(file.parent.name)
         here = [each for each in self._scan[0].values() if each.folder == os.fspath(home)]
         for each in sorted(here, key=lambda each: word not in each.name):
-            raw = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}RECORD")
+            raw, _ = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}RECORD")
             if line in b"\n" + raw:
                 return each.distribution
         return None
 
     def files(self, distribution: Distribution) -> tuple[str, ...]:
         """Return the paths in a distribution's RECORD, below its folder; few need quotes."""
-        lines = _read(os.fspath(distribution.info / "RECORD")).decode("utf-8", "replace")
+        lines = _read(os.fspath(distribution.info / "RECORD"))[0].decode("utf-8", "replace")
         paths = (line.rsplit(",", 2)[0] for line in lines.splitlines())
         return tuple(path for path in paths if path and not path.startswith(('"', "..", "/")))
 
@@ -220,31 +222,34 @@ def _editable_folders(finder: Any, module: str) -> Iterator[Path]:
             yield Path(location).parent
 
 
-def _read(path: str) -> bytes:
-    """Read a small file, or return nothing if it cannot be read, as most do not exist.
+def _read(path: str) -> tuple[bytes, str]:
+    """Read a small file, and say why not all of it; it is no flaw that most do not exist.
 
     Thousands are asked for, so without a file object, which takes three times as long.
     """
+    content = bytearray()
     try:
         file = os.open(path, _READ)
-    except OSError:
-        return b""
-    try:
-        content = b""
-        while len(content) <= digest.MOST_NBYTES and (part := os.read(file, _PART_NBYTES)):
-            content += part
-        return content
-    except OSError:
-        return b""
-    finally:
-        os.close(file)
+        try:
+            while part := os.read(file, _PART_NBYTES):
+                content += part
+                if len(content) > digest.MOST_NBYTES:
+                    return b"", f"larger than {digest.MOST_NBYTES:,} bytes"
+        finally:
+            os.close(file)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as exc:
+        return b"", exc.strerror or str(exc)
+    return bytes(content), ""
 
 
 def _entry_points(raw: bytes, distribution: Distribution) -> tuple[list[EntryPoint], str]:
     """Return a distribution's entry points of `GROUPS`, and why there may be more."""
     text = raw.decode("utf-8-sig", "replace")
     reason = "it is not UTF-8" if "\0" in text or "\ufffd" in text else ""
-    group, found = "", []
+    group: str | None = None
+    found = []
     for number, line in enumerate(map(str.strip, text.splitlines()), 1):
         is_header, is_comment = line.startswith("["), not line or line.startswith(("#", ";"))
         if is_header and line.endswith("]"):
@@ -253,7 +258,7 @@ def _entry_points(raw: bytes, distribution: Distribution) -> tuple[list[EntryPoi
             name, _, value = line.partition("=")
             module = value.partition("[")[0].partition(":")[0].strip()
             found.append(EntryPoint(group, name.strip(), module, distribution))
-        elif is_header or (group in GROUPS and not is_comment):
+        elif is_header or (group in (None, *GROUPS) and not is_comment):
             reason = reason or f"line {number} is {line[:80]!r}"
             group = "" if is_header else group
     return found, reason
