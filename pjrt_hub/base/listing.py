@@ -1,6 +1,6 @@
 """Listings: tuples that show themselves as tables, at a Python prompt and in notebooks.
 
-Owns alignment and HTML; what a row says is its element's matter.
+Owns alignment, HTML and how sizes read; what a row says is its element's matter.
 """
 
 from __future__ import annotations
@@ -96,3 +96,17 @@ def escape(text: str) -> str:
     import html
 
     return html.escape(text)
+
+
+def size_text(nbytes: int, *, of_memory: bool = False) -> str:
+    """Write a size in the largest unit of which there is one: "62.7 MB", of memory "1.5 KiB".
+
+    Memory has powers of 1024; files have powers of 1000, as in file managers and package indexes.
+    """
+    step, digits = (1024, 4) if of_memory else (1000, 3)
+    amount, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB") if of_memory else ("kB", "MB", "GB", "TB"):
+        if abs(amount) < step - 0.5:
+            break
+        amount, unit = amount / step, larger
+    return f"{amount:.{digits}g} {unit}"

@@ -134,7 +134,7 @@ class TerminalProgress:
             words.append(f"nothing for {int(now - self._last)} s")
         elif now - since >= _SHORTEST_SECONDS and self._done > before:
             speed = (self._done - before) / (now - since)
-            words.append(f"{speed / 1e6:.1f} MB/s")
+            words.append(f"{_size(speed)}/s")
             if self._total is not None:
                 words.append(str(timedelta(seconds=round((self._total - self._done) / speed))))
         return " ".join(words)
@@ -147,7 +147,7 @@ class TerminalProgress:
         if self._phase != "done":
             words = f"stopped, {_size(self._done, self._total)} {seconds}"
         else:
-            words = f"done, {_size(nbytes, None)} {seconds}" if nbytes else f"done {seconds}"
+            words = f"done, {_size(nbytes)} {seconds}" if nbytes else f"done {seconds}"
         return Text(f"{self._label}: {words}")
 
 
@@ -231,18 +231,19 @@ class LoggedProgress:
         if self._total is not None and speed > 0:
             left = f"{(self._total - self._done) / speed:.0f} s"
         logging.getLogger("pjrt_hub.store").info(
-            "%s: %s, %.1f MB/s, %s left",
+            "%s: %s, %s/s, %s left",
             self._label,
             _size(self._done, self._total, " of "),
-            speed / 1e6,
+            _size(speed),
             left,
             extra={"pjrt_hub_nbytes": self._done, "pjrt_hub_total_nbytes": self._total},
         )
 
 
-def _size(nbytes: int, total: int | None, between: str = "/") -> str:
-    whole = "" if total is None else f"{between}{total / 1e6:.1f}"
-    return f"{nbytes / 1e6:.1f}{whole} MB"
+def _size(nbytes: float, total: int | None = None, between: str = "/") -> str:
+    step, unit = (1e6, "MB") if max(nbytes, total or 0) >= 1e5 else (1e3, "kB")
+    whole = "" if total is None else f"{between}{total / step:.1f}"
+    return f"{nbytes / step:.1f}{whole} {unit}"
 
 
 def choose_progress(

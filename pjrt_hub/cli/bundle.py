@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 import pjrt_hub
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Group
 
@@ -83,4 +84,4 @@ def show(path: Path, held: tuple[str, ...], as_json: bool) -> None:
         return
     for line in held:
         print(line)
-    print(f"{len(held)} in {path} ({output.human_nbytes(path.stat().st_size)})")
+    print(f"{len(held)} in {path} ({size_text(path.stat().st_size)})")

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 import pjrt_hub
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Group
 from pjrt_hub.cli.status import NOT_FETCHED
@@ -76,7 +77,7 @@ def list_(wide: bool, as_json: bool) -> None:
                 entry.artifact.platform,
                 entry.artifact.package,
                 entry.artifact.version,
-                output.human_nbytes(entry.artifact.nbytes),
+                size_text(entry.artifact.nbytes),
                 day,
             ]
             for entry, day in zip(entries, used, strict=True)
@@ -86,7 +87,7 @@ def list_(wide: bool, as_json: bool) -> None:
             for row, entry in zip(cells, entries, strict=True):
                 row.append(str(entry.library_path))
         output.show_rows(columns, cells, [""] * len(cells), cut=not wide)
-    print(f"{output.human_nbytes(cache.nbytes())} in {cache.root}")
+    print(f"{size_text(cache.nbytes())} in {cache.root}")
 
 
 @command.command(
@@ -189,7 +190,7 @@ def _show(
         for path in removed:
             print(f"would remove {path}")
     verb = "would remove" if dry_run else "removed"
-    print(f"{verb} {output.human_nbytes(nbytes)} from {root}")
+    print(f"{verb} {size_text(nbytes)} from {root}")
 
 
 def _nbytes(text: str) -> int:

@@ -119,13 +119,3 @@ def width() -> int:
     from shutil import get_terminal_size
 
     return min(get_terminal_size().columns, _MOST_COLUMNS) if sys.stdout.isatty() else _MOST_COLUMNS
-
-
-def human_nbytes(nbytes: int) -> str:
-    """Describe a size: "259 MB"; units are powers of 1000, as file managers and indexes use."""
-    size = float(nbytes)
-    for unit in ("B", "kB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}"
-        size /= 1000
-    return f"{size:.1f} GB"

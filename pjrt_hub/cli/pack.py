@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Command
 from pjrt_hub.kit import authoring
@@ -79,4 +80,4 @@ def command(
     if identity.refusal:
         rows.append(("no client here", identity.refusal))
     output.show_table(("of the library", ""), rows)
-    print(f"{packed.path}: {output.human_nbytes(packed.path.stat().st_size)}")
+    print(f"{packed.path}: {size_text(packed.path.stat().st_size)}")

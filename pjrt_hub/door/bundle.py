@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.door.process import (
     cache,
     catalog,
@@ -85,7 +86,7 @@ def export_bundle(
     total = sum(each.size for each in archives)
     if not quiet:
         number = f"{len(archives)} archive{'s' * (len(archives) != 1)}"
-        say(f"{path} will hold {number}, {total / 1e6:,.0f} MB")
+        say(f"{path} will hold {number}, {size_text(total)}")
     try:
         bundle.write(path.absolute(), rows, bring)
     except KeyboardInterrupt as exc:
@@ -170,4 +171,4 @@ def _host(text: str) -> HostTag:
 
 def _summary(row: Archive) -> str:
     to = f" for {row.host}" if isinstance(row, Artifact) else f", for {row.plugin}"
-    return f"{row.package} {row.version}{to}, {row.size / 1e6:.0f} MB, {row.license}"
+    return f"{row.package} {row.version}{to}, {size_text(row.size)}, {row.license}"

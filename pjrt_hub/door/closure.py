@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.door.process import say, warn
 from pjrt_hub.finding.discovery.requirement import find_installed
 
@@ -112,7 +113,7 @@ def _tell(candidate: Candidate, plugin: Artifact, missing: list[Archive], store:
     else:
         what = f"{_count(len(missing))} that {candidate.name} requires"
     why = f"no plugin for {candidate.platform!r} is installed; " if plugin in missing else ""
-    say(f"{why}fetching {what} ({nbytes / 1e6:,.0f} MB) into {store.root}")
+    say(f"{why}fetching {what} ({size_text(nbytes)}) into {store.root}")
     store.require_space(max(each.size for each in missing) + sum(each.nbytes for each in missing))
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.door import dependencies, preflight, process
 from pjrt_hub.door.client import choose
 from pjrt_hub.door.dependencies import Opening
@@ -129,7 +130,7 @@ def _walk(
         what = f"{artifact.package} {artifact.version}" if artifact else "nothing"
         if artifact and artifact.requires:
             nbytes = sum(each.size for each in artifact.archives)
-            what += f" and what it requires, up to {nbytes / 1e6:,.0f} MB"
+            what += f" and what it requires, up to {size_text(nbytes)}"
         yield Step("library", True, f"would fetch {what} (`pjrt-hub fetch {candidate.name}`)")
         return
     try:

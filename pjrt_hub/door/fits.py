@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.frames import hide_below
 from pjrt_hub.base.frozen import frozen, replace
-from pjrt_hub.base.listing import Listing
+from pjrt_hub.base.listing import Listing, size_text
 from pjrt_hub.door import client, process
 from pjrt_hub.errors import PjrtHubError, TargetNotFoundError
 from pjrt_hub.running.sandbox import watch
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from pjrt_hub.running.program.compile_options import CompileOptions
     from pjrt_hub.running.program.program import Program
 
-_GIB = 1 << 30
 #: Compilers that run at once; each takes up to a few GB.
 _AT_ONCE = min(4, os.cpu_count() or 1)
 
@@ -72,9 +71,9 @@ class Fit:
         return {
             "target": self.target,
             "devices": f"{self.num_devices} x {self.device}" if self.device else "",
-            "memory": _gib(self.limit_nbytes),
-            "needs": _gib(self.peak_nbytes),
-            "headroom": _gib(self.headroom_nbytes),
+            "memory": _text(self.limit_nbytes),
+            "needs": _text(self.peak_nbytes),
+            "headroom": _text(self.headroom_nbytes),
             "fits": self._verdict(),
         }
 
@@ -156,8 +155,8 @@ def _size(fit: Fit) -> tuple[bool, int]:
     return fit.limit_nbytes is None, fit.num_devices * (fit.limit_nbytes or 0)
 
 
-def _gib(nbytes: int | None) -> str:
-    return "" if nbytes is None else f"{nbytes / _GIB:.1f} GiB"
+def _text(nbytes: int | None) -> str:
+    return "" if nbytes is None else size_text(nbytes, of_memory=True)
 
 
 def _ask(request: str, machines: Iterable[tuple[str, str]], seconds: float) -> Iterator[Fit]:
@@ -194,8 +193,8 @@ def _fit(target: str, said: Mapping[str, Any], seconds: float) -> Fit:
         how = f"died of {signal_name(-status)}" if status < 0 else f"exited with {status}"
         return replace(fit, reason=f"the compiler {how}")
     if fit.headroom_nbytes is not None and fit.headroom_nbytes < 0:
-        has = f"a device has {_gib(fit.limit_nbytes)}"
-        return replace(fit, reason=f"it needs {_gib(fit.peak_nbytes)}, {has}")
+        has = f"a device has {_text(fit.limit_nbytes)}"
+        return replace(fit, reason=f"it needs {_text(fit.peak_nbytes)}, {has}")
     return fit
 
 

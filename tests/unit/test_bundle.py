@@ -14,6 +14,7 @@ import wheels
 from fetching import Interrupting, Phases
 
 from pjrt_hub.base import progress
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.door import bundle as door
 from pjrt_hub.errors import ArchiveError, DigestMismatchError, StoreError
 from pjrt_hub.finding.store.cache.cache import Cache
@@ -236,7 +237,7 @@ def test_who_waits_for_an_export_sees_what_is_done(exported: Path, monkeypatch):
     steps = Phases()
     monkeypatch.setattr(progress, "choose_progress", lambda label: steps)
     assert door.export_bundle(exported) == (
-        "Toy.Plugin 1.0 for linux-x86_64-glibc2.17, 0 MB, Apache-2.0",
+        f"Toy.Plugin 1.0 for linux-x86_64-glibc2.17, {size_text(ONE.size)}, Apache-2.0",
     )
     assert (steps.phases, steps.finished) == (["looking", "fetching", "checking", "done"], 1)
 

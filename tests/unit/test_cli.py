@@ -434,7 +434,7 @@ def test_cache_verify_fails_where_an_entry_does(public, capsys):
 def test_cache_clear(public, capsys):
     public("cache", Cache)
     assert run(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == "removed 2 kB from /cache\n"
+    assert capsys.readouterr().out == "removed 1.5 kB from /cache\n"
 
 
 def test_doctor_fails_where_a_step_does(public, capsys):

@@ -87,7 +87,7 @@ def test_ctrl_c_keeps_the_partial_and_frees_the_lock(
         process.kill()
     assert told.endswith(
         b"KeyboardInterrupt\n"
-        b"interrupted: 1.0 of 3.1 MB of Toy.Plugin are kept; run it again to continue\n"
+        b"interrupted: 1.05 MB of 3.15 MB of Toy.Plugin are kept; run it again to continue\n"
     )
     assert_empty(cache)
     server.file(FILE, WHEEL)
@@ -146,7 +146,7 @@ def test_a_terminal_shows_what_is_done_and_what_ctrl_c_keeps(
             each.close()
     left = [each.drawn.rpartition("\x1b[2K")[2].splitlines() for each in terminals]
     assert left[0] == [
-        "interrupted: 1.0 of 3.1 MB of Toy.Plugin are kept; run it again to continue"
+        "interrupted: 1.05 MB of 3.15 MB of Toy.Plugin are kept; run it again to continue"
     ]
     assert server.requests[-1].start == 1 << 20
     entry = cache.lookup(PIN)

@@ -20,7 +20,7 @@ DEVICE = {"device": "a device", "num_devices": 4, "limit_nbytes": 16 * GIB}
         (
             {"peak_nbytes": 17 * GIB, "status": 0},
             False,
-            "it needs 17.0 GiB, a device has 16.0 GiB",
+            "it needs 17 GiB, a device has 16 GiB",
             -GIB,
         ),
         ({"reason": "out of memory", "status": 0}, False, "out of memory", None),
@@ -37,13 +37,13 @@ def test_a_machine_is_judged(said, fits, reason, headroom):
 
 
 def test_a_row():
-    fit = Fit("cuda:H100", "NVIDIA H100", 1, 3 * GIB, 8 * GIB)
+    fit = Fit("cuda:H100", "NVIDIA H100", 1, 3584, 8 * GIB)
     assert fit._row() == {
         "target": "cuda:H100",
         "devices": "1 x NVIDIA H100",
-        "memory": "8.0 GiB",
-        "needs": "3.0 GiB",
-        "headroom": "5.0 GiB",
+        "memory": "8 GiB",
+        "needs": "3.5 KiB",
+        "headroom": "8 GiB",
         "fits": "yes",
     }
     untold = Fit("cuda:H100", "NVIDIA H100", 1)._row()["fits"]

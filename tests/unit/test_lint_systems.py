@@ -117,11 +117,11 @@ def test_a_good_wheel_has_no_finding(tmp_path, tag, members):
         ),
         (
             "py3-none-macosx_11_0_arm64", {"a__dylib": macho(locals_count=70_000)}, "PLG111",
-            "1.1 MB of 1.1 MB are symbols that nothing reads",
+            "1.12 MB of 1.12 MB are symbols that nothing reads",
         ),
         (
             "py3-none-win_amd64", {"a__dll": pe(symbols=70_000)}, "PLG111",
-            "1.3 MB of 1.3 MB are symbols that nothing reads",
+            "1.26 MB of 1.26 MB are symbols that nothing reads",
         ),
         (
             "py3-none-macosx_11_0_universal2", {"toy__dylib": macho()}, "PLG202",

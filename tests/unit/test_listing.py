@@ -6,9 +6,11 @@ import copy
 import pickle
 import re
 
+import pytest
+
 import pjrt_hub
 from pjrt_hub.base.abi import Verdict
-from pjrt_hub.base.listing import Listing, align
+from pjrt_hub.base.listing import Listing, align, size_text
 from pjrt_hub.errors import ClosedError
 
 CHOSEN = pjrt_hub.Finding(
@@ -90,3 +92,19 @@ def test_plugins_and_targets_are_listings(monkeypatch, tmp_path):
     known = pjrt_hub.targets("tpu")
     assert {type(each) for each in known} == {pjrt_hub.Target}
     assert repr(known).splitlines()[1].startswith("tpu:v2:2x2  ")
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "of_file", "of_memory"),
+    [
+        (0, "0 B", "0 B"),
+        (999, "999 B", "999 B"),
+        (1_536, "1.54 kB", "1.5 KiB"),
+        (-(3 << 20), "-3.15 MB", "-3 MiB"),
+        (999_700, "1 MB", "976.3 KiB"),
+        (47_500_000_000, "47.5 GB", "44.24 GiB"),
+        (1 << 60, "1.15e+06 TB", "1.049e+06 TiB"),
+    ],
+)
+def test_sizes_have_the_largest_unit_of_which_there_is_one(nbytes, of_file, of_memory):
+    assert (size_text(nbytes), size_text(nbytes, of_memory=True)) == (of_file, of_memory)

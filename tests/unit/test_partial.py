@@ -19,6 +19,7 @@ from fetching import (
 )
 from loopback import Answer, Loopback
 
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.errors import DownloadError
 from pjrt_hub.finding.store.cache.cache import Cache
 
@@ -77,8 +78,8 @@ def test_ctrl_c_says_what_is_kept_and_the_next_call_continues_it(
     with pytest.raises(KeyboardInterrupt) as caught:
         get(server, cache, slept, progress=ending, **given)
     assert nbytes <= ending.nbytes < nbytes + (1 << 20)
-    kept = f"{ending.nbytes / 1e6:.1f} of 3.1 MB of Toy.Plugin are kept; run it again to continue"
-    none = "none of the 3.1 MB of Toy.Plugin had come"
+    kept = f"{size_text(ending.nbytes)} of 3.15 MB of Toy.Plugin are kept; run it again to continue"
+    none = "none of the 3.15 MB of Toy.Plugin had come"
     assert caught.value.__notes__ == [f"interrupted: {kept if nbytes else none}"]
     assert ending.finished == 1
     assert_empty(cache)

@@ -142,6 +142,7 @@ def test_where_nothing_is_measured_only_the_time_is_told(screen):
     ("total", "already", "came", "seconds", "numbers"),
     [
         (10, 0, 0, 0.1, "0.0/10.0 MB"),
+        (0.05, 0, 0.01, 1.0, "10.0/50.0 kB 10.0 kB/s 0:00:04"),
         (10, 0, 1, 1.0, "1.0/10.0 MB 1.0 MB/s 0:00:09"),
         (10, 5, 1, 1.0, "6.0/10.0 MB 1.0 MB/s 0:00:04"),  # what was there says nothing of speed
         (None, 0, 0, 0.1, ""),

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from pjrt_hub.base.listing import WIDTH
+from pjrt_hub.base.listing import WIDTH, size_text
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array.shape_spec import order_text
 from pjrt_hub.running.executable.facts import ExecutableFacts
@@ -59,7 +59,7 @@ def _facts(program: ExecutableFacts) -> Iterator[tuple[str, Any]]:
     yield from _costs(program.cost_analysis() or {})
     memory = program.memory_stats() or {}
     sizes = [
-        f"{_bytes(size):>10}  {name.removesuffix('_in_bytes').replace('_', ' ')}"
+        f"{size_text(size, of_memory=True):>10}  {name.removesuffix('_in_bytes').replace('_', ' ')}"
         for name, size in memory.items()
         if size > 0
     ]
@@ -89,16 +89,6 @@ def _costs(costs: dict[str, float]) -> Iterator[tuple[str, str]]:
     for name in _COSTS:
         if costs.get(name, -1) >= 0:
             yield name.replace("_", " "), f"{costs[name]:,.10g}"
-
-
-def _bytes(size: int) -> str:
-    """In the largest unit of which there is at least one: 1536 is "1.5 KiB"."""
-    amount, unit = float(size), "B"
-    for larger in ("KiB", "MiB", "GiB", "TiB"):
-        if amount < 1024:
-            break
-        amount, unit = amount / 1024, larger
-    return f"{amount:.4g} {unit}"
 
 
 def _line(name: str, value: Any) -> str:

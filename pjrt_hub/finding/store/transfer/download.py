@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from pjrt_hub.base import log
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.errors import DigestMismatchError, DownloadError
 from pjrt_hub.finding.store import lock
 from pjrt_hub.finding.store.cache.cache import Cache, CacheEntry
@@ -69,9 +70,9 @@ def _note_what_is_kept(artifact: Archive, folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as exc:
-        whole = f"{artifact.size / 1e6:.1f} MB of {artifact.package}"
+        whole = f"{size_text(artifact.size)} of {artifact.package}"
         if nbytes := _nbytes(folder):
-            kept = f"{nbytes / 1e6:.1f} of {whole} are kept; run it again to continue"
+            kept = f"{size_text(nbytes)} of {whole} are kept; run it again to continue"
         else:
             kept = f"none of the {whole} had come"
         exc.add_note(f"interrupted: {kept}")

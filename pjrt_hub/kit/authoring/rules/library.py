@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from pjrt_hub.base.host import HostTag
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.finding.contract import headers, linking
 from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary
 from pjrt_hub.finding.contract.shippers import shipper
@@ -165,7 +166,7 @@ def has_no_debug_information(package: PackageFiles) -> Found:
     It is often larger than the code. Keep it aside with objcopy --only-keep-debug.
     """
     for name, nbytes, _ in _of_role(package, "debug"):
-        yield name, f"{_megabytes(nbytes)} of debug information"
+        yield name, f"{size_text(nbytes)} of debug information"
 
 
 @rule(111, WARNING)
@@ -175,7 +176,7 @@ def is_stripped(package: PackageFiles) -> Found:
     Nothing reads it at run time; strip --strip-unneeded takes it away, on macOS strip -x.
     """
     for name, nbytes, whole in _of_role(package, "symbols"):
-        text = f"{_megabytes(nbytes)} of {_megabytes(whole)} are symbols that nothing reads"
+        text = f"{size_text(nbytes)} of {size_text(whole)} are symbols that nothing reads"
         yield name, text
 
 
@@ -205,7 +206,3 @@ def _is_open(path: str) -> bool:
 def _some(names: list[str]) -> str:
     """Lists a few of many."""
     return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)
-
-
-def _megabytes(nbytes: int) -> str:
-    return f"{nbytes / 1e6:.1f} MB"

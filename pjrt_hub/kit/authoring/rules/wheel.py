@@ -8,6 +8,7 @@ import hashlib
 import re
 from pathlib import Path
 
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.finding.contract.binary import Binary
 from pjrt_hub.finding.contract.headers import exports
 from pjrt_hub.finding.contract.names import canonical
@@ -199,7 +200,7 @@ def is_not_large(package: PackageFiles) -> Found:
     if package.wheel is not None:
         nbytes = package.wheel.stat().st_size
         if nbytes > _LARGE_NBYTES:
-            yield package.wheel.name, f"{nbytes / 1e6:.0f} MB"
+            yield package.wheel.name, size_text(nbytes)
 
 
 @rule(211, WARNING)
