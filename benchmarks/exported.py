@@ -36,7 +36,7 @@ import pjrt_hub
 from pjrt_hub import safetensors
 client = pjrt_hub.client("cpu")
 encode = pjrt_hub.load_exported(folder / "encoder.jaxexport", client=client, cache=True)
-weights = safetensors.load(client, model, names)
+weights = safetensors.load_file(model, client, names=names)
 np.save(folder / "ours.npy", encode(ids, mask, weights).to_numpy())
 """
 # Reads the model's file as sparingly as ours does: its header, and views of the mapped rest.

@@ -59,7 +59,7 @@ with open(path, 'rb', buffering=0) as file:
     OURS: (
         "import pjrt_hub; from pjrt_hub import safetensors; "
         "client = pjrt_hub.client('cpu'); client.buffer_from_host(numpy.ones(8))",
-        "buffers = safetensors.load(client, path)\nfor b in buffers.values(): b.ready.wait()",
+        "buffers = safetensors.load_file(path, client)\nfor b in buffers.values(): b.ready.wait()",
     ),
     THEIRS: (
         "import jax, safetensors.numpy; jax.device_put(numpy.ones(8)).block_until_ready()",

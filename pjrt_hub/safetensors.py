@@ -1,5 +1,5 @@
 """The short name of `pjrt_hub.frameworks.safetensors`: files of tensors, read and written."""
 
-from pjrt_hub.frameworks.safetensors import load as load
+from pjrt_hub.frameworks.safetensors import load_file as load_file
 from pjrt_hub.frameworks.safetensors import open_file as open_file
 from pjrt_hub.frameworks.safetensors import save_file as save_file

@@ -39,7 +39,8 @@ class Encoder:
         self.client = client
         self.program = client.compile(HERE / "encoder.mlir")
         names = [weight["name"] for weight in SIGNATURE["weights"]]
-        self.weights = safetensors.load(client, MODEL_DIR / "model.safetensors", names).values()
+        weights = safetensors.load_file(MODEL_DIR / "model.safetensors", client, names=names)
+        self.weights = weights.values()
 
     def __call__(self, sentences):
         """Returns f32[len(sentences), 384]; no sentence waits for the one before it."""

@@ -77,7 +77,7 @@ class Encoder:
         self.tokenizer.enable_truncation(self.lengths[-1])
         self.tokenizer.no_padding()
         names = [weight["name"] for weight in json.loads(SIGNATURE.read_text())["weights"]]
-        weights = safetensors.load(client, MODEL_DIR / "model.safetensors", names)
+        weights = safetensors.load_file(MODEL_DIR / "model.safetensors", client, names=names)
         self.weights = list(weights.values())
         self.cache = CountingCache(client)
         self.programs = {

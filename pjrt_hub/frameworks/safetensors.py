@@ -121,11 +121,11 @@ def _open(path: str | PathLike[str]) -> dict[str, _Tensor]:
             ) from exc
 
 
-def load(
-    client: Client,
+def load_file(
     path: str | PathLike[str],
-    names: Iterable[str] | None = None,
+    client: Client | None = None,
     *,
+    names: Iterable[str] | None = None,
     device: Device | Callable[[str], Device] | None = None,
 ) -> dict[str, Buffer]:
     """Move tensors of a safetensors file to devices, copying each at most once.
@@ -135,9 +135,10 @@ def load(
     devices with memory of their own the next part is read while the last ones are copied.
 
     Args:
-        client: the client that will own the buffers.
         path: the file, or the index of several, of which only those with a wanted tensor are
             opened; under the rules of `open_file` until the buffers are gone.
+        client: the client that will own the buffers; None for the device's, else for that of
+            `pjrt_hub.client()`, which is `buffer.client`.
         names: the tensors wanted, in this order; all of them where None.
         device: where to put them, or a function that says it of each name; the client's first
             device where None.
@@ -158,6 +159,10 @@ def load(
         if name not in index:
             raise _missing_error(path, name, index)
     tensors: Mapping[str, Any] = _open_indexed(index, Path(path), wanted) if indexed else index
+    if client is None:
+        from pjrt_hub.door.client import client as make_client
+
+        client = make_client() if device is None or callable(device) else device.client
     return {
         name: _put(client, tensors[name], device(name) if callable(device) else device)
         for name in wanted
@@ -200,7 +205,7 @@ def save_file(
             them. None writes one file.
 
     Returns:
-        The file's path, or the index's, for `open_file` and `load`.
+        The file's path, or the index's, for `open_file` and `load_file`.
 
     Raises:
         TypeError: the format has no such dtype, or a name or the metadata is not a str.

@@ -20,7 +20,7 @@ CALLS = {
     "topology.compile": lambda client, junk: client.topology.compile(junk),
     "client.load": lambda client, junk: client.load(junk),
     "load_exported": lambda client, junk: pjrt_hub.load_exported(junk, client=client),
-    "safetensors.load": safetensors.load,
+    "safetensors.load_file": lambda client, junk: safetensors.load_file(junk, client),
     "safetensors.open_file": lambda _, junk: safetensors.open_file(junk),
     "buffer_from_file": lambda client, junk: client.buffer_from_file(junk, (1,), np.float32),
 }
@@ -59,10 +59,10 @@ def test_junk_is_named(client, tmp_path, call, junk):
 
 def test_weights_are_given_by_their_path(client, tmp_path):
     path = safetensors.save_file({"a": np.ones(3, np.float32)}, tmp_path / "a.safetensors")
-    assert safetensors.load(client, str(path))["a"].tolist() == [1, 1, 1]
+    assert safetensors.load_file(str(path), client)["a"].tolist() == [1, 1, 1]
     for contents in (path.read_bytes(), b"", bytes(path)):
         with pytest.raises(TypeError, match=f"{len(contents)} bytes were given; .* by its path"):
-            safetensors.load(client, contents)
+            safetensors.load_file(contents, client)
 
 
 def test_a_number_is_no_file(client, tmp_path):

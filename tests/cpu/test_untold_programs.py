@@ -40,7 +40,7 @@ def use(client, folder):
         added(X, X[:4])
 
     safetensors.save_file({"x": total}, folder / "x.safetensors")
-    read = safetensors.load(client, folder / "x.safetensors")["x"]
+    read = safetensors.load_file(folder / "x.safetensors", client)["x"]
     assert np.from_dlpack(read).tolist() == (X + X).tolist()
     assert np.asarray(added(read, client.from_dlpack(X))).tolist() == (3 * X).tolist()
 

@@ -105,7 +105,7 @@ def test_tensors_that_begin_anywhere(client, tmp_path, padding):
     text += b" " * (-(8 + len(text)) % 64 + padding)
     path = tmp_path / "t.safetensors"
     path.write_bytes(len(text).to_bytes(8, "little") + text + values.tobytes())
-    buffer = safetensors.load(client, path)["t"]
+    buffer = safetensors.load_file(path, client)["t"]
     with path.open("r+b") as file:
         file.seek(-4, 2)
         file.write(np.float32(5).tobytes())

@@ -7,6 +7,7 @@ import pytest
 from children import device_count
 from elements import KNOWN, UNKNOWN
 
+import pjrt_hub.door.client
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.frameworks import safetensors
 from pjrt_hub.running.array import dtypes
@@ -33,7 +34,7 @@ def held(params):
 def test_every_dtype_to_the_device_and_back(client, tmp_path, element):
     values = values_of(element.numpy)
     path = safetensors.save_file({"t": values}, tmp_path / "a.safetensors")
-    buffer = safetensors.load(client, path)["t"]
+    buffer = safetensors.load_file(path, client)["t"]
     assert (buffer.dtype, buffer.shape) == (values.dtype, values.shape)
     assert buffer.to_numpy().tobytes() == values.tobytes()
     again = safetensors.save_file({"t": buffer}, tmp_path / "b.safetensors")
@@ -46,13 +47,13 @@ def test_what_the_plugin_does_not_know(client, tmp_path, element):
     path = safetensors.save_file({"t": values}, tmp_path / "a.safetensors")
     assert safetensors.open_file(path)["t"].tobytes() == values.tobytes()
     with pytest.raises(UnsupportedByPluginError, match=r"came with PJRT API 0\.114"):
-        safetensors.load(client, path)
+        safetensors.load_file(path, client)
 
 
 @pytest.mark.cpu("shares memory with the host")
 def test_the_device_uses_the_mapped_file(client, tmp_path):
     path = safetensors.save_file({"t": np.ones(64, np.float32)}, tmp_path / "a.safetensors")
-    buffer = safetensors.load(client, path)["t"]
+    buffer = safetensors.load_file(path, client)["t"]
     with path.open("r+b") as file:
         file.seek(-4, 2)
         file.write(np.float32(5).tobytes())
@@ -66,8 +67,8 @@ def test_shards_go_straight_to_eight_devices(plugin, tmp_path):
     index = safetensors.save_file(weights, tmp_path / "m.safetensors", max_shard_nbytes=2048)
     assert len(list(tmp_path.glob("m-*.safetensors"))) == 8
     with plugin.client(device_count(8)) as client:
-        buffers = safetensors.load(
-            client, index, device=lambda name: client.devices[int(name.split(".")[1])]
+        buffers = safetensors.load_file(
+            index, client, device=lambda name: client.devices[int(name.split(".")[1])]
         )
         assert list(buffers) == list(weights)
         for name, buffer in buffers.items():
@@ -75,7 +76,18 @@ def test_shards_go_straight_to_eight_devices(plugin, tmp_path):
             assert np.array_equal(buffer, weights[name])
 
 
+@pytest.mark.parametrize("by_device", [False, True])
+def test_without_a_client_it_is_that_of_the_device_or_the_first_one(
+    client, tmp_path, monkeypatch, by_device
+):
+    monkeypatch.setattr(pjrt_hub.door.client, "client", lambda: client)
+    path = safetensors.save_file({"t": np.arange(4)}, tmp_path / "a.safetensors")
+    device = client.devices[0] if by_device else None
+    buffer = safetensors.load_file(path, device=device)["t"]
+    assert (buffer.client is client, buffer.tolist()) == (True, [0, 1, 2, 3])
+
+
 def test_a_device_of_another_client_is_refused(client, pair, tmp_path):
     path = safetensors.save_file({"t": np.ones(4)}, tmp_path / "a.safetensors")
     with pytest.raises(ValueError, match="another client"):
-        safetensors.load(client, path, device=lambda _: pair.devices[1])
+        safetensors.load_file(path, client, device=lambda _: pair.devices[1])

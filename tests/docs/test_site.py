@@ -270,7 +270,7 @@ def public_names() -> list[str]:
     names += [f"pjrt_hub.kit.conformance.{name}" for name in conformance.__all__]
     names += [f"pjrt_hub.kit.tracing.{name}" for name in tracing.__all__]
     names += ["pjrt_hub.jax.register", "pjrt_hub.torch_xla.register"]
-    names += [f"pjrt_hub.safetensors.{name}" for name in ("load", "open_file", "save_file")]
+    names += [f"pjrt_hub.safetensors.{name}" for name in ("load_file", "open_file", "save_file")]
     names += [
         f"pjrt_hub.errors.{name}"
         for name, value in vars(pjrt_hub.errors).items()

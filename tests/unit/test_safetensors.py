@@ -221,7 +221,11 @@ def three(path):
 
 def test_load_moves_the_mapped_bytes_without_a_copy(three):
     client = Client()
-    assert safetensors.load(client, three) == {"q": "buffer 1", "k": "buffer 2", "v": "buffer 3"}
+    assert safetensors.load_file(three, client) == {
+        "q": "buffer 1",
+        "k": "buffer 2",
+        "v": "buffer 3",
+    }
     assert [array.tolist() for array, _, _ in client.calls] == [[0, 1], [2, 3], [4, 5]]
     assert all(not array.flags.owndata for array, _, _ in client.calls)
     assert {semantics for _, _, semantics in client.calls} == {"IMMUTABLE_ZERO_COPY"}
@@ -229,7 +233,10 @@ def test_load_moves_the_mapped_bytes_without_a_copy(three):
 
 def test_load_follows_the_names_and_the_device(three):
     client = Client()
-    assert list(safetensors.load(client, three, ("v", "q"), device="cpu:1")) == ["v", "q"]
+    assert list(safetensors.load_file(three, client, names=("v", "q"), device="cpu:1")) == [
+        "v",
+        "q",
+    ]
     assert [(array.tolist(), device) for array, device, _ in client.calls] == [
         ([4, 5], "cpu:1"),
         ([0, 1], "cpu:1"),
@@ -238,14 +245,14 @@ def test_load_follows_the_names_and_the_device(three):
 
 def test_a_function_says_the_device_of_each_name(three):
     client = Client()
-    safetensors.load(client, three, device={"q": "cpu:0", "k": "cpu:1", "v": "cpu:7"}.get)
+    safetensors.load_file(three, client, device={"q": "cpu:0", "k": "cpu:1", "v": "cpu:7"}.get)
     assert [device for _, device, _ in client.calls] == ["cpu:0", "cpu:1", "cpu:7"]
 
 
 def test_load_moves_nothing_when_a_name_is_missing(three):
     client = Client()
     with pytest.raises(FileFormatError, match="3 tensors, none of them named 'vv'") as caught:
-        safetensors.load(client, three, ["q", "vv"])
+        safetensors.load_file(three, client, names=["q", "vv"])
     assert "'v'" in caught.value.hint
     assert client.calls == []
 
@@ -424,12 +431,12 @@ def test_load_opens_only_the_files_that_it_needs(tmp_path):
     index = safetensors.save_file(values, tmp_path / "m.safetensors", max_shard_nbytes=16)
     (tmp_path / "m-00001-of-00003.safetensors").unlink()
     client = Client()
-    assert list(safetensors.load(client, index, ["t2", "t1"])) == ["t2", "t1"]
+    assert list(safetensors.load_file(index, client, names=["t2", "t1"])) == ["t2", "t1"]
     assert [array.tolist() for array, _, _ in client.calls] == [[2.0] * 4, [1.0] * 4]
     with pytest.raises(FileNotFoundError):
-        safetensors.load(client, index)
+        safetensors.load_file(index, client)
     with pytest.raises(FileFormatError, match="none of them named 't3'"):
-        safetensors.load(client, index, ["t3"])
+        safetensors.load_file(index, client, names=["t3"])
 
 
 @pytest.mark.parametrize(
