@@ -46,8 +46,8 @@ def _read_version() -> str:
 
     try:
         found = version("pjrt-hub")
-    except PackageNotFoundError as exc:  # a checkout that nothing installed
-        raise AttributeError("pjrt-hub is not installed, so it has no version") from exc
+    except PackageNotFoundError:  # a checkout that nothing installed
+        raise AttributeError("pjrt-hub is not installed, so it has no version") from None
     globals()["__version__"] = found
     return found
 

@@ -132,7 +132,7 @@ def _npy(path: Path) -> NDArray[Any]:
             f"{path} is not a .npy file of numbers: {exc}",
             path=path,
             hint="write it with numpy.save; arrays of objects cannot be passed",
-        ) from exc
+        ) from None
     if array.dtype.kind == "V":  # numpy.save keeps the bytes of bfloat16 and loses its name
         raise FileFormatError(
             f"{path} does not say what its elements are: a .npy file cannot name bfloat16, float8 "
@@ -156,7 +156,7 @@ def _npz(path: Path) -> dict[str, NDArray[Any]]:
             f"{path} is not a .npz file of numbers: {exc}",
             path=path,
             hint="write it with numpy.savez; arrays of objects cannot be passed",
-        ) from exc
+        ) from None
 
 
 def _safetensors(path: Path, name: str) -> NDArray[Any]:

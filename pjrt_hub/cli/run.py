@@ -192,7 +192,7 @@ def _usage_errors(hint: Callable[[], str]) -> Iterator[None]:
     except (TypeError, ValueError) as exc:
         if isinstance(exc, PjrtHubError):
             raise
-        raise PjrtHubError(str(exc).partition("\n\n")[0], hint=hint()) from exc
+        raise PjrtHubError(str(exc).partition("\n\n")[0], hint=hint()) from None
 
 
 def call(

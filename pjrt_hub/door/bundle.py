@@ -166,7 +166,7 @@ def _host(text: str) -> HostTag:
     try:
         return HostTag.parse(text)
     except ValueError as exc:
-        raise PjrtHubError(str(exc), hint="such as linux-x86_64 or linux-aarch64") from exc
+        raise PjrtHubError(str(exc), hint="such as linux-x86_64 or linux-aarch64") from None
 
 
 def _summary(row: Archive) -> str:

@@ -224,7 +224,7 @@ class _Resolving:
         try:
             return HostTag.parse(text)
         except ValueError as exc:
-            raise self._fail(str(exc), "such as linux-x86_64 or linux-aarch64-glibc2.28") from exc
+            raise self._fail(str(exc), "such as linux-x86_64 or linux-aarch64-glibc2.28") from None
 
     # What it does not know.
 

@@ -193,7 +193,7 @@ def trust(url: str, root: Path, *, platforms: Sequence[str] = ()) -> Trusted:
         content = digest.content(root, MAX_ROOT_NBYTES)
     except OSError as exc:
         hint = "name the root.json that the registry's publisher gave you"
-        raise _trust_error(f"{root} cannot be read: {exc.strerror}", redact(url), hint) from exc
+        raise _trust_error(f"{root} cannot be read: {exc.strerror}", redact(url), hint) from None
     with _needing_tuf(redact(url)):
         from pjrt_hub.finding.store.registry.reader import check_root
     found = check_root(content)

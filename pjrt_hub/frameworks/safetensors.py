@@ -118,7 +118,7 @@ def _open(path: str | PathLike[str]) -> dict[str, _Tensor]:
                 f"{path} is not a valid safetensors file: {exc}",
                 path=path,
                 hint="check that the file is whole and of this format, or fetch it again",
-            ) from exc
+            ) from None
 
 
 def load_file(
@@ -322,7 +322,7 @@ def _index(path: Path) -> dict[str, object]:
             f"{path} is not the index of a model in several files: {exc}",
             path=path,
             hint="it has to map each tensor's name to a file, under 'weight_map'",
-        ) from exc
+        ) from None
     return dict(files)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from traceback import format_exception
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from pjrt_hub import Program
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.frameworks import safetensors
 
+IDENTITY = "func.func @main(%a: tensor<f32>) -> tensor<f32> {return %a : tensor<f32>}"
 CALLS = {
     "load": lambda _, junk: pjrt_hub.load(junk),
     "Program": lambda _, junk: Program(junk, "mlir"),
@@ -19,6 +21,7 @@ CALLS = {
     "compile": lambda client, junk: client.compile(junk),
     "topology.compile": lambda client, junk: client.topology.compile(junk),
     "client.load": lambda client, junk: client.load(junk),
+    "execute": lambda client, junk: client.compile(IDENTITY).execute(junk),
     "load_exported": lambda client, junk: pjrt_hub.load_exported(junk, client=client),
     "safetensors.load_file": lambda client, junk: safetensors.load_file(junk, client),
     "safetensors.open_file": lambda _, junk: safetensors.open_file(junk),
@@ -38,6 +41,7 @@ JUNK = {
 }
 #: They have a meaning: any plugin, and code that the plugin refuses when it is compiled.
 MEANT = {("load", "None"), ("load", "no text")}
+MEANT |= {("execute", each) for each in JUNK.keys() - {"None", "int", "object"}}
 MEANT |= {("Program", each) for each in ("bytes", "no bytes", "no text", "folder", "missing")}
 
 
@@ -53,8 +57,9 @@ def test_junk_is_named(client, tmp_path, call, junk):
     else:
         forms = [given]
     for form in forms:
-        with pytest.raises((TypeError, ValueError, PjrtHubError, OSError), match=words):
+        with pytest.raises((TypeError, ValueError, PjrtHubError, OSError), match=words) as caught:
             CALLS[call](client, form)
+        assert "".join(format_exception(caught.value)).count("Traceback") == 1
 
 
 def test_weights_are_given_by_their_path(client, tmp_path):

@@ -105,7 +105,7 @@ def _open_parts(path: Path) -> Iterator[list[tuple[_Reader, LibraryFile]]]:
             yield _parts(LibraryFile(path, opened))
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
-        raise PluginLoadError(f"{path} cannot be read: {reason}", path=path) from exc
+        raise PluginLoadError(f"{path} cannot be read: {reason}", path=path) from None
 
 
 def _parts(file: LibraryFile) -> list[tuple[_Reader, LibraryFile]]:

@@ -74,7 +74,7 @@ class Option:
         try:
             return replace(option, default=option.convert(default))
         except (TypeError, ValueError) as exc:
-            raise ManifestError(f"{table.place('default')}: {exc}") from exc
+            raise ManifestError(f"{table.place('default')}: {exc}") from None
 
     def convert(self, value: object) -> OptionValue:
         """Convert `value` to this option's type, or keep Python's if that is unknown.
@@ -137,7 +137,7 @@ class Option:
                 try:
                     return self.parse(text)
                 except (TypeError, ValueError) as exc:
-                    raise ValueError(f"the variable {name} is {text!r}: {exc}") from exc
+                    raise ValueError(f"the variable {name} is {text!r}: {exc}") from None
         return None
 
     def _items(self, value: object) -> Iterable[object]:
@@ -150,8 +150,8 @@ class Option:
             raise self._mismatch(value)
         try:
             number = operator.index(value)
-        except TypeError as exc:
-            raise self._mismatch(value) from exc
+        except TypeError:
+            raise self._mismatch(value) from None
         if not -(1 << 63) <= number < 1 << 63:
             raise ValueError(f"option {self.name!r}: {number} does not fit into 64 bits")
         if self.minimum is not None and number < self.minimum:

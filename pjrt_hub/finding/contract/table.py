@@ -76,16 +76,16 @@ class Table:
         try:
             raw = digest.content(path, _MAX_NBYTES)
         except OSError as exc:
-            raise ManifestError(f"{path}: cannot be read: {exc.strerror}") from exc
+            raise ManifestError(f"{path}: cannot be read: {exc.strerror}") from None
         try:
             return cls(parse(raw), path)
         except ValueError as exc:
-            raise ManifestError(f"{path}: not TOML: {exc}") from exc
+            raise ManifestError(f"{path}: not TOML: {exc}") from None
 
     def fail(self, key: str, expected: str) -> NoReturn:
         """Raise the error for one key."""
         found = f"found {self.data[key]!r}" if key in self.data else "not there"
-        raise ManifestError(f"{self.place(key)}: {found}, expected {expected}")
+        raise ManifestError(f"{self.place(key)}: {found}, expected {expected}") from None
 
     def place(self, key: str) -> str:
         """Name a key in messages: the file and the path of the key."""

@@ -265,7 +265,7 @@ def gpu_target_configs(library: Path, platform: str) -> dict[str, str]:
                 if device and of and of[1] == platform:
                     configs.setdefault(device[1], text)
     except (OSError, ValueError) as exc:  # ValueError: the file is empty
-        raise PluginLoadError(f"{library} cannot be read: {exc}", path=library) from exc
+        raise PluginLoadError(f"{library} cannot be read: {exc}", path=library) from None
     return configs
 
 

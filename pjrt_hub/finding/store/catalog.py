@@ -195,7 +195,7 @@ class Artifact(Archive):
             host = HostTag.parse(row["host"])
             api = ApiVersion.parse(row["api_version"]) if "api_version" in row else None
         except ValueError as exc:
-            raise ManifestError(f"{where}: {exc}") from exc
+            raise ManifestError(f"{where}: {exc}") from None
         if api is None and not row.get("api_note"):
             raise ManifestError(f"{where}: a row without api_version needs an api_note")
         names = {"plugin": row["plugin"], "platform": row["platform"]}
@@ -294,7 +294,7 @@ def read_rows(path: Path) -> tuple[Artifact, ...]:
     try:
         data = parse(digest.content(path))
     except (OSError, ValueError) as exc:
-        raise ManifestError(f"cannot read the registry file {path}: {exc}") from exc
+        raise ManifestError(f"cannot read the registry file {path}: {exc}") from None
     rows = data.pop("artifact", [])
     if data or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise ManifestError(f"{path}: a registry file holds [[artifact]] tables and nothing else")

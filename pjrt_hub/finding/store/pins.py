@@ -117,7 +117,7 @@ class Pins:
                 f"{self.path} cannot be written: {exc.strerror}",
                 path=self.path,
                 hint="name another file by --output, and by PJRT_HUB_LOCK where it is to hold",
-            ) from exc
+            ) from None
 
 
 def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
@@ -156,9 +156,9 @@ def read(path: Path, *, is_named: bool = False) -> Pins:
             f"the lock file {path} cannot be read: {exc.strerror}",
             path=path,
             hint=f"write it with `pjrt-hub lock --output {path}`, or unset {VARIABLE}",
-        ) from exc
+        ) from None
     except ValueError as exc:
-        raise _format_error(path, f"it is not TOML: {exc}") from exc
+        raise _format_error(path, f"it is not TOML: {exc}") from None
     form = data.pop("format", None)
     if type(form) is int and form > FORMAT:
         raise LockFileError(
@@ -184,7 +184,7 @@ def _row(path: Path, number: int, row: dict[str, Any]) -> Artifact:
     try:
         return Artifact.from_row(row, f"artifact {number}")
     except ManifestError as exc:
-        raise _format_error(path, exc.message) from exc
+        raise _format_error(path, exc.message) from None
 
 
 def _texts(path: Path, data: dict[str, Any], key: str) -> tuple[str, ...]:

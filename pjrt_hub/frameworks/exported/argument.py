@@ -80,7 +80,7 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
                 raise _other_dtype(function, index, aval, found)
             value = convert(found, aval.element)
         except (ValueError, OverflowError) as exc:
-            raise ValueError(f"{function.input_paths[index]}: expected {aval}: {exc}") from exc
+            raise ValueError(f"{function.input_paths[index]}: expected {aval}: {exc}") from None
     array = np.asarray(value)
     check(array, aval, function, index)
     return array
@@ -102,7 +102,7 @@ def read_weight(weight: Weight) -> NDArray[Any]:
             f"the weight {weight.name} cannot be read from {weight.path}: {why}",
             path=weight.path,
             hint="save the folder again; arrays of objects cannot be passed",
-        ) from exc
+        ) from None
     if array.dtype != weight.aval.dtype or array.shape != weight.aval.dimensions:
         raise FileFormatError(
             f"the weight {weight.name} is {_describe(array)} in {weight.path}, the program takes "

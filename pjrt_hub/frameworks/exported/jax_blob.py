@@ -51,7 +51,7 @@ def read(data: bytes, origin: str) -> ExportedFunction:
             f"{newer if version > _NEWEST_VERSION else ''}: {exc}",
             path=origin,
             hint=_hint(data),
-        ) from exc
+        ) from None
     if version > _NEWEST_VERSION:
         _warn(f"{origin} has the serialization version {version}; pjrt-hub knows {_NEWEST_VERSION}")
     return function

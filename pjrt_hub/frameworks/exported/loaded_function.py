@@ -199,11 +199,13 @@ class Exported:
             self._put(row, ready)
         try:
             outputs: tuple[Buffer, ...] = ready.executable(*row, simplify=False)
-        except (TypeError, ValueError):
-            for index, leaf in enumerate(leaves):
-                argument.check(leaf, ready.inputs[index], self.function, index)
-            raise
-        return self._make(iter(outputs))
+        except (TypeError, ValueError) as exc:
+            refused = exc
+        else:
+            return self._make(iter(outputs))
+        for index, leaf in enumerate(leaves):
+            argument.check(leaf, ready.inputs[index], self.function, index)
+        raise refused
 
     def bind(self, *args: Any) -> Exported:
         """Return a function whose first arguments, such as weights, are moved to the device once.
@@ -284,15 +286,16 @@ class Exported:
             for child, value in zip(self._positional, args, strict=True):
                 child.collect(value, leaves.append)
             self._named.collect(kwargs, leaves.append)
+            return leaves
         except (LookupError, TypeError, ValueError):
             del leaves[len(self._bound) :]
-            argument.count(self.function.function_name, self._positional, self._named, args, kwargs)
-            for number, (child, value) in enumerate(
-                zip(self._positional, args, strict=True), self._taken
-            ):
-                child.flatten(value, leaves, f"args[{number}]")
-            for key, child in zip(self._named.keys, self._named.children, strict=True):
-                child.flatten(kwargs[key], leaves, key)
+        argument.count(self.function.function_name, self._positional, self._named, args, kwargs)
+        for number, (child, value) in enumerate(
+            zip(self._positional, args, strict=True), self._taken
+        ):
+            child.flatten(value, leaves, f"args[{number}]")
+        for key, child in zip(self._named.keys, self._named.children, strict=True):
+            child.flatten(kwargs[key], leaves, key)
         return leaves
 
     def _put(self, row: list[Any], ready: _Ready) -> None:

@@ -43,5 +43,5 @@ def read(
             f"the exported function {os.fspath(source)!r} cannot be read: {why}",
             path=path,
             hint="give a file of jax.export, or a folder that torch_xla.stablehlo saved",
-        ) from exc
+        ) from None
     return jax_blob.read(data, str(path))

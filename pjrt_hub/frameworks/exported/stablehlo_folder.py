@@ -45,9 +45,9 @@ def read(path: Path, name: str | None = None) -> ExportedFunction:
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as exc:
         if isinstance(exc, FileFormatError):
             raise
-        raise _format_error(path, f"{type(exc).__name__}: {exc}") from exc
+        raise _format_error(path, f"{type(exc).__name__}: {exc}") from None
     except OSError as exc:
-        raise _format_error(path, f"{exc.filename}: {exc.strerror}") from exc
+        raise _format_error(path, f"{exc.filename}: {exc.strerror}") from None
 
 
 def _format_error(path: Path, why: str) -> FileFormatError:

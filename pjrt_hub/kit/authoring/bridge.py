@@ -89,8 +89,8 @@ class Bridge:
         try:
             platform, devices = json.loads(serialized)
             found = [Device(*each) for each in devices]
-        except (ValueError, TypeError) as exc:
-            raise DataLossError("the bytes are not a topology") from exc
+        except (ValueError, TypeError):
+            raise DataLossError("the bytes are not a topology") from None
         if platform != self.backend.platform_name:
             raise ValueError(f"the topology is of {platform}, not {self.backend.platform_name}")
         return self._topology(found)

@@ -227,7 +227,7 @@ def license_expression(asked: str) -> str:
         raise PjrtHubError(
             f"{asked!r} is not an SPDX expression: {exc}",
             hint="give one such as Apache-2.0, MIT OR BSD-3-Clause, or LicenseRef-Mine",
-        ) from exc
+        ) from None
 
 
 def reserved_names() -> frozenset[str]:

@@ -245,7 +245,7 @@ def open_package(path: Path, *, probes: bool = True) -> Iterator[PackageFiles]:
             except (zipfile.BadZipFile, OSError, RuntimeError) as exc:  # it wants a password
                 raise PjrtHubError(
                     f"{path} cannot be read as a wheel: {exc}", hint="build it again"
-                ) from exc
+                ) from None
             yield PackageFiles(path, Path(folder).resolve(), probes=probes)
 
 

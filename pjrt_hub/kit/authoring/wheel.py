@@ -53,10 +53,10 @@ def normalize_version(version: str) -> str:
 
     try:
         return str(Version(version))
-    except InvalidVersion as exc:
+    except InvalidVersion:
         raise PjrtHubError(
             f"{version!r} is not a version", hint="give one such as 1.2.0 or 1.2.0rc1"
-        ) from exc
+        ) from None
 
 
 def epoch(env: Mapping[str, str]) -> int:

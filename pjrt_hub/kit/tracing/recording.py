@@ -157,7 +157,7 @@ class _File:
         except (struct.error, ValueError, IndexError) as exc:  # a record of other words
             raise PjrtHubError(
                 f"{self.path} is damaged: {exc}", hint="record again; nothing else may write there"
-            ) from exc
+            ) from None
 
     def add(self, recording: Recording, clock: _Clock) -> None:
         for record in self.records():

@@ -59,7 +59,7 @@ def from_file(
             f"{file} is too short for {spec} at byte {start}: {exc}",
             path=str(file),
             hint="check the shape, the dtype and the offset, or make the file again",
-        ) from exc
+        ) from None
 
 
 def _read(

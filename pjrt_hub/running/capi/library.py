@@ -218,7 +218,7 @@ def load(
     try:
         status = path.stat()
     except OSError as exc:
-        raise errors.PluginLoadError(f"{path} cannot be read: {exc.strerror}", path=path) from exc
+        raise errors.PluginLoadError(f"{path} cannot be read: {exc.strerror}", path=path) from None
     identity = identity or digest.identity_if_any(path)
 
     def see(step: str) -> None:
@@ -267,7 +267,7 @@ def preload(path: str | os.PathLike[str]) -> None:
     try:
         hotpath.preload_library(os.fspath(path))
     except OSError as exc:
-        raise errors.PluginLoadError(f"cannot load {path}: {exc}", path=path) from exc
+        raise errors.PluginLoadError(f"cannot load {path}: {exc}", path=path) from None
 
 
 def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]) -> int:
@@ -287,7 +287,7 @@ def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]
             f"the library {path} cannot be loaded: {exc}",
             path=path,
             hint=f"pjrt-hub doctor {path}",
-        ) from exc
+        ) from None
     tell("GetPjrtApi")
     address = hotpath.get_pjrt_api(handle)
     if not address:

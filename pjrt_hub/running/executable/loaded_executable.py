@@ -407,13 +407,13 @@ class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
                     raise TypeError("an array, which can be iterated over, is not a row")
                 rows.append(tuple(row))
             return tuple(rows)
-        except TypeError as exc:
+        except TypeError:
             places, takes = len(self.devices), len(self.signature.parameters)
             raise TypeError(
                 f"the arguments must be a row of buffers for each of {places} device(s), "
                 f"{places} x {takes} buffer(s); {found} of type {type(row).__name__}\n\n"
                 "hint: exe.execute([[a, b]]) on one device, or exe(a, b)"
-            ) from exc
+            ) from None
 
     def _put(self, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
         return put(self, index, given, device)

@@ -260,7 +260,7 @@ class CompileOptions:
         try:
             options, build = _split(message)
         except ValueError as exc:
-            raise InternalError(f"the bytes are not a CompileOptionsProto: {exc}") from exc
+            raise InternalError(f"the bytes are not a CompileOptionsProto: {exc}") from None
         for each in _options():
             source = build if each.build else options
             value = _read(each.kind, [value for value, _ in source.get(each.number, ())])

@@ -160,7 +160,7 @@ class Shapes(Kind):
         try:
             return Slot.of(*value)
         except (TypeError, ValueError) as exc:
-            raise type(exc)(f"{name} is {value!r}: {exc}") from exc
+            raise type(exc)(f"{name} is {value!r}: {exc}") from None
 
     def write(self, number: int, value: Sequence[Slot]) -> bytes:
         if not self.one:

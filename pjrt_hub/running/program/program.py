@@ -93,7 +93,7 @@ class Program:
             why = exc.strerror if isinstance(exc, OSError) else str(exc)
             raise FileFormatError(
                 f"the program {name!r} cannot be read: {why}", path=path, hint=_HINT
-            ) from exc
+            ) from None
         return cls._detect(code, str(path))
 
     @cached_property

@@ -156,7 +156,7 @@ class Tarball:
         try:
             return raw.decode("utf-8")
         except UnicodeDecodeError as exc:
-            raise ArchiveError(f"{self._name} has a header that is not text: {exc}") from exc
+            raise ArchiveError(f"{self._name} has a header that is not text: {exc}") from None
 
     def _end(self) -> None:
         """Check that only zeros follow the first block of zeros, at least one block of them."""
@@ -199,7 +199,7 @@ class Tarball:
         try:
             chunk = next(self._stream, b"")
         except ValueError as exc:
-            raise ArchiveError(f"{self._name} {exc}") from exc
+            raise ArchiveError(f"{self._name} {exc}") from None
         self._nbytes += len(chunk)
         if is_bomb(self._nbytes, self._packed):
             self._fail(f"is a bomb: {self._packed} bytes unfold to more than {self._nbytes}")

@@ -119,7 +119,7 @@ class Zip:
                 crc = crc32(chunk, crc)
                 yield chunk
         except ValueError as exc:
-            raise refusal(self._name, record.name, str(exc)) from exc
+            raise refusal(self._name, record.name, str(exc)) from None
         if left:
             raise refusal(self._name, record.name, "holds less than it declares")
         if crc != record.crc:
@@ -280,10 +280,10 @@ class Zip:
     def _text(self, raw: bytes, flags: int) -> str:
         try:
             return raw.decode("utf-8" if flags & _UTF8 else "ascii")
-        except UnicodeDecodeError as exc:
+        except UnicodeDecodeError:
             shown = raw.decode("utf-8", "backslashreplace")
             what = "has a name that readers understand differently"
-            raise refusal(self._name, shown, what) from exc
+            raise refusal(self._name, shown, what) from None
 
     def _at(self, offset: int, nbytes: int) -> bytes:
         self._file.seek(offset)

@@ -107,7 +107,7 @@ class KeyRing:
                 file.write(pem)
                 os.fsync(file.fileno())
         except OSError as exc:
-            raise _keys(folder, f"{path} cannot be written: {exc.strerror}") from exc
+            raise _keys(folder, f"{path} cannot be written: {exc.strerror}") from None
         self.signers[signer.public_key.keyid] = signer
         return signer
 
@@ -122,7 +122,7 @@ class KeyRing:
             )
             return CryptoSigner(private)
         except OSError as exc:
-            raise _keys(path, f"it cannot be read: {exc.strerror}") from exc
+            raise _keys(path, f"it cannot be read: {exc.strerror}") from None
         except (ValueError, TypeError) as exc:
             hint = "give the passphrase of your keys: --passphrase-file"
             raise _keys(path, f"it cannot be used: {exc}", hint) from exc

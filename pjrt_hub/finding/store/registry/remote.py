@@ -64,7 +64,7 @@ class Trust:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             disk.replace(path, text.encode(), 0o600)
         except OSError as exc:
-            raise _trust_error(self.url, f"{path} cannot be written: {exc.strerror}") from exc
+            raise _trust_error(self.url, f"{path} cannot be written: {exc.strerror}") from None
         return path
 
 
@@ -97,7 +97,7 @@ def _read_trust(url: str, path: Path) -> Trust:
         platforms = tuple(map(str, value["platforms"]))
         return Trust(url, value["root"].encode("utf-8"), platforms)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as exc:
-        raise _trust_error(url, f"{path} is malformed: {exc}") from exc
+        raise _trust_error(url, f"{path} is malformed: {exc}") from None
 
 
 def _read_ours(url: str, path: Path) -> bytes:
@@ -110,7 +110,7 @@ def _read_ours(url: str, path: Path) -> bytes:
                 raise _trust_error(url, f"others may have written {path}")
             return digest.content_of(file, MAX_ROOT_NBYTES)
     except OSError as exc:
-        raise _trust_error(url, f"{path} cannot be read: {exc.strerror}") from exc
+        raise _trust_error(url, f"{path} cannot be read: {exc.strerror}") from None
 
 
 def _trust_path(url: str, folder: Path) -> Path:
@@ -291,7 +291,7 @@ class Remote:
             except ManifestError as exc:
                 text = exc.message.replace(os.fspath(path), path.name)
                 hint = "ask who publishes it to correct the row; a newer pjrt-hub may know it"
-                raise _error(url, "malformed", text, hint) from exc
+                raise _error(url, "malformed", text, hint) from None
         return Reading(rows, self._now(), expires.timestamp())
 
     def _keep(self, reading: Reading) -> None:

@@ -362,7 +362,7 @@ def _local(place: str) -> Path | None:
     try:
         parts = urlsplit(place)
     except ValueError as exc:
-        raise Refused(f"not a usable address: {exc}") from exc
+        raise Refused(f"not a usable address: {exc}") from None
     if parts.scheme == "file":
         return local_path(place)
     return None if "://" in place else Path(place).expanduser()
@@ -392,4 +392,4 @@ def _local_page(path: Path) -> Page:
     try:
         return Page(path.absolute().as_uri(), digest.content(path), "text/html")
     except OSError as exc:
-        raise Refused(f"cannot read {path}: {exc.strerror}") from exc
+        raise Refused(f"cannot read {path}: {exc.strerror}") from None

@@ -152,11 +152,11 @@ def _pip_configuration(pip: list[str], env: Mapping[str, str]) -> dict[str, str]
         if equals and dot and section in layers:
             try:
                 layers[section][option] = str(ast.literal_eval(value))
-            except (ValueError, SyntaxError) as exc:
+            except (ValueError, SyntaxError):
                 raise StoreError(
                     f"cannot read pip's configuration of {option}: {value}",
                     hint="see `pip config list`",
-                ) from exc
+                ) from None
     return {**layers["global"], **layers["install"], **layers[":env:"]}
 
 

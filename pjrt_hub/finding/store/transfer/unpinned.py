@@ -162,7 +162,7 @@ def needs(
         try:
             file = headers.inspect(folder / waiting.pop().path)
         except PluginLoadError as exc:
-            raise ArchiveError(exc.message) from exc
+            raise ArchiveError(exc.message) from None
         glibc = max(glibc, file.glibc)
         for member in libraries:
             if PurePosixPath(member.path).name in file.needed and member not in members:
