@@ -75,6 +75,9 @@ def parse_named(text: str) -> Argument:
     if (match := _NAMED.fullmatch(text)) and not Path(text).exists():
         place, text = match.group("place", "value")
     text = text.removeprefix("@")
+    if Path(text).is_fifo() or Path(text.rpartition(":")[0]).is_fifo():
+        hint = "write it into a file first: of a program alone a pipe is read"
+        raise FileFormatError(f"{text} is a pipe, and arrays are mapped", path=text, hint=hint)
     path, is_npz, name = text.partition(".npz")
     if is_npz and name[:1] in ("", ":"):
         arrays = _npz(Path(path + is_npz))

@@ -55,7 +55,7 @@ def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "pjrt-hub compile add.mlir --target tpu:v5e:2x2 --output add.v5e",
     ),
 )
-@click.argument("program", type=click.Path(exists=True, path_type=Path))
+@click.argument("program", type=program_file.PROGRAM)
 @click.option(
     "--target",
     required=True,

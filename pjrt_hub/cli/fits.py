@@ -23,7 +23,7 @@ from pjrt_hub.cli.status import FAILED
         "pjrt-hub fits step.mlir --targets cuda:H100,cuda:H200 --json",
     ),
 )
-@click.argument("program", type=click.Path(exists=True, path_type=Path))
+@click.argument("program", type=program_file.PROGRAM)
 @click.option(
     "--targets",
     required=True,

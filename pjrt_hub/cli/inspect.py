@@ -29,7 +29,7 @@ LONGEST = 80
         "pjrt-hub inspect model.jaxexport --platform cuda --compile",
     ),
 )
-@click.argument("source", metavar="FILE_OR_DIR", type=click.Path(exists=True, path_type=Path))
+@click.argument("source", metavar="FILE_OR_DIR", type=program_file.PROGRAM)
 @click.option("--name", help="The function of a folder; else the only one, or forward.")
 @click.option("--platform", help="The plugin to judge by; else as `pjrt-hub run` chooses it.")
 @click.option("--no-plugin", is_flag=True, help="Only say what the file says.")

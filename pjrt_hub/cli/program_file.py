@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import click
 
 import pjrt_hub
 from pjrt_hub.errors import FileFormatError
@@ -26,39 +29,38 @@ _OTHERS = (
 )
 
 
+#: The file; "-" is standard input.
+PROGRAM = click.Path(exists=True, allow_dash=True, path_type=Path)
+
+
 def read(path: Path, name: str | None = None) -> ExportedFunction | Program:
-    """Reads an exported function, else a program by itself.
+    """Reads an exported function, else a program by itself; once, for a pipe has no second time.
 
     Raises:
         FileFormatError: it is neither.
     """
-    from pjrt_hub.frameworks.exported import reading
+    from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder
 
-    if path.is_file():
-        refuse_others(path)
+    if path.is_dir():
+        return stablehlo_folder.read(path, name)
+    is_input = path == Path("-")
     try:
-        return reading.read(path, name)
+        code = sys.stdin.buffer.read() if is_input else path.read_bytes()
+    except OSError:
+        return pjrt_hub.Program.of(path)  # which says why it cannot be read
+    origin = "standard input" if is_input else str(path)
+    for magic, kind, taker in _OTHERS:
+        if code.startswith(magic):
+            hint = taker.format(path=path)
+            raise FileFormatError(f"{origin} is {kind}, not a program", path=path, hint=hint)
+    try:
+        return jax_blob.read(code, origin)
     except FileFormatError:
-        if path.is_dir() or "export" in path.suffix or "jaxexp" in path.suffix:
+        if "export" in path.suffix or "jaxexp" in path.suffix:
             raise
         try:
-            return pjrt_hub.Program.of(path)
+            return pjrt_hub.Program.of(code, origin)
         except FileFormatError:
-            if not pjrt_hub.Program.is_inside(path.read_bytes()):
+            if not pjrt_hub.Program.is_inside(code):
                 raise
         raise  # it is one, and damaged
-
-
-def refuse_others(path: Path) -> None:
-    """Refuses a file that another command takes.
-
-    Raises:
-        FileFormatError: it is one.
-    """
-    with path.open("rb") as file:
-        head = file.read(16)
-    for magic, kind, taker in _OTHERS:
-        if head.startswith(magic):
-            raise FileFormatError(
-                f"{path} is {kind}, not a program", path=path, hint=taker.format(path=path)
-            )

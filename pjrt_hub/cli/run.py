@@ -57,7 +57,7 @@ def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) ->
         "pjrt-hub run model.jaxexport --platform cpu --arg x=@x.npy --output y.npy",
     ),
 )
-@click.argument("program", type=click.Path(exists=True, path_type=Path))
+@click.argument("program", type=program_file.PROGRAM)
 @click.option(
     "--arg",
     "args",

@@ -110,6 +110,8 @@ def _is_index(path: str | PathLike[str]) -> bool:
 def _open(path: str | PathLike[str]) -> dict[str, _Tensor]:
     with open(path, "rb") as file:
         try:
+            if not file.seekable():
+                raise ValueError("it is a pipe, which cannot be mapped")
             mapped = _Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
             mapped.path, mapped.identity = path, _identity(file)
             return dict(_tensors(mapped))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import numpy as np
@@ -21,9 +23,10 @@ def hub(clean_env, tmp_path):
     """Runs `pjrt-hub` with a cache of its own and without the user's choices."""
     clean = {**clean_env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
-    def call(*args, status=0, **env):
+    def call(*args, status=0, input=None, **env):
         done = subprocess.run(
             [*COMMAND, *map(str, args)],
+            input=input,
             capture_output=True,
             text=True,
             timeout=300,
@@ -40,6 +43,25 @@ def test_run_prints_an_array_and_where_it_is(hub):
     done = hub("run", HELLO, "--platform", PLATFORM, "--arg", "f32[8]:0.5", "--arg", "f32[8]:2")
     assert "0.9640276" in done.stdout
     assert "f32[8]" in done.stdout
+
+
+@pytest.mark.parametrize("place", ["-", "/dev/stdin", "named"])
+def test_a_program_comes_through_a_pipe_once(hub, tmp_path, place):
+    """There is no second time to read it."""
+    text = Path(HELLO).read_text()
+    told = {"input": text}
+    if place == "named":
+        os.mkfifo(place := tmp_path / "p.mlir")
+        threading.Thread(target=place.write_text, args=(text,), daemon=True).start()
+        told = {}
+    done = hub("inspect", place, "--json", **told)
+    assert json.loads(done.stdout)["inputs"] == ["f32[8]", "f32[8]"]
+
+
+def test_arrays_do_not_come_through_a_pipe(hub, tmp_path):
+    os.mkfifo(pipe := tmp_path / "p.npy")
+    done = hub("run", HELLO, "--arg", pipe, status=1)
+    assert f"{pipe} is a pipe, and arrays are mapped" in done.stderr
 
 
 def test_run_reads_and_writes_files(hub, tmp_path):

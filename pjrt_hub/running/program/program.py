@@ -64,12 +64,13 @@ class Program:
             raise TypeError(f'the format is {self.format!r}; it must be "mlir" or "hlo"')
 
     @classmethod
-    def of(cls, source: Any) -> Program:
+    def of(cls, source: Any, origin: str = "the program") -> Program:
         """Read a program from text, bytes or a file, and detect its format.
 
         Args:
-            source: StableHLO text, bytes of any format, the path of a file, or a module of MLIR's
-                bindings. A `str` of one line without a brace is a path.
+            source: StableHLO text, bytes of any format, the path of a file, which may be a pipe, or
+                a module of MLIR's bindings. A `str` of one line without a brace is a path.
+            origin: where it came from, for messages; of a file it is the path.
 
         Raises:
             FileFormatError: the file is missing, or nothing that a plugin compiles.
@@ -78,13 +79,13 @@ class Program:
         if isinstance(source, Program):
             return source
         if isinstance(source, bytes | bytearray | memoryview):
-            return cls._detect(bytes(source), "the program")
+            return cls._detect(bytes(source), origin)
         if isinstance(source, str) and ("\n" in source or "{" in source):
-            return cls._detect(source.encode(), "the program")
+            return cls._detect(source.encode(), origin)
         if not isinstance(source, str | os.PathLike):
-            return cls._detect(_write(source), "the program")
+            return cls._detect(_write(source), origin)
         if isinstance(source, str) and not source:
-            return cls._detect(b"", "the program")
+            return cls._detect(b"", origin)
         path = Path(source)
         try:
             code = path.read_bytes()
