@@ -397,7 +397,7 @@ def _tensors(mapped: _Mapped) -> Iterator[tuple[str, _Tensor]]:
     spans = []
     for name, fields in entries.items():
         code, shape, begin, end = _entry(name, fields)
-        element, size = _ELEMENTS[code], math.prod(shape)
+        element, size = _ELEMENTS[code], math.prod(shape[: _MAX_RANK + 1])
         if size > len(mapped) * 8 or not _describable(shape):
             raise ValueError(f"tensor {name!r} has the impossible dimensions {shape}")
         if size * element.bits % 8:

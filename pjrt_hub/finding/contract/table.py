@@ -6,6 +6,7 @@ Owns the one text for malformed plugin data: file, key, what was found, what was
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,10 @@ from pjrt_hub.errors import ManifestError
 from pjrt_hub.finding.contract.names import did_you_mean
 
 _MAX_NBYTES = 1 << 20
+_LONG_KEY = re.compile(
+    r"""(?m)(?:^|[{,])[ \t]*+\[{0,2}+[ \t]*+"""
+    r"""(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}"""
+)
 #: The text of each TOML file that the package ships, to the JSON of what it says. The build writes
 #: it (tools/parsed.py), because importing `tomllib` and reading them take a tenth of a start.
 PARSED = Path(__file__).with_name("parsed.json")
@@ -35,6 +40,8 @@ def parse(raw: bytes) -> dict[str, Any]:
     if (known := _parsed_files().get(text)) is not None:
         found: dict[str, Any] = json.loads(known)
         return found
+    if _LONG_KEY.search(text):  # the parser takes the square of its parts, and for each line
+        raise ValueError("a key of more than 100 parts")
     import tomllib
 
     try:

@@ -80,7 +80,7 @@ def assign(
 
 def _bare(name: str) -> str:
     """Return a place without the quotes that a shell removes."""
-    return re.sub(r"""\[(['"])(.*?)\1\]""", r"[\2]", name)
+    return re.sub(r"""\[(?:'([^']*+)'|"([^"]*+)")\]""", r"[\1\2]", name)
 
 
 def _places(tree: Tree, path: str) -> Iterator[tuple[str, Tree]]:

@@ -6,6 +6,7 @@ read by `bytecode_values`.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -39,6 +40,7 @@ _PROPERTIES = {
     (_PORTABLE, 5): ("arg_attrs", "function_type", "res_attrs", "sym_name", "sym_visibility"),
     (_MESH, 2): ("mesh", "sym_name"),
 }
+_MOST_PROPERTIES = 6
 
 
 class _Operation(NamedTuple):
@@ -123,11 +125,12 @@ class _Program:
 
     def attributes_of(self, head: _Operation) -> Mapping[str, int]:
         """Return the numbers of the attributes that an operation has, by their names."""
-        said = {} if head.attributes is None else self._values.numbers(head.attributes)
+        many = {} if head.attributes is None else self._values.numbers(head.attributes)
         if head.properties is None:
-            return said
-        reader, numbers = self._properties[head.properties].again(), list[int]()
-        while reader:
+            return many
+        said, numbers = dict[str, int](), list[int]()
+        reader = self._properties[head.properties].again()
+        while reader and len(numbers) <= _MOST_PROPERTIES:
             numbers.append(reader.varint())
         for name, number in zip(
             _PROPERTIES.get((head.name, len(numbers)), ()), numbers, strict=False
@@ -136,7 +139,7 @@ class _Program:
                 said[name] = number
             elif number & 1:
                 said[name[:-1]] = number >> 1
-        return said
+        return ChainMap(said, many)  # no copy: many operations may share them
 
     def word(self, said: Mapping[str, int], name: str) -> Any:
         """Return what an attribute says; None where there is none."""

@@ -56,6 +56,7 @@ class Values:
         self._entries = bytecode.Entries(opened)
         self._read_attributes = dict[int, Any]()
         self._read_types = dict[int, TensorTypes]()
+        self._read_numbers = dict[int, dict[str, int]]()
         self._depth = self._tensors = 0
 
     def attribute(self, number: int) -> Any:
@@ -102,11 +103,13 @@ class Values:
         Raises:
             ValueError, LookupError: it is malformed, or no dictionary.
         """
-        dialect, is_text, content = self._entries.attribute(number)
-        content = content.again()
-        if is_text or (dialect, content.varint()) != ("builtin", _DICTIONARY):
-            raise Unreadable("an operation's attributes are not a dictionary")
-        return dict(_read_list(content, lambda of: (self._name(of), of.varint())))
+        if number not in self._read_numbers:
+            dialect, is_text, content = self._entries.attribute(number)
+            if is_text or (dialect, content.varint()) != ("builtin", _DICTIONARY):
+                raise Unreadable("an operation's attributes are not a dictionary")
+            pairs = _read_list(content, lambda of: (self._name(of), of.varint()))
+            self._read_numbers[number] = dict(pairs)
+        return self._read_numbers[number]
 
     def _read_nested(
         self, read: Callable[[bytecode.TableEntry], T], entry: bytecode.TableEntry

@@ -11,7 +11,7 @@ import re
 
 _CONSTANT = re.compile(
     rb'dense<"0x(?P<digits>(?:[0-9A-Fa-f]{2})*+)">'
-    rb"(?P<type>\s*:\s*(?:tensor|vector)<(?P<sizes>(?:\s*\d{1,19}\s*x)*)\s*i1\s*[,>])"
+    rb"(?P<type>\s*:\s*(?:tensor|vector)<(?P<sizes>(?:\s*\d{1,19}\s*x){0,99})\s*i1\s*[,>])"
 )
 
 

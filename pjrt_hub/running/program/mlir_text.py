@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -39,9 +40,9 @@ _FUNCTION = re.compile(
 _OLD_NAME, _OLD_BODY = re.compile(rb'sym_name\s*=\s*"main"'), re.compile(rb"\}\)\s*(?=\{)")
 _MODULE = re.compile(rb'module(?:(?P<quoted>"\s*\()|\s*(?:@|attributes\b|\{))')
 _ALIAS = re.compile(rb"(?:\A|\n)[ \t]*([!#][\w$.-]++)[ \t]*=(?!=)")
-_MESH = re.compile(rb"sdy\.mesh\s+@(?P<name>%b)\s*=\s*(?P<mesh><[^>]*>|#[\w$.-]+)" % _SYMBOL)
+_MESH = re.compile(rb"sdy\.mesh\s+@(?P<name>%b)\s*=\s*(?P<mesh><[^<>]*>|#[\w$.-]+)" % _SYMBOL)
 _GENERIC_MESH = re.compile(
-    rb'"sdy\.mesh"\s*\(\s*\)\s*<\s*\{\s*mesh\s*=\s*(?P<mesh>#sdy\.mesh<[^>]*>|#[\w$.-]+)\s*,'
+    rb'"sdy\.mesh"\s*\(\s*\)\s*<\s*\{\s*mesh\s*=\s*(?P<mesh>#sdy\.mesh<[^<>]*>|#[\w$.-]+)\s*,'
     rb"\s*sym_name\s*=\s*(?P<name>%b)" % _STRING
 )
 _MESHES = re.compile(rb'xla\.sdy\.meshes"?\s*=\s*(?P<meshes>%b)' % _STRING)
@@ -72,7 +73,7 @@ _ESCAPE = re.compile(rb'\\(?:([0-9a-fA-F]{2})|([nt"\\]))')
 _OPENING, _CLOSING = (b"(", b"[", b"{", b"<"), (b")", b"]", b"}", b">")
 _ESCAPED = {b"n": b"\n", b"t": b"\t"}
 _AXIS = re.compile(rb'"([^"]*)"\s*=\s*(\d{1,10})')
-_NAMED_MESH = re.compile(rb'([\w$.-]+|"[^"]*")\s*=\s*#sdy\.mesh(<[^>]*>)')
+_NAMED_MESH = re.compile(rb'((?<![\w$.-])[\w$.-]++|"[^"]*")\s*=\s*#sdy\.mesh(<[^<>]*>)')
 
 
 def main_function(text: bytes) -> MainFunction:
@@ -85,12 +86,17 @@ def main_function(text: bytes) -> MainFunction:
         Unreadable: there is none, or it has a type that no buffer holds.
     """
     only: Callable[[], MainFunction] | None = None
+    reader, behind = _Reader(text), 0
     for number, head in enumerate(_visible(_FUNCTION, text)):
-        reader = _Reader(text, head.end())
+        if head.start() < behind:  # in an attribute of another
+            continue
+        reader.position = behind = head.end()
         if head["name"] is None:
             name, visibility, read = reader.generic_head()
+            behind = reader.position
         else:
-            name, visibility, read = head["name"].strip(b'"'), head["visibility"], reader.function
+            name, visibility = head["name"].strip(b'"'), head["visibility"]
+            read = partial(reader.function, behind)
         if name == b"main" and visibility != b"private":
             if len([*islice(_visible(_MODULE, text, head.start()), 2)]) > 1:
                 raise Unreadable("the main function may stand in a module inside another")
@@ -98,7 +104,8 @@ def main_function(text: bytes) -> MainFunction:
         only = None if number or visibility == b"private" else read
     for found in islice(_visible(_OLD_NAME, text), 1):
         for body in deque(_visible(_OLD_BODY, text, found.start()), 1):  # the last before it
-            name, visibility, read = _Reader(text, body.end()).generic_head()
+            reader.position = body.end()
+            name, visibility, read = reader.generic_head()
             if name == b"main" and visibility != b"private":
                 return read()
     if only is None:
@@ -108,11 +115,12 @@ def main_function(text: bytes) -> MainFunction:
 
 def meshes(text: bytes) -> dict[str, Mesh]:
     """Reads the meshes that Shardy's annotations name."""
-    found = dict[str, Mesh]()
+    found, reader = dict[str, Mesh](), _Reader(text)
     for each in (*_visible(_MESH, text), *_visible(_GENERIC_MESH, text)):
         mesh = each["mesh"]
         if b"<" not in mesh:
-            mesh = str(_Reader(text, each.start("mesh")).value()).encode()
+            reader.position = each.start("mesh")
+            mesh = str(reader.value()).encode()
         found[each["name"].strip(b'"').decode("utf-8", "replace")] = axes(mesh)
     for each in _MESHES.finditer(text):
         found |= meshes_of(_unescape(each["meshes"]))
@@ -142,7 +150,7 @@ def value_type(text: bytes) -> TensorTypes:
     Raises:
         Unreadable: it is malformed, or nothing that a buffer holds.
     """
-    return _Reader(text, 0).type()
+    return _Reader(text).type()
 
 
 def attribute(text: bytes) -> Any:
@@ -151,7 +159,7 @@ def attribute(text: bytes) -> Any:
     Raises:
         Unreadable: it is malformed.
     """
-    return _Reader(text, 0, is_alone=True).value()
+    return _Reader(text, is_alone=True).value()
 
 
 def bounds_in(encoding: str) -> tuple[int | None, ...]:
@@ -177,7 +185,7 @@ def _visible(
     for found in pattern.finditer(text, 0, len(text) if end is None else end):
         at = found.start()
         if found.groupdict().get("quoted"):  # the name of an operation, and no string
-            at = text.rfind(b'"', 0, at)
+            at = text.rfind(b'"', begin, at)
         begin = max(begin, text.rfind(b"\n", begin, at) + 1)  # neither goes beyond its line
         for hiding in _HIDING.finditer(text, begin, max(begin, at)):
             begin = hiding.end()
@@ -185,6 +193,7 @@ def _visible(
                 around = _HIDING.match(text, hiding.start())
                 begin = around.end() if around else begin
         if begin <= at:
+            begin = at
             yield found
 
 
@@ -211,13 +220,13 @@ _MEANINGS: tuple[tuple[re.Pattern[bytes], Callable[[bytes], Any]], ...] = (
 class _Reader:
     """A place in a text, and what can be read from there."""
 
-    def __init__(self, text: bytes, position: int, *, is_alone: bool = False) -> None:
+    def __init__(self, text: bytes, *, is_alone: bool = False) -> None:
         self.text = text
-        self.position = self._begin = position
-        self._depth = 0
+        self.position = self._depth = self._types = 0
         self._in_alias = int(is_alone)
-        self._types = 0
-        self._aliases: dict[bytes, int] | None = None
+        self._searched = 0  # as far as aliases are known
+        self._aliases = dict[bytes, int]()
+        self._read = dict[tuple[bytes, Callable[..., Any]], Any]()
 
     def take(self, token: re.Pattern[bytes]) -> bytes | None:
         """Return the token, if it is what comes next."""
@@ -234,8 +243,9 @@ class _Reader:
             raise Unreadable(f"the text {found!r} at byte {self.position}")
         return taken
 
-    def function(self) -> MainFunction:
-        """Return a function, behind the bracket that opens its parameters."""
+    def function(self, position: int) -> MainFunction:
+        """Return a function, from behind the bracket that opens its parameters."""
+        self.position = position
         parameters = [*self._read_list(self._type_with_attributes, _CLOSE)]
         results = list[tuple[TensorTypes, Attributes]]()
         if self.take(_ARROW):
@@ -285,9 +295,7 @@ class _Reader:
 
     def type(self) -> TensorTypes:
         """Return a type, as the tensors that a buffer each holds."""
-        self._types += 1
-        if self._types > MOST_TYPES:
-            raise Unreadable("more types than any program has")
+        self._count(1)
         if self.take(_TENSOR):
             return (self._tensor(),)
         if self.take(_TUPLE):
@@ -344,7 +352,10 @@ class _Reader:
 
     def _tuple(self) -> TensorTypes:
         self._deepen()
-        parts = [part for each in self._read_list(self.type, _UNANGLE) for part in each]
+        parts = list[TensorType]()
+        for each in self._read_list(self.type, _UNANGLE):
+            self._count(len(each))  # an alias is read once, and may be a part many times
+            parts += each
         self._depth -= 1
         return tuple(parts)
 
@@ -384,8 +395,10 @@ class _Reader:
     def _at(self, place: int | None) -> Any:
         if place is None:
             return None
-        self.position = place
-        return self.value()
+        behind, self.position = self.position, place
+        value = self.value()
+        self.position = behind
+        return value
 
     def _skip(self) -> None:
         """Goes to the comma or bracket, or of an alias the line's end, that ends what is here."""
@@ -405,6 +418,11 @@ class _Reader:
             raise Unreadable("the text ends in an attribute")
         self.position = len(self.text)
 
+    def _count(self, types: int) -> None:
+        self._types += types
+        if self._types > MOST_TYPES:
+            raise Unreadable("more types than any program has")
+
     def _deepen(self) -> None:
         self._depth += 1
         if self._depth > DEEPEST:
@@ -412,15 +430,19 @@ class _Reader:
 
     def _of_alias(self, name: bytes, read: Callable[[_Reader], T]) -> T:
         """Return what an alias stands for; they are written before what uses them."""
-        if self._aliases is None:
-            aliases = _ALIAS.finditer(self.text, 0, self._begin)
-            self._aliases = {each[1]: each.end() for each in aliases}
+        if (name, read) in self._read:
+            found: T = self._read[name, read]
+            return found
+        if self.position > self._searched:
+            for each in _ALIAS.finditer(self.text, self._searched, self.position):
+                self._aliases[each[1]] = each.end()
+            self._searched = self.position
         if name not in self._aliases:
             raise Unreadable(f"{name[:80]!r}, which is nothing known")
         self._deepen()
         behind, self.position = self.position, self._aliases[name]
         self._in_alias += 1
-        found = read(self)
+        found = self._read[name, read] = read(self)
         self._in_alias -= 1
         self.position = behind
         self._depth -= 1

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import hlo
+from pjrt_hub.running.program.main_function import DEEPEST
 
 Part = tuple[slice, ...]
 
@@ -124,11 +125,13 @@ def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
     return found
 
 
-def _flatten(sharding: memoryview) -> Iterator[bytes]:
+def _flatten(sharding: memoryview, depth: int = 0) -> Iterator[bytes]:
     """Yield the OpShardings of a tuple, or the one."""
+    if depth > DEEPEST:
+        raise ValueError("tuples in one another, deeper than any program has")
     found = list(wire.fields(sharding))
     if (hlo.SHARDING_TYPE, hlo.TUPLE) not in found:
         yield bytes(sharding)
     for number, value in found:
         if number == hlo.SHARDING_TUPLE and isinstance(value, memoryview):
-            yield from _flatten(value)
+            yield from _flatten(value, depth + 1)

@@ -22,10 +22,10 @@ _MENTION = b"mhlo.num_"
 #: A count, beside comments and strings, which may hold anything.
 _COUNT = re.compile(
     rb'//[^\n]*|(?P<quote>")?\b(?P<name>mhlo\.num_(?:replicas|partitions))(?(quote)")'
-    rb'\s*=\s*(?P<count>\d{1,10})\b|"[^"\\]*(?:\\.[^"\\]*)*"'
+    rb'\s*=\s*(?P<count>\d{1,10})\b|"(?:[^"\\\n]|\\.?)*+"?'
 )
 #: A mesh of Shardy's, as an operation and as the attribute that stands for it in other dialects.
-_MESH = re.compile(rb'(?m)^\s*"?sdy\.mesh\b')
+_MESH = re.compile(rb'(?m)^[^\S\n]*"?sdy\.mesh\b')
 _MESH_ATTRIBUTE = b"xla.sdy.meshes"
 
 

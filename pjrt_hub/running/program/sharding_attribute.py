@@ -10,6 +10,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import lru_cache
 
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import hlo, mlir_text
@@ -27,6 +28,8 @@ _SHARDING = re.compile(
 )
 _DIMENSION = re.compile(r"\s*\{(?P<axes>[^{}]*)\}(?:p\d+)?\s*(?:,|$)")
 _AXIS = re.compile(r'\s*"(?P<name>[^"]*)"(?::\(\d+\)(?P<size>\d{1,10}))?\s*(?:,|$)')
+#: Of an annotation of Shardy's, which many arrays may share, and which is read for each.
+_LONGEST = 1 << 12
 _NOT_SPLIT = frozenset({hlo.REPLICATED, hlo.MAXIMAL, hlo.MANUAL})
 
 Shape = tuple[int, ...]
@@ -81,6 +84,7 @@ def _divide(shape: Shape, tiles: Shape | None) -> Shape | None:
     return tuple(-(-size // each) for size, each in zip(shape, tiles, strict=True))
 
 
+@lru_cache(maxsize=64)
 def _of_proto(message: bytes, rank: int) -> Shape | None:
     """Into how many pieces each dimension is split; what tiles have more of is copies."""
     kind, tiles = hlo.REPLICATED, list[int]()
@@ -107,7 +111,7 @@ def _of_text(told: bytes, rank: int) -> Shape | None:
 
 
 def _of_shardy(told: str, meshes: Meshes) -> Shape | None:
-    sharding = _SHARDING.match(told.strip())
+    sharding = _SHARDING.match(told.strip()) if len(told) <= _LONGEST else None
     if sharding is None:
         return None
     inline, name = sharding["mesh"], sharding["name"]

@@ -15,6 +15,7 @@ from pjrt_hub.running.array.memory_layout import row_major_or
 from pjrt_hub.running.array.shape_spec import dims_text, known_shapes, order_text
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import hlo
+from pjrt_hub.running.program.main_function import DEEPEST
 
 if TYPE_CHECKING:
     import numpy
@@ -274,8 +275,10 @@ def tuple_shape(slots: Sequence[Slot]) -> bytes:
     return wire.varint(_SHAPE_TYPE, _TUPLE) + b"".join(parts)
 
 
-def flatten(shape: memoryview) -> Iterator[Slot]:
+def flatten(shape: memoryview, depth: int = 0) -> Iterator[Slot]:
     """Reads a ShapeProto: a tuple becomes its elements, as PJRT passes it, a token nothing."""
+    if depth > DEEPEST:
+        raise ValueError("tuples in one another, deeper than any program has")
     element = 0
     dimensions: list[int] = []
     layout: tuple[int, ...] | None = None
@@ -294,7 +297,7 @@ def flatten(shape: memoryview) -> Iterator[Slot]:
             dynamic += wire.integers(value)
     if element == _TUPLE:
         for part in parts:
-            yield from flatten(part)
+            yield from flatten(part, depth + 1)
     elif element != _TOKEN:
         code = dtypes.of_primitive(element).code
         bounds = [d for d, is_dynamic in enumerate(dynamic) if is_dynamic]

@@ -1,0 +1,198 @@
+"""Text and bytes of strangers: ten times as many take some ten times as long, not a hundred."""
+
+from __future__ import annotations
+
+import mmap
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pjrt_hub import Program
+from pjrt_hub.errors import PjrtHubError, UnknownError
+from pjrt_hub.finding.contract import names, table
+from pjrt_hub.finding.discovery.installed import Distribution, _entry_points
+from pjrt_hub.finding.store.transfer import index
+from pjrt_hub.finding.store.transfer.transport import Page, Refused
+from pjrt_hub.frameworks.exported import assignment
+from pjrt_hub.frameworks.safetensors import _tensors
+from pjrt_hub.running.capi import wire
+from pjrt_hub.running.program import compile_error, hlo, long_booleans
+from pjrt_hub.running.program.entry import signature
+
+SMALL, LARGE = 20_000, 2_000_000  # bytes
+TOY = Distribution("toy", "1", Path(), Path())
+#: A main function that says much, and a parameter of another that refers to the text before it.
+MAIN = b"func.func @main(%a: tensor<8xf32>) {mhlo.num_partitions = 8"
+SPLIT = b"\nfunc.func @main(%a: tensor<2xf32> {sdy.sharding = #sdy.sharding<"
+MANY = b"%%a: tensor<2xf32> {%s = #a}, "
+ENTRY = b'{"a":{"dtype":"F32","data_offsets":[0,0],'
+Make = Callable[[int], bytes]
+
+
+def mlir(data: bytes) -> None:
+    for count in (None, 8):
+        signature(Program(data, "mlir"), count)
+
+
+def proto(data: bytes) -> None:
+    for count in (None, 8):
+        signature(Program(data, "hlo"), count)
+
+
+def page(data: bytes) -> None:
+    index._files(Page("https://x/", data, "json" if data[:1] == b"{" else "html"), "https://x/")
+
+
+def refused(data: bytes) -> None:
+    error = UnknownError(data.decode())
+    compile_error.hint(error, Program(MAIN, "mlir"))
+    compile_error.find_refused_flag(error)
+
+
+def header(data: bytes) -> None:
+    with mmap.mmap(-1, 8 + len(data)) as mapped:
+        mapped.write(struct.pack("<Q", len(data)) + data)
+        list(_tensors(mapped))
+
+
+def of(part: bytes, before: bytes = b"", after: bytes = b"") -> Make:
+    return lambda size: before + part * (size // len(part)) + after
+
+
+def shared(alias: bytes, part: bytes, end: bytes, name: bytes) -> Make:
+    """Half the text is what an alias stands for, the other half who uses it."""
+    main = b"\nsdy.mesh @m = <[]>\nfunc.func @main(" + MANY % name * 2
+    return lambda size: (
+        alias
+        + part * (size // 2 // len(part))
+        + end
+        + main
+        + MANY % name * (size // 80)
+        + b"%b: f32)"
+    )
+
+
+def aliases(size: int) -> bytes:
+    """A dictionary of dictionaries ... of dictionaries, each of which has the next many times."""
+
+    def line(n: int) -> bytes:
+        entries = b", ".join(b"b%d = #a%d" % (k, n - 1) for k in range(size // 150))
+        return b"#a%d = {%s}\n" % (n, entries)
+
+    lines = b"".join(map(line, range(1, 12)))
+    return b"#a0 = {b = 1}\n" + lines + b"func.func @main(%a: f32 {a.b = #a11}) {"
+
+
+def bytecode(size: int) -> bytes:
+    """Functions that share one long dictionary of attributes."""
+
+    def number(value: int) -> bytes:
+        return b"\0" + value.to_bytes(8, "little")
+
+    def section(kind: int, content: bytes) -> bytes:
+        return bytes([kind]) + number(len(content)) + content
+
+    words = [b"builtin\0", b"module\0", b"func\0"]
+    strings = b"\x07" + bytes(len(each) * 2 + 1 for each in reversed(words)) + b"".join(words)
+    attributes = b"\x03" + number(size // 4) + b"\x03\x03" * (size // 4) + b"\x05\x05"
+    offsets = b"\x05\x01\x01\x05" + number((len(attributes) - 2) << 1 | 1) + b"\x0b"
+    body = b"\x03\x01" + number(size // 8 << 1) + b"\x03\x01\x01\x01" * (size // 8)
+    return b"ML\xefR\x09x\0" + b"".join(
+        section(kind, content)
+        for kind, content in (
+            (0, strings),
+            (1, b"\x05\x01\x09\x05\x01\x03\x03\x03\x03\x05"),
+            (2, attributes),
+            (3, offsets),
+            (4, b"\x05\x01\x10\x01\x07" + section(4, body)),
+        )
+    )
+
+
+def tuples(tag: int, *around: int) -> Make:
+    """Messages in one another, each the only field of the one around it."""
+
+    def make(size: int) -> bytes:
+        heads, length = list[bytes](), 0
+        while length < size:
+            head = wire.varint(2, 13) if tag == 4 else wire.varint(hlo.SHARDING_TYPE, hlo.TUPLE)
+            head += wire.length_delimited(tag, b"")[:-1] + wire._raw_varint(length)
+            heads.append(head)
+            length += len(head)
+        whole = b"".join(reversed(heads))
+        for each in around:
+            whole = wire.length_delimited(each, whole)
+        return whole + wire.length_delimited(hlo.MODULE_PROGRAM_SHAPE, b"")
+
+    return make
+
+
+def toml_table(size: int) -> bytes:
+    return b"[a" + b".a" * (size // 4) + b"]\n" + b"b.c = {d.e = 1}\n" * (size // 32)
+
+
+KINDS: dict[str, tuple[Callable[[bytes], object], Make]] = {
+    "heads": (mlir, of(b"func.func private @x(")),
+    "heads in attributes": (
+        mlir, lambda n: b'"func.func"() <{a = [' * (n // 24) + b"]}>" * (n // 24)
+    ),
+    "names by an alias": (mlir, of(b'"func.func"() <{sym_name = #a}>\n', b'#a = "f"\n')),
+    "modules": (mlir, of(b'module"(', after=MAIN)),
+    "meshes without an end": (mlir, of(b"sdy.mesh @x = <", SPLIT + b"@m, [{}]>}) {")),
+    "meshes by an alias": (
+        mlir, of(b"sdy.mesh @x = #a\n", b"#a = #sdy.mesh<[]>\n", SPLIT + b"@x, [{}]>}) {")
+    ),
+    "a mesh's name": (mlir, of(b"a", b'xla.sdy.meshes = "', b'"' + SPLIT + b"@m, [{}]>}) {")),
+    "lines": (mlir, of(b"\n", after=b"x sdy.mesh" + MAIN)),
+    "strings without an end": (mlir, of(b'\\"', MAIN + b'"')),
+    "a long alias of many": (mlir, shared(b"#a = [", b"1,", b"2]", b"a.b")),
+    "a long dictionary of many": (mlir, shared(b"#a = {", b"b = 1,", b"c = 2}", b"a.b")),
+    "aliases of aliases": (mlir, aliases),
+    "a sharding of many": (
+        mlir, shared(b'#a = "#sdy.sharding<@m, [', b"{},", b'{}]>"', b"sdy.sharding")
+    ),
+    "an OpSharding of many": (mlir, shared(b'#a = "', b"\\18\\01", b'"', b"mhlo.sharding")),
+    "axes": (mlir, of(b'"x":(1)9999999999, ', SPLIT + b"mesh<[]>, [{", b"}]>}) {")),
+    "dimensions": (
+        long_booleans.rewrite, of(b"9" * 19 + b"x", b'dense<"0x0101"> : tensor<', b"2xi1>")
+    ),
+    "a dictionary of many functions": (mlir, bytecode),
+    "fields": (proto, of(b"\x10\x01")),
+    "tuples of tuples": (proto, tuples(4, hlo.PROGRAM_RESULT, hlo.MODULE_PROGRAM_SHAPE)),
+    "shardings of shardings": (proto, tuples(hlo.SHARDING_TUPLE, hlo.MODULE_OUTPUT_SHARDING)),
+    "words of a compiler": (refused, of(b"'a.", b"Dialect `")),
+    "a shape": (header, of(b"9" * 18 + b",", ENTRY + b'"shape":[', b"1]}}")),
+    "tensors": (header, of(ENTRY[1:] + b'"shape":[0]},', b"{", b'"x":1}')),
+    "values in brackets": (table.parse, of(b"[", b"a = ")),
+    "a key of many parts": (table.parse, of(b".a", b"a", b" = 1")),
+    "a table of many parts": (table.parse, toml_table),
+    "entry points": (lambda data: _entry_points(data, TOY), of(b"a=b[\n", b"[jax_plugins]\n")),
+    "attributes": (page, of(b"a='", b"<a ")),
+    "comments of a page": (page, of(b"<!--")),
+    "links": (page, of(b"<a href=x.whl>")),
+    "files": (page, of(b'{"url":"x"},', b'{"files":[', b'{"url":"x"}]}')),
+    "places": (lambda data: assignment._bare(data.decode()), of(b"['")),
+    "a name": (lambda data: names.did_you_mean(data.decode(), ["cuda"]), of(b"cud")),
+}  # fmt: skip
+
+
+def seconds(read: Callable[[bytes], object], data: bytes) -> float:
+    begin = time.process_time()
+    with suppress(PjrtHubError, Refused, ValueError, LookupError, TypeError):
+        read(data)
+    return time.process_time() - begin
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_is_linear(kind: str) -> None:
+    read, make = KINDS[kind]
+    before = 0.0
+    for size in (SMALL, SMALL * 10, LARGE):
+        took = seconds(read, make(size))
+        assert size == SMALL or took < 40 * max(before, 0.02), (size, before, took)
+        before = took
