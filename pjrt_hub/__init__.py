@@ -5,6 +5,8 @@ Importing it costs nothing: each public name is imported on first use. `__init__
 
 from __future__ import annotations
 
+import sys
+
 #: As type checkers read it; `typing` would be the most of the import.
 TYPE_CHECKING = False
 
@@ -15,6 +17,12 @@ if TYPE_CHECKING:
 _homes: dict[str, tuple[str, str]] = {}
 
 
+if hasattr(sys, "frozen") or "__compiled__" in globals():
+    from pjrt_hub.base import safe_path
+
+    safe_path.run_if_asked()  # else this is the program itself
+
+
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         return _read_version()
@@ -23,8 +31,6 @@ def __getattr__(name: str) -> Any:
     if name == "__all__":
         return sorted([*_homes, "__version__"])
     if name not in _homes:
-        import sys
-
         what = f"module {__name__!r} has no attribute {name!r}"
         # Of these Python makes "Did you mean".
         raise AttributeError(what, name=name, obj=sys.modules[__name__])

@@ -35,10 +35,10 @@ HEAVY = {
 #: Who opens libraries and holds native code: the C API, and those who stand between or before it.
 MAY_BE_NATIVE = ("running.capi", "running.sandbox", "running.interpose")
 NATIVE = frozenset({"_cffi_backend", "cffi", "ctypes", "ffi"})
-#: What starts a Python or looks for a program goes through `safe_path`; of the others, one starts
-#: a file with -I and -S, and one writes the name down for a host without Python.
+#: What starts a Python or looks for a program goes through `safe_path`; the other one writes the
+#: name down for a host without Python.
 STARTS = frozenset({"sys.executable", "shutil.which"})
-MAY_START = frozenset({"base.safe_path", "base.native_log", "kit.authoring.building"})
+MAY_START = frozenset({"base.safe_path", "kit.authoring.building"})
 #: A fork copies a lock as it is, so locks and what holds one come from `fork`. Of the others one
 #: runs without the package, and one wants forks to wait.
 LOCKS = frozenset({"threading.Lock", "threading.RLock", "functools.cached_property"})

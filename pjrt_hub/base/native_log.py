@@ -1,7 +1,7 @@
 """What native code writes to stderr, as records of the logger `pjrt_hub.native`.
 
 Owns file descriptor 2 while it captures. A process of its own passes everything on to the former
-stderr, so that a crash of this one loses nothing. Imports nothing of ours.
+stderr, so that a crash of this one loses nothing. That one imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -63,12 +63,15 @@ class NativeLog:
         import atexit
         import subprocess
 
+        from pjrt_hub.base import safe_path
+
+        ours = ("-m", __name__) if safe_path.is_frozen() else ("-I", "-S", __file__)
         self.is_closed = False
         self._stderr = os.dup(2)
         taking, giving = os.pipe()
         self._back, back = os.pipe()
         self._relay = subprocess.Popen(
-            [sys.executable, "-I", "-S", __file__, str(int(tee)), str(back)],
+            safe_path.python(*ours, str(int(tee)), str(back)),
             stdin=taking,
             stdout=self._stderr,
             stderr=subprocess.DEVNULL,
@@ -177,10 +180,11 @@ def _is_stderr(stream: Any) -> bool:
         return False
 
 
-def _pass_on(tee: bool, back: int) -> None:
+def main() -> None:
     """Run the other process, which never blocks on the one that logs, and outlives it."""
     import signal
 
+    tee, back = bool(int(sys.argv[1])), int(sys.argv[2])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.set_blocking(back, False)
@@ -232,4 +236,4 @@ def _write(text: bytes | bytearray) -> None:
 
 
 if __name__ == "__main__":
-    _pass_on(bool(int(sys.argv[1])), int(sys.argv[2]))
+    main()

@@ -1,6 +1,7 @@
 """What names mean where a process is started: nothing of the working directory.
 
-Owns how a Python of ours is started and where programs are looked for. Must not start any.
+Owns how a Python of ours is started, also where the program is frozen and none is there, and where
+programs are looked for. Must not start any.
 """
 
 from __future__ import annotations
@@ -9,16 +10,46 @@ import os
 import sys
 from collections.abc import Mapping
 
+#: The first argument of a frozen program that is to run a module of ours in place of itself.
+_RUN = "--pjrt-hub-run"
+
+
+def is_frozen() -> bool:
+    """Tells whether PyInstaller, cx_Freeze or Nuitka made this program, which needs no Python."""
+    return hasattr(sys, "frozen") or getattr(globals().get("__compiled__"), "standalone", False)
+
 
 def python(*arguments: str) -> list[str]:
     """Gives the command line of a Python that takes no module from the working directory.
 
-    `-I` would do more than that: the user's own packages and PYTHONPATH would be missing.
+    `-I` would do more than that: the user's own packages and PYTHONPATH would be missing. A frozen
+    program starts itself, and `run_if_asked` calls the module's `main` there.
 
     Args:
         arguments: as for Python: "-m", a module, and its arguments.
     """
+    if is_frozen():  # its sys.executable may name a Python that is not there
+        program = os.path.realpath("/proc/self/exe") if sys.platform == "linux" else sys.executable
+        return [program, _RUN, *arguments[1:]]
     return [sys.executable, "-P", *arguments]
+
+
+def run_if_asked() -> None:
+    """Runs a module of ours, and ends, where a frozen program was started for that by itself.
+
+    Nobody else may ask: what these modules load is named by arguments, which whoever starts a
+    program with more rights than his own chooses.
+    """
+    if not is_frozen() or sys.argv[1:2] != [_RUN]:
+        return
+    from importlib import import_module
+
+    module = "".join(sys.argv[2:3])
+    if not _is_asked_by_itself() or not module.startswith("pjrt_hub."):
+        sys.exit(f"{_RUN} is for this program's own use")
+    del sys.argv[1:3]
+    import_module(module).main()
+    sys.exit()
 
 
 def environment(env: Mapping[str, str], *folders: str) -> dict[str, str]:
@@ -46,3 +77,19 @@ def which(program: str, env: Mapping[str, str]) -> str | None:
 
     folders = filter(os.path.isabs, env.get("PATH", os.defpath).split(os.pathsep))
     return shutil.which(program, path=os.pathsep.join(folders))
+
+
+def _is_asked_by_itself() -> bool:
+    """Looks for the process that asks: above those that were started to run the module."""
+    pid = os.getppid()
+    try:
+        while _read(pid, "cmdline").split(b"\0")[1:2] == [_RUN.encode()]:
+            pid = int(_read(pid, "stat").rpartition(b")")[2].split()[1])
+        return os.path.samefile(f"/proc/{pid}/exe", "/proc/self/exe")
+    except OSError:
+        return False
+
+
+def _read(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb") as file:
+        return file.read()

@@ -168,7 +168,7 @@ def _ask(request: str, machines: Iterable[tuple[str, str]], seconds: float) -> I
             while waiting and len(asked) < _AT_ONCE:
                 platform, name = waiting.popleft()
                 words = [request, platform, name]
-                child = Child(__spec__.name, words, env=dict(process.environment()))
+                child = Child(__name__, words, env=dict(process.environment()))
                 stack.enter_context(child)
                 asked[child] = f"{platform}:{name}", time.monotonic() + seconds, {}
             first = min(until for _, until, _ in asked.values())
@@ -198,7 +198,7 @@ def _fit(target: str, said: Mapping[str, Any], seconds: float) -> Fit:
     return fit
 
 
-def _work(tell: watch.Tell, request: str, platform: str, name: str) -> int:
+def work(tell: watch.Tell, request: str, platform: str, name: str) -> int:
     program, options = pickle.loads(Path(request).read_bytes())
     try:
         topology = client.topology(platform, name, offline=True)
@@ -217,7 +217,3 @@ def _work(tell: watch.Tell, request: str, platform: str, name: str) -> int:
 def _peak(topology: Topology, source: Program, options: CompileOptions | None) -> int | None:
     stats = topology.compile(source, options).memory_stats() or {}
     return stats.get("peak_memory_in_bytes") or stats.get("total_allocation_bytes")
-
-
-if __name__ == "__main__":
-    watch.serve(_work)

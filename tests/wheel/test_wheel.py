@@ -26,6 +26,7 @@ of_an_extra |= {  # jaxlib, in the reference interpreter's own process
     for name in ('interpreter', 'partitioning', 'rewrites', 'limitations')
 }
 of_an_extra |= {'pjrt_hub.frameworks.torch_xla.device_plugin'}  # torch_xla, which alone imports it
+of_an_extra |= {'pjrt_hub.frameworks.pyinstaller.hook-pjrt_hub'}  # PyInstaller, the same
 of_an_extra |= {'pjrt_hub.kit.pytest_plugin'}  # pytest, which alone imports it
 for module in pkgutil.walk_packages(pjrt_hub.__path__, 'pjrt_hub.'):
     if module.name not in of_an_extra:

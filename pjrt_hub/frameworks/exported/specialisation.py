@@ -159,10 +159,12 @@ def _run_jaxlib(
             "export it again for one platform, with numbers for dimensions, by a JAX as old as the "
             "plugin",
         )
+    script = jaxlib_process.__file__
+    ours = ("-m", jaxlib_process.__name__) if safe_path.is_frozen() else (script,)
     line = json.dumps(request).encode() + b"\n"
     try:
         done = subprocess.run(
-            safe_path.python(jaxlib_process.__file__),
+            safe_path.python(*ours),
             input=line + function.program.code,
             capture_output=True,
             timeout=_SECONDS,

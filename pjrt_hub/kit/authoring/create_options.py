@@ -251,7 +251,7 @@ def _ask(
     for death in range(1, most_deaths + 1):
         left = attempts[len(answers) :]
         status = 1
-        with Child(__spec__.name, [str(path), identity, json.dumps(left)], env=env) as child:
+        with Child(__name__, [str(path), identity, json.dumps(left)], env=env) as child:
             for line in child.answers(deadline):
                 if "refusal" in line:
                     raise errors.PluginLoadError(**line["refusal"], path=path)
@@ -277,7 +277,7 @@ def _ask(
     raise crash(path, doing, status, child.words.text(), _HINT)
 
 
-def _answer(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
+def work(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
     """Makes clients; this is what the child runs."""
     from pjrt_hub.running.capi import library
 
@@ -308,7 +308,3 @@ def _platform_of_topology(api: Api) -> str:
         return str(api.call(name, topology=topology).decode())
     except errors.PjrtHubError:
         return ""
-
-
-if __name__ == "__main__":
-    watch.serve(_answer)

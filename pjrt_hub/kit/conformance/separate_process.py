@@ -40,7 +40,7 @@ class SeparateProcess:
     def __init__(self, subject: Subject, function: Callable[..., Any], *words: Any) -> None:
         self._patience = subject.patience
         request = base64.b64encode(pickle.dumps((subject, function, words))).decode()
-        self._child = Child(__spec__.name, [request], env=dict(process.environment()))
+        self._child = Child(__name__, [request], env=dict(process.environment()))
 
     def answer(self, seconds: float) -> Any:
         """Waits for it, and longer where the plugin is slow.
@@ -116,7 +116,7 @@ def _describe_end(code: int) -> str:
     return f"died of {signal_name(-code)}" if code < 0 else f"exited with {code}"
 
 
-def _work(tell: watch.Tell, request: str) -> int:
+def work(tell: watch.Tell, request: str) -> int:
     subject, function, words = pickle.loads(base64.b64decode(request))
     for dependency in subject.preload:
         library.preload(dependency)
@@ -131,7 +131,3 @@ def _work(tell: watch.Tell, request: str) -> int:
         text = f"expected success in another process, found {code}: {exc.message}"
         tell(kind="Failed", value=text)
     return 0
-
-
-if __name__ == "__main__":
-    watch.serve(_work)

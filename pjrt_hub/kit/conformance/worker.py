@@ -243,7 +243,7 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
     return result(Verdict.PASS)
 
 
-def _serve(tell: watch.Tell, asking: str, progress: str) -> int:
+def work(tell: watch.Tell, asking: str, progress: str) -> int:
     """Makes each check that it is asked for; this is what the child runs."""
     faulthandler.enable()  # so that the last words name the line that was running
     faulthandler.register(signal.SIGTERM, chain=True)
@@ -254,7 +254,3 @@ def _serve(tell: watch.Tell, asking: str, progress: str) -> int:
             question = json.loads(line)
             worker.make(question.pop("check"), **question)
     return 0
-
-
-if __name__ == "__main__":
-    watch.serve(_serve)

@@ -129,7 +129,7 @@ def _obstacle(client: CompilingClient) -> str:
 def _ask(
     file: BinaryIO, client: CompilingClient, program: Program, options: CompileOptions
 ) -> None:
-    """Writes what the other side reads in `_work`."""
+    """Writes what the other side reads in `work`."""
     from pjrt_hub.running.extensions.custom_calls import CustomCalls
 
     message = options.serialize()
@@ -165,7 +165,7 @@ def _refusal(code: int, payloads: Mapping[str, str], **details: str) -> PjrtErro
     return status.error_class(code)(code=code, payloads=received, **details)
 
 
-def _work(
+def work(
     tell: watch.Tell, request: str, answer: str, path: str, identity: str, *preload: str
 ) -> int:
     """Compile in the other process, and write what came of it."""
@@ -218,7 +218,3 @@ def _register(api: library.Api, described: Sequence[tuple[str, str, bool]]) -> N
             CustomCalls(api).register(
                 name, lambda: None, platform=platform, command_buffer_compatible=recorded
             )
-
-
-if __name__ == "__main__":
-    watch.serve(_work)

@@ -17,6 +17,7 @@ from typing import Any
 
 from pjrt_hub.base import safe_path
 from pjrt_hub.errors import PluginCrashedError
+from pjrt_hub.running.sandbox import watch
 from pjrt_hub.running.sandbox.last_words import LastWords
 
 _MAX_ANSWER_NBYTES = 1 << 22
@@ -26,7 +27,7 @@ _TO_READ = 1.0  # seconds for what lies in the pipes of one that has ended
 
 
 class Child:
-    """A Python process that runs a module of ours, which does nothing but `watch.serve`.
+    """A Python process that runs the function `work` of a module of ours, under `watch.serve`.
 
     It answers in lines of JSON, on a pipe of its own: whatever the plugin writes to the standard
     streams is kept apart. A context manager, which ends it.
@@ -47,7 +48,7 @@ class Child:
         """Starts it.
 
         Args:
-            module: is run with the descriptor to answer on, then `words`.
+            module: its `work` is called with a `watch.Tell` and `words`.
             words: its arguments.
             env: its environment.
             pass_fds: descriptors of this process that it takes over.
@@ -58,7 +59,7 @@ class Child:
         self._answers, answering = os.pipe()
         try:
             self._process = subprocess.Popen(
-                safe_path.python("-m", module, str(answering), *words),
+                safe_path.python("-m", watch.__name__, module, str(answering), *words),
                 env=safe_path.environment(env, package_root),
                 stdin=subprocess.PIPE,  # nothing is said there: its end is the sign to end
                 stdout=subprocess.PIPE,

@@ -42,7 +42,7 @@ def code_files_after(modules: Sequence[str], env: Mapping[str, str], seconds: fl
         FrameworkError: one cannot be imported, or not in time.
     """
     deadline = time.monotonic() + seconds
-    with Child(__spec__.name, list(modules), env=env) as child:
+    with Child(__name__, list(modules), env=env) as child:
         answers = list(child.answers(deadline))
     for answer in answers:
         if "files" in answer:
@@ -54,7 +54,7 @@ def code_files_after(modules: Sequence[str], env: Mapping[str, str], seconds: fl
     )
 
 
-def _import(tell: watch.Tell, *modules: str) -> int:
+def work(tell: watch.Tell, *modules: str) -> int:
     """Import them, as the child's child."""
     try:
         for module in modules:
@@ -64,7 +64,3 @@ def _import(tell: watch.Tell, *modules: str) -> int:
         return 1
     tell(files=code_files())
     return 0
-
-
-if __name__ == "__main__":
-    watch.serve(_import)

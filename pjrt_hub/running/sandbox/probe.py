@@ -100,7 +100,7 @@ def probe(
         json.dumps([create_options, describe]),
         *map(str, preload),
     ]
-    with Child(__spec__.name, words, env=env) as child:
+    with Child(__name__, words, env=env) as child:
         while not child.silent and time.monotonic() < deadline:
             for _, answer in listen([child], deadline):
                 said.update(answer)
@@ -138,7 +138,7 @@ def _timeout_hint(path: Path) -> str:
     )
 
 
-def _load(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) -> int:
+def work(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) -> int:
     """Meet the plugin, as the child's child."""
     try:
         from pjrt_hub.running.capi import library
@@ -197,7 +197,3 @@ def _files_of(modules: Iterable[str]) -> list[str]:
     """Return the files that modules were imported from, of those that have one."""
     found = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
     return sorted({file for file in found if isinstance(file, str)})
-
-
-if __name__ == "__main__":
-    watch.serve(_load)

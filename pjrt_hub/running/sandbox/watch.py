@@ -13,6 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from typing import NoReturn
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -22,14 +23,14 @@ _TO_END = 0.5  # seconds between being asked to end and being made to
 Tell = Callable[..., None]
 
 
-def serve(work: Callable[..., int]) -> NoReturn:
-    """Serve a process that `child.Child` started: run `work` and tell how it ended.
+def main() -> NoReturn:
+    """Serve a process that `child.Child` started: run the module's `work` and tell how it ended.
 
-    Args:
-        work: is called with a `Tell` and the words that `Child` was given; what it returns is
-            told as the "status", or what its process died of.
+    That is called with a `Tell` and the words that `Child` was given; what it returns is told as
+    the "status", or what its process died of.
     """
-    answering, *words = sys.argv[1:]
+    module, answering, *words = sys.argv[1:]
+    work = import_module(module).work
 
     def write(**said: object) -> None:
         os.write(int(answering), json.dumps(said, default=str).encode() + b"\n")
@@ -130,3 +131,7 @@ def children() -> Iterator[int]:
             state, parent, *_ = file.read().rpartition(b")")[2].split()
             if int(parent) == me and state not in (b"Z", b"X"):
                 yield int(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -135,7 +135,7 @@ def _host(text: str) -> str:
 def _pip_command(env: Mapping[str, str]) -> list[str] | None:
     from importlib.util import find_spec
 
-    if find_spec("pip") is not None:
+    if find_spec("pip") is not None and not safe_path.is_frozen():
         return safe_path.python("-m", "pip")
     found = safe_path.which("pip", env)
     return [found] if found else None
