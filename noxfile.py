@@ -54,7 +54,7 @@ FORGE = {
 PORTABLE = "pjrt_hub/errors.py pjrt_hub/base pjrt_hub/finding pjrt_hub/door pjrt_hub/cli"
 #: mypy, and what it says of them where Python has only what macOS or Windows gives it.
 TYPE_CHECKS = (
-    *("mypy", "mypy benchmarks"),
+    *("mypy", "mypy benchmarks", "mypy tests/cpu/test_typed_calls.py"),
     *(
         f"mypy --platform={system} --cache-dir=.mypy_cache/{system} --follow-imports=silent "
         f"--exclude=native_log {PORTABLE}"

@@ -143,6 +143,7 @@ def test_what_python_calls_begins_with_the_lock_of_pythons_without_a_gil():
     text = "\n".join(map(code, sorted((ROOT / MAPS[0]).parent.glob("*.c"))))
     begin = dict(BODY.findall(text))
     entries = {name for pattern in ENTRIES for name in pattern.findall(text)}
+    entries.remove("Py_GenericAlias")  # Python's own, which touches nothing of ours
     assert len(entries) > 100
     assert {name for name in entries if begin[name] != "GUARD;"} == UNGUARDED
 

@@ -1,8 +1,9 @@
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 
 _Buffer = TypeVar("_Buffer", bound=Buffer)
 _Event = TypeVar("_Event", bound=Event)
+_Results = TypeVar("_Results")
 
 def asks_python() -> bool: ...
 def compact_type(base: type, name: str, /) -> type: ...
@@ -218,7 +219,7 @@ class Event:
     def is_ready(self) -> bool:
         """Whether what it stands for is done, without waiting (`PJRT_Event_IsReady`)."""
 
-class LoadedExecutable:
+class LoadedExecutable(Generic[_Buffer]):
     _adaptive: bool
     @property
     def closed(self) -> bool:
@@ -248,7 +249,14 @@ class LoadedExecutable:
     def _take(self, row: tuple[Any, ...], device: Any, /) -> None: ...
     def close(self) -> None:
         """Frees the executable; may be called again (`PJRT_LoadedExecutable_Destroy`)."""
-    def __call__(self, *arguments: Any, simplify: bool = True, options: Any = None) -> Any:
+    @overload
+    def __call__(
+        self, *arguments: Any, simplify: Literal[False], options: Any = None
+    ) -> tuple[_Buffer, ...]: ...
+    @overload
+    def __call__(
+        self, *arguments: Any, simplify: bool = True, options: Any = None
+    ) -> _Buffer | Any:
         """Runs it on one device (`PJRT_LoadedExecutable_Execute`), not waiting for results.
 
         Args:
@@ -265,19 +273,19 @@ class LoadedExecutable:
             PjrtError: the plugin refused.
         """
 
-class BoundCall:
+class BoundCall(Generic[_Results]):
     _rows: tuple[tuple[Any, ...], ...]
     _single: bool
     _simplify: bool
     def _bind(
         self,
-        executable: LoadedExecutable,
+        executable: LoadedExecutable[Any],
         rows: tuple[tuple[Any, ...], ...],
         single: bool,
         simplify: bool,
         /,
     ) -> None: ...
-    def __call__(self, *, options: Any = None) -> Any:
+    def __call__(self, *, options: Any = None) -> _Results:
         """Runs it once (`PJRT_LoadedExecutable_Execute`), not waiting for results.
 
         Args:

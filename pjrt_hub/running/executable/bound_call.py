@@ -5,7 +5,7 @@ Owns how one is made and shown; checking and running are the compiled call path'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import hotpath
@@ -15,9 +15,11 @@ from pjrt_hub.running.executable.argument import put_row
 if TYPE_CHECKING:
     from pjrt_hub.running.executable.execute_options import ExecuteOptions
 
+_Results = TypeVar("_Results")
+
 
 @compact
-class BoundCall(hotpath.BoundCall):
+class BoundCall(hotpath.BoundCall[_Results]):
     """A call that keeps its arguments: `call = exe.bind(a, b)`, then `call()`.
 
     The arguments were compared with the program once; each call only looks whether one was deleted
@@ -50,7 +52,7 @@ class BoundCall(hotpath.BoundCall):
 
 def bind(
     executable: Any, rows: tuple[tuple[Any, ...], ...], single: bool, simplify: bool
-) -> BoundCall:
+) -> BoundCall[Any]:
     """Make the call of an executable with a row of arguments for each device.
 
     Args:
@@ -73,6 +75,6 @@ def bind(
     if len(rows) == len(executable.devices):
         places = zip(rows, executable.devices, strict=True)
         rows = tuple(put_row(executable, row, device) for row, device in places)
-    call = BoundCall()
+    call: BoundCall[Any] = BoundCall()
     call._bind(executable, rows, single, simplify)
     return call

@@ -32,11 +32,12 @@ if TYPE_CHECKING:
     from pjrt_hub.running.device.device import DeviceClient
 
 
-class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
+class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     """A compiled program that a client can call (`PJRT_LoadedExecutable`).
 
     `exe(a, b)` runs it on one device: it never waits for results, and gives one Buffer for one
-    output and a tuple of them otherwise; `exe(a, b, simplify=False)` gives always a tuple, and
+    output and a tuple of them otherwise, so type checkers take the result for either one;
+    `exe(a, b, simplify=False)` gives always a tuple, for type checkers too, and
     `exe(a, b, options=ExecuteOptions(...))` runs it as `execute` does with these options. Every
     argument must be a Buffer of the same client and device, neither deleted nor donated, or an
     array, which is copied to the device for this call; with the parameter's dtype and shape.
@@ -106,7 +107,13 @@ class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
             return "a custom call, host callback or key-value store may need it while they run"
         return None
 
-    def bind(self, *arguments: Any, simplify: bool = True) -> BoundCall:
+    @overload
+    def bind(self, *arguments: Any, simplify: Literal[False]) -> BoundCall[tuple[Buffer, ...]]: ...
+
+    @overload
+    def bind(self, *arguments: Any, simplify: bool = True) -> BoundCall[Buffer | Any]: ...
+
+    def bind(self, *arguments: Any, simplify: bool = True) -> BoundCall[Any]:
         """Check arguments once, for repeated calls on one device.
 
         `call = exe.bind(a, b)`, then `call()` is `exe(a, b)` with less to do.
@@ -126,7 +133,7 @@ class LoadedExecutable(hotpath.LoadedExecutable, ExecutableFacts):
             )
         return bind(self, (arguments,), True, simplify)
 
-    def bind_rows(self, arguments: Sequence[Sequence[Any]]) -> BoundCall:
+    def bind_rows(self, arguments: Sequence[Sequence[Any]]) -> BoundCall[list[tuple[Buffer, ...]]]:
         """Check arguments once, for repeated calls on all its devices.
 
         `call = exe.bind_rows(rows)`, then `call()` is `exe.execute(rows)` with less to do.

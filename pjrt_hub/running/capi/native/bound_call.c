@@ -215,6 +215,7 @@ static int bound_traverse(PyObject *self, visitproc visit, void *arg) {
 
 static PyMethodDef methods[] = {
     {"_bind", bound_bind, METH_VARARGS, "_bind(executable, rows, single, simplify)"},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, "What it gives, for type checkers."},
     {NULL, NULL, 0, NULL},
 };
 

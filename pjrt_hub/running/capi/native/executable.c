@@ -442,6 +442,7 @@ static PyMethodDef methods[] = {
     {"_take", executable_take, METH_VARARGS, "_take(row, device): raises for a Buffer that does not fit."},
     {"close", executable_close, METH_NOARGS,
      "Frees the executable; may be called again (PJRT_LoadedExecutable_Destroy)."},
+    {"__class_getitem__", Py_GenericAlias, METH_O | METH_CLASS, "What it gives, for type checkers."},
     {NULL, NULL, 0, NULL},
 };
 
