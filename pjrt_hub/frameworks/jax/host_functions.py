@@ -7,6 +7,7 @@ points of `capi`. What only jaxlib's own client can call is refused with its rea
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import Lock
@@ -15,13 +16,13 @@ from pjrt_hub.errors import AlreadyExistsError, UnimplementedError
 if TYPE_CHECKING:
     from pjrt_hub.running.client.plugin import Plugin
 
-#: What programs with Python functions call: the functions are in jaxlib's client, which is not the
-#: one that runs the program, and its entry point crashes anywhere else.
-PYTHON = (
-    "xla_ffi_python_cpu_callback",
-    "xla_ffi_partitioned_python_cpu_callback",
-    "xla_buffer_python_cpu_callback",
-)
+#: What programs with Python functions call. jaxlib's own entry points crash where another client
+#: runs the program; it lends the functions to each execution of any client.
+PYTHON = "xla_ffi_python_cpu_callback"
+#: The same, with arguments of jaxlib's own types.
+_REFUSED = ("xla_ffi_partitioned_python_cpu_callback", "xla_buffer_python_cpu_callback")
+#: By which jaxlib attaches them: XLA's number of the type `FfiLoadedHostCallbacks`.
+_LENT = 7357244197867843242
 _TYPED = 1  # the XLA FFI; the version before it has another calling convention
 
 _lock = Lock()
@@ -53,7 +54,8 @@ def give_to(plugin: Plugin) -> None:
         if any(each.api is plugin.api for each in _plugins):
             return
         _plugins.append(plugin)
-        for name in PYTHON:
+        _register(plugin, PYTHON, functools.partial(_call_python, plugin))
+        for name in _REFUSED:
             _register(plugin, name, _refuse, instantiate=_refuse)
         for name, function in _functions.items():
             _register(plugin, name, function)
@@ -67,7 +69,7 @@ def _register_and_record(
     xla_client._xla.register_custom_call_target(name, function, platform, version, traits)
     text = name.decode() if isinstance(name, bytes) else name
     function = _execute_only(function)
-    if version != _TYPED or function is None or text in PYTHON:
+    if version != _TYPED or function is None or text in (PYTHON, *_REFUSED):
         return
     with _lock:
         _functions[text] = function
@@ -87,11 +89,28 @@ def _register(plugin: Plugin, name: str, function: Any, **stages: Any) -> None:
         plugin.ffi.register(name, function, **stages)
 
 
+def _call_python(plugin: Plugin, *arrays: Any, index: int) -> None:
+    """Calls a Python function of JAX, which may keep its arguments, so that they are copies.
+
+    A token is None on both sides.
+    """
+    call = plugin.ffi.current
+    function = call.lent(_LENT, index)
+    if function is None:
+        _refuse()
+    else:
+        given = arrays[: call.num_arguments]
+        results = function(*(each if each is None else each.copy() for each in given))
+        for out, result in zip(arrays[len(given) :], results, strict=True):
+            if out is not None:
+                out[...] = result
+
+
 def _refuse(*_: object, **__: object) -> None:
     raise UnimplementedError(
-        "a plugin cannot call Python functions of JAX: pure_callback, io_callback, debug.print, "
-        "debug.callback",
+        "a plugin cannot call these Python functions of JAX: buffer_callback, those that are "
+        "partitioned, and any of a release that does not lend them",
         function="custom call",
-        hint="leave them out, or run this function on JAX's own CPU client: "
+        hint="use pure_callback, io_callback or debug.callback instead, or JAX's own CPU client: "
         "with jax.default_device(jax.local_devices(backend='cpu')[0]): ...",
     )

@@ -5,6 +5,7 @@ The compiled part is `native/ffi.c`. Reads frames of FFI 0.2 and newer; must not
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -73,6 +74,12 @@ class Frame:
         number.type_id = type_id
         args = self._ask("XLA_FFI_InvokeContext_Get", type_id=number)
         return None if args is None else int(ffi.cast("uintptr_t", args.data))
+
+    def python_object(self, type_id: int, index: int) -> Any:
+        """Return a Python object of those that the context has for a type, None without them."""
+        table = self.user_data(type_id)
+        address = ffi.cast("uintptr_t**", table)[0][index] if table else 0
+        return ctypes.cast(address, ctypes.py_object).value if address else None
 
     def stream(self) -> int | None:
         """Return the platform's stream (`XLA_FFI_Stream_Get`), None where there is none."""

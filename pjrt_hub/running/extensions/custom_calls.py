@@ -108,6 +108,20 @@ class CustomCall:
         known = None if token is None else _user_data.get(token)
         return None if known is None else known.value
 
+    def lent(self, type_id: int, index: int) -> Any:
+        """Return a Python object of those that a framework lent to the execution, or None.
+
+        Args:
+            type_id: by which the framework attached the list of their addresses.
+            index: its place in the list.
+        """
+        return self._frame.python_object(type_id, index)
+
+    @property
+    def num_arguments(self) -> int:
+        """How many of the arrays that the function gets are arguments; the rest are results."""
+        return len(self._frame.arguments())
+
     @property
     def state(self) -> object:
         """The result of `instantiate` for this call, or None (`XLA_FFI_State_Get`)."""
