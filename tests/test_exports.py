@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
+import pickle
 import subprocess
 import sys
+from enum import Enum
 from pathlib import Path
 
 import pjrt_hub
@@ -47,6 +49,16 @@ def test_the_public_names_are_those_of_the_stub():
 def test_every_public_name_is_there():
     assert [name for name in pjrt_hub.__all__ if not hasattr(pjrt_hub, name)] == []
     assert set(pjrt_hub.__all__) <= set(dir(pjrt_hub))
+
+
+def test_messages_and_pickles_name_public_classes_as_users_do():
+    public = {name: getattr(pjrt_hub, name) for name in pjrt_hub.__all__}
+    classes = {name: each for name, each in public.items() if isinstance(each, type)}
+    assert len(classes) > 40
+    for name, each in classes.items():
+        assert f"{each.__module__}.{each.__qualname__}" == f"pjrt_hub.{name}"
+        assert f"'pjrt_hub.{name}'" in repr(each) or issubclass(each, Enum)
+        assert pickle.loads(pickle.dumps(each)) is each
 
 
 def test_an_unknown_name_is_an_attribute_error():

@@ -12,6 +12,7 @@ from pjrt_hub.base.frozen import frozen
 class ApiVersion:
     """A PJRT C API version: what `PJRT_Api_Version` holds."""
 
+    __module__ = "pjrt_hub"
     major: int
     minor: int
 
@@ -43,6 +44,7 @@ class Verdict:
         reason: why, or the note.
     """
 
+    __module__ = "pjrt_hub"
     ok: bool | None
     reason: str = ""
 

@@ -16,6 +16,7 @@ class Step:
         hint: the next command, where it would not, or where something lacks.
     """
 
+    __module__ = "pjrt_hub"
     what: str
     ok: bool
     detail: str
@@ -26,6 +27,7 @@ class Step:
 class Diagnosis:
     """The steps, in order; those that failed among them."""
 
+    __module__ = "pjrt_hub"
     steps: tuple[Step, ...]
 
     @property

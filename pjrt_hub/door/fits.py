@@ -48,6 +48,7 @@ class Fit:
         reason: why the program does not fit; empty where it does, as far as the plugin counts.
     """
 
+    __module__ = "pjrt_hub"
     target: str
     device: str = ""
     num_devices: int = 0

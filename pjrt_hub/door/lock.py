@@ -45,6 +45,7 @@ class Locked:
             where the user names the file.
     """
 
+    __module__ = "pjrt_hub"
     pins: Pins
     changes: tuple[str, ...]
     additions: tuple[str, ...]

@@ -50,6 +50,7 @@ class Target:
         config: of a GPU: our own description, for a library that embeds none.
     """
 
+    __module__ = "pjrt_hub"
     name: str
     plugin: str = ""
     description: str = ""

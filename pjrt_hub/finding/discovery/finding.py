@@ -45,6 +45,7 @@ class Finding:
         publisher: whom the index's attestation names as its builder; empty where there is none.
     """
 
+    __module__ = "pjrt_hub"
     name: str
     platform: str
     version: str

@@ -48,6 +48,7 @@ class Pins:
             narrow what the registry pins, and not add to it.
     """
 
+    __module__ = "pjrt_hub"
     path: Path
     requests: tuple[str, ...]
     hosts: tuple[str, ...]

@@ -28,6 +28,7 @@ class Aval:
         shape: numbers, and expressions of symbolic dimensions such as "b" or "2*b + 1".
     """
 
+    __module__ = "pjrt_hub"
     element_type: str
     shape: tuple[int | str, ...]
 

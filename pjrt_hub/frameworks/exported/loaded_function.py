@@ -74,6 +74,8 @@ class Exported:
         client: where it runs.
     """
 
+    __module__ = "pjrt_hub"
+
     def __init__(
         self,
         function: ExportedFunction,

@@ -43,6 +43,7 @@ _GONE = "the buffer was deleted or donated"
 class HostBufferSemantics(enum.IntEnum):
     """How long host memory must stay unchanged after it was put (`PJRT_HostBufferSemantics`)."""
 
+    __module__ = "pjrt_hub"
     #: Copied before the call returns: the array may change at once. The default.
     IMMUTABLE_ONLY_DURING_CALL = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableOnlyDuringCall"]
     #: Must not change until the transfer is done; pjrt-hub keeps the array alive until then.
@@ -52,8 +53,7 @@ class HostBufferSemantics(enum.IntEnum):
     #: Shared where the plugin can (host memory, 64-byte aligned), copied elsewhere: must not change
     #: while the buffer lives; pjrt-hub keeps the array alive.
     IMMUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableZeroCopy"]
-    #: As above, and a program that the buffer is donated to writes into the array, which must not
-    #: be read-only.
+    #: As above, and a program that it is donated to writes into the array: not a read-only one.
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 
@@ -71,6 +71,7 @@ class Buffer(hotpath.Buffer):
         is_deleted: whether it was deleted, donated, or closed with its client.
     """
 
+    __module__ = "pjrt_hub"
     client: Any  # a `Client`, which stands above
     device: Device
     shape: tuple[int, ...]

@@ -34,6 +34,7 @@ class ExternalReference(Closing):
     """
 
     __slots__ = ("_view",)
+    __module__ = "pjrt_hub"
 
     def __init__(self, buffer: BufferHandle) -> None:
         for function in LENDING:  # the compiled call path does not ask
@@ -67,6 +68,7 @@ class DmaMapping(Closing, hotpath.Owned):
     """
 
     __slots__ = ("__weakref__",)
+    __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, array: Any) -> None:
         memory = as_bytes(array)
@@ -95,6 +97,7 @@ class RawCopy(Promise):
     """
 
     __slots__ = ("nbytes", "ready")
+    __module__ = "pjrt_hub"
 
     def __init__(self, buffer: BufferHandle, offset: int, size: int) -> None:
         client, self.nbytes = buffer.client, size
@@ -130,6 +133,7 @@ class ControlDependency(Promise):
     """What a donated buffer waits for before its memory is used again."""
 
     __slots__ = ()
+    __module__ = "pjrt_hub"
 
     def fulfill(self) -> None:
         """Fulfill the dependency: the donated memory may be used.

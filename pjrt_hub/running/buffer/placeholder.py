@@ -35,6 +35,7 @@ class Alias(Promise):
     """
 
     __slots__ = ("_layout", "_memory", "_spec", "buffer")
+    __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, spec: ShapeSpec, memory: Memory) -> None:
         device, memory_address = client.place(None, memory)

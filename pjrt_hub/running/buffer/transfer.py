@@ -39,6 +39,7 @@ class Transfer(Closing, hotpath.Owned):
         closed: whether it was closed, itself or with its client.
     """
 
+    __module__ = "pjrt_hub"
     client: DeviceClient
 
     __slots__ = (

@@ -99,13 +99,12 @@ def register(client: ClientHandle) -> None:
 def compact(statement: type[T], /) -> type[T]:
     """Makes the same class again, as C would.
 
-    Python's messages then name it as users do, and `__module__` is where its source is: with
-    "pjrt_hub" there `inspect.getsource` and `typing.get_type_hints` would look in that file.
-
     Raises:
         TypeError: its base is none of the call path's that may be called or made often.
     """
-    made = hotpath.compact_type(statement.__bases__[0], f"pjrt_hub.{statement.__qualname__}")
+    made = hotpath.compact_type(
+        statement.__bases__[0], f"{statement.__module__}.{statement.__qualname__}"
+    )
     for name, value in statement.__dict__.items():
         if name not in _OWN:
             setattr(made, name, value)

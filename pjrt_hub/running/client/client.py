@@ -62,6 +62,7 @@ class Client(Closing, CompilingClient):
         is_shared: whether it is the one that this process shares; `close` then leaves it open.
     """
 
+    __module__ = "pjrt_hub"
     is_shared = False
 
     def __init__(self, plugin: Any, address: int, options: Mapping[str, Any] | None = None) -> None:

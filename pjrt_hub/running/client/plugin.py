@@ -38,6 +38,8 @@ class Plugin:
         policy: the settings that came with it, such as those of its manifest.
     """
 
+    __module__ = "pjrt_hub"
+
     def __init__(self, api: library.Api, policy: Policy | None = None) -> None:
         """Wrap a loaded library; `pjrt_hub.load(path)` verifies, loads and wraps one.
 

@@ -59,6 +59,8 @@ class Topology:
         policy: of the plugin.
     """
 
+    __module__ = "pjrt_hub"
+
     def __init__(
         self,
         api: Api,

@@ -36,6 +36,8 @@ class DeviceDescription:
         owner: the client or topology that it belongs to.
     """
 
+    __module__ = "pjrt_hub"
+
     def __init__(self, owner: Owner, address: int) -> None:
         self.owner = owner
         self.description_address = address
@@ -96,6 +98,8 @@ class Device(DeviceDescription):
         client: the client that it belongs to.
         id: unique among the client's devices, of all processes (`PJRT_DeviceDescription_Id`).
     """
+
+    __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, address: int) -> None:
         self.client: Any = client  # a `Client`, which stands above
@@ -231,6 +235,8 @@ class Memory:
         client: the client that it belongs to.
     """
 
+    __module__ = "pjrt_hub"
+
     def __init__(self, client: DeviceClient, address: int) -> None:
         self.client: Any = client  # a `Client`, which stands above
         self.address = address
@@ -298,6 +304,8 @@ class AsyncTrackingEvent(Closing):
         device: the device.
         description: what the work is.
     """
+
+    __module__ = "pjrt_hub"
 
     def __init__(self, device: Device, description: str) -> None:
         self.device = device

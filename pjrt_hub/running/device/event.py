@@ -20,6 +20,7 @@ class Event(hotpath.Event):
     Nothing waits for an event unless asked: `event.wait()`, `await event`, or a callback.
     """
 
+    __module__ = "pjrt_hub"
     client: Any  # a `Client`, which stands above
     _waiters: awaiting.Waiters
 

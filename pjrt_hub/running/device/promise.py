@@ -72,6 +72,7 @@ class SettableEvent(Event):
     """
 
     __slots__ = ("_promise",)
+    __module__ = "pjrt_hub"
 
     def __init__(self, client: ClientHandle) -> None:
         call = client.api.call

@@ -35,6 +35,8 @@ class KeyValueStore(Protocol):
     process from then on; a second one replaces it.
     """
 
+    __module__ = "pjrt_hub"
+
     def get(self, key: str, timeout: float) -> bytes:
         """Wait for a value.
 
@@ -64,6 +66,8 @@ class KeyValueStore(Protocol):
 
 class InMemoryStore:
     """A store for clients of one process, as in tests."""
+
+    __module__ = "pjrt_hub"
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
@@ -96,6 +100,8 @@ class DirectoryStore:
     Args:
         path: of the directory; it is made where it is missing.
     """
+
+    __module__ = "pjrt_hub"
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
@@ -159,6 +165,7 @@ class Distributed:
         store: what they share.
     """
 
+    __module__ = "pjrt_hub"
     num_processes: int
     process_id: int
     store: KeyValueStore

@@ -31,6 +31,7 @@ class BoundCall(hotpath.BoundCall[_Results]):
     """
 
     __slots__ = ()
+    __module__ = "pjrt_hub"
 
     executable: Any
 

@@ -48,6 +48,8 @@ class Executable(ExecutableFacts):
         program_signature: what the program says of itself, where it can be read.
     """
 
+    __module__ = "pjrt_hub"
+
     def __init__(
         self, topology: DescribedDevices, address: int, program_signature: Signature | None
     ) -> None:

@@ -54,6 +54,7 @@ class ExecuteOptions:
     Callbacks run on a thread of the plugin, several at a time, until the execution is done.
     """
 
+    __module__ = "pjrt_hub"
     launch_id: int = 0
     non_donatable: Sequence[int] = ()
     context: ExecuteContext | None = None

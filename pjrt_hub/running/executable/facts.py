@@ -37,6 +37,7 @@ class Parameter:
         donated: whether a call may take the argument's memory.
     """
 
+    __module__ = "pjrt_hub"
     name: str
     dtype: numpy.dtype[Any] | None
     element_type: str | None

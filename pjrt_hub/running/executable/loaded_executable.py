@@ -51,6 +51,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         closed: whether it was closed, itself or with its client, or the process forked since.
     """
 
+    __module__ = "pjrt_hub"
     #: What it was loaded from: what a plugin serializes of such an executable may not load again.
     origin: bytes | None = None
     #: Whether a parameter is a tuple, which a plugin makes of a call's arguments where it is told.

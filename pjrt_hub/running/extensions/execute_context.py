@@ -28,6 +28,8 @@ class ExecuteContext(Closing):
         closed: whether `close` was called.
     """
 
+    __module__ = "pjrt_hub"
+
     def __init__(self, client: ClientHandle) -> None:
         """Makes one (`PJRT_ExecuteContext_Create`).
 

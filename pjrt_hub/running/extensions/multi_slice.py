@@ -33,6 +33,8 @@ class MultiSliceConfig:
         api: the plugin's function table.
     """
 
+    __module__ = "pjrt_hub"
+
     def __init__(self, topology: Handle, num_slices: int) -> None:
         """Configures slices that need not be here (`PJRT_Megascale_CreateAoTConfig`).
 

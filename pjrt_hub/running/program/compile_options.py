@@ -116,6 +116,7 @@ class CompileOptions:
             on; None where nothing was parsed. What a host said is not checked again.
     """
 
+    __module__ = "pjrt_hub"
     num_replicas: int | None = _build(4, option.Int(1, option.INT32_MAX), unsaid=1)
     num_partitions: int | None = _build(5, option.Int(1, option.INT32_MAX), unsaid=1)
     device_ids: Sequence[Sequence[int]] | None = _build(9, option.DeviceAssignment())

@@ -44,6 +44,7 @@ class Program:
         origin: where it came from, for messages.
     """
 
+    __module__ = "pjrt_hub"
     code: bytes
     format: str
     origin: str = "the program"

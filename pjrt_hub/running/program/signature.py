@@ -39,6 +39,7 @@ class Slot(NamedTuple):
         dynamic: the dimensions whose size is only a bound.
     """
 
+    __module__ = "pjrt_hub"
     code: int
     shape: tuple[int, ...] | None
     layout: tuple[int, ...] | None
@@ -163,6 +164,7 @@ class Signature:
         open: whether the number of parameters is unknown; there are none here then.
     """
 
+    __module__ = "pjrt_hub"
     parameters: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     names: tuple[str, ...] = ()
