@@ -174,6 +174,15 @@ modules = [
         extra_compile_args=OPTIMISED,
         depends=DECLARATIONS,
     ),
+    # No module: it is opened where a program needs it.
+    Library(
+        "pjrt_hub.running.capi.lapack.lapack",
+        [str(NATIVE / "lapack" / "lapack.c")],
+        include_dirs=[str(NATIVE / "native")],
+        libraries=["m"],
+        extra_compile_args=OPTIMISED,
+        depends=[*DECLARATIONS, str(NATIVE / "native" / "structs.h")],
+    ),
     # No module: it is preloaded into programs that may have no Python.
     Library(
         "pjrt_hub.running.interpose.layers.preload",

@@ -1,8 +1,9 @@
-"""Linear algebra of exported functions: jaxlib's LAPACK, beside numpy's, in fresh processes."""
+"""Linear algebra of exported functions, beside numpy's, in fresh processes: whose LAPACK it is."""
 
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,13 @@ from children import in_child
 
 import pjrt_hub
 from pjrt_hub.errors import NotFoundError
-from pjrt_hub.frameworks.exported import lapack, specialisation
+from pjrt_hub.frameworks.exported import obstacle, specialisation
 
 needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
 ARTIFACTS = Path(__file__).parent / "artifacts"
 CHOLESKY = ARTIFACTS / "cpu_cholesky.jaxexport"
+#: What a LAPACK is taken from, the first that is there.
+PACKAGES = ("jaxlib", "scipy", "scipy_openblas32")
 
 
 def compare(name, isolated):
@@ -74,11 +77,27 @@ def test_what_is_registered_stays(client):
     assert np.asarray(cholesky(np.eye(4, dtype=np.float32)))[3, 0] == 7
 
 
+def leave_out(packages):
+    """As if they were not installed."""
+    sys.modules.update(dict.fromkeys(packages))
+
+
+@pytest.mark.parametrize("package", [each for each in PACKAGES[1:] if find_spec(each)])
 @in_child
-def test_without_jaxlib(client):
-    lapack.handlers = lambda custom_calls, client: {}
+def test_without_jaxlib(client, package):
+    leave_out(each for each in PACKAGES if each != package)
+    cholesky = pjrt_hub.load_exported(CHOLESKY, client=client, isolated=False)
+    np.testing.assert_allclose(cholesky(4 * np.eye(4, dtype=np.float32)), 2 * np.eye(4))
+    assert [each for each in PACKAGES if sys.modules.get(each)] == [package]
+
+
+@in_child
+def test_without_a_lapack(client):
+    leave_out(PACKAGES)
+    cholesky = pjrt_hub.load_exported(CHOLESKY, client=client, isolated=False)
+    [doubt] = obstacle.doubts(cholesky.function, client)
+    assert doubt.endswith("pip install 'pjrt-hub[lapack]' brings LAPACK's")
     with pytest.raises(NotFoundError) as caught:
-        pjrt_hub.load_exported(CHOLESKY, client=client).compile()
-    said = str(caught.value)
-    assert "No FFI handler registered for lapack_spotrf_ffi" in said
-    assert "install jaxlib, from which load_exported takes them" in said
+        cholesky.compile()
+    assert "No FFI handler registered for lapack_spotrf_ffi" in str(caught.value)
+    assert "after `pip install 'pjrt-hub[lapack]'`" in caught.value.hint

@@ -14,7 +14,16 @@ from markdown_it import MarkdownIt
 
 from pjrt_hub.finding.contract import binary, elf
 
-LIBRARIES = {"_pjrt", "hotpath", "_plugin", "launcher", "processors", "forward", "preload"}
+LIBRARIES = {
+    "_pjrt",
+    "hotpath",
+    "_plugin",
+    "launcher",
+    "processors",
+    "forward",
+    "preload",
+    "lapack",
+}
 KIT = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "authoring" / "c" / "pjrt_plugin"
 IMPORT_ALL = """
 import importlib, pkgutil, pjrt_hub
@@ -90,7 +99,7 @@ def metadata(wheel):
 def test_the_extras_are_declared(metadata):
     extras = set(metadata.get_all("Provides-Extra"))
     assert {"cpu", "cuda", "cuda12", "cuda13", "jax", "oneapi", "rocm", "torch", "tpu"} <= extras
-    assert {"kit", "registry"} <= extras
+    assert {"kit", "lapack", "registry"} <= extras
 
 
 def test_every_link_of_the_description_works_on_an_indexs_page(metadata):

@@ -1,6 +1,7 @@
-"""LAPACK: jaxlib's functions, given to the CPU plugin whose program calls them.
+"""LAPACK: what the CPU plugin needs to run a program of linear algebra.
 
-Must not import jaxlib for programs without such a call.
+The handlers of jaxlib, else ours over the LAPACK of another package. Must not import any of these
+for programs without such a call.
 """
 
 from __future__ import annotations
@@ -14,26 +15,24 @@ from pjrt_hub.errors import AlreadyExistsError
 if TYPE_CHECKING:
     from pjrt_hub.running.client.client import Client
 
+_PREFIXES = ("lapack_", "tridiagonal_solve_")
 _TYPED = "_ffi"  # the XLA FFI; functions of other names have another calling convention
 
 
 def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
-    """Return those of a program's custom calls that jaxlib has for the client's plugin.
+    """Return the handlers of a program's custom calls that are LAPACK's.
 
     Returns:
-        Handlers by name; none where jaxlib or its SciPy is not installed.
+        Handlers by name; without those of which no package is installed.
     """
-    names = {name for name in custom_calls if name.startswith("lapack_")}
+    names = [each for each in custom_calls if each.startswith(_PREFIXES) and each.endswith(_TYPED)]
     if not names or client.compiler_platform != "cpu" or "FFI" not in client.plugin.extensions:
         return {}
-    try:
-        from jaxlib import lapack
+    from pjrt_hub.running.capi import lapack
 
-        lapack._lapack.initialize()  # finds SciPy's LAPACK, without which these functions crash
-    except ImportError:
-        return {}
-    known = lapack._lapack.registrations()
-    return {name: known[name] for name in names & known.keys() if name.endswith(_TYPED)}
+    known = _jaxlib()
+    found = {name: known.get(name) or lapack.handler(name) for name in names}
+    return {name: handler for name, handler in found.items() if handler is not None}
 
 
 def register(custom_calls: Iterable[str], client: Client) -> None:
@@ -41,3 +40,14 @@ def register(custom_calls: Iterable[str], client: Client) -> None:
     for name, handler in handlers(custom_calls, client).items():
         with contextlib.suppress(AlreadyExistsError):
             client.plugin.ffi.register(name, handler)
+
+
+def _jaxlib() -> dict[str, object]:
+    """Return jaxlib's handlers by name; none where it or its SciPy is not installed."""
+    try:
+        from jaxlib import lapack
+
+        lapack._lapack.initialize()  # finds SciPy's LAPACK, without which these functions crash
+    except ImportError:
+        return {}
+    return dict(lapack._lapack.registrations())

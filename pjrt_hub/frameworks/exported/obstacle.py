@@ -90,6 +90,11 @@ def doubts(function: ExportedFunction, client: Client) -> list[str]:
         told.append(
             f"it calls {', '.join(calls)}, which nobody registered here: whether the plugin has "
             "such a function is known when it compiles"
+            + (
+                "; pip install 'pjrt-hub[lapack]' brings LAPACK's"
+                if "lapack_" in str(calls)
+                else ""
+            )
         )
     version, newest = function.program.stablehlo_version, newest_stablehlo(client.plugin.attributes)
     if version and newest and version > newest:

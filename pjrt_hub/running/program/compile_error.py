@@ -112,10 +112,9 @@ def _about_function(name: str, *, old: bool, said: str) -> str:
                 "and newer call: export it again with one of these"
             )
         return (
-            "jaxlib has the LAPACK functions, named lapack_..._ffi: install jaxlib, from which "
-            "load_exported takes them; or register them before compiling as docs/custom_calls.md "
-            "shows, with plugin.ffi.register(name, handler) for those of "
-            'jaxlib.lapack.registrations()["cpu"]'
+            "load_exported registers it where jaxlib or SciPy is, or after "
+            "`pip install 'pjrt-hub[lapack]'`; for other programs, register jaxlib's functions "
+            "before compiling: docs/custom_calls.md"
         )
     if name.startswith(_SPLITS):
         return "the program is for several devices, and does not say how many: give num_partitions"
