@@ -42,7 +42,7 @@ def custom_call(name: str, version: int) -> str:
     [
         (custom_call("absent", 4), NotFoundError, "plugin.ffi.register('absent', function)"),
         (custom_call("absent", 1), NotFoundError, "`api_version = 4 : i32`"),
-        (custom_call("lapack_spotrf_ffi", 4), NotFoundError, "pip install 'pjrt-hub[lapack]'"),
+        (custom_call("lapack_absent_ffi", 4), NotFoundError, "pip install 'pjrt-hub[lapack]'"),
         (custom_call("lapack_spotrf", 2), NotFoundError, "and newer call: export it again"),
         (custom_call("lapack_spotrf", 1), NotFoundError, "named lapack_..._ffi"),
         (function("%r = stablehlo.newer %a : tensor<4xf32>"), UnknownError,

@@ -14,16 +14,8 @@ from markdown_it import MarkdownIt
 
 from pjrt_hub.finding.contract import binary, elf
 
-LIBRARIES = {
-    "_pjrt",
-    "hotpath",
-    "_plugin",
-    "launcher",
-    "processors",
-    "forward",
-    "preload",
-    "lapack",
-}
+MODULES = {"_pjrt", "_plugin", "hotpath"}
+LIBRARIES = {*MODULES, "forward", "lapack", "launcher", "preload", "processors"}
 KIT = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "authoring" / "c" / "pjrt_plugin"
 IMPORT_ALL = """
 import importlib, pkgutil, pjrt_hub

@@ -30,7 +30,12 @@ def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
         return {}
     from pjrt_hub.running.capi import lapack
 
-    known = _jaxlib()
+    known: dict[str, object] = {}
+    with contextlib.suppress(ImportError):
+        from jaxlib.lapack import _lapack
+
+        _lapack.initialize()  # finds SciPy's LAPACK, without which these functions crash
+        known = _lapack.registrations()
     found = {name: known.get(name) or lapack.handler(name) for name in names}
     return {name: handler for name, handler in found.items() if handler is not None}
 
@@ -40,14 +45,3 @@ def register(custom_calls: Iterable[str], client: Client) -> None:
     for name, handler in handlers(custom_calls, client).items():
         with contextlib.suppress(AlreadyExistsError):
             client.plugin.ffi.register(name, handler)
-
-
-def _jaxlib() -> dict[str, object]:
-    """Return jaxlib's handlers by name; none where it or its SciPy is not installed."""
-    try:
-        from jaxlib import lapack
-
-        lapack._lapack.initialize()  # finds SciPy's LAPACK, without which these functions crash
-    except ImportError:
-        return {}
-    return dict(lapack._lapack.registrations())

@@ -87,14 +87,10 @@ def doubts(function: ExportedFunction, client: Client) -> list[str]:
     registered = [name for name, _ in client.plugin.ffi.registered]
     coming = lapack.handlers(function.custom_calls, client)
     if calls := unknown_calls(function, platform_for(function, client), [*registered, *coming]):
+        bring = "; pip install 'pjrt-hub[lapack]' brings LAPACK's"
         told.append(
             f"it calls {', '.join(calls)}, which nobody registered here: whether the plugin has "
-            "such a function is known when it compiles"
-            + (
-                "; pip install 'pjrt-hub[lapack]' brings LAPACK's"
-                if "lapack_" in str(calls)
-                else ""
-            )
+            f"such a function is known when it compiles{bring * ('lapack_' in str(calls))}"
         )
     version, newest = function.program.stablehlo_version, newest_stablehlo(client.plugin.attributes)
     if version and newest and version > newest:

@@ -17,8 +17,6 @@ _NAME = re.compile(r"lapack_(?P<type>[sdcz])(?P<routine>\w+)_ffi")
 _TYPES = "sdcz"
 #: How routines of complex elements begin, and those of real ones that do the same.
 _REAL = {"un": "or", "he": "sy"}
-#: The handler without a routine of LAPACK.
-_OWN = "tridiagonal_solve_perturbed_ffi"
 
 
 def handler(name: str) -> int | None:
@@ -27,7 +25,7 @@ def handler(name: str) -> int | None:
     Returns:
         None where there is none, or no package with its routine.
     """
-    if name == _OWN:
+    if name == "tridiagonal_solve_perturbed_ffi":  # LAPACK has no routine for it
         return _handler("perturbed", 0, None)
     if (found := _NAME.fullmatch(name)) is None:
         return None

@@ -23,6 +23,7 @@
                   that of the matrix, or R its real, Z its complex type, I an int32
      A:m>0 A:m>   an operand, copied to a result unless they share memory; to memory of its own
      A:m>0+       from its second element on
+     A:nn>!       only if all of it is finite, for who else may never end; -4 is the last result where not
      2:nnZ*       real eigenvectors, of which `pair` makes complex ones
      ld           the number of rows of the matrix before it
      work lwork   memory, and how much: the routine is asked before. rwork only for complex elements
@@ -30,8 +31,8 @@
 #define KINDS(KIND) \
   KIND(gees, "mode 'N none n A:nn>0 ld 4:I 2:n 3:n 1:nn ld work lwork none 5:I", \
        "mode 'N none n A:nn>0 ld 3:I 2:n 1:nn ld work lwork rwork none 4:I") \
-  KIND(geev, "compute_left compute_right n A:nn> ld 0:n 1:n 2:nnZ* ld 3:nnZ* ld work lwork 4:I", \
-       "compute_left compute_right n A:nn> ld 0:n 1:nn ld 2:nn ld work lwork rwork 3:I") \
+  KIND(geev, "compute_left compute_right n A:nn>! ld 0:n 1:n 2:nnZ* ld 3:nnZ* ld work lwork 4:I", \
+       "compute_left compute_right n A:nn>! ld 0:n 1:nn ld 2:nn ld work lwork rwork 3:I") \
   KIND(gehrd, "n low high A:nn>0 ld 1:j work lwork 2:I", NULL) \
   KIND(geqp3, "m n A:mn>0 ld B:nI>1 2:k work lwork rwork info", NULL) \
   KIND(geqrf, "m n A:mn>0 ld 1:k work lwork info", NULL) \
@@ -81,7 +82,7 @@ typedef struct {
   int num_arguments, num_taken, num_pairs;
   int rows;                   /* of the array before */
   void *taken[MAX_ARGUMENTS]; /* freed at the end */
-  Argument *works[NUM_WORKS], *lengths[NUM_WORKS], *info, *pairs[2];
+  Argument *works[NUM_WORKS], *lengths[NUM_WORKS], *info, *finite, *pairs[2];
   const char *problem;
 } Call;
 
@@ -168,18 +169,14 @@ static void give_array(Call *call, Argument *argument, const char *word) {
     argument->at = take(call, nbytes / 2, 1);
     call->pairs[call->num_pairs++] = argument;
   } else if (*rest == '>') {
-    if (*++rest != '\0') require(call, to = buffer_of(call, *rest++), &again);
+    if (*++rest >= '0') require(call, to = buffer_of(call, *rest++), &again);
     if (call->problem != NULL) return;
     argument->at = to != NULL ? to->data : take(call, nbytes, 1);
     if (argument->at != NULL && argument->at != buffer->data && nbytes != 0)
       memcpy(argument->at, buffer->data, nbytes);
     if (*rest == '+') argument->at += type_sizes[call->type];
+    if (*rest == '!') call->finite = argument;
   }
-}
-
-static void give_number(Argument *argument, int number) {
-  argument->number = number;
-  argument->at = (char *)&argument->number;
 }
 
 /* Takes a routine's next argument from its word. */
@@ -188,11 +185,12 @@ static void give(Call *call, const char *word) {
   static const double one_double[2] = {1};
   static const char *const names[NUM_WORKS] = {"work", "rwork", "iwork"};
   Argument *argument = &call->arguments[call->num_arguments];
+  argument->at = (char *)&argument->number;
   for (int i = 0; i < NUM_WORKS; i++) {
     bool is_length = word[0] == 'l' && strcmp(word + 1, names[i]) == 0;
     if (!is_length && strcmp(word, names[i]) != 0) continue;
     if (i == RWORK && !is_complex(call)) return;
-    if (is_length) give_number(argument, -1);
+    if (is_length) argument->number = -1;
     (is_length ? call->lengths : call->works)[i] = argument;
     call->num_arguments++;
     return;
@@ -201,18 +199,17 @@ static void give(Call *call, const char *word) {
   if (word[1] == ':') {
     give_array(call, argument, word);
   } else if (word[0] == '\'') {
-    give_number(argument, word[1]);
+    argument->number = word[1];
   } else if (word[1] == '\0') {
-    give_number(argument, (int)size_of(call, word[0]));
+    argument->number = (int)size_of(call, word[0]);
   } else if (strcmp(word, "ld") == 0) {
-    give_number(argument, call->rows);
+    argument->number = call->rows;
   } else if (strcmp(word, "one") == 0) {
     argument->at = call->type % COMPLEX_FLOAT == FLOAT ? (char *)one_float : (char *)one_double;
   } else if (strcmp(word, "info") == 0) {
-    give_number(argument, 0);
     call->info = argument;
   } else if (strcmp(word, "none") != 0) {
-    give_number(argument, ask(call, word));
+    argument->number = ask(call, word);
     if (argument->number == 0) call->problem = "it lacks an attribute";
   }
 }
@@ -325,6 +322,14 @@ PERTURBED(perturbed_doubles, double, fabs, DBL_EPSILON, DBL_MIN)
 PERTURBED(perturbed_complex_floats, float complex, cabsf, FLT_EPSILON, FLT_MIN)
 PERTURBED(perturbed_complex_doubles, double complex, cabs, DBL_EPSILON, DBL_MIN)
 
+static bool is_finite(const Call *call, size_t index) {
+  const char *at = call->finite->at + index * call->finite->stride, *end = at + call->finite->stride;
+  bool single = call->type % COMPLEX_FLOAT == FLOAT;
+  for (; at < end; at += single ? sizeof(float) : sizeof(double))
+    if (!isfinite(single ? *(const float *)at : *(const double *)at)) return false;
+  return true;
+}
+
 static XLA_FFI_Error *call(XLA_FFI_CallFrame *frame, const Kind *kind) {
   Call call = {.frame = frame};
   measure(&call);
@@ -337,7 +342,11 @@ static XLA_FFI_Error *call(XLA_FFI_CallFrame *frame, const Kind *kind) {
     give(&call, word);
   if (call.problem == NULL && call.batch > 0) take_works(&call, routine);
   for (size_t i = 0; call.problem == NULL && i < call.batch; i++) {
-    run(&call, routine, i);
+    const Argument *last = &call.arguments[call.num_arguments - 1];
+    if (call.finite == NULL || is_finite(&call, i))
+      run(&call, routine, i);
+    else
+      *(int *)(last->at + i * last->stride) = -4;
     if (call.info != NULL && call.info->number != 0) call.problem = "LAPACK refused its arguments";
   }
   for (int i = 0; call.problem == NULL && i < call.num_pairs; i++)
