@@ -233,17 +233,25 @@ class CompileOptions:
         """Make the CompileOptionsProto.
 
         The device ordinal and both counts are always sent: without them the XLA CPU plugin aborts.
+
+        Raises:
+            ValueError: a count is below 1, in options that were parsed.
         """
         build, options = [wire.varint(_DEVICE_ORDINAL, _UNSET_ORDINAL)], list[bytes]()
+        counts = b""
         for each in _options():
             value = getattr(self, each.name)
             value = each.unsaid if value is None else value
-            if value != each.unsaid or each.name in _ALWAYS:
+            if each.name in _ALWAYS:
+                counts += each.kind.write(each.number, each.kind.check(each.name, value))
+            elif value != each.unsaid:
                 where = build if each.build else options
                 where.append(each.kind.write(each.number, value))
-        # Of two messages in a row the second is merged into the first.
-        known = wire.length_delimited(_BUILD_OPTIONS, b"".join(build))
-        return b"".join([known, *options, self.unread or b""])
+        # Messages in a row are merged, and the last value counts: what is unread may say 0.
+        known, last = (
+            wire.length_delimited(_BUILD_OPTIONS, each) for each in (b"".join(build), counts)
+        )
+        return b"".join([known, *options, self.unread or b"", last])
 
     @classmethod
     def parse(cls, message: bytes) -> CompileOptions:
