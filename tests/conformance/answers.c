@@ -6,6 +6,9 @@
 
 #define ABORTS abort();
 #define HANGS sleep(1000);
+#define HANGS_LATER     \
+  static int calls;     \
+  if (++calls >= 10) HANGS
 #define FAILS return failure_of(13, "broken on purpose");
 #define UNIMPLEMENTED return failure_of(12, "FUNCTION is not implemented");
 #define NOTHING return NULL; /* success, and nothing filled in */

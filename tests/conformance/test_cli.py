@@ -63,7 +63,7 @@ def test_it_compares_with_a_report_and_with_a_plugin(check, tmp_path):
     (tmp_path / "before.json").write_text(json.dumps(before))
     ended = check(*words, "--diff", "before.json")
     assert ended.returncode == 0
-    assert "0 of 1 checks pass, 1 defect, " in ended.stdout
+    assert "0 of 1 checks pass, 1 cause of 1 defect, " in ended.stdout
     assert "better   events.ready\n         timeout -> pass\n" in ended.stdout
     ended = check(*words, "--diff", "cpu")
     assert ended.returncode == 0

@@ -92,9 +92,12 @@ def test_what_a_defect_hides_is_told_with_it_and_is_no_other_one():
     assert report.hidden("ops.add.f32.nan") == tuple(hidden)
     assert report.hidden("client.create") == ()
     told = next(table.defects(report)).splitlines()
-    assert told[-1] == "         hid 2 checks: client.twice, ops.abs.f64"
+    assert (
+        told[-1]
+        == "         explains 2 other checks (1 skip, 1 timeout): client.twice, ops.abs.f64"
+    )
     assert list(table.skips(report)) == []
-    assert "hid 2 checks</summary><p>client.twice, ops.abs.f64" in page.to_html(report)
+    assert "(1 skip, 1 timeout)</summary><p>client.twice, ops.abs.f64" in page.to_html(report)
 
 
 def test_what_was_hidden_is_no_news():
@@ -131,7 +134,8 @@ def test_the_table():
     assert list(table.notes(REPORT)) == ["note     ops.add.f32\n         slow"]
     assert list(table.skips(REPORT)) == ["skip     2 checks\n         no device"]
     assert table.headline(REPORT) == (
-        "<b>tpu</b>, PJRT API 0.81, platform tpu, 2 of 9 checks pass, 2 skipped, 4 defects, 12 s"
+        "<b>tpu</b>, PJRT API 0.81, platform tpu, 2 of 9 checks pass, 2 skipped, "
+        "4 causes of 4 defects, 12 s"
     )
 
 

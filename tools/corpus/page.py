@@ -79,6 +79,7 @@ that are not finite. An integer divided by zero may have any value, but the proc
 
 ## Known results
 
+[What the newest CPU plugin gets wrong](cpu_defects.md) is listed op by op, with programs.
 The XLA CPU plugin reads and writes subnormal numbers of bf16, f32 and f64 as zeros. With values as
 arguments, in all its builds where no PJRT API stands,
 

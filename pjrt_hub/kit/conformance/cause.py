@@ -1,24 +1,35 @@
-"""What results have in common: one mistake of a plugin is one defect.
+"""What results have in common: one mistake of a plugin is one cause.
 
-A check that `proves` functions stands for all that call them; else the same end in the same C
-function is the same cause. Must not make any check.
+A check that `proves` functions stands for all that call them. Else the same end in the same C
+function is the same cause; so is an op that fails in the same way on several element types, and a
+type on which most ops fail. Must not make any check.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from dataclasses import replace
 
-from pjrt_hub.kit.conformance.check import Check
+from pjrt_hub.kit.conformance.check import BASICS, Check
 from pjrt_hub.kit.conformance.verdict import Result, Verdict
 
 #: Hands on the errors of others, and is not to blame for them.
 _MESSENGER = "PJRT_Event_Await"
-#: What differs where the cause does not: a log's time and process, the check's line, addresses.
+#: What differs where the cause does not: a log's time and process, the check's line, addresses,
+#: and the numbers in a plugin's last words.
 _PREFIX = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ", re.MULTILINE)
 _CALLED = re.compile(r"^called from .*", re.MULTILINE)
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
+_NUMBER = re.compile(r"\b\d+\b")
+#: The area whose checks are called by an op and its element types.
+OPS = "ops"
+#: How many checks may wait as long as they like for one function that works for others, and how
+#: many may wait at all.
+_SEVERAL, _TOO_MANY = 2, 8
+#: How many checks of a type tell whether it is to blame for those that fail.
+_FEWEST = 5
 
 
 class Causes:
@@ -27,29 +38,39 @@ class Causes:
     Attributes:
         broken: C functions that do not work, and forms of programs that are refused, each with the
             check that found it.
-        works: those that checks proved.
+        works: those that returned in a check that passed, and what checks proved.
     """
 
     def __init__(self) -> None:
         self.broken: dict[str, str] = {}
         self.works: set[str] = set()
-        self._first: dict[tuple[str, ...], str] = {}
+        self._late: dict[str, list[str]] = {}
+        self._results: list[Result] = []
 
-    def learn(self, check: Check, result: Result) -> Result:
-        """Takes a new result; returns it with its cause, where another check tells of that."""
+    @property
+    def hung(self) -> list[str]:
+        """Functions that work, but not always: they did not return in several checks."""
+        return [function for function, names in self._late.items() if len(names) >= _SEVERAL]
+
+    def learn(self, check: Check, result: Result, returned: Iterable[str] = ()) -> None:
+        """Takes a new result, and the functions that returned without an error meanwhile."""
+        self._results.append(result)
         if result.verdict is Verdict.PASS:
-            self.works.update(check.proves)
+            self.works.update(check.proves, returned)
         if result.cause or not result.verdict.is_defect:
-            return result
+            return
         if check.proves:
             for function in self._to_blame(check, result):
                 self.broken.setdefault(function, check.name)
-            return result
-        key = _key(result)
-        if key is None:
-            return result
-        first = self._first.setdefault(key, check.name)
-        return result if first == check.name else replace(result, cause=first)
+        elif result.verdict is Verdict.TIMEOUT and (function := result.function):
+            late = self._late.setdefault(function, [])
+            late.append(check.name)
+            if function not in self.works or len(late) >= _TOO_MANY:
+                self.broken.setdefault(function, late[0])
+
+    def knows(self, result: Result) -> bool:
+        """Says whether a result has the cause of one that it has taken."""
+        return bool(group([*self._results, result])[-1].cause)
 
     def _to_blame(self, check: Check, result: Result) -> Collection[str]:
         """Returns what does not work, by a check that proves something."""
@@ -60,14 +81,76 @@ class Causes:
         return (result.function,) if result.function else check.proves
 
 
-def _key(result: Result) -> tuple[str, ...] | None:
-    """Returns what results of one cause have in common; None where that cannot be told."""
-    if not result.function:
-        return None
+def group(results: Sequence[Result]) -> tuple[Result, ...]:
+    """Returns all results; each defect names the first one of the same cause, if it is another."""
+    types = _broken_types(results)
+    first: dict[Hashable, str] = {}
+    moved: dict[str, str] = {}
+    told: dict[str, tuple[str, ...]] = {}
+    for each in results:
+        if not each.verdict.is_defect or each.cause or each.area == BASICS:
+            continue
+        keys = _keys(each, types)
+        name = next((first[key] for key in keys if key in first), each.name)
+        first |= dict.fromkeys(keys, name)
+        if name != each.name:
+            moved[each.name] = name
+        elif keys and keys[0] in types.values():
+            told[name] = (str(keys[0]),)
+    return tuple(
+        replace(
+            each,
+            cause=moved.get(each.name) or moved.get(each.cause, each.cause),
+            notes=each.notes + told.get(each.name, ()),
+        )
+        for each in results
+    )
+
+
+def op_and_types(result: Result) -> tuple[str, list[str]]:
+    """Returns the op of a check of ops, and its element types: two of a conversion."""
+    _, op, types, *_ = result.name.split(".")
+    return op, types.split("_to_")
+
+
+def _keys(result: Result, types: dict[str, str]) -> list[Hashable]:
+    """Returns what results of one cause have in common, at least one of these."""
+    function, text = result.function, _ADDRESS.sub("", result.text)
+    keys: list[Hashable] = []
+    if result.area == OPS:
+        op, of = op_and_types(result)
+        if broken := [types[each] for each in of if each in types]:
+            return [broken[0]]
+        if result.verdict is Verdict.FAIL:
+            keys.append((function, op, text.partition(":")[0]))
     match result.verdict:
-        case Verdict.TIMEOUT:
-            return result.verdict, result.function
-        case Verdict.CRASH:
+        case Verdict.TIMEOUT if function:
+            keys.append((Verdict.TIMEOUT, function))
+        case Verdict.CRASH if function:
             said = _CALLED.sub("", _PREFIX.sub("", result.words)).partition("\n")[0]
-            return result.verdict, result.text, _ADDRESS.sub("", said)
-    return result.verdict, result.function, _ADDRESS.sub("", result.text)
+            keys.append((Verdict.CRASH, result.text, _NUMBER.sub("", _ADDRESS.sub("", said))))
+        case Verdict.FAIL if function:
+            keys.append((function, text))
+    return keys
+
+
+def _broken_types(results: Iterable[Result]) -> dict[str, str]:
+    """Says of each type on which most ops fail what fails; of those that fail alike, together."""
+    made: Counter[str] = Counter()
+    ends: dict[str, list[tuple[str, ...]]] = {}
+    for each in results:
+        if each.area == OPS and each.verdict not in (Verdict.UNSUPPORTED, Verdict.SKIP):
+            op, types = op_and_types(each)
+            made.update(types)
+            for name in types if each.verdict.is_defect else ():
+                ends.setdefault(name, []).append((op, each.verdict, each.function))
+    alike: dict[Hashable, list[str]] = {}
+    for name, found in ends.items():
+        if made[name] >= _FEWEST and 2 * len(found) > made[name]:
+            alike.setdefault(frozenset(found), []).append(name)
+    return {
+        name: f"{' and '.join(names)}: {sum(len(ends[each]) for each in names)} of "
+        f"{sum(made[each] for each in names)} checks of ops fail"
+        for names in alike.values()
+        for name in names
+    }

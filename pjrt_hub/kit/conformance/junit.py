@@ -49,8 +49,8 @@ def _case(suite: ElementTree.Element, result: Result) -> None:
             outcome.text = _legal(f"{result.title}\n{result.text}\n{result.words}")
         case Verdict.UNSUPPORTED | Verdict.SKIP:
             ElementTree.SubElement(case, "skipped", message=f"{result.verdict}: {message}")
-    if result.notes:
-        ElementTree.SubElement(case, "system-out").text = _legal("\n".join(result.notes))
+    if told := [*result.notes, *([f"the cause: {result.cause}"] if result.cause else [])]:
+        ElementTree.SubElement(case, "system-out").text = _legal("\n".join(told))
 
 
 def _counts(results: tuple[Result, ...] | list[Result]) -> dict[str, Any]:

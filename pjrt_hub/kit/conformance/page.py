@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
-from pjrt_hub.kit.conformance import difference
+from pjrt_hub.kit.conformance import difference, table
+from pjrt_hub.kit.conformance.cause import OPS, op_and_types
 from pjrt_hub.kit.conformance.verdict import Report, Result, Verdict
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ _SEVERITY = (
     Verdict.TIMEOUT,
     Verdict.CRASH,
 )
-_OPS = "ops"  # the area whose checks are called by an op and an element type
 
 _STYLE = """
 :root { color-scheme: light dark;
@@ -132,11 +132,10 @@ def to_html(report: Report, other: Report | None = None) -> str:
 
 
 def _head(report: Report) -> Iterator[str]:
-    defects = len(report.defects)
-    chip = _defect_count(defects) or "no defects"
     yield f"<h1>{escape(report.plugin.name)}</h1>"
+    verdict = "fail" if report.defects else "pass"
     yield (
-        f'<p><span class="chip {"fail" if defects else "pass"}">{chip}</span> '
+        f'<p><span class="chip {verdict}">{table.outcome(report)}</span> '
         f'<span class="dim">PJRT conformance, pjrt-hub {escape(report.pjrt_hub)}, '
         f"{escape(report.date)}</span></p>"
     )
@@ -248,7 +247,7 @@ def _bar(results: Iterable[Result], style: str = "bar") -> str:
 def _defects(report: Report) -> Iterator[str]:
     if not report.defects:
         return
-    yield "<h2>Defects</h2>"
+    yield "<h2>Causes of defects</h2>"
     for each in report.defects:
         number = f' <span class="dim">no.&nbsp;{each.number}</span>' if each.number else ""
         yield (
@@ -259,8 +258,8 @@ def _defects(report: Report) -> Iterator[str]:
         yield from (f'<p class="dim">{escape(note)}</p>' for note in each.notes)
         if hidden := report.hidden(each.name):
             names = escape(", ".join(other.name for other in hidden))
-            number = f"{len(hidden)} check{'s' * (len(hidden) != 1)}"
-            yield f"<details><summary>hid {number}</summary><p>{names}</p></details>"
+            counted = table.count_hidden(hidden)
+            yield f"<details><summary>{counted}</summary><p>{names}</p></details>"
         if each.words:
             yield f"<details><summary>its last output</summary><pre>{escape(each.words)}</pre>"
             yield "</details>"
@@ -271,9 +270,8 @@ def _matrix(report: Report) -> Iterator[str]:
     """Yields a table of ops by element types: each cell has the worst verdict of its checks."""
     cells: dict[tuple[str, str], list[Result]] = {}
     for each in report.results:
-        if each.area == _OPS:
-            op, kind, *_ = [*each.name.split(".")[1:], ""]
-            source = kind.partition("_to_")[0]  # of a conversion
+        if each.area == OPS:
+            op, (source, *_) = op_and_types(each)
             cells.setdefault((op, source), []).append(each)
     if not cells:
         return

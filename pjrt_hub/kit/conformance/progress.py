@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import signal
 import tempfile
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from pjrt_hub.running.capi.library import Api, Extension
 
 _NBYTES = 256
+#: Seconds that a function has which has hung before; a slow plugin has more.
+HURRY = 2.0
 
 
 class CallProgress:
@@ -25,6 +28,8 @@ class CallProgress:
     Attributes:
         broken: functions that do not work, which checks need not call to find that out.
         works: what was found to work.
+        hung: functions that end this process where they do not return within `hurry` seconds.
+        returned: the functions that returned without an error.
     """
 
     def __init__(self, descriptor: int = -1) -> None:
@@ -32,6 +37,9 @@ class CallProgress:
         self._memory = mmap.mmap(descriptor, _NBYTES)
         self.broken: Collection[str] = ()
         self.works: Collection[str] = ()
+        self.hung: Collection[str] = ()
+        self.hurry = HURRY
+        self.returned: set[str] = set()
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles what is broken and what works, and no more."""
@@ -77,10 +85,18 @@ class Watched:
 
     def call(self, function: str, **fields: Any) -> Any:
         """Calls a C function by its name, as `Api.call`."""
-        self._progress.enter(function)
-        answer = self._functions.call(function, **fields)
-        self._progress.leave()
-        return answer
+        progress = self._progress
+        progress.enter(function)
+        if function in progress.hung:
+            signal.setitimer(signal.ITIMER_REAL, progress.hurry)
+        try:
+            answer = self._functions.call(function, **fields)
+            progress.returned.add(function)
+            return answer
+        finally:
+            progress.leave()
+            if function in progress.hung:
+                signal.setitimer(signal.ITIMER_REAL, 0)
 
     def function(self, name: str) -> Any:
         """Returns a function to be called by others, as `Api.function`."""

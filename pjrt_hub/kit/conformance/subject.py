@@ -191,14 +191,16 @@ class Subject:
         code = artifact.of(programs.ADD, self._newest)
         return artifact.artifact_for(programs.ADD, (0, 0, 0)) if code is None else code
 
-    def require(self, form: str) -> None:
-        """Ends a check of a form that the basics found to be refused.
+    def require(self, *names: str) -> None:
+        """Ends a check of forms of which one is refused, or of functions that do not all work.
 
         Raises:
-            Hidden: it is.
+            Hidden: by the first of them.
         """
-        if self.progress and form in self.progress.broken:
-            raise Hidden(form)
+        broken = self.progress.broken if self.progress else ()
+        for name in names:
+            if name in broken:
+                raise Hidden(name)
 
     def encode_program(self, text: str) -> str | bytes:
         """Returns a program in the form that hosts send, a portable artifact; else as text.

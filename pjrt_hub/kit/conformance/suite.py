@@ -1,7 +1,7 @@
 """Runs checks on a plugin: in workers that die for this process, a time limit for each.
 
 A worker makes one check after another. What it finds against the plugin is looked at again in a
-fresh worker, so that no check is blamed for what another one left behind.
+fresh worker, so that no check is blamed for what another one left behind; once for each cause.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pjrt_hub.door.client import choose
 from pjrt_hub.door.plugin import library_path, read_layers
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, BYTECODE, TEXT
-from pjrt_hub.kit.conformance.cause import Causes
+from pjrt_hub.kit.conformance.cause import Causes, group
 from pjrt_hub.kit.conformance.check import Check, checks
 from pjrt_hub.kit.conformance.verdict import Identity, Report, Result, Verdict
 from pjrt_hub.kit.conformance.worker_process import Setup, Task, WorkerProcess, finished_workers
@@ -119,7 +119,8 @@ class Suite:
         try:
             for check in wanted:
                 if check.name in known:
-                    yield self._causes.learn(check, known[check.name])
+                    self._causes.learn(check, known[check.name])
+                    yield known[check.name]
                 else:
                     left.append(check)
             for each in self._redacted_results(left):
@@ -166,7 +167,7 @@ class Suite:
     def _run_checks(self, wanted: Iterable[Check]) -> Iterator[Result]:
         # To have loaded the plugin makes a worker useless for a check before anything is loaded;
         # what proves functions comes before whatever else may call them.
-        order = sorted(wanted, key=lambda check: (check.loads, not check.proves))
+        order = sorted(wanted, key=lambda check: (check.needs != "library", not check.proves))
         queue = deque(Task(check) for check in order)
         workers: list[WorkerProcess] = []
         try:
@@ -208,6 +209,7 @@ class Suite:
                 patience=patience,
                 broken=self._causes.broken,
                 works=self._causes.works,
+                hung=self._causes.hung,
             )
 
     def _may_begin(self, task: Task, busy: list[Task]) -> bool:
@@ -231,11 +233,12 @@ class Suite:
             self.identity = replace(self.identity, **identity)
         for function, seconds in said.pop("took", {}).items():
             self._took[function] = max(seconds, self._took.get(function, 0.0))
-        missing = said.pop("missing", "")
+        missing, returned = said.pop("missing", ""), said.pop("returned", ())
         if hidden := said.pop("hidden", ""):
             said |= self._cause_fields(hidden)
         result = _result(check, **said)
-        suspicious = bool(missing) or result.verdict in _SUSPECTS
+        new = result.verdict in _SUSPECTS and not self._causes.knows(result)
+        suspicious = bool(missing) or new
         if worker.num_made > 1 and suspicious and result.verdict is not Verdict.TIMEOUT:
             worker.is_spent = True
             return Task(check, task.earlier or result)
@@ -248,7 +251,8 @@ class Suite:
             result = replace(result, notes=(*result.notes, note))
         if not check.loads and result.verdict.is_defect:
             self._load_check = self._load_check or check.name
-        return self._causes.learn(check, result)
+        self._causes.learn(check, result, returned)
+        return result
 
     def _cause_fields(self, function: str) -> dict[str, Any]:
         """Returns the fields of a check that needs a function or a form that does not work."""
@@ -281,7 +285,7 @@ class Suite:
         return _result(check, Verdict.SKIP, text)
 
     def report(self, results: Iterable[Result], left: int = 0) -> Report:
-        """Sort the results of `results` into the order of the checks.
+        """Sort the results of `results` into the order of the checks, and find what they share.
 
         Args:
             results: all of them.
@@ -299,7 +303,7 @@ class Suite:
             __version__,
             datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             round(time.monotonic() - self._begin, 1),
-            found,
+            group(found),
             left,
         )
 

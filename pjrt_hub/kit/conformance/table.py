@@ -11,7 +11,7 @@ from pjrt_hub.kit.conformance.verdict import Report, Result, Verdict
 
 _PARAGRAPH = 100  # columns of a paragraph, where nobody says otherwise
 _INDENT = " " * 9
-_NUM_HIDDEN = 6  # names of checks that have their cause in another one
+_NUM_HIDDEN = 6  # names of the checks that a cause explains
 _NUM_WORDS = 2  # lines of a plugin's last words
 _MAX_TEXT = 600  # characters; the JSON has all of it
 
@@ -44,7 +44,7 @@ def narrow_areas(report: Report) -> list[list[str]]:
 
 
 def defects(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
-    """Yields a paragraph for each defect."""
+    """Yields a paragraph for each cause of defects."""
     for each in report.defects:
         yield defect(each, width=width, hidden=report.hidden(each.name))
 
@@ -57,7 +57,7 @@ def defect(
 ) -> str:
     """Makes the paragraph of a result: the check, what was done, what was expected and found.
 
-    It shows `num_words` lines of the plugin's last words, and which results the defect hid.
+    It shows `num_words` lines of the plugin's last words, and which other results it explains.
     """
     words = result.words.splitlines()[:num_words]
     lines = [result.title, result.text, *words, *result.notes, describe_hidden(hidden)]
@@ -65,13 +65,29 @@ def defect(
 
 
 def describe_hidden(hidden: Sequence[Result]) -> str:
-    """Says what a defect hid: "hid 59 checks: buffers.bitcast, buffers.delete and 57 more"."""
+    """Says which other results have a cause: "explains 59 other checks: buffers.delete ..."."""
     if not hidden:
         return ""
     names = [each.name for each in hidden[:_NUM_HIDDEN]]
     rest = len(hidden) - len(names)
     listed = ", ".join(names) + (f" and {rest} more" if rest else "")
-    return f"hid {len(hidden)} check{'s' * (len(hidden) != 1)}: {listed}"
+    return f"{count_hidden(hidden)}: {listed}"
+
+
+def count_hidden(hidden: Sequence[Result]) -> str:
+    """Says how many other results have a cause, by their verdicts."""
+    counted = Counter(each.verdict for each in hidden)
+    words = ", ".join(f"{counted[each]} {each}" for each in Verdict if counted[each])
+    return f"explains {len(hidden)} other check{'s' * (len(hidden) != 1)} ({words})"
+
+
+def outcome(report: Report) -> str:
+    """Counts the defects and their causes: "18 causes of 157 defects"."""
+    causes = len(report.defects)
+    defects = sum(each.verdict.is_defect for each in report.results)
+    if not causes:
+        return "no defects"
+    return f"{causes} cause{'s' * (causes != 1)} of {defects} defect{'s' * (defects != 1)}"
 
 
 def notes(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
@@ -101,7 +117,7 @@ def differences(changes: Sequence[Change], width: int = _PARAGRAPH) -> Iterator[
 def headline(report: Report) -> str:
     """Says in one line what was checked, and what came of it."""
     plugin, counts = report.plugin, report.counts
-    defects, skips = len(report.defects), counts[Verdict.SKIP]
+    skips = counts[Verdict.SKIP]
     words = [f"{plugin.name} through {plugin.layers}" if plugin.layers else plugin.name]
     words += [f"PJRT API {plugin.api_version}"] if plugin.api_version else ["cannot be loaded"]
     words += [f"platform {plugin.platform}"] if plugin.platform else []
@@ -109,7 +125,7 @@ def headline(report: Report) -> str:
         f"{counts[Verdict.PASS]} of {len(report.results)} checks pass",
         *([f"{skips} skipped"] if skips else []),
         *([f"{report.left} not made: interrupted"] if report.left else []),
-        f"{defects or 'no'} defect{'s' * (defects != 1)}",
+        outcome(report),
         f"{report.seconds:.0f} s",
     ]
     return ", ".join(words)

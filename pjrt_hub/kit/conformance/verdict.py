@@ -145,13 +145,13 @@ class Report:
     def defects(self) -> tuple[Result, ...]:
         """The results that are defects, one for each cause.
 
-        What hid most comes first, the others in the order of the checks.
+        What explains most others comes first, the rest in the order of the checks.
         """
         found = [each for each in self.results if each.verdict.is_defect and not each.cause]
         return tuple(sorted(found, key=lambda each: -len(self.hidden(each.name))))
 
     def hidden(self, name: str) -> tuple[Result, ...]:
-        """Return the results whose cause is a defect.
+        """Return the other results that a cause explains.
 
         Args:
             name: of the check that found it.

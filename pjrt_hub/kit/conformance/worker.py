@@ -25,7 +25,7 @@ from pjrt_hub.errors import (
 )
 from pjrt_hub.kit.conformance.check import Check, checks
 from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, code_name
-from pjrt_hub.kit.conformance.progress import CallProgress
+from pjrt_hub.kit.conformance.progress import HURRY, CallProgress
 from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.kit.conformance.verdict import Verdict
 from pjrt_hub.kit.conformance.worker_process import Setup
@@ -63,16 +63,24 @@ class Worker:
         self._patience = 0.0
 
     def make(
-        self, name: str, patience: float, broken: Collection[str], works: Collection[str]
+        self,
+        name: str,
+        patience: float,
+        broken: Collection[str],
+        works: Collection[str],
+        hung: Collection[str],
     ) -> None:
         """Makes a check and tells what it found.
 
         Its separate processes may take `patience` seconds more. It need not call `broken` C
-        functions, nor send programs in forms that are refused.
+        functions, nor send programs in forms that are refused; those that have `hung` do not take
+        the time of the whole check.
         """
         check = self._checks[name]
         self._patience = patience
         self._progress.broken, self._progress.works = frozenset(broken), frozenset(works)
+        self._progress.hung, self._progress.hurry = frozenset(hung), HURRY + patience
+        self._progress.returned.clear()
         self._progress.leave()
         try:
             subject = self._prepare(check)
@@ -90,7 +98,9 @@ class Worker:
         begin = time.monotonic()
         found = _outcome(check, subject)
         seconds = time.monotonic() - begin
-        self._tell(**found, seconds=seconds, notes=subject.notes, took=subject.took)
+        returned = sorted(self._progress.returned)
+        facts = {"notes": subject.notes, "took": subject.took, "returned": returned}
+        self._tell(**found, **facts, seconds=seconds)
         subject.notes = []
 
     def _prepare(self, check: Check) -> Subject:

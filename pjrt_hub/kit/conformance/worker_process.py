@@ -11,6 +11,7 @@ import json
 import os
 import pickle
 import re
+import signal
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -19,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import InternalError
 from pjrt_hub.kit.conformance.check import Check
-from pjrt_hub.kit.conformance.progress import CallProgress, open_file
+from pjrt_hub.kit.conformance.progress import HURRY, CallProgress, open_file
 from pjrt_hub.kit.conformance.verdict import Result, Verdict
 from pjrt_hub.running.sandbox.child import Child, describe_end, listen
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
 
-_SETUP_SECONDS = 120.0  # to start, to load the plugin, and to make a client
+_SETUP_SECONDS = 60.0  # to start, to load the plugin, and to make a client
 _MAX_WORDS = 8000  # characters
 _PYTHON = re.compile(r"Fatal Python error: |^(?:Current thread|Thread) 0x", re.MULTILINE)
 _IN_A_CHECK = re.compile(r"/conformance/(checks/\w+\.py)\", line (\d+)")
@@ -106,19 +107,20 @@ class WorkerProcess:
         patience: float = 0.0,
         broken: Collection[str] = (),
         works: Collection[str] = (),
+        hung: Collection[str] = (),
     ) -> None:
         """Gives it a check to make, once it has what the check needs.
 
         The check has so many `seconds`; a slow plugin has `patience` more, also to get ready. C
-        functions and forms of programs are known to be `broken`, or to work.
+        functions and forms of programs are known to be `broken`, or to work, or to have `hung`.
         """
         self.task = task
         self.num_made += 1
-        self._seconds = seconds
+        self._seconds, self._hurry = seconds, HURRY + patience
         self._said: dict[str, Any] = {}
         self._begin("starting", max(_SETUP_SECONDS, seconds) + patience)
         self.child.words.clear()
-        known = {"broken": sorted(broken), "works": sorted(works)}
+        known = {"broken": sorted(broken), "works": sorted(works), "hung": [*hung]}
         question = {"check": task.check.name, "patience": patience, **known}
         self._say(f"{json.dumps(question)}\n")
 
@@ -172,12 +174,13 @@ class WorkerProcess:
         function = self._progress.function
         step = function or ("" if self._step == "check" else self._step)
         during = f" in {step}" if step else ""
-        late = "status" not in self._said and not self.child.silent
+        hurried = self._said.get("status") == -signal.SIGALRM
+        late = hurried or ("status" not in self._said and not self.child.silent)
         self.end()
         words = _of_the_plugin(self.child.words.text(_MAX_WORDS))
         died: dict[str, Any] = {"words": words, "function": function}
         if late:
-            text = f"it did not end within {self._limit:g} s{during}"
+            text = f"it did not end within {self._hurry if hurried else self._limit:g} s{during}"
             return {"verdict": Verdict.TIMEOUT, "text": text, **died}
         how = describe_end(self._said.get("status", 1))
         return {"verdict": Verdict.CRASH, "text": f"the process {how}{during}", **died}

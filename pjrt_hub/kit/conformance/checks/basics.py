@@ -21,7 +21,7 @@ _NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
 _SLOW = 5
 
 
-@check(needs="plugin", seconds=120, number=23, proves=("PJRT_Client_Create",))
+@check(needs="plugin", seconds=60, number=23, proves=("PJRT_Client_Create",))
 def client(subject: Subject) -> None:
     """Create a client -> there is one."""
     expect(subject.client != 0, "expected a PJRT_Client, found NULL")
@@ -109,14 +109,14 @@ def callback(subject: Subject) -> None:
     expect(len(errors) > 0, "a callback on a ready event: expected a call, found none")
 
 
-@check(number=59, seconds=120, proves=("PJRT_Client_Compile",))
+@check(number=59, seconds=60, proves=("PJRT_Client_Compile",))
 def compile(subject: Subject) -> None:
     """Compile a + b of f32[4] in any form of programs -> a loaded executable."""
     _require_taken(subject, TEXT, ARTIFACT, BYTECODE)
     _note_slow(subject, "PJRT_Client_Compile")
 
 
-@check(number=60, seconds=120, proves=(ARTIFACT,))
+@check(number=60, seconds=60, proves=(ARTIFACT,))
 def artifact(subject: Subject) -> None:
     """Compile a + b as the portable artifact that JAX sends -> a loaded executable."""
     try:
@@ -128,13 +128,13 @@ def artifact(subject: Subject) -> None:
     subject.note(f"takes portable artifacts, here of StableHLO {'.'.join(map(str, version))}")
 
 
-@check(seconds=120)
+@check(seconds=60)
 def bytecode(subject: Subject) -> None:
     """Compile a + b as MLIR bytecode, which plugins may refuse -> a loaded executable."""
     _may_refuse(subject, BYTECODE)
 
 
-@check(number=59, seconds=120, proves=(TEXT,))
+@check(number=59, seconds=60, proves=(TEXT,))
 def stablehlo_text(subject: Subject) -> None:
     """Compile a + b as StableHLO text, which plugins may refuse -> a loaded executable."""
     _may_refuse(subject, TEXT)
@@ -146,7 +146,7 @@ def outputs(subject: Subject) -> None:
     equal(subject.num_outputs(subject.compile(programs.ADD)), 1, "the outputs of a + b")
 
 
-@check(number=74, seconds=60, proves=("PJRT_LoadedExecutable_Execute",))
+@check(number=74, proves=("PJRT_LoadedExecutable_Execute",))
 def execute(subject: Subject) -> None:
     """Run a + b of f32[4] -> the exact values."""
     subject.expect_add(subject.compile(programs.ADD))

@@ -28,13 +28,6 @@ _DESTROYS = tuple(
 _READABLE_PROCESS_INFO = 78  # before that the struct did not tell its size
 
 
-@check(needs="plugin", seconds=40, number=23)
-def create_again(subject: Subject) -> None:
-    """Create a client, destroy it, create another in the same process -> both work."""
-    if died := _ends(subject, two_lives):
-        raise Failed(f"expected two clients one after the other, found that the process {died}")
-
-
 @check(number=24)
 def two_clients(subject: Subject) -> None:
     """Create a second client beside the first -> both work, or an error says why not."""
@@ -51,6 +44,13 @@ def two_clients(subject: Subject) -> None:
     equal(names[1], names[0], "the platform of the second client")
     subject.destroy(second)
     subject.usable()
+
+
+@check(needs="plugin", seconds=40, number=23)
+def create_again(subject: Subject) -> None:
+    """Create a client, destroy it, create another in the same process -> both work."""
+    if died := _ends(subject, two_lives):
+        raise Failed(f"expected two clients one after the other, found that the process {died}")
 
 
 @check(number=27)
@@ -169,7 +169,7 @@ def client_before_buffer(subject: Subject) -> None:
 def _ends(subject: Subject, function: Callable[[Subject], None]) -> str:
     """Says how the process that ran a function died, if it did."""
     try:
-        separate_process.run(subject, function, seconds=30)
+        separate_process.run(subject, function)
     except separate_process.Died as exc:
         return str(exc)
     return ""

@@ -22,12 +22,20 @@ _REFUSES = re.compile(
     r"|can't be translated|cannot be (lowered|legalized)",
     re.IGNORECASE,
 )
+#: What a program of arguments takes beside a compilation.
+_CALLED = (
+    "PJRT_Client_BufferFromHostBuffer",
+    "PJRT_Event_Await",
+    "PJRT_LoadedExecutable_Execute",
+    "PJRT_Buffer_ToHostBuffer",
+)
 
 
 def runner(program: Program) -> Callable[[Subject], None]:
     """Makes the function of a program's check."""
 
     def run(subject: Subject) -> None:
+        subject.require(*_CALLED)  # before it compiles, which takes most of the time
         _require_elements(subject, program)
         refusals = {}
         for constants, of in ((False, "of arguments"), (True, "of constants")):
@@ -36,7 +44,7 @@ def runner(program: Program) -> Callable[[Subject], None]:
             except Unsupported as exc:
                 refusals[of] = str(exc)
             except Failed as exc:
-                raise Failed(f"{of}: {exc.found}") from exc
+                raise Failed(f"{of}: {exc.found}") from exc.__cause__
         for of, words in refusals.items():
             if len(refusals) == 2:
                 raise Unsupported(words)
