@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -75,115 +76,79 @@ def test_slow_is_not_wrong(answering):
     assert int(re.fullmatch("PJRT_Client_Create took ([0-9]+) s", note)[1]) >= 8
 
 
-COMPILE, DELETE = "PJRT_Client_Compile", "PJRT_Buffer_Delete"
-ABORTS = "the process died of SIGABRT in PJRT_Client_Compile"
-REFUSED = "of arguments: expected an executable, found the error "
-BROKEN = ("abs", "add", "cosine", "negate", "sine")
+DELETE, COMPILE = "PJRT_Buffer_Delete", "PJRT_Client_Compile"
 
 
-def result(name, text="", verdict=Verdict.FAIL, function="", words=""):
-    return Result(name, "", verdict, text, function=function, words=words)
+def late(name):
+    return Result(name, "", Verdict.TIMEOUT, function=DELETE)
 
 
-def of_type(kind, text="of arguments: 1 of 4", ops=BROKEN):
-    return [result(f"ops.{op}.{kind}", text) for op in ops]
+def died(name, words="", text="SIGABRT"):
+    return Result(name, "", Verdict.CRASH, text, words=words, function=DELETE)
 
 
-def passing(kind, ops):
-    return [result(f"ops.{op}.{kind}", verdict=Verdict.PASS) for op in ops]
+def wrong(*ops, of="arguments"):
+    return [Result(f"ops.{op}", "", Verdict.FAIL, f"of {of}: 1 of 4") for op in ops]
 
 
-#: Results in the order of a report, and how many causes they have.
+def refused(op, words):
+    return Result(f"ops.{op}", "", Verdict.FAIL, f"of arguments: {words}", function=COMPILE)
+
+
+def of_type(kind, *more, right=""):
+    """Results on a type: five ops that fail, and more, and those that are right."""
+    passing = [Result(f"ops.{op}.{kind}", "", Verdict.PASS) for op in right]
+    return [*wrong(*(f"{op}.{kind}" for op in (*"vwxyz", *more))), *passing]
+
+
+#: How many causes results have, which stand in the order of a report.
 GROUPS = {
-    "what does not return": (
-        [result(name, "", Verdict.TIMEOUT, DELETE) for name in ("buffers.a", "donation.b")],
-        1,
-    ),
-    "other words": (
-        [
-            result(f"buffers.{name}", ABORTS, Verdict.CRASH, COMPILE, f"Check failed: {name} > 0")
-            for name in "ab"
-        ],
-        2,
-    ),
-    "the same words with other numbers, addresses and times": (
-        [
-            result(
-                f"compile.{n}",
-                ABORTS,
-                Verdict.CRASH,
-                COMPILE,
-                f"F0000 0:{n} {n} a.h:1] of {n} (0x{n}f)",
-            )
-            for n in (1, 2)
-        ],
-        1,
-    ),
-    "another signal": (
-        [result(f"buffers.{text}", text, Verdict.CRASH, DELETE) for text in ("found 1", "found 2")],
-        2,
-    ),
-    "one op on several types": (of_type("f32", ops=["sine"]) + of_type("f64", ops=["sine"]), 1),
-    "one op, wrong and refused": (
-        [
-            result("ops.sine.f32", "of arguments: 1 of 4"),
-            result("ops.sine.f64", REFUSED + "x", function=COMPILE),
-        ],
-        2,
-    ),
-    "one op, run and folded": (
-        [result("ops.sine.f32", "of arguments: 1"), result("ops.sine.f64", "of constants: 1")],
-        2,
-    ),
-    "one error of several ops": (
-        [result(f"ops.{op}.f32", REFUSED + "no", function=COMPILE) for op in ("abs", "tan")],
-        1,
-    ),
-    "a few ops of a type": (of_type("f32") + passing("f32", "abcdef"), 5),
-    "most ops of a type": (of_type("f32") + passing("f32", "abcd") + of_type("i4", ops=["abs"]), 2),
-    "types that fail alike": (of_type("f32") + of_type("f64"), 1),
-    "types that fail in other ways": (of_type("f32") + of_type("i4", ops=["a", *BROKEN]), 2),
-    "a conversion to such a type": (of_type("f32") + of_type("i8_to_f32", ops=["convert"]), 1),
-    "checks of no op": ([result(f"buffers.{name}", "of: 1") for name in "ab"], 2),
+    "what does not return": (1, late("buffers.a"), late("donation.b")),
+    "other words": (2, died("buffers.a", "a > 0"), died("buffers.b", "b > 0")),
+    "other numbers": (1, *(died(f"a.{n}", f"F0000 0:{n} {n} a.h:1] {n} (0x{n}f)") for n in (1, 2))),
+    "another signal": (2, died("buffers.a"), died("buffers.b", text="SIGSEGV")),
+    "one op on several types": (1, *wrong("sine.f32", "sine.f64")),
+    "one op, wrong and refused": (2, *wrong("sine.f32"), refused("sine.f64", "no")),
+    "one op, run and folded": (2, *wrong("sine.f32"), *wrong("sine.f64", of="constants")),
+    "one error of several ops": (1, refused("abs.f32", "no"), refused("tan.f32", "no")),
+    "other errors of several ops": (2, refused("abs.f32", "no"), refused("tan.f32", "never")),
+    "a few ops of a type": (5, *of_type("f32", right="abcdef")),
+    "most ops of a type": (2, *of_type("f32", right="abcd"), *wrong("v.i4")),
+    "types that fail alike": (1, *of_type("f32"), *of_type("f64")),
+    "types that fail in other ways": (2, *of_type("f32"), *of_type("i4", "a")),
+    "a conversion to such a type": (1, *of_type("f32"), *wrong("convert.i8_to_f32")),
 }
 
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_results_of_one_mistake_have_one_cause(name):
-    results, causes = GROUPS[name]
+    number, *results = GROUPS[name]
     found = group(results)
-    first = [each for each in found if each.verdict.is_defect and not each.cause]
-    assert len(first) == causes, [(each.name, each.cause) for each in found]
-    assert [(each.name, each.verdict, each.text) for each in found] == [
-        (each.name, each.verdict, each.text) for each in results
-    ]
-    assert {each.cause for each in found} <= {"", *(each.name for each in first)}
+    first = {each.name for each in found if each.verdict.is_defect and not each.cause}
+    assert len(first) == number, [(each.name, each.cause) for each in found]
+    assert {each.cause for each in found} <= {"", *first}
+    assert [replace(each, cause="", notes=()) for each in found] == results
 
 
 def test_a_type_that_fails_is_named():
-    found = group(of_type("f6") + passing("f6", ["iota"]) + of_type("f7"))
-    assert found[0].notes == ("f6 and f7: 10 of 11 checks of ops fail",)
-    assert {each.notes for each in found[1:]} == {()}
+    told = [each.notes for each in group([*of_type("f6", right="a"), *of_type("f7")])]
+    assert told == [("f6 and f7: 10 of 11 checks of ops fail",), *[()] * 10]
 
 
 def test_what_hides_others_names_the_first_of_its_cause():
-    late = {"verdict": Verdict.TIMEOUT, "function": DELETE}
     hidden = Result("events.c", "", Verdict.SKIP, cause="events.b")
-    found = group([result("events.a", **late), result("events.b", **late), hidden])
+    found = group([late("events.a"), late("events.b"), hidden])
     assert [each.cause for each in found] == ["", "events.a", "events.a"]
 
 
-@pytest.mark.parametrize(("works", "broken"), [(False, 1), (True, 8)])
-def test_what_does_not_return_is_not_waited_for_without_end(works, broken):
-    """A function that works for some checks may hang for several; one that never did, once."""
-    causes, known = Causes(), {each.name: each for each in checks()}
-    causes.learn(
-        known["events.ready"], result("events.ready", verdict=Verdict.PASS), [DELETE] * works
-    )
-    for number, name in enumerate([each for each in known if "basics" not in each][:8], 1):
-        causes.learn(known[name], result(name, "", Verdict.TIMEOUT, DELETE))
+@pytest.mark.parametrize(("works", "broken"), [([], 1), ([DELETE], 8)])
+def test_what_hangs_in_some_checks_does_not_work_in_the_end(works, broken):
+    causes, (first, *others) = Causes(), (each for each in checks() if not each.proves)
+    causes.learn(first, Result(first.name, "", Verdict.PASS), works)
+    for number, check in enumerate(others[:8], 1):
+        causes.learn(check, late(check.name))
         assert (causes.hung == [DELETE]) == (number >= 2)
-        assert (DELETE in causes.broken) == (number >= broken)
+        assert causes.broken == ({DELETE: others[0].name} if number >= broken else {})
 
 
 def test_what_is_not_implemented_need_not_know_the_size_of_its_struct(answering):
