@@ -72,4 +72,4 @@ def test_the_command_makes_a_library_that_runs(folder):
     areas = ("--area=client", "--area=compile")
     checked = run(folder, "-m", "pjrt_hub.cli", "check", "./libcalculator.so", *areas, status=1)
     assert "\nfail     basics.artifact " in checked
-    assert ", 1 defect, " in checked
+    assert ", 1 cause of 1 defect, " in checked
