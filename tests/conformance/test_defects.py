@@ -195,6 +195,7 @@ DEFECTS = {
     "strides_as_counts": ("transfers.strides_by_columns", "the values"),
     "strides_in_elements": ("buffers.layout", "by the layout [3, 1]"),
     "swaps_outputs": ("execute.two_outputs", "the first output"),
+    "takes_floats_for_all": ("client.mistyped_option", "stub_bool accepts 0.5, True"),
     "takes_interrupts": ("client.process", "the handlers of SIGINT are others"),
     "takes_stderr": ("client.process", "files 2 are others after PJRT_Client_Create"),
     "texts_in_one_place": ("devices.answers_stay", "answered, after other questions: expected {"),

@@ -7,7 +7,8 @@ import os
 import pytest
 
 from pjrt_hub.errors import PluginCrashedError, PluginTimeoutError
-from pjrt_hub.kit.authoring import create_options, identity
+from pjrt_hub.kit.authoring import identity
+from pjrt_hub.kit.conformance import create_options
 
 #: Runs `{what}` for each option that is called stub_streams and is of another type than int64.
 WRONG = """

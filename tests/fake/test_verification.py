@@ -17,8 +17,7 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import preflight
 from pjrt_hub.finding.store.catalog import Artifact, Member
 from pjrt_hub.finding.store.pins import Pins
-from pjrt_hub.kit.authoring import create_options
-from pjrt_hub.kit.conformance import check
+from pjrt_hub.kit.conformance import check, create_options
 from pjrt_hub.kit.conformance.suite import Suite
 from pjrt_hub.kit.conformance.verdict import Verdict
 

@@ -66,7 +66,7 @@ def identify(
         PluginCrashedError: it died.
         PluginTimeoutError: it hung.
     """
-    from pjrt_hub.kit.authoring import create_options
+    from pjrt_hub.kit.conformance import create_options
 
     path = path.resolve()
     seen, here = digest.identity_if_any(path), world()

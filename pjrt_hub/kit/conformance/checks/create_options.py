@@ -5,25 +5,22 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
-from pjrt_hub.errors import InvalidArgumentError, PjrtError
-from pjrt_hub.kit.conformance import separate_process
+from pjrt_hub.door import process
+from pjrt_hub.errors import InvalidArgumentError, PjrtError, PjrtHubError
+from pjrt_hub.finding.contract.option import UNKNOWN
+from pjrt_hub.kit.conformance import create_options, separate_process
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, expect, expect_error
+from pjrt_hub.kit.conformance.finding import Skipped, expect, expect_error
 from pjrt_hub.kit.conformance.refusal import note_code
 from pjrt_hub.kit.conformance.separate_process import Tell, attempt
 from pjrt_hub.kit.conformance.subject import Subject
 
 _UNKNOWN = {"no_such_option_of_pjrt": 1}
-#: An option that a platform's plugins have, and its type.
-_OPTIONS = {
-    "cpu": ("cpu_device_count", "int64"),
-    "gpu": ("memory_fraction", "float"),
-    "cuda": ("memory_fraction", "float"),
-    "rocm": ("memory_fraction", "float"),
-    "tpu": ("max_inflight_computations", "int64"),
-}
+#: Names that plugins made of XLA have, beside which the others lie in their libraries.
+_NAMES = ("cpu_device_count", "memory_fraction", "max_inflight_computations")
 #: A value of each type.
 _VALUES: dict[str, Any] = {
     "string": "wrong",
@@ -37,6 +34,7 @@ _TYPES = {str: "string", bool: "bool", int: "int64", float: "float"}
 _LENIENT = {("float", "int64"), ("int64", "bool"), ("bool", "int64")}
 _NAME = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b")
 _SECONDS = 20.0  # for each attempt
+_TO_FIND = 40.0  # the options that nobody told
 _MOST_DEATHS = 8
 _ACCEPTED, _REFUSED = "accepted", "refused: "
 
@@ -53,9 +51,9 @@ def unknown_option(subject: Subject) -> None:
         note_code(subject, error, what, InvalidArgumentError.code)
 
 
-@check(area="client", needs="plugin", number=26, seconds=120)
+@check(area="client", needs="plugin", number=26, seconds=160)
 def mistyped_option(subject: Subject) -> None:
-    """Create clients with known options of wrong types -> an error each, and no crash."""
+    """Create clients with options of wrong types, known or found -> errors, and no crash."""
     known = dict(_known_options(subject))
     if not known:
         raise Skipped("no option of this plugin is known; give one with --option")
@@ -65,13 +63,18 @@ def mistyped_option(subject: Subject) -> None:
     except separate_process.Died as exc:
         raise Skipped(f"the process {exc}") from exc
     wrong = []
+    accepted: dict[str, list[str]] = {name: [] for name in known}
     for (name, given), answer in zip(attempts, answers, strict=False):
-        right = known[name]
-        lenient = not right or (right, given) in _LENIENT
-        if answer == _ACCEPTED and not lenient:
-            wrong.append(f"{name} = {_VALUES[given]!r} is accepted")
-        elif not answer.startswith((_ACCEPTED, _REFUSED)):
+        if answer == _ACCEPTED:
+            accepted[name].append(given)
+        elif not answer.startswith(_REFUSED):
             wrong.append(f"{name} = {_VALUES[given]!r}: the process {answer}")
+    for name, types in accepted.items():
+        rights = [known[name]] if known[name] else types
+        if types and not any(all(_stands_in(each, right) for each in types) for right in rights):
+            refusable = [each for each in types if not _stands_in(each, known[name])]
+            values = ", ".join(repr(_VALUES[each]) for each in refusable)
+            wrong.append(f"{name} accepts {values}")
     expect(not wrong, f"expected errors, found {'; '.join(wrong)}")
     if set(answers) == {f"{_REFUSED}{text}" for text in _refusals(subject)}:
         raise Skipped("no device: the plugin refuses a client whatever its options")
@@ -101,16 +104,22 @@ def _try(subject: Subject, attempts: list[Attempt], tell: Tell) -> None:
             tell(json.dumps(_ACCEPTED))
 
 
+def _stands_in(given: str, right: str) -> bool:
+    return given == right or (right, given) in _LENIENT
+
+
 def _known_options(subject: Subject) -> Iterator[Attempt]:
-    """Options by name: those in the plugin's words, its manifest's, the platform's, those given.
+    """Options by name: those in the plugin's words, those found, its manifest's, those given.
 
     The type is empty where it is not known.
     """
+    named = []
     for text in _refusals(subject, _UNKNOWN):
-        yield from ((name, "") for name in _NAME.findall(text) if name not in _UNKNOWN)
+        named += [name for name in _NAME.findall(text) if name not in _UNKNOWN]
+    yield from ((name, "") for name in named)
+    if not subject.known_options:
+        yield from _found_options(subject, [*_NAMES, *named])
     yield from subject.known_options.items()
-    if (platform := _platform(subject)) in _OPTIONS:
-        yield _OPTIONS[platform]
     for name, value in subject.options.items():
         yield name, _TYPES.get(type(value), "int64_list")
 
@@ -135,10 +144,10 @@ def _create(subject: Subject, options: dict[str, Any]) -> int:
     return subject.own("Client", subject.call("PJRT_Client_Create", create_options=given))
 
 
-def _platform(subject: Subject) -> str:
-    """Says which plugin it is, also where no client can be made."""
-    try:
-        name: bytes = subject.call("PJRT_Client_PlatformName", client=subject.client)
-    except (Skipped, Unsupported):
-        return next((each for each in _OPTIONS if each in subject.path.name.lower()), "")
-    return name.decode().lower()
+def _found_options(subject: Subject, names: list[str]) -> Iterator[Attempt]:
+    """Options that the library names, and answers otherwise to than to a name that nobody has."""
+    asked = create_options.candidates(subject.path, names)
+    env = dict(process.environment())
+    with suppress(PjrtHubError):  # it makes no client at all, or takes too long
+        for each in create_options.find(subject.path, asked, env, seconds=_TO_FIND)[1]:
+            yield each.name, "" if each.type == UNKNOWN else each.type
