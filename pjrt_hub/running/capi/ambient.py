@@ -7,17 +7,28 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import signal
 import sys
 from contextlib import suppress
 
 _SIGACTION_NBYTES = 256  # more than any libc's; the handler's address is the first word
 _LC_ALL = 6
+_PR_GET_DUMPABLE = 3
+_TIMERS = {
+    "SIGALRM": signal.ITIMER_REAL,
+    "SIGVTALRM": signal.ITIMER_VIRTUAL,
+    "SIGPROF": signal.ITIMER_PROF,
+}
 #: Of the calling thread, what a plugin has no business with.
 _STATUS = {
+    "Name": "the thread's name",
     "Uid": "the user",
     "Gid": "the group",
+    "Groups": "the list of groups",
     "Umask": "the umask",
+    "NSpgid": "the process group",
+    "NSsid": "the session",
     "SigBlk": "the mask of blocked signals",
     "CapEff": "the mask of capabilities",
     "NoNewPrivs": "no_new_privs",
@@ -37,8 +48,15 @@ def settings() -> dict[str, object]:
         "the direction in which floats are rounded": libc.fegetround(),
         "whether floats below the normal ones become 0": small / 4 == 0,
         "the priority": os.getpriority(os.PRIO_PROCESS, 0),
-        "the timer of SIGALRM": signal.getitimer(signal.ITIMER_REAL)[0] > 0,
+        "the policy of scheduling": os.sched_getscheduler(0),
+        "whether others may debug the process": libc.prctl(_PR_GET_DUMPABLE),
     }
+    for name, number in _TIMERS.items():
+        found[f"the timer of {name}"] = signal.getitimer(number)[0] > 0
+    if platform.machine() == "x86_64":  # each unit may be set alone
+        libc.fegetenv(registers := (ctypes.c_uint32 * 64)())
+        units = (registers[0] & 0xFFFF, registers[7] & ~0x3F)  # 0x3F: what happened, which may be
+        found["the control words of floats"] = "x87 {:#x}, SSE {:#x}".format(*units)
     with suppress(AttributeError):  # of glibc
         found["the exceptions of floats that trap"] = libc.fegetexcept()
     with open("/proc/thread-self/status", encoding="ascii", errors="replace") as file:

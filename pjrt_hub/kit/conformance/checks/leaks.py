@@ -6,6 +6,7 @@ import gc
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
@@ -13,11 +14,12 @@ import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Failed, Skipped
+from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array.dtypes import of_numpy
 from pjrt_hub.running.capi import ambient, unchecked
+from pjrt_hub.running.capi.call_counter import CallCounter
 
 #: Does a thing once.
 Use = Callable[[], object]
@@ -36,6 +38,10 @@ _WORDS = {
     "threads": "threads",
 }
 _NUMBERS = np.arange(1, 5, dtype=np.float32)
+_PROPERTIES = (
+    *("Name", "NumOutputs", "OutputElementTypes", "Fingerprint", "GetCompiledMemoryStats"),
+    *("GetCompileOptions", "Serialize"),
+)
 
 
 def _put(subject: Subject) -> Use:
@@ -77,26 +83,55 @@ def _compile(subject: Subject) -> Use:
     return lambda: subject.destroy(subject.compile(DOUBLE))
 
 
+def _deserialize(subject: Subject) -> Use:
+    executable = subject.executable(subject.compile(ADD))
+    code = subject.call("PJRT_Executable_Serialize", executable=executable)
+    function = "PJRT_Executable_DeserializeAndLoad"
+    given = {"client": subject.client, "serialized_executable": code}
+    return lambda: subject.destroy(subject.own("LoadedExecutable", subject.call(function, **given)))
+
+
 def _executable(subject: Subject) -> Use:
     loaded = subject.compile(ADD)
 
     def ask() -> None:
         executable = subject.executable(loaded)
-        for name in ("Name", "NumOutputs", "OutputElementTypes", "Fingerprint"):
-            if subject.api.has(f"PJRT_Executable_{name}"):
+        for name in _PROPERTIES:
+            with suppress(Unsupported):
                 subject.call(f"PJRT_Executable_{name}", executable=executable)
         subject.destroy(executable)
 
     return ask
 
 
-def _event(subject: Subject) -> Use:
+def _copy(subject: Subject) -> Use:
     buffer = subject.put(_NUMBERS)
+    place = {"buffer": buffer, "dst_device": subject.devices[-1]}
+
+    def copy() -> None:
+        there = subject.own("Buffer", subject.call("PJRT_Buffer_CopyToDevice", **place))
+        subject.await_(subject.ready(there))
+        subject.destroy(there)
+
+    try:
+        copy()
+    except PjrtError as exc:
+        raise Unsupported(f"it makes no copy: {exc.message}") from exc
+    return copy
+
+
+def _event(subject: Subject) -> Use:
+    buffer, called = subject.put(_NUMBERS), CallCounter()
 
     def wait() -> None:
         event = subject.ready(buffer)
         subject.call("PJRT_Event_IsReady", event=event)
+        subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
         subject.await_(event)
+        with suppress(Unsupported):
+            made = subject.own("Event", subject.call("PJRT_Event_Create"))
+            subject.call("PJRT_Event_Set", event=made, error_code=0, error_message="")
+            subject.await_(made)
 
     return wait
 
@@ -120,6 +155,8 @@ def _questions(subject: Subject) -> Use:
         for name in names:
             subject.call(f"PJRT_Buffer_{name}", buffer=buffer)
         subject.call("PJRT_Plugin_Attributes")
+        with suppress(Unsupported):
+            subject.call("PJRT_Device_MemoryStats", device=subject.device)
         subject.describe(subject.device, "Attributes")
         subject.describe(subject.device, "DebugString")
 
@@ -185,14 +222,18 @@ class _Kind(NamedTuple):
     since: int = 0
 
 
-_KINDS = {
+KINDS = {
     "put": _Kind(_put, "Put an array and destroy the buffer"),
     "get": _Kind(_get, "Copy a buffer to the host"),
     "execute": _Kind(_execute, "Run a program, await its events, destroy its output"),
     "donate": _Kind(_donate, "Run a program that donates its argument"),
     "compile": _Kind(_compile, "Compile a program and destroy it", 3, 4, 1024),
+    "copy": _Kind(_copy, "Copy a buffer to a device and destroy the copy"),
+    "deserialize": _Kind(_deserialize, "Load a serialized program and destroy it", 3, 4, 1024),
     "executable": _Kind(_executable, "Ask for a program's executable and its properties"),
-    "event": _Kind(_event, "Await a buffer's ready event and destroy it"),
+    "event": _Kind(
+        _event, "Await a buffer's ready event, by a callback too, and one that the host sets"
+    ),
     "error": _Kind(_error, "Provoke an error, read and destroy it"),
     "questions": _Kind(_questions, "Ask buffers, the device and the plugin"),
     "transfer": _Kind(_transfer, "Fill a buffer by a transfer manager", 100, 20, since=60),
@@ -234,7 +275,7 @@ def _after(use: Use, count: int) -> dict[str, int]:
     return ambient.holdings()
 
 
-for _name, _kind in _KINDS.items():
+for _name, _kind in KINDS.items():
     check(
         since=_kind.since,
         name=_name,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import signal
 import tempfile
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -14,14 +17,21 @@ import numpy as np
 from pjrt_hub.errors import PjrtError, PjrtHubError
 from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.checks import leaks
 from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, expect
 from pjrt_hub.kit.conformance.programs import ADD
+from pjrt_hub.kit.conformance.progress import CallProgress
 from pjrt_hub.kit.conformance.separate_process import Tell, attempt
 from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.running.capi import ambient
 from pjrt_hub.running.sandbox import watch
 
-_LIMITS = [name for name in dir(resource) if name.startswith("RLIMIT_")]
+#: By their numbers, of which some have two names.
+_LIMITS = {
+    getattr(resource, name): name
+    for name in sorted(dir(resource), reverse=True)
+    if name.startswith("RLIMIT_")
+}
 _STREAMS = frozenset((0, 1, 2))
 #: Signals that hosts handle, and must go on handling.
 _HOSTS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGPIPE")
@@ -32,6 +42,9 @@ _OF_OTHERS = (
     *("OMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_"),
 )
 _TO_EXIT = 20.0
+_LOOK = 0.3  # seconds, each, at a process that sleeps
+_LOOKS = 10
+_ASLEEP = 0.1  # processors; of a busy machine, a thread that spins has more
 
 
 class _State(NamedTuple):
@@ -45,7 +58,7 @@ class _State(NamedTuple):
 
     @classmethod
     def now(cls) -> _State:
-        limits = {name: resource.getrlimit(getattr(resource, name)) for name in _LIMITS}
+        limits = {name: resource.getrlimit(number) for number, name in _LIMITS.items()}
         settings, variables = ambient.settings(), ambient.environment()
         return cls(settings, limits, variables, ambient.handlers(), _open_files())
 
@@ -81,7 +94,7 @@ class _State(NamedTuple):
             found.append(f"files {', '.join(map(str, closed))} are closed")
         if moved := [
             each
-            for each in _STREAMS & after.files.keys()
+            for each in (_STREAMS | self.files.keys()) & after.files.keys()
             if self.files.get(each) != after.files[each]
         ]:
             found.append(f"files {', '.join(map(str, sorted(moved)))} are others")
@@ -91,30 +104,32 @@ class _State(NamedTuple):
 @check(area="plugin", needs="process", seconds=60)
 def process(subject: Subject) -> None:
     """Load and initialize the plugin -> files, folder, signals and limits are unchanged."""
-    _leaves_alone(subject, "loading")
+    _leaves_alone(subject, ("load",))
 
 
 @check(area="client", name="process", needs="process", seconds=60)
 def process_of_client(subject: Subject) -> None:
-    """Create a client, compile, run, destroy it -> the process is unchanged after each step."""
-    _leaves_alone(subject, "client")
+    """Create a client, compile, run, destroy it -> the process is unchanged after each call."""
+    _leaves_alone(subject, ("run", "use", "destroy"), ("run", "destroy"))
 
 
-def _leaves_alone(subject: Subject, what: str) -> None:
-    try:
-        changes, notes = separate_process.run(subject, changes_of, what, seconds=50)
-    except separate_process.Died as exc:
-        raise Skipped(f"the process {exc}") from exc
+def _leaves_alone(subject: Subject, *ways: tuple[str, ...]) -> None:
+    """Fails where steps change the process; of several ways, the first that it survives counts."""
+    for steps in ways:
+        try:
+            changes, notes = separate_process.run(subject, changes_of, *steps, seconds=25)
+        except separate_process.Died as exc:
+            if steps is ways[-1]:
+                raise Skipped(f"the process {exc}") from exc
+        else:
+            break
     for each in notes:
         subject.note(each)
     expect(not changes, f"expected the process as it was, found {'; '.join(changes)}")
 
 
-def changes_of(subject: Subject, what: str) -> tuple[list[str], list[str]]:
-    """Finds what differs after steps of a plugin: what must not, and what may.
-
-    The steps are "loading", or "client" for what comes after it.
-    """
+def changes_of(subject: Subject, *steps: str) -> tuple[list[str], list[str]]:
+    """Finds what differs after steps of a plugin: what must not, and what may."""
     watch.adopt()
     output, path = tempfile.mkstemp()
     os.unlink(path)
@@ -123,26 +138,53 @@ def changes_of(subject: Subject, what: str) -> tuple[list[str], list[str]]:
         signal.signal(getattr(signal, name), lambda *_: None)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(1))  # by which this process is ended
-    found, notes = list[str](), list[str]()
-    if what == "client":
+    if (child := os.fork()) == 0:
+        os._exit(0)
+    found, notes = dict[str, str](), dict[str, str]()  # each with the call before it
+    if "load" not in steps:
         _load(subject)
     before = _State.now()
-    for step in ("load",) if what == "loading" else ("create", "compile", "run", "destroy"):
-        try:
+
+    def look(function: str = "") -> None:
+        for told, each in zip((found, notes), before.changes(_State.now()), strict=True):
+            for text in each:
+                told.setdefault(text, f" after {function}" if function else "")
+
+    subject.progress = _Looking(subject.progress, look)
+    try:
+        for step in steps:
             _STEPS[step](subject)
-        except (Failed, PjrtError) as exc:  # which other checks tell of
+    except Skipped:
+        if not found:
+            raise
+    except (Failed, PjrtError) as exc:  # which other checks tell of
+        if not found:
             raise Skipped(str(exc)) from exc
-        after = _State.now()
-        changes, told = before.changes(after)
-        found += [each if step == "load" else f"{each} after {_WORDS[step]}" for each in changes]
-        notes += told
-        before = after
+    look()
+    try:
+        os.waitpid(child, 0)
+    except ChildProcessError:
+        found["the end of a child process is lost"] = ""
     if left := list(watch.children()):
-        text = f"{len(left)} process(es) were left running"
-        (found if what == "loading" else notes).append(text)  # a client may have its helpers
+        told = found if "load" in steps else notes  # a client may have its helpers
+        told[f"{len(left)} process(es) were left running"] = ""
     if words := os.pread(output, 200, 0):
-        notes.append(f"writes to the standard output, which is not its own: {words!r}")
-    return found, notes
+        notes[f"writes to the standard output, which is not its own: {words!r}"] = ""
+    return [each + after for each, after in found.items()], list(notes)
+
+
+class _Looking(CallProgress):
+    """Looks at the process after each call of the plugin."""
+
+    def __init__(self, progress: CallProgress | None, look: Callable[[str], None]) -> None:
+        super().__init__()
+        if progress:
+            self.broken, self.works = progress.broken, progress.works
+        self._look = look
+
+    def leave(self) -> None:
+        self._look(self.function)
+        super().leave()
 
 
 def _load(subject: Subject) -> None:
@@ -156,14 +198,17 @@ def _create(subject: Subject) -> None:
     _ = subject.client
 
 
-def _compile(subject: Subject) -> None:
-    subject.compile(ADD)
-
-
 def _run(subject: Subject) -> None:
     a = subject.put(np.arange(4, dtype=np.float32))
     (output,) = subject.execute(subject.compile(ADD), [a, a])
     subject.get(output)
+
+
+def _use(subject: Subject) -> None:
+    """Calls whatever else the plugin has."""
+    for kind in leaks.KINDS.values():
+        with suppress(Failed, Skipped, Unsupported, PjrtError):
+            kind.prepare(subject)()
 
 
 def _destroy(subject: Subject) -> None:
@@ -171,13 +216,41 @@ def _destroy(subject: Subject) -> None:
     subject.api.call("PJRT_Client_Destroy", client=subject.client)
 
 
-_STEPS = {"load": _load, "create": _create, "compile": _compile, "run": _run, "destroy": _destroy}
-_WORDS = {
-    "create": "PJRT_Client_Create",
-    "compile": "PJRT_Client_Compile",
-    "run": "running a program",
-    "destroy": "PJRT_Client_Destroy",
-}
+_STEPS = {"load": _load, "create": _create, "run": _run, "use": _use, "destroy": _destroy}
+
+
+@check(area="client", needs="process", seconds=60)
+def idle(subject: Subject) -> None:
+    """Run a program, destroy the client, sleep after each step -> no thread uses a processor."""
+    try:
+        busy = separate_process.run(subject, work_for_nothing, seconds=50)
+    except separate_process.Died as exc:
+        raise Skipped(f"the process {exc}") from exc
+    expect(not busy, f"expected a process that sleeps, found {busy}")
+
+
+def work_for_nothing(subject: Subject) -> str:
+    """Says after which step of a plugin its threads go on working; empty for none."""
+    for name in ("load", "create", "run", "destroy"):
+        try:
+            _STEPS[name](subject)
+        except (Failed, PjrtError) as exc:  # which other checks tell of
+            raise Skipped(str(exc)) from exc
+        if (used := _processors_in_use()) > _ASLEEP:
+            return f"{used:.1f} processors in use after the step: {name}"
+    return ""
+
+
+def _processors_in_use() -> float:
+    """Measures the least of several looks: what was begun may take a while to end."""
+    least = math.inf
+    for _ in range(_LOOKS):
+        begin, before = time.monotonic(), time.process_time()
+        time.sleep(_LOOK)
+        least = min(least, (time.process_time() - before) / (time.monotonic() - begin))
+        if least <= _ASLEEP:
+            break
+    return least
 
 
 @check(area="plugin", name="exit", needs="plugin", seconds=60)
