@@ -126,9 +126,19 @@ def call(functions: Api | Extension, name: str, args: Sized) -> None:
         raise_error(function._api_address, _number(error), name)
 
 
+def pointers(node: Extension) -> dict[str, int]:
+    """Return the address that a node has for each function before its end, 0 for NULL."""
+    return {
+        name: _number(getattr(node._node, field))
+        for name, (field, function) in node._rows.items()
+        if function.offset + _WORD <= node.size
+    }
+
+
 def size_at(struct: str, minor: int) -> int:
-    """Return the struct_size that a caller of an older API sends: where the last field ends."""
-    known = [field.name for field in table.FIELDS[struct] if field.since <= minor]
+    """Return the struct_size that an older API sends: where the last field ends, or the first."""
+    first, *rest = table.FIELDS[struct]
+    known = [first.name, *(field.name for field in rest if field.since <= minor)]
     fields = dict(ffi.typeof(struct).fields)
     return int(max(fields[name].offset + ffi.sizeof(fields[name].type) for name in known))
 

@@ -24,13 +24,14 @@ from pjrt_hub.kit.conformance.finding import (
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import note_code
 from pjrt_hub.kit.conformance.subject import Subject
-from pjrt_hub.running.capi import irregular, table, wire
+from pjrt_hub.running.capi import custom_calls, irregular, table, unchecked, wire
 from pjrt_hub.running.capi.unchecked import Entry
 from pjrt_hub.running.extensions.phase_compile import PartialProgram
 from pjrt_hub.running.program.compile_options import CompileOptions
 
 _NODE_NBYTES = 24  # struct_size, type, next
 _LONGEST_CHAIN = 64
+_LARGEST = 1 << 16  # of more bytes nothing is a node: `next` points elsewhere
 _POINTER = 8
 _TWO_BY_THREE = np.arange(6, dtype=np.float32).reshape(2, 3)
 #: Of a compiler that the plugin need not lend out.
@@ -52,7 +53,7 @@ _UNASKED = frozenset(table.EXTENSIONS) - {
 @check(needs="library", number=12)
 def chain(subject: Subject) -> None:
     """Walk the extension chain -> it ends, each node is whole, and no type comes twice."""
-    nodes = _chain(subject)
+    nodes = _chain(_entry(subject))
     expect(
         len(nodes) <= _LONGEST_CHAIN,
         f"expected an end within {_LONGEST_CHAIN} nodes, found more: it leads back, or is garbage",
@@ -61,8 +62,8 @@ def chain(subject: Subject) -> None:
     for kind, size in nodes:
         what = names.get(kind, f"the unknown type {kind}")
         expect(
-            size >= _NODE_NBYTES,
-            f"{what}: expected a node of {_NODE_NBYTES} bytes or more, found {size}",
+            _NODE_NBYTES <= size <= _LARGEST,
+            f"{what}: expected a node of {_NODE_NBYTES} to {_LARGEST} bytes, found {size}",
         )
     kinds = [kind for kind, _ in nodes]
     twice = sorted({kind for kind in kinds if kinds.count(kind) > 1})
@@ -73,9 +74,10 @@ def chain(subject: Subject) -> None:
 
 @check(needs="library", number=13)
 def node_sizes(subject: Subject) -> None:
-    """Read the struct_size of each known node -> it ends between two functions, not inside one."""
+    """Read the struct_size of each known node -> whole functions, and all that its version has."""
     known = {extension.type: (name, extension) for name, extension in table.EXTENSIONS.items()}
-    for kind, size in _chain(subject):
+    entry = _entry(subject)
+    for kind, size in _chain(entry):
         if kind not in known:
             continue
         name, extension = known[kind]
@@ -85,23 +87,26 @@ def node_sizes(subject: Subject) -> None:
                 f"{name} of {size} bytes: expected a whole function at byte {function.offset}, "
                 "found its end inside it",
             )
+        promised = unchecked.size_at(extension.struct, entry.version.minor)
+        expect(
+            size >= promised,
+            f"{name}: expected the {promised} bytes of version {entry.version}, found {size}",
+        )
 
 
 @check(needs="plugin", number=13)
 def node_functions(subject: Subject) -> None:
-    """Read the functions of each known node -> none that callers take for granted is NULL."""
+    """Read the functions of each known node -> code; none that callers take for granted is NULL."""
     api, lost = subject.api, []
+    extents = custom_calls.code()
     for name in api.extensions:
         if name not in table.EXTENSIONS:
             continue
-        node = api.extension(name)
-        functions = {
-            function.args.removesuffix("_Args"): function.offset
-            for function in table.EXTENSIONS[name].functions.values()
-        }
-        empty = [
-            each for each, offset in functions.items() if offset < node.size and not node.has(each)
-        ]
+        pointers = unchecked.pointers(api.extension(name))
+        for each, address in pointers.items():
+            is_code = not address or any(address in extent for extent in extents)
+            expect(is_code, f"{each}: expected NULL or the address of code, found {address:#x}")
+        empty = [each for each, address in pointers.items() if not address]
         if empty:
             subject.note(f"{name}: NULL are {', '.join(empty)}")
         lost += [each for each in empty if each not in _MAY_BE_NULL]
@@ -267,16 +272,24 @@ def triton_of_junk(subject: Subject) -> None:
     )
 
 
-def _chain(subject: Subject) -> list[tuple[int, int]]:
-    """Returns type and size of each node, at most one more than the longest chain."""
+def _entry(subject: Subject) -> Entry:
     try:
         entry = Entry.of(subject.path)
     except OSError as exc:
         raise Skipped(f"the library does not load: {exc}") from exc
     if entry is None or not compatible(DECLARED, entry.version):
         raise Skipped("there is no table of a version whose chain is known")
-    nodes = itertools.islice(entry.chain(), _LONGEST_CHAIN + 1)
-    return [(kind, size) for _, kind, size in nodes]
+    return entry
+
+
+def _chain(entry: Entry) -> list[tuple[int, int]]:
+    """Returns type and size of each node up to what is none, at most one more than the longest."""
+    found = list[tuple[int, int]]()
+    for _, kind, size in itertools.islice(entry.chain(), _LONGEST_CHAIN + 1):
+        found.append((kind, size))
+        if not _NODE_NBYTES <= size <= _LARGEST:
+            break
+    return found
 
 
 @contextmanager
