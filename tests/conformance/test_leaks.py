@@ -35,3 +35,9 @@ def test_what_closes_again_is_no_leak(monkeypatch):
     monkeypatch.setattr(leaks, "_LATEST", 0.3)
     kind = leaks._Kind(lambda _: lambda: os.close(os.open(os.devnull, os.O_RDONLY)), "Open", 3)
     leaks._leaks(kind, SUBJECT)
+
+
+def test_the_last_file_was_left_behind(monkeypatch):
+    monkeypatch.setattr(leaks.ambient, "holdings", lambda: os.open("/dev/null/none", os.O_RDONLY))
+    with pytest.raises(Failed, match="found in the end Not a directory"):
+        leaks._leaks(leaks._Kind(lambda _: lambda: None, "Do nothing"), SUBJECT)

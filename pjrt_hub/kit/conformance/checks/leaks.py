@@ -272,7 +272,11 @@ def _after(use: Use, count: int) -> dict[str, int]:
         use()
     gc.collect()
     time.sleep(0.005)
-    return ambient.holdings()
+    try:
+        return ambient.holdings()
+    except OSError as exc:  # there are no more files
+        found = f"in the end {exc.strerror}"
+        raise Failed(f"expected nothing left of each use, found {found}") from exc
 
 
 for _name, _kind in KINDS.items():
