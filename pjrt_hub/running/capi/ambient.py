@@ -27,8 +27,6 @@ _STATUS = {
     "Gid": "the group",
     "Groups": "the list of groups",
     "Umask": "the umask",
-    "NSpgid": "the process group",
-    "NSsid": "the session",
     "SigBlk": "the mask of blocked signals",
     "CapEff": "the mask of capabilities",
     "NoNewPrivs": "no_new_privs",

@@ -135,6 +135,16 @@ def rank_six(subject: Subject) -> None:
 
 
 @check(number=76)
+def many_elements(subject: Subject) -> None:
+    """Double 1000003 numbers, which no block divides -> exact values up to the last."""
+    array = np.arange(1000003, dtype=np.float32)
+    (found,) = _run(subject, _double("1000003xf32"), array)
+    wrong = np.flatnonzero(found != 2 * array)
+    for i in wrong[:1]:
+        equal(float(found[i]), float(2 * array[i]), f"{wrong.size} are wrong; twice {array[i]}")
+
+
+@check(number=76)
 def no_elements(subject: Subject) -> None:
     """Double an array of shape [0, 3] -> the same shape, no elements."""
     (found,) = _run(subject, _double("0x3xf32"), np.zeros((0, 3), np.float32))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from functools import partial
 from typing import Any
@@ -89,9 +90,11 @@ def _to_host(subject: Subject, buffer: int, found: np.ndarray[Any, Any]) -> None
     subject.await_(answer.event)
 
 
-def _in_order(subject: Subject, buffer: int, order: tuple[int, ...]) -> list[float]:
-    """Copies a matrix in an order of dimensions, and returns it as it lies there."""
-    found = np.full(MATRIX.size, -1, np.float32)
+def _in_order(
+    subject: Subject, buffer: int, order: tuple[int, ...], size: int = MATRIX.size
+) -> list[float]:
+    """Copies an array in an order of dimensions, and returns it as it lies there."""
+    found = np.full(size, -1, np.float32)
     answer = subject.call(
         "PJRT_Buffer_ToHostBuffer",
         src=buffer,
@@ -105,12 +108,17 @@ def _in_order(subject: Subject, buffer: int, order: tuple[int, ...]) -> list[flo
 
 @check(number=106)
 def with_host_layout(subject: Subject) -> None:
-    """Copy in a column-major, row-major or invalid host layout -> as asked, or refused."""
+    """Copy to the host in each order of two and three dimensions, or none -> so, or refused."""
     buffer = subject.put(MATRIX)
     found = _in_order(subject, buffer, (0, 1))
     equal(found, MATRIX.T.reshape(-1).tolist(), "the values by columns")
-    for order in ((0, 0), (0,)):
-        expect_refusal(subject, partial(_in_order, subject, buffer, order), f"the order {order}")
+    for none in ((0, 0), (0,)):
+        expect_refusal(subject, partial(_in_order, subject, buffer, none), f"the order {none}")
+    cube = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    buffer = subject.put(cube)
+    for order in itertools.permutations(range(3)):
+        right = memory_layout.to_memory(cube, order).reshape(-1).tolist()
+        equal(_in_order(subject, buffer, order, cube.size), right, f"the values by {order}")
     turned = _by_columns(subject)
     equal(subject.get(turned).tolist(), (2 * MATRIX).tolist(), "the values by rows")
 
