@@ -207,7 +207,7 @@ DEFECTS = {
     "swaps_outputs": ("execute.two_outputs", "the first output"),
     "takes_floats_for_all": ("client.mistyped_option", "stub_bool accepts 0.5, True"),
     "takes_interrupts": ("client.process", "the handlers of SIGINT are others"),
-    "takes_stderr": ("client.process", "files 2 are others after PJRT_Client_Create"),
+    "takes_stderr": ("client.process", "files 2 are others, or their flags after PJRT_Client"),
     "texts_in_one_place": ("devices.answers_stay", "answered, after other questions: expected {"),
     "third_process": ("client.process_index", "expected 0, found 3"),
     "tracks_for_ever": ("devices.async_tracking_event", "it is tracked"),

@@ -34,7 +34,7 @@ _TYPES = {str: "string", bool: "bool", int: "int64", float: "float"}
 _LENIENT = {("float", "int64"), ("int64", "bool"), ("bool", "int64")}
 _NAME = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b")
 _SECONDS = 20.0  # for each attempt
-_TO_FIND = 40.0  # the options that nobody told
+_TO_FIND = 30.0  # the options that nobody told
 _MOST_DEATHS = 8
 _ACCEPTED, _REFUSED = "accepted", "refused: "
 
@@ -51,7 +51,7 @@ def unknown_option(subject: Subject) -> None:
         note_code(subject, error, what, InvalidArgumentError.code)
 
 
-@check(area="client", needs="plugin", number=26, seconds=160)
+@check(area="client", needs="plugin", number=26, seconds=120)
 def mistyped_option(subject: Subject) -> None:
     """Create clients with options of wrong types, known or found -> errors, and no crash."""
     known = dict(_known_options(subject))
@@ -59,7 +59,7 @@ def mistyped_option(subject: Subject) -> None:
         raise Skipped("no option of this plugin is known; give one with --option")
     attempts = [(name, each) for name, right in known.items() for each in _VALUES if each != right]
     try:
-        answers = separate_process.run(subject, try_options, attempts, seconds=110)
+        answers = separate_process.run(subject, try_options, attempts, seconds=80)
     except separate_process.Died as exc:
         raise Skipped(f"the process {exc}") from exc
     wrong = []

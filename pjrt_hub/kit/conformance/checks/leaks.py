@@ -147,6 +147,19 @@ def _error(subject: Subject) -> Use:
     return fail
 
 
+def _refuse(subject: Subject) -> Use:
+    options = {**subject.options, "no_such_option_of_pjrt": 1}
+
+    def fail() -> None:
+        with suppress(PjrtError, Unsupported):
+            subject.destroy(subject.compile(b"no program"))
+        with suppress(PjrtError, Unsupported):
+            client = subject.call("PJRT_Client_Create", create_options=options)
+            subject.destroy(subject.own("Client", client))  # who takes any option
+
+    return fail
+
+
 def _questions(subject: Subject) -> Use:
     buffer = subject.put(_NUMBERS)
     names = ("Dimensions", "UnpaddedDimensions", "ElementType", "Memory", "OnDeviceSizeInBytes")
@@ -235,6 +248,7 @@ KINDS = {
         _event, "Await a buffer's ready event, by a callback too, and one that the host sets"
     ),
     "error": _Kind(_error, "Provoke an error, read and destroy it"),
+    "refused": _Kind(_refuse, "Send junk as a program, and an unknown option", 20, 10, 64),
     "questions": _Kind(_questions, "Ask buffers, the device and the plugin"),
     "transfer": _Kind(_transfer, "Fill a buffer by a transfer manager", 100, 20, since=60),
     "client": _Kind(_client, "Create a client and destroy it", 3, 4, 1024),

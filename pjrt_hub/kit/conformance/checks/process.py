@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import math
 import os
 import resource
@@ -54,7 +55,7 @@ class _State(NamedTuple):
     limits: dict[str, tuple[int, int]]
     environment: dict[str, str]
     handlers: dict[str, int]
-    files: dict[int, tuple[int, int]]
+    files: dict[int, tuple[int, int, int]]
 
     @classmethod
     def now(cls) -> _State:
@@ -97,7 +98,7 @@ class _State(NamedTuple):
             for each in (_STREAMS | self.files.keys()) & after.files.keys()
             if self.files.get(each) != after.files[each]
         ]:
-            found.append(f"files {', '.join(map(str, sorted(moved)))} are others")
+            found.append(f"files {', '.join(map(str, sorted(moved)))} are others, or their flags")
         return found, notes
 
 
@@ -311,10 +312,11 @@ def _below(soft: int, before: int) -> bool:
     return soft < before
 
 
-def _open_files() -> dict[int, tuple[int, int]]:
+def _open_files() -> dict[int, tuple[int, int, int]]:
     found = {}
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # that of the folder itself
             status = os.fstat(int(name))
-            found[int(name)] = status.st_dev, status.st_ino
+            flags = fcntl.fcntl(int(name), fcntl.F_GETFL)
+            found[int(name)] = status.st_dev, status.st_ino, flags
     return found

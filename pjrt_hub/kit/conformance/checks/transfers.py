@@ -264,6 +264,8 @@ def to_the_same_device(subject: Subject) -> None:
         return
     subject.note("a copy to the same device is made; the header calls it an error")
     equal(found.tolist(), NUMBERS.tolist(), "the values of the copy")
+    copy = _copy_to_device(subject, subject.put(NUMBERS[:0]), subject.device)
+    equal(subject.get(copy).shape, (0,), "the shape of a copy of no numbers")
 
 
 @check(number=109)
