@@ -15,11 +15,7 @@ from contextlib import suppress
 _SIGACTION_NBYTES = 256  # more than any libc's; the handler's address is the first word
 _LC_ALL = 6
 _PR_GET_DUMPABLE = 3
-_TIMERS = {
-    "SIGALRM": signal.ITIMER_REAL,
-    "SIGVTALRM": signal.ITIMER_VIRTUAL,
-    "SIGPROF": signal.ITIMER_PROF,
-}
+_TIMERS = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
 #: Of the calling thread, what a plugin has no business with.
 _STATUS = {
     "Name": "the thread's name",
@@ -49,8 +45,8 @@ def settings() -> dict[str, object]:
         "the policy of scheduling": os.sched_getscheduler(0),
         "whether others may debug the process": libc.prctl(_PR_GET_DUMPABLE),
     }
-    for name, number in _TIMERS.items():
-        found[f"the timer of {name}"] = signal.getitimer(number)[0] > 0
+    for name in _TIMERS:
+        found[f"whether {name} runs"] = signal.getitimer(getattr(signal, name))[0] > 0
     if platform.machine() == "x86_64":  # each unit may be set alone
         libc.fegetenv(registers := (ctypes.c_uint32 * 64)())
         units = (registers[0] & 0xFFFF, registers[7] & ~0x3F)  # 0x3F: what happened, which may be

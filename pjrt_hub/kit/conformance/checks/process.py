@@ -317,6 +317,5 @@ def _open_files() -> dict[int, tuple[int, int, int]]:
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # that of the folder itself
             status = os.fstat(int(name))
-            flags = fcntl.fcntl(int(name), fcntl.F_GETFL)
-            found[int(name)] = status.st_dev, status.st_ino, flags
+            found[int(name)] = status.st_dev, status.st_ino, fcntl.fcntl(int(name), fcntl.F_GETFL)
     return found
