@@ -35,8 +35,6 @@ class KeyValueStore(Protocol):
     process from then on; a second one replaces it.
     """
 
-    __module__ = "pjrt_hub"
-
     def get(self, key: str, timeout: float) -> bytes:
         """Wait for a value.
 
@@ -62,6 +60,9 @@ class KeyValueStore(Protocol):
             key: under which they find it; plugins choose these.
             value: any bytes.
         """
+
+
+KeyValueStore.__module__ = "pjrt_hub"  # in the statement it would be a member
 
 
 class InMemoryStore:

@@ -39,7 +39,6 @@ class Slot(NamedTuple):
         dynamic: the dimensions whose size is only a bound.
     """
 
-    __module__ = "pjrt_hub"
     code: int
     shape: tuple[int, ...] | None
     layout: tuple[int, ...] | None
@@ -146,6 +145,9 @@ class Slot(NamedTuple):
     def __repr__(self) -> str:
         order = "" if self.layout in (None, UNTOLD_LAYOUT) else order_text(self.layout)
         return f"<Slot {self}{order}>"
+
+
+Slot.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
 
 
 #: Of which nobody tells anything.
