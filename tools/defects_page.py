@@ -59,7 +59,7 @@ Each says what was done -> what must follow, what was found, and which other che
 [Checking a plugin](conformance.md#one-mistake-one-cause) says how causes are found, and
 [ops.md](ops.md) which values are right. `pjrt-hub check cpu --check NAME` makes one check again.
 
-| | |
+| of the plugin | it is |
 |---|---|
 | package | `{package}` {version}, built on {built} |
 | XLA | it says: that of jaxlib {version} |
