@@ -227,7 +227,7 @@ class TestFetched:
         [line] = done.stderr.splitlines()
         assert line == (
             "pjrt-hub: no plugin for 'cpu' is installed; fetching lammps-jax-pjrt-cpu 0.11.2 "
-            f"(63 MB) into {cache}"
+            f"(62.7 MB) into {cache}"
         )
 
     def test_the_second_use_is_silent_and_needs_no_network(self, run, fetched, program):
