@@ -57,7 +57,7 @@ def test_the_command_prints_a_table_and_tells_by_its_status(tmp_path):
     done = hub(path, "--targets", "cuda13:A6000,cuda13:H200")
     head, small, large = done.stdout.splitlines()
     assert head.split() == ["TARGET", "DEVICES", "MEMORY", "NEEDS", "HEADROOM", "FITS"]
-    assert small.endswith("no: it needs 48 GiB, a device has 47.5 GiB")
+    assert small.endswith("no: it needs 48 GiB, a device has 47.54 GiB")
     assert large.endswith("yes")
     assert done.returncode == 0
     done = hub(path, "--targets", "cuda13:A6000", "--json")
