@@ -138,7 +138,7 @@ def test_the_interpreter_may_die_and_comes_back(client):
         executable = client.compile(text)
         x = client.buffer_from_host(np.array([1, 2], np.int32))
         backend._interpreter._process.kill()
-        with pytest.raises(errors.PluginInternalError, match="process died of SIGKILL: it said nothing"):
+        with pytest.raises(errors.PluginInternalError, match="died of SIGKILL: it said nothing"):
             executable(x)
         assert executable(x).to_numpy().tolist() == [1, 2]
 

@@ -60,7 +60,7 @@ def libraries(wheel, tmp_path):
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     found = sorted(tmp_path.rglob("*.so"))
-    assert len(found) == 7
+    assert len(found) == 8
     return found
 
 
@@ -80,7 +80,7 @@ def test_the_tag_inside_is_that_of_the_name(wheel):
 
 def test_libraries_are_for_the_machine_and_need_only_its_c_library(wheel, libraries):
     machine = next(each for each in MACHINES if wheel.stem.endswith(each))
-    glibc = {"libc.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
+    glibc = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "ld-linux-x86-64.so.2"}
     wanted = glibc if "manylinux" in wheel.name else {f"libc.musl-{machine}.so.1"}
     for path in libraries:
         binary = headers.inspect(path, machine=machine)
