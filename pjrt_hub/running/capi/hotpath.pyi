@@ -1,5 +1,5 @@
 from collections.abc import Callable
-from typing import Any, Generic, NoReturn, TypeVar
+from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 
 _Buffer = TypeVar("_Buffer", bound=Buffer)
 _Event = TypeVar("_Event", bound=Event)
@@ -249,6 +249,11 @@ class LoadedExecutable(Generic[_Buffer]):
     def _take(self, row: tuple[Any, ...], device: Any, /) -> None: ...
     def close(self) -> None:
         """Frees the executable; may be called again (`PJRT_LoadedExecutable_Destroy`)."""
+    @overload
+    def __call__(
+        self, *arguments: Any, simplify: Literal[False], options: Any = None
+    ) -> tuple[_Buffer, ...]: ...
+    @overload
     def __call__(
         self, *arguments: Any, simplify: bool = True, options: Any = None
     ) -> _Buffer | Any:

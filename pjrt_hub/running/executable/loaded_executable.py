@@ -37,7 +37,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
 
     `exe(a, b)` runs it on one device: it never waits for results, and gives one Buffer for one
     output and a tuple of them otherwise, so type checkers take the result for either one;
-    `exe(a, b, simplify=False)` gives always a tuple, and
+    `exe(a, b, simplify=False)` gives always a tuple, for type checkers too, and
     `exe(a, b, options=ExecuteOptions(...))` runs it as `execute` does with these options. Every
     argument must be a Buffer of the same client and device, neither deleted nor donated, or an
     array, which is copied to the device for this call; with the parameter's dtype and shape.
