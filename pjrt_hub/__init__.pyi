@@ -11,7 +11,6 @@ from pjrt_hub.base.abi import ApiVersion as ApiVersion
 from pjrt_hub.base.abi import Verdict as Verdict
 from pjrt_hub.base.native_log import NativeLog as NativeLog
 from pjrt_hub.base.native_log import capture_native_logs as capture_native_logs
-from pjrt_hub.door import registries as registries
 from pjrt_hub.door.bundle import export_bundle as export_bundle
 from pjrt_hub.door.bundle import import_bundle as import_bundle
 from pjrt_hub.door.client import client as client

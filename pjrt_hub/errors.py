@@ -17,7 +17,6 @@
         CacheError                the cache directory cannot be used
         OfflineError              the network is needed and was forbidden
         LockFileError             `pjrt-hub.lock` cannot be read, written or fulfilled; `.path`
-        RegistryError             a signed registry is not trusted, or cannot be made; `.url`, `.fault`
       FileFormatError             a program or data file is malformed; `.path` (ValueError)
       NotRunnableError            an exported function cannot be run here; `.reasons` (RuntimeError)
       FrameworkError              a framework on top is missing or too old, or does not take it (RuntimeError)
@@ -228,27 +227,6 @@ class LockFileError(StoreError):
     def __init__(self, message: str, *, path: str | PathLike[str], hint: str = "") -> None:
         super().__init__(message, hint=hint)
         self.path = str(path)
-
-
-class RegistryError(StoreError):
-    """A signed registry cannot be read, must not be trusted, or cannot be made.
-
-    Attributes:
-        url: its address, with credentials removed; of one that is made, its folder.
-        fault: "unreachable", "malformed", "signature", "expired", "rollback", "mix-and-match",
-            "digest", "endless", "names" for those that others own, "untrusted" where no root
-            keys are known, "keys" where those to sign with are missing, or "packages" where
-            `pjrt-hub[registry]` is not installed.
-    """
-
-    next_step = "ask those who publish the registry; what is in the cache can be used"
-
-    def __init__(
-        self, message: str, *, url: str | PathLike[str], fault: str, hint: str = ""
-    ) -> None:
-        super().__init__(message, hint=hint)
-        self.url = str(url)
-        self.fault = fault
 
 
 class FileFormatError(PjrtHubError, ValueError):

@@ -19,7 +19,7 @@ from pjrt_hub.cli.status import FAILED, INTERRUPTED, status_of
 #: The commands in the order of a first visit, as the help groups them.
 SECTIONS = {
     "Find and run": ("list", "doctor", "run", "inspect", "compile", "fits", "targets"),
-    "Fetch and keep plugins": ("fetch", "lock", "bundle", "cache", "registry"),
+    "Fetch and keep plugins": ("fetch", "lock", "bundle", "cache"),
     "Make and examine plugins": ("new", "build", "pack", "lint", "check", "trace"),
     "This command": ("completion",),
 }

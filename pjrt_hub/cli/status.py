@@ -25,7 +25,7 @@ def status_of(exc: Exception) -> int:
             return NOT_CHOSEN
         case errors.TargetNotFoundError():
             return MISUSED
-        case errors.LockFileError() | errors.RegistryError(fault="keys" | "packages"):
+        case errors.LockFileError():
             return FAILED  # nothing was fetched
         case errors.StoreError():
             return NOT_FETCHED

@@ -14,15 +14,7 @@ from typing import TYPE_CHECKING
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.base.listing import size_text
-from pjrt_hub.door.process import (
-    cache,
-    catalog,
-    environment,
-    follows_registry,
-    pins,
-    refresh_registry,
-    say,
-)
+from pjrt_hub.door.process import cache, catalog, environment, installed, known_rows, pins, say
 from pjrt_hub.errors import PjrtHubError, PluginNotFoundError, StoreError
 from pjrt_hub.finding.contract.names import did_you_mean
 from pjrt_hub.finding.store.catalog import Artifact, newest_for_each_kind, rows_called
@@ -113,16 +105,14 @@ def import_bundle(path: Path) -> tuple[str, ...]:
     from pjrt_hub.base.progress import choose_progress
     from pjrt_hub.finding.store.transfer import bundle
 
-    known = catalog(environment(), pins()).rows()
+    known = known_rows(catalog(installed(), pins()))
     return tuple(map(_summary, bundle.read(path.absolute(), known, cache(), choose_progress)))
 
 
 def _newest_rows(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
     """Return the newest build of each plugin for each kind of machine, and each that is named."""
-    env, locked = environment(), pins()
-    if follows_registry(locked):
-        refresh_registry(env)  # what it pins is about to be fetched
-    rows = catalog(env, locked).rows()
+    locked = pins()
+    rows = known_rows(catalog(installed(), locked))
     machines = tuple(map(_host, hosts)) or (HostTag.current(),)
     chosen: list[Artifact] = []
     # A lock file may hold several builds of a plugin, each because somebody asked for it.

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pjrt_hub.base import log
 from pjrt_hub.base.frames import hide_below
-from pjrt_hub.door.process import follows_registry, refresh_registry, warn, world
+from pjrt_hub.door.process import warn, world
 from pjrt_hub.errors import (
     InvalidArgumentError,
     PjrtError,
     PjrtHubError,
     PluginError,
-    PluginNotFoundError,
     TargetNotFoundError,
 )
 
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.contract.target import Target
     from pjrt_hub.finding.discovery.finding import Finding
     from pjrt_hub.finding.discovery.select import Choice
-    from pjrt_hub.finding.discovery.source import Candidate, World
+    from pjrt_hub.finding.discovery.source import Candidate
     from pjrt_hub.finding.store.transfer.partial import Progress
     from pjrt_hub.running.capi.values import NamedValue
     from pjrt_hub.running.client.client import Client
@@ -288,34 +287,12 @@ def choose(
     asked = None if path_or_name is None else os.fspath(path_or_name)
     request = select.Request.read(asked, here.env)
     offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE")
-
-    def choose_in(here: World) -> Choice:
-        found = survey(here)
-        for candidate, reason in failed:
-            found = found.without(candidate, reason)
-        choice = select.choose(found, request, offline=offline, to_run=to_run)
-        return replace(choice, world=here)
-
-    choice = _choose_after_refresh(choose_in, here, offline)
+    found = survey(here)
+    for candidate, reason in failed:
+        found = found.without(candidate, reason)
+    choice = replace(select.choose(found, request, offline=offline, to_run=to_run), world=here)
     _tell(choice)
     return choice
-
-
-def _choose_after_refresh(
-    choose_in: Callable[[World], Choice], here: World, offline: bool
-) -> Choice:
-    """Read the signed registry again, if there is one, before something is fetched or missing."""
-    may_refresh = not offline and follows_registry(here.pins)
-    try:
-        choice = choose_in(here)
-    except PluginNotFoundError:
-        if not may_refresh or not refresh_registry(here.env):
-            raise
-    else:
-        fetches = choice.candidate.must_be_fetched and may_refresh
-        if not fetches or not refresh_registry(here.env, choice.candidate.artifact):
-            return choice
-    return choose_in(world())
 
 
 def use_first(
@@ -353,10 +330,13 @@ def use_first(
 
 
 def _tell(choice: Choice) -> None:
-    from pjrt_hub.finding.discovery import select
+    from pjrt_hub.finding.discovery import registry_rows, select
 
     for word in choice.unknown:
         warn(f"{word}")
+    for lost in choice.rejections:
+        if lost.name == registry_rows.REGISTRY:  # rows that do not count, which might have won
+            warn(f"{lost}")
     winner, why = choice.candidate, choice.reason
     text = select.explain(select.Choice(winner, (), why))
     log.step("discovery", "%s", text, plugin=winner.name, reason=why)

@@ -12,7 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.base.frames import hide_below
-from pjrt_hub.door.process import environment, lock_path, refresh_registry, registry, say
+from pjrt_hub.door.process import (
+    environment,
+    installed,
+    known_rows,
+    lock_path,
+    registry,
+    say,
+)
 from pjrt_hub.errors import (
     DigestMismatchError,
     LockFileError,
@@ -78,13 +85,12 @@ def lock(
     Raises:
         LockFileError: the file is malformed, cannot be written, or cannot hold what was asked for.
         PluginNotFoundError: the registry has no row of a name that was asked for.
-        RegistryError: the signed registry cannot be read or trusted.
         DownloadError: an unknown release cannot be fetched.
         DigestMismatchError: it is not the file that its index describes.
         ArchiveError: it is not a plugin.
     """
-    requests, env = tuple(map(_absolute, requests)), environment()
-    path = output.absolute() if output else lock_path(env) or Path.cwd() / pins.FILE_NAME
+    requests = tuple(map(_absolute, requests))
+    path = output.absolute() if output else lock_path(environment()) or Path.cwd() / pins.FILE_NAME
     before = pins.read(path) if path.exists() else None
     if before is not None:
         requests, hosts = requests or before.requests, tuple(hosts) or before.hosts
@@ -94,7 +100,7 @@ def lock(
     changes = tuple(_changes(before, after))
     if changes and not check:
         after.write()
-    vouched = after.among(registry(env).rows())
+    vouched = after.among(resolving.known)
     return Locked(
         after, changes, tuple({row.plugin for row in after.rows} - {row.plugin for row in vouched})
     )
@@ -150,9 +156,7 @@ class _Resolving:
         self._upgrade = upgrade
         self._allow_look_alike = allow_look_alike
         self._trust = trust
-        env = environment()
-        refresh_registry(env)
-        self._known = registry(env).rows()
+        self.known = known_rows(registry(installed()))
 
     def rows(self, requests: Sequence[str]) -> tuple[Artifact, ...]:
         chosen: dict[tuple[str, ...], Artifact] = {}
@@ -164,14 +168,14 @@ class _Resolving:
         settled = {row.plugin for row in chosen.values()}
         named = [each for each in requests if each not in exact]
         # A release that was named stands before what a platform's name would bring.
-        for rows in map(self._find, named) if requests else (self._known,):
+        for rows in map(self._find, named) if requests else (self.known,):
             for row in self._newest([row for row in rows if row.plugin not in settled]):
                 chosen[build(row)] = row
         return tuple(chosen.values())
 
     def _add(self, chosen: dict[tuple[str, ...], Artifact], row: Artifact) -> None:
         # That several packages build one plugin only the registry says.
-        builders = {each.package for each in self._known if each.plugin == row.plugin}
+        builders = {each.package for each in self.known if each.plugin == row.plugin}
         for first in [each for each in chosen.values() if each.plugin == row.plugin]:
             if first == row or (
                 build(first) != build(row) and {first.package, row.package} <= builders
@@ -187,10 +191,10 @@ class _Resolving:
     # What the registry knows.
 
     def _find(self, word: str) -> tuple[Artifact, ...]:
-        rows = rows_called(word, (*self._known, *self._reusable_rows()))
+        rows = rows_called(word, (*self.known, *self._reusable_rows()))
         if not rows:
-            words = {name for row in self._known for name in (row.plugin, row.platform)}
-            words |= {row.package for row in self._known}
+            words = {name for row in self.known for name in (row.plugin, row.platform)}
+            words |= {row.package for row in self.known}
             raise PluginNotFoundError(
                 f"no row of the registry is called {word!a}",
                 hint=did_you_mean(word, words)
@@ -231,7 +235,7 @@ class _Resolving:
 
     def _release(self, request: str) -> list[Artifact]:
         package, _, version = map(str.strip, request.partition("=="))
-        family = [row for row in self._known if canonical(row.package) == canonical(package)]
+        family = [row for row in self.known if canonical(row.package) == canonical(package)]
         rows = [
             row
             for row in (*family, *self._before)
@@ -242,7 +246,7 @@ class _Resolving:
         if not family:
             raise PluginNotFoundError(
                 f"the registry has no package {package!a}",
-                hint=did_you_mean(package, {row.package for row in self._known})
+                hint=did_you_mean(package, {row.package for row in self.known})
                 or "name its archive by path or address instead, and check where it comes from",
             )
         from pjrt_hub.base.progress import choose_progress
@@ -354,7 +358,7 @@ class _Resolving:
         from pjrt_hub.finding.store.transfer.unpinned import UNNAMED
 
         package = canonical(row.package)
-        family = [each for each in self._known if canonical(each.package) == package]
+        family = [each for each in self.known if canonical(each.package) == package]
         if family and plugin in ("", family[0].plugin):
             # Another release of a plugin requires what those that were measured do.
             kin = [each.requires for each in family if each.kind == row.kind]
@@ -362,7 +366,7 @@ class _Resolving:
             names = family[0]
             return replace(row, plugin=names.plugin, platform=names.platform, requires=requires)
         owners: dict[str, set[str]] = {}
-        for each in self._known:
+        for each in self.known:
             for name in (each.plugin, each.platform):
                 owners.setdefault(name, set()).add(each.package)
         name, platform = _own_names(folder, row)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache as once
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +17,12 @@ from pjrt_hub.base import frames, log
 from pjrt_hub.door import privilege
 
 if TYPE_CHECKING:
+    from pjrt_hub.finding.discovery.installed import Installed
     from pjrt_hub.finding.discovery.source import World
     from pjrt_hub.finding.store.cache.cache import Cache
     from pjrt_hub.finding.store.cache.journal import Journal
-    from pjrt_hub.finding.store.catalog import Archive, Catalog
+    from pjrt_hub.finding.store.catalog import Artifact, Catalog, RegistryPackage
     from pjrt_hub.finding.store.pins import Pins
-    from pjrt_hub.finding.store.registry.remote import Remote
 
 
 def environment() -> Mapping[str, str]:
@@ -113,110 +113,58 @@ def journal(name: str, *, resume: bool) -> Journal | None:
         return None
 
 
-def registry(env: Mapping[str, str]) -> Catalog:
-    """Return the registry that applies without a lock file; use no network.
+def installed() -> Installed:
+    """Return what is installed for this process; for an elevated one, where only root writes."""
+    from pjrt_hub.finding.discovery.installed import Installed
 
-    That is the shipped registry, and beside it what was read last of `PJRT_HUB_REGISTRY`.
+    if not privilege.reason():
+        return Installed.current()
+    return Installed([folder for folder in sys.path if privilege.only_root_writes(folder)])
 
-    Raises:
-        RegistryError: that one is not trusted, or has rows for names of the shipped one.
+
+def registry(there: Installed) -> Catalog:
+    """Return the registry that applies without a lock file: the shipped one, and packages' rows.
+
+    Args:
+        there: where the packages are.
     """
-    from pjrt_hub.finding.store.catalog import Catalog
+    from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 
-    shipped = Catalog.read_shipped()
-    if (elsewhere := remote(env)) is None:
-        return shipped
-    reading = elsewhere.last_reading()
-    if reading is not None and elsewhere.has_expired(reading):
-        text = f"what was read of the registry {elsewhere.name} has expired: what it pins goes on "
-        text += "working, and nothing new of it is fetched before `pjrt-hub registry refresh` or "
-        warn(text + "the next fetch reads it")
-    return Catalog([], elsewhere.beside(shipped.rows(), reading))
+    def find() -> Iterable[RegistryPackage]:
+        from pjrt_hub.finding.discovery.packages import find_registries
+
+        return find_registries(there)
+
+    return Catalog([shipped_registry()], packages=find)
 
 
-def catalog(env: Mapping[str, str], locked: Pins | None) -> Catalog:
+def catalog(there: Installed, locked: Pins | None) -> Catalog:
     """Return what may be fetched: the rows of a named lock file, else of the registry.
 
     Args:
-        env: the variables that may be listened to.
+        there: where packages of rows are.
         locked: the lock file that holds here, or None; one that was found leaves of the registry
             what it has, too.
-
-    Raises:
-        RegistryError: as `registry`.
     """
     from pjrt_hub.finding.store.catalog import Catalog
 
     if locked is None:
-        return registry(env)
-    return Catalog([], locked.rows if locked.is_named else locked.among(registry(env).rows()))
+        return registry(there)
+    if locked.is_named:
+        return Catalog([], locked.rows)
+    known = registry(there)
+    return known.only(locked.among(known.rows()))
 
 
-def follows_registry(locked: Pins | None) -> bool:
-    """Check whether rows of the registry may be fetched: unless the user named a lock file."""
-    return locked is None or not locked.is_named
-
-
-def remote(env: Mapping[str, str]) -> Remote | None:
-    """The registry that `PJRT_HUB_REGISTRY` names, or None.
+def known_rows(known: Catalog) -> tuple[Artifact, ...]:
+    """Return the rows of a catalog, and warn of those of packages that do not count.
 
     Raises:
-        RegistryError: its root keys are not known.
-        CacheError: there is no place to keep what is read of it.
+        ManifestError: a file of the shipped registry is malformed.
     """
-    if not env.get("PJRT_HUB_REGISTRY"):
-        return None
-    from pjrt_hub.finding.store.registry.remote import Remote, read_trust
-
-    trust = read_trust(env, configuration())
-    return None if trust is None else Remote(trust, _cache(env).root)
-
-
-def refresh_registry(env: Mapping[str, str], wanted: Archive | None = None) -> bool:
-    """Read the signed registry again, if there is one and its last reading is old.
-
-    Args:
-        env: the variables that may be listened to.
-        wanted: the archive that is to be fetched, which must not be where it is one of that
-            registry, and this cannot be read or trusted now; None where any row of it may be taken
-            up.
-
-    Returns:
-        Whether it was read.
-
-    Raises:
-        RegistryError: it cannot be read or trusted, and what is wanted may be its own: its last
-            reading says so, or has expired, or there is none.
-    """
-    if (elsewhere := remote(env)) is None:
-        return False
-    from pjrt_hub.base.progress import choose_progress
-    from pjrt_hub.errors import RegistryError
-    from pjrt_hub.finding.store.catalog import Catalog
-    from pjrt_hub.finding.store.transfer.partial import enter, report_to
-
-    reading = elsewhere.last_reading()
-    if elsewhere.is_fresh(reading):
-        return False
-    try:
-        with report_to(choose_progress("registry")) as progress:
-            enter(progress, "looking")
-            elsewhere.refresh(env, Catalog.read_shipped().rows(), notify=say)
-    except RegistryError as exc:
-        if reading is None or any(wanted in row.archives for row in reading.rows):
-            raise
-        if wanted is None and elsewhere.has_expired(reading):
-            raise
-        say(exc.message)
-        return False
-    return True
-
-
-def configuration() -> Path:
-    """Return the folder of this user's configuration."""
-    from platformdirs import user_config_path
-
-    return user_config_path("pjrt-hub", appauthor=False)
+    for flaw in known.flaws:
+        warn(f"{flaw.origin}: {flaw.reason}; {flaw.hint}")
+    return known.rows()
 
 
 @once
@@ -263,9 +211,7 @@ def world() -> World:
 
     Raises:
         LockFileError: as `pins`.
-        RegistryError: as `registry`.
     """
-    from pjrt_hub.base.frozen import replace
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.discovery.source import World
 
@@ -274,12 +220,9 @@ def world() -> World:
         known = _cache(env)
     except CacheError:
         known = None  # what is installed can be used without one
-    locked = _pins(env)
-    here = World.current(env, catalog=catalog(env, locked), cache=known, pins=locked)
-    if not privilege.reason():
-        return here
-    trusted = tuple(folder for folder in here.sys_path if privilege.only_root_writes(folder))
-    return replace(here, sys_path=trusted, finders=())
+    locked, there = _pins(env), installed()
+    rows = catalog(there, locked)
+    return World.current(env, installed=there, catalog=rows, cache=known, pins=locked)
 
 
 def say(text: str) -> None:

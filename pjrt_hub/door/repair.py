@@ -8,15 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pjrt_hub.door import privilege
-from pjrt_hub.door.process import (
-    cache,
-    catalog,
-    environment,
-    follows_registry,
-    pins,
-    refresh_registry,
-    say,
-)
+from pjrt_hub.door.process import cache, catalog, environment, installed, known_rows, pins, say
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
@@ -60,14 +52,7 @@ def repair(audit: Audit) -> str:
 
 
 def _row(sha256: str) -> Archive | None:
-    """Return the row of an archive; a signed registry's counts while it may be fetched."""
-    found = _find_row(sha256)
-    if found is not None and follows_registry(pins()) and refresh_registry(environment(), found):
-        found = _find_row(sha256)
-    return found
-
-
-def _find_row(sha256: str) -> Archive | None:
-    rows = catalog(environment(), pins()).rows()
+    """Return the row of an archive, or None."""
+    rows = known_rows(catalog(installed(), pins()))
     archives = (each for row in rows for each in row.archives)
     return next((each for each in archives if each.sha256 == sha256), None)

@@ -42,7 +42,6 @@ MODULES = [
     "socket",
     "subprocess",
     "tempfile",
-    "tuf",
     "typing",
     "usercustomize",
     "lammps_jax_pjrt_cpu",

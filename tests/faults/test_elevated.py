@@ -95,7 +95,7 @@ def opened(folder, evil, strace):
     names = [row.name.replace("*", "CONFIG_FILE") for row in variables.rows()]
     env = {name: str(evil / name) for name in names}
     env |= {"HOME": str(evil), "PJRT_HUB_PROBE_SECONDS": "30", "PJRT_HUB_LOCK": ""}
-    env |= {"PIP_INDEX_URL": evil.as_uri(), "NO_PROXY": "*", "PJRT_HUB_REGISTRY": ""}
+    env |= {"PIP_INDEX_URL": evil.as_uri(), "NO_PROXY": "*"}
 
     def run(*wrapper: str, user: str = NOBODY) -> tuple[list, list[str]]:
         log = folder / "trace"

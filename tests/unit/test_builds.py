@@ -206,8 +206,8 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
 
     def hold(*rows: Artifact) -> None:
-        monkeypatch.setattr(lock, "registry", lambda env: Catalog([], rows))
-        monkeypatch.setattr(bundle, "catalog", lambda env, locked: Catalog([], rows))
+        monkeypatch.setattr(lock, "registry", lambda there: Catalog([], rows))
+        monkeypatch.setattr(bundle, "catalog", lambda there, locked: Catalog([], rows))
 
     return hold
 

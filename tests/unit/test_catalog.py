@@ -163,22 +163,6 @@ def registry(folder: Path, *rows: Artifact) -> Path:
     return folder
 
 
-def test_one_registry_owns_a_name(tmp_path: Path) -> None:
-    ours = registry(tmp_path / "ours", PIN)
-    newest = registry(tmp_path / "theirs", replace(PIN, package="free-gpu", version="99"))
-    assert Catalog([ours]).rows() == (PIN,)
-    with pytest.raises(ManifestError) as caught:
-        Catalog([ours, newest]).rows()
-    assert caught.value.message == (
-        f"two registries claim the name 'toy': {ours} by Toy.Plugin 1.0, "
-        f"and {newest} by free-gpu 99"
-    )
-    # A plugin may not have the name of another registry's platform either: both are asked for.
-    other = registry(tmp_path / "other", replace(PIN, plugin="toy", platform="free"))
-    with pytest.raises(ManifestError, match="two registries claim the name 'toy'"):
-        Catalog([ours, other]).rows()
-
-
 def test_several_packages_may_build_one_plugin(tmp_path: Path) -> None:
     other = replace(PIN, package="free-gpu", version="99", file_name="free_gpu-99.zip")
     assert Catalog([registry(tmp_path / "rows", PIN, other)]).rows() == (PIN, other)

@@ -452,14 +452,14 @@ def test_a_lock_file_pins_them(toys: Toys, tmp_path: Path, monkeypatch: pytest.M
     from pjrt_hub.door import lock
 
     monkeypatch.delenv("PJRT_HUB_LOCK")
-    monkeypatch.setattr(lock, "registry", lambda env: Catalog([], [toys.row]))
+    monkeypatch.setattr(lock, "registry", lambda there: Catalog([], [toys.row]))
     path = tmp_path / "pjrt-hub.lock"
     (told,) = lock.lock("toy", output=path).changes
     assert "with 2 archives that it requires" in told
     assert lock.lock(output=path, check=True).changes == ()
     other = replace(toys.tool, sha256="c" * 64)
     newer = replace(toys.row, requires=(toys.library, other))
-    monkeypatch.setattr(lock, "registry", lambda env: Catalog([], [newer]))
+    monkeypatch.setattr(lock, "registry", lambda there: Catalog([], [newer]))
     assert lock.lock(output=path, check=True).changes == ()
     assert len(lock.lock(output=path, upgrade=True, check=True).changes) == 1
 

@@ -281,3 +281,14 @@ def swap(folder: Path, victim: Path) -> None:
             with suppress(OSError):
                 (folder / name).unlink(missing_ok=True)
                 (folder / name).symlink_to(victim / name)
+
+
+def test_a_file_is_written_in_one_step(tmp_path: Path):
+    path = tmp_path / "kept"
+    disk.replace(path, b"one")
+    disk.replace(path, b"two")
+    assert path.read_text() == "two"
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        disk.replace(tmp_path / "folder", b"three")
+    assert sorted(os.listdir(tmp_path)) == ["folder", "kept"]

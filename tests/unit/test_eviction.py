@@ -282,7 +282,7 @@ def test_repair_of_the_command_line(
     """The same release comes again, even where newer ones are, and its row is damaged, too."""
     monkeypatch.setenv("PJRT_HUB_CACHE", str(cache.root))
     monkeypatch.setenv("PJRT_HUB_MIRRORS", str(tmp_path))
-    monkeypatch.setattr(process, "registry", lambda env: Catalog([], pins))
+    monkeypatch.setattr(process, "registry", lambda there: Catalog([], pins))
     root = cache.entry_root(pins[0])
     damage(root / pins[0].library)
     damage(root / ROW_NAME)
@@ -298,7 +298,7 @@ def test_repair_of_what_nobody_pins_any_more(
     cache: Cache, pins: list[Artifact], monkeypatch: pytest.MonkeyPatch, capsys: object
 ) -> None:
     monkeypatch.setenv("PJRT_HUB_CACHE", str(cache.root))
-    monkeypatch.setattr(process, "registry", lambda env: Catalog([], pins[1:]))
+    monkeypatch.setattr(process, "registry", lambda there: Catalog([], pins[1:]))
     damage(cache.entry_root(pins[0]) / pins[0].library)
     assert run(["cache", "verify", "--repair"]) == 4
     assert "not fetched again: the registry pins it no more" in capsys.readouterr().out

@@ -84,7 +84,7 @@ def registry(monkeypatch: pytest.MonkeyPatch):
     """Makes the registry hold these rows."""
 
     def hold(*rows: Artifact) -> None:
-        monkeypatch.setattr(lock, "registry", lambda env: Catalog([], rows))
+        monkeypatch.setattr(lock, "registry", lambda there: Catalog([], rows))
 
     return hold
 

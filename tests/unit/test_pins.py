@@ -22,6 +22,7 @@ from pjrt_hub.errors import (
     PluginLoadError,
     PluginNotFoundError,
 )
+from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.select import Request, choose
 from pjrt_hub.finding.discovery.survey import require_locked, survey
 from pjrt_hub.finding.store.cache.cache import Cache
@@ -214,17 +215,17 @@ def test_a_file_that_was_found_leaves_of_the_registry_what_it_has_too(
 ):
     forged, other = replace(PIN, sha256="f" * 64), replace(OTHER, sha256="a" * 64)
     lying = replace(other, plugin="toy", library="elsewhere.so", urls=("https://e.example/x",))
-    monkeypatch.setattr(process, "registry", lambda env: Catalog([], (PIN, other)))
+    monkeypatch.setattr(process, "registry", lambda there: Catalog([], (PIN, other)))
 
     def fetched(*rows: Artifact, is_named: bool = False) -> tuple[Artifact, ...]:
         pins = replace(locking(tmp_path / FILE_NAME, *rows), is_named=is_named)
-        return tuple(process.catalog({}, pins).rows())
+        return tuple(process.catalog(Installed(()), pins).rows())
 
     assert fetched(PIN, forged) == (PIN,)
     assert fetched(replace(PIN, library="elsewhere.so")) == (PIN,)  # the registry's own row
     assert fetched(forged) == fetched(lying) == fetched() == ()
     assert fetched(forged, is_named=True) == (forged,)
-    assert set(process.catalog({}, None).rows()) == {PIN, other}
+    assert set(process.catalog(Installed(()), None).rows()) == {PIN, other}
 
 
 def test_the_variable_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -234,12 +235,10 @@ def test_the_variable_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyP
     found = process.pins()
     assert found is not None
     assert (found.rows, found.is_named) == ((PIN,), False)
-    assert process.follows_registry(process.pins())
     monkeypatch.setenv("PJRT_HUB_LOCK", FILE_NAME)
     named = process.pins()
     assert named is not None
     assert named.is_named
-    assert not process.follows_registry(process.pins())
     monkeypatch.setenv("PJRT_HUB_LOCK", "0")
     assert process.pins() is None
 

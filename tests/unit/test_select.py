@@ -17,7 +17,7 @@ from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.discovery.select import Choice, Request, choose, explain
 from pjrt_hub.finding.discovery.source import Candidate
 from pjrt_hub.finding.discovery.survey import Survey, survey
-from pjrt_hub.finding.store.catalog import Artifact, Catalog, Member, write_rows
+from pjrt_hub.finding.store.catalog import Artifact, Catalog, Member
 
 ABSENT = Verdict(False, "no such device")
 
@@ -219,20 +219,6 @@ def test_an_unknown_name_is_an_error_that_helps():
     assert "known: cpu, cuda13; also by platform or alias: cuda, gpu" in text
     assert "did you mean 'cuda13'" in caught.value.hint
     assert {each.name for each in caught.value.rejections} == {"cdua13", "cpu", "cuda13"}  # type: ignore[attr-defined]
-
-
-def test_two_registries_for_one_platform(tmp_path: Path):
-    for owner, version in (("ours", "1"), ("theirs", "99")):
-        (tmp_path / owner).mkdir()
-        rows = write_rows([replace(CUDA13.artifact, package=owner, version=version)])
-        (tmp_path / owner / "rows.toml").write_text(rows)
-    catalog = Catalog([tmp_path / "ours", tmp_path / "theirs"])
-    with pytest.raises(PluginNotFoundError) as caught:
-        choose(survey(world(tmp_path, catalog=catalog)), Request.read("cuda", {}))
-    told = "registry: two registries claim the name 'cuda'"
-    assert f"{told}: {tmp_path}/ours by ours 1, and {tmp_path}/theirs by theirs 99" in str(
-        caught.value
-    )
 
 
 def test_a_look_alike_is_spelled_out():

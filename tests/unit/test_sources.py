@@ -36,9 +36,7 @@ def reasons(found: Survey) -> dict[str, str]:
 
 def catalog(*rows: Artifact) -> Catalog:
     """A registry of these rows, without files."""
-    made = Catalog([])
-    made.__dict__["_rows"] = rows
-    return made
+    return Catalog([], rows)
 
 
 def row(plugin: str, platform: str, package: str, **changed: object) -> Artifact:

@@ -19,10 +19,7 @@ LIBRARIES = {*MODULES, "forward", "lapack", "launcher", "preload", "processors"}
 KIT = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "authoring" / "c" / "pjrt_plugin"
 IMPORT_ALL = """
 import importlib, pkgutil, pjrt_hub
-of_an_extra = {  # pjrt-hub[registry]
-    f'pjrt_hub.finding.store.registry.{name}' for name in ('reader', 'publisher')
-}
-of_an_extra |= {  # jaxlib, in the reference interpreter's own process
+of_an_extra = {  # jaxlib, in the reference interpreter's own process
     f'pjrt_hub.kit.authoring.{name}'
     for name in ('interpreter', 'partitioning', 'rewrites', 'limitations')
 }
@@ -91,7 +88,7 @@ def metadata(wheel):
 def test_the_extras_are_declared(metadata):
     extras = set(metadata.get_all("Provides-Extra"))
     assert {"cpu", "cuda", "cuda12", "cuda13", "jax", "oneapi", "rocm", "torch", "tpu"} <= extras
-    assert {"kit", "lapack", "registry"} <= extras
+    assert {"kit", "lapack"} <= extras
 
 
 def test_every_link_of_the_description_works_on_an_indexs_page(metadata):

@@ -72,8 +72,6 @@ OURS = (
         "registry; `0` for none",
         "the nearest `pjrt-hub.lock` from the working directory upward",
     ),
-    Variable("PJRT_HUB_REGISTRY", "the address of a signed registry to use beside the shipped one"),
-    Variable("PJRT_HUB_REGISTRY_ROOT", "the file with the root keys of that registry"),
     Variable("PJRT_HUB_PROBE_SECONDS", "the time limit of the first contact with a library", "30"),
     Variable(
         "PJRT_HUB_COMPILE_CACHE",

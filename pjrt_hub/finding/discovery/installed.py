@@ -20,7 +20,9 @@ _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _READ |= getattr(os, "O_NONBLOCK", 0)  # else a pipe in the place of a file is waited for
 _PART_NBYTES = 1 << 16
 
-GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins")
+#: The group of packages whose rows count like the registry's.
+REGISTRY = "pjrt_registry"
+GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins", REGISTRY)
 
 
 @frozen(order=True)
@@ -107,16 +109,27 @@ class Installed:
     A scan of our own: that of 2,000 distributions takes about 12 ms, while importing
     importlib.metadata alone takes 37 ms and its entry_points() 57 ms more.
 
-    Args:
-        sys_path: the folders, in order.
+    Attributes:
+        sys_path: the folders, in order, as `sys.path` has them.
         finders: import finders of editable installs.
     """
 
     def __init__(self, sys_path: Sequence[str], finders: Sequence[Any] = ()) -> None:
+        self.sys_path, self.finders = tuple(sys_path), tuple(finders)
         # "" is the current folder, for Python as here; a zip file holds no library to load.
         absolute = dict.fromkeys(map(_absolute, sys_path))
         self.folders = tuple(Path(item) for item in absolute if os.path.isdir(item))
-        self._finders = finders
+
+    @classmethod
+    def current(cls) -> Installed:
+        """Return what is installed for this process."""
+        # setuptools maps an editable install by a finder instead of a folder on sys.path.
+        finders = (
+            finder
+            for finder in sys.meta_path
+            if getattr(finder, "__module__", "").startswith("__editable__")
+        )
+        return cls(sys.path, tuple(finders))
 
     @cached_property
     def _scan(self) -> tuple[dict[str, _Info], _Shadowed]:
@@ -141,29 +154,40 @@ class Installed:
 
     @property
     def entry_points(self) -> tuple[EntryPoint, ...]:
-        """The entry points of `GROUPS`, sorted."""
+        """The entry points of `GROUPS` that name plugins, sorted."""
         return self._read_entry_points[0]
+
+    @property
+    def registries(self) -> tuple[EntryPoint, ...]:
+        """The entry points that name packages of rows, sorted."""
+        return self._read_entry_points[1]
 
     @property
     def damaged(self) -> tuple[tuple[Distribution, str], ...]:
         """Distributions whose `entry_points.txt` cannot all be read, each with the reason."""
-        return self._read_entry_points[1]
+        return self._read_entry_points[2]
 
     @cached_property
     def _read_entry_points(
         self,
-    ) -> tuple[tuple[EntryPoint, ...], tuple[tuple[Distribution, str], ...]]:
+    ) -> tuple[
+        tuple[EntryPoint, ...], tuple[EntryPoint, ...], tuple[tuple[Distribution, str], ...]
+    ]:
         found: list[EntryPoint] = []
         damaged = []
         for each in self._scan[0].values():
             raw, reason = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}entry_points.txt")
-            if b"plugins" in raw.replace(b"\0", b""):  # text of 16 bits has these between
+            text = raw.replace(b"\0", b"")  # text of 16 bits has these between
+            if b"plugins" in text or b"pjrt_registry" in text:
                 points, flaw = _entry_points(raw, each.distribution)
                 found += points
                 reason = reason or flaw
             if reason:
                 damaged.append((each.distribution, reason))
-        return tuple(sorted(found)), tuple(sorted(damaged))
+        found.sort()
+        registries = tuple(point for point in found if point.group == REGISTRY)
+        plugins = tuple(point for point in found if point.group != REGISTRY)
+        return plugins, registries, tuple(sorted(damaged))
 
     def owner(self, file: Path) -> Distribution | None:
         """Return the distribution whose RECORD names a file, or None.
@@ -195,7 +219,7 @@ class Installed:
             package = folder.joinpath(top, *rest)
             if os.path.isdir(package):
                 yield package
-        for finder in self._finders:
+        for finder in self.finders:
             spec = finder.find_spec(top, None)
             for location in (spec and spec.submodule_search_locations) or ():
                 package = Path(location).joinpath(*rest)

@@ -1,7 +1,8 @@
 """Plugins in installed packages: those with a manifest, and those that vendors made for frameworks.
 
 Owns the way from an entry point or a folder of a namespace package to a `pjrt_plugin.toml`, else to
-a library, by RECORD, the files' names and what they export. No package is imported.
+a library, by RECORD, the files' names and what they export; and to the rows of a package for the
+registry. No package is imported.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pjrt_hub.errors import ManifestError, PluginLoadError
 from pjrt_hub.finding.contract.headers import inspect
 from pjrt_hub.finding.contract.manifest import FILE_NAME, Manifest, default_manifest, read
 from pjrt_hub.finding.discovery import registration
-from pjrt_hub.finding.discovery.installed import EntryPoint
+from pjrt_hub.finding.discovery.installed import EntryPoint, Installed
 from pjrt_hub.finding.discovery.library import is_library, is_plugin_library, plugin_name
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
+from pjrt_hub.finding.store.catalog import RegistryPackage
 
 #: The source of vendors' libraries without a manifest.
 VENDOR_WHEELS = "vendor_wheels"
@@ -57,6 +59,15 @@ def describe(world: World) -> tuple[list[Described], list[Rejection]]:
     return described, rejections
 
 
+def find_registries(installed: Installed) -> Iterator[RegistryPackage]:
+    """Yield the packages whose rows count like the shipped ones, each with its files of rows."""
+    for point in installed.registries:
+        folders = (sorted(folder.glob("*.toml")) for folder in _folders(installed, point))
+        rows = ([path for path in each if path.name != FILE_NAME] for each in folders)
+        files = next(filter(None, rows), [])
+        yield RegistryPackage(str(point.distribution), point.module, tuple(files))
+
+
 def _registered_manifests(world: World) -> Iterator[Described | Rejection]:
     """Yield the manifests of the group, and a rejection for each that cannot be read."""
     points = world.installed.entry_points
@@ -92,18 +103,18 @@ def _registered_manifests(world: World) -> Iterator[Described | Rejection]:
 
 def _manifest_path(world: World, point: EntryPoint) -> Path | None:
     """Return the manifest in the folder of an entry point's module, or None."""
-    folders = _folders(world, point)
+    folders = _folders(world.installed, point)
     return next((path for folder in folders if isfile(path := folder / FILE_NAME)), None)
 
 
-def _folders(world: World, point: EntryPoint) -> tuple[Path, ...]:
+def _folders(installed: Installed, point: EntryPoint) -> tuple[Path, ...]:
     """Return where an entry point's module may lie, in the order to look there."""
     parts = point.module.split(".")
     if not all(part.isidentifier() for part in parts):
         return ()
     # The distribution's own folder first: another one may bring a package of the same name.
     own = point.distribution.folder.joinpath(*parts)
-    return (own, *world.installed.package_folders(point.module))
+    return (own, *installed.package_folders(point.module))
 
 
 def _namespace_manifests(world: World) -> Iterator[Described | Rejection]:
@@ -172,7 +183,8 @@ def find_vendor_libraries(world: World) -> Iterator[Found]:
 def add_priority(candidate: Candidate, world: World) -> Manifest:
     """Return the manifest of a library that none describes, with what it registers in JAX."""
     here = (each for each in world.installed.entry_points if str(each) in candidate.origins)
-    folders = [folder for each in here if each.group == _JAX for folder in _folders(world, each)]
+    jax = (each for each in here if each.group == _JAX)
+    folders = [folder for each in jax for folder in _folders(world.installed, each)]
     if candidate.library_path:
         folders += candidate.library_path.parents[:2]  # of a namespace package without entry point
     found = (registration.read(each) for each in folders if isfile(each / "__init__.py"))

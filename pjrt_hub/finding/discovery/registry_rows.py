@@ -19,7 +19,7 @@ from pjrt_hub.finding.store.catalog import Artifact, newest_builds, release
 #: The sources of these candidates.
 CACHED = "cached"
 CATALOGUED = "catalogued"
-#: What the rejection of a whole registry is called.
+#: What the rejection of a registry, or of rows of one, is called.
 REGISTRY = "registry"
 
 
@@ -30,6 +30,8 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
     except ManifestError as exc:
         yield Rejection(REGISTRY, "the registry", exc.message, exc.hint)
         return
+    for flaw in world.catalog.flaws if world.catalog else ():
+        yield Rejection(REGISTRY, flaw.origin, flaw.reason, flaw.hint)
     yield from _reject_unlocked(world, described, {rows[0].plugin for rows in plugins})
     for rows in plugins:
         manifest = manifest_of(rows[0], described)
@@ -43,15 +45,17 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
             )
         for row in newest_builds(fitting):
             yield Candidate(
-                manifest, CATALOGUED, (_origin(row),), row.package, row.version, artifact=row
+                *(manifest, CATALOGUED, (_origin(world, row),), row.package, row.version),
+                artifact=row,
             )
         if not fitting:
             row = newest_builds(rows)[0]
-            yield Rejection(manifest.name, _origin(row), row.runs(world.host), absent=True)
+            yield Rejection(manifest.name, _origin(world, row), row.runs(world.host), absent=True)
 
 
-def _origin(row: Artifact) -> str:
-    return f"the registry, {row.package} {row.version}"
+def _origin(world: World, row: Artifact) -> str:
+    owner = world.catalog.owner(row) if world.catalog else "the registry"
+    return f"{owner}, {row.package} {row.version}"
 
 
 def _cached(world: World, rows: Sequence[Artifact]) -> Iterator[tuple[Artifact, Path]]:

@@ -5,7 +5,6 @@ Owns the arguments and results of what searches; must not search for anything it
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,6 +40,7 @@ class World:
         root: the folder that stands for "/" when /dev, /sys and /proc are looked at.
         first_party: the folder of our own `pjrt_plugins`.
         finders: import finders of editable installs, asked where a package lies.
+        scan: what is installed there, where somebody has begun to read it.
     """
 
     env: Mapping[str, str]
@@ -52,24 +52,25 @@ class World:
     root: Path = Path("/")
     first_party: Path = FIRST_PARTY
     finders: tuple[Any, ...] = ()
+    scan: Installed | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def current(
         cls,
         env: Mapping[str, str],
         *,
+        installed: Installed | None = None,
         catalog: Catalog | None = None,
         cache: Cache | None = None,
         pins: Pins | None = None,
     ) -> World:
-        """Return the world of this process: its `sys.path` and this machine."""
-        # setuptools maps an editable install by a finder instead of a folder on sys.path.
-        finders = tuple(
-            finder
-            for finder in sys.meta_path
-            if getattr(finder, "__module__", "").startswith("__editable__")
+        """Return the world of this process: what is installed for it, and this machine."""
+        scan = installed or Installed.current()
+        return cls(
+            *(env, HostTag.current(), scan.sys_path, catalog, cache, pins),
+            finders=scan.finders,
+            scan=scan,
         )
-        return cls(env, HostTag.current(), tuple(sys.path), catalog, cache, pins, finders=finders)
 
     def refusal(self, library_path: Path) -> str:
         """Return why the lock file forbids a library, or an empty string."""
@@ -84,6 +85,9 @@ class World:
     @cached_property
     def installed(self) -> Installed:
         """The installed distributions, scanned on first use."""
+        scan = self.scan
+        if scan is not None and (scan.sys_path, scan.finders) == (self.sys_path, self.finders):
+            return scan
         return Installed(self.sys_path, self.finders)
 
 

@@ -1,14 +1,14 @@
 """The registry's rows, each a pinned binary.
 
-Owns `Artifact`, `Requirement`, `Catalog` and the row schema that registry/README.md describes.
-Reads data only: no network, no cache, no native library.
+Owns `Artifact`, `Requirement`, `Catalog` and the row schema that registry/README.md describes, and
+who owns the name of a plugin. Reads data only: no network, no cache, no native library.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,9 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.finding.contract.names import canonical, is_name
 from pjrt_hub.finding.contract.table import parse
+
+#: Of lock files, and so of rows: a change that an older pjrt-hub would misread raises it.
+FORMAT = 1
 
 
 @frozen
@@ -206,15 +209,47 @@ class Artifact(Archive):
         return cls(**{**values, "host": host, "api_version": api, "requires": requires})
 
 
-class Catalog:
-    """The rows of some registries, which are directories of `*.toml` files, read on first use.
+@frozen
+class RegistryPackage:
+    """An installed package whose rows count like the shipped ones.
 
-    One registry owns a name: versions are never compared across registries, so nobody takes a
-    platform over by a higher one.
+    Attributes:
+        name: the distribution and its version.
+        module: the module that its entry point names.
+        files: its files of rows.
+    """
+
+    name: str
+    module: str
+    files: tuple[Path, ...]
+
+
+@frozen
+class Flaw:
+    """Rows of packages that do not count.
+
+    Attributes:
+        origin: the packages, each with its version.
+        reason: why they do not count.
+        hint: the next step.
+    """
+
+    origin: str
+    reason: str
+    hint: str
+
+
+class Catalog:
+    """The rows of the registry and of packages, read on first use.
+
+    One package owns a plugin: the shipped rows of that plugin do not count beside its own, and of
+    two packages neither does. Versions are never compared across them, so nobody takes a plugin
+    over by a higher one.
 
     Args:
-        directories: looked at in order; a directory that is missing holds no rows.
+        directories: folders of `*.toml` files, looked at in order; a missing one holds no rows.
         rows: rows that were read elsewhere, such as those of a lock file.
+        packages: is asked for the packages on first use.
     """
 
     @classmethod
@@ -222,29 +257,46 @@ class Catalog:
         """Read the registry that came with this package."""
         return cls([shipped_registry()])
 
-    def __init__(self, directories: Sequence[Path], rows: Iterable[Artifact] = ()) -> None:
+    def __init__(
+        self,
+        directories: Sequence[Path],
+        rows: Iterable[Artifact] = (),
+        packages: Callable[[], Iterable[RegistryPackage]] = tuple,
+    ) -> None:
         self.directories = tuple(directories)
         self._given = tuple(rows)
+        self._packages = packages
 
     @cached_property
-    def _rows(self) -> tuple[Artifact, ...]:
+    def _contents(self) -> tuple[tuple[Artifact, ...], dict[str, str], tuple[Flaw, ...]]:
         rows = list(self._given)
-        owners: dict[str, tuple[Path, Artifact]] = {}
         for directory in self.directories:
             for path in sorted(directory.glob("*.toml")):
-                for row in read_rows(path):
-                    _require_one_owner(row, directory, owners)
-                    rows.append(row)
-        return tuple(rows)
+                rows += read_rows(path)
+        return _add_packages(rows, self._packages())
 
     def rows(self) -> tuple[Artifact, ...]:
-        """Return every row, in the order of the files.
+        """Return every row, in the order of the files, those of packages last.
 
         Raises:
-            ManifestError: a file is malformed; the message names the file and the row. Or two
-                registries claim one name; the message names both of them.
+            ManifestError: a file of a directory is malformed; the message names it and the row.
         """
-        return self._rows
+        return self._contents[0]
+
+    def owner(self, row: Artifact) -> str:
+        """Return the package that a row is of, with its version, or "the registry"."""
+        return self._contents[1].get(row.plugin, "the registry")
+
+    @property
+    def flaws(self) -> tuple[Flaw, ...]:
+        """The rows of packages that do not count."""
+        return self._contents[2]
+
+    def only(self, rows: Iterable[Artifact]) -> Catalog:
+        """Return a catalog of some of the rows, with their owners and all flaws."""
+        chosen = Catalog([])
+        chosen._contents = (tuple(rows), *self._contents[1:])
+        return chosen
 
 
 def rows_called(word: str, rows: Iterable[Artifact]) -> list[Artifact]:
@@ -291,14 +343,74 @@ def read_rows(path: Path) -> tuple[Artifact, ...]:
     Raises:
         ManifestError: the file is unreadable, or one of its rows is malformed.
     """
+    return tuple(Artifact.from_row(table, where) for where, table in _tables(path))
+
+
+def _tables(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return the tables of a file of rows, each with the name of its place."""
     try:
         data = parse(digest.content(path))
     except (OSError, ValueError) as exc:
         raise ManifestError(f"cannot read the registry file {path}: {exc}") from None
     rows = data.pop("artifact", [])
+    if data.pop("format", FORMAT) == FORMAT:  # the rest of a lock file's head says how to write it
+        data.pop("requests", None), data.pop("hosts", None)
     if data or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ManifestError(f"{path}: a registry file holds [[artifact]] tables and nothing else")
-    return tuple(Artifact.from_row(row, f"{path}, row {i}") for i, row in _each(rows))
+        raise ManifestError(
+            f"{path}: a registry file holds [[artifact]] tables, and above them the head of a lock "
+            f"file of format {FORMAT} or nothing"
+        )
+    return [(f"{path}, row {i}", row) for i, row in _each(rows)]
+
+
+def _add_packages(
+    shipped: list[Artifact], packages: Iterable[RegistryPackage]
+) -> tuple[tuple[Artifact, ...], dict[str, str], tuple[Flaw, ...]]:
+    """Put rows of packages in the place of shipped ones; return them, their owners and the flaws.
+
+    A malformed row claims its plugin, too, so that no other one takes its place unnoticed.
+    """
+    claims: dict[str, dict[str, list[Artifact]]] = {}
+    flaws: list[Flaw] = []
+    for package in packages:
+        for plugin, row in _rows_of(package, flaws):
+            mine = claims.setdefault(plugin, {}).setdefault(package.name, [])
+            mine += [row] if row and row not in mine else []
+    rows = [row for row in shipped if row.plugin not in claims]
+    owners = {}
+    for plugin, claimants in claims.items():
+        if len(claimants) == 1:
+            [(owners[plugin], mine)] = claimants.items()
+            rows += mine
+            continue
+        *_, last = names = sorted(claimants)
+        reason = f"{' and '.join(names)} have rows of the plugin {plugin!r}, so none of them counts"
+        hint = f"uninstall all but one of them, as by `pip uninstall {last.partition(' ')[0]}`"
+        flaws.append(Flaw(", ".join(names), reason, hint))
+    return tuple(rows), owners, tuple(flaws)
+
+
+def _rows_of(package: RegistryPackage, flaws: list[Flaw]) -> Iterator[tuple[str, Artifact | None]]:
+    """Yield the plugin of each row of a package, and the row, or None for a malformed one."""
+    hint = f"tell its makers, or `pip uninstall {package.name.partition(' ')[0]}`"
+    if not package.files:
+        reason = f"the package {package.module} has no file of rows (*.toml)"
+        flaws.append(Flaw(package.name, reason, hint))
+    for path in package.files:
+        try:
+            tables = _tables(path)
+        except ManifestError as exc:
+            flaws.append(Flaw(package.name, exc.message, hint))
+            continue
+        for where, table in tables:
+            try:
+                row = Artifact.from_row(table, where)
+            except ManifestError as exc:
+                flaws.append(Flaw(package.name, exc.message, hint))
+                if isinstance(plugin := table.get("plugin"), str):
+                    yield plugin, None
+            else:
+                yield row.plugin, row
 
 
 def write_rows(rows: Iterable[Artifact]) -> str:
@@ -485,16 +597,3 @@ def _member(item: Any, where: str) -> Member:
         raise ManifestError(f"{where}: {path!r} is not a plain relative path")
     _check_pin(item, where)
     return Member(path, item["size"], item["sha256"], executable)
-
-
-def _require_one_owner(
-    row: Artifact, registry: Path, owners: dict[str, tuple[Path, Artifact]]
-) -> None:
-    for name in (row.platform, row.plugin):
-        owner, first = owners.setdefault(name, (registry, row))
-        if owner != registry:
-            raise ManifestError(
-                f"two registries claim the name {name!r}: {owner} by {first.package} "
-                f"{first.version}, and {registry} by {row.package} {row.version}",
-                hint="one registry owns a name: take the rows out of one of them",
-            )

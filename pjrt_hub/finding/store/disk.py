@@ -145,7 +145,7 @@ def seal(file: int, *, executable: bool = False) -> None:
     os.fsync(file)
 
 
-def replace(path: Path, content: bytes, mode: int = 0o666) -> None:
+def replace(path: Path, content: bytes) -> None:
     """Write a file in one step: readers find the old one or the new one, whole.
 
     Raises:
@@ -153,7 +153,7 @@ def replace(path: Path, content: bytes, mode: int = 0o666) -> None:
     """
     partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # of this call alone
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

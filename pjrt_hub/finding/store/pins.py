@@ -17,12 +17,10 @@ from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.contract.table import parse
 from pjrt_hub.finding.store import disk
-from pjrt_hub.finding.store.catalog import Artifact, as_toml, write_rows
+from pjrt_hub.finding.store.catalog import FORMAT, Artifact, as_toml, write_rows
 
 FILE_NAME = "pjrt-hub.lock"
 VARIABLE = "PJRT_HUB_LOCK"
-#: A change that an older pjrt-hub would misread raises this.
-FORMAT = 1
 _MAX_NBYTES = 16 << 20
 _HEAD = """\
 # The plugins that this project fetches and loads, byte for byte; nothing else is. Commit this file.

@@ -65,10 +65,6 @@ class Refused(Exception):
         self.status = status
 
 
-class Endless(Refused):
-    """The source sent too many bytes."""
-
-
 class Late(Refused):
     """The overall time is over, for this source and for every other one."""
 
@@ -304,13 +300,12 @@ class Transport:
         """Return an address for errors, even if a server built it from a login."""
         return self.hide(redact(url))
 
-    def page(self, url: str, *, accept: str, most_nbytes: int | None = None) -> Page:
+    def page(self, url: str, *, accept: str) -> Page:
         """Read a page of an index, with the same patience as a download.
 
         Args:
             url: its address.
             accept: the media types that are understood, as the Accept header lists them.
-            most_nbytes: what it may hold; 16 MiB by default.
 
         Raises:
             Refused: it cannot be had.
@@ -320,18 +315,14 @@ class Transport:
             try:
                 with self.stream(url, {"Accept": accept}) as response:
                     kind = response.headers.get("content-type", "text/html")
-                    return Page(
-                        str(response.url),
-                        self._content(response, most_nbytes or _LARGEST_PAGE),
-                        kind,
-                    )
+                    return Page(str(response.url), self._content(response), kind)
             except Dropped as drop:
                 failures += 1
                 if failures >= self.patience.tries:
                     raise Refused(f"{drop} ({failures} times)") from drop
                 self.patience.wait(failures, drop.wait_seconds)
 
-    def _content(self, response: httpx.Response, most_nbytes: int) -> bytes:
+    def _content(self, response: httpx.Response) -> bytes:
         """Return a page's bytes; some servers compress pages unasked."""
         encoding = _encoding(response)
         unpack = zlib.decompressobj(31) if encoding in ("gzip", "x-gzip") else None
@@ -340,13 +331,13 @@ class Transport:
         content, pace = bytearray(), Pace(self.patience)
         for chunk in response.iter_raw():
             pace.came(len(chunk))
-            room = most_nbytes + 1 - len(content)
+            room = _LARGEST_PAGE + 1 - len(content)
             try:
                 content += unpack.decompress(chunk, room) if unpack else chunk
             except zlib.error as exc:
                 raise Refused(f"the compressed body is malformed: {exc}") from exc
-            if len(content) > most_nbytes:
-                raise Endless(f"the page is larger than {most_nbytes:,} bytes")
+            if len(content) > _LARGEST_PAGE:
+                raise Refused(f"the page is larger than {_LARGEST_PAGE:,} bytes")
         if unpack and not unpack.eof:
             raise Dropped("the compressed page ends early")
         return bytes(content)

@@ -1,1 +1,0 @@
-"""Signed registries: trust, reading and publishing."""
