@@ -16,7 +16,7 @@ from pjrt_hub.frameworks.exported import dimension, jaxlib_process, obstacle
 from pjrt_hub.frameworks.exported.aval import Aval
 from pjrt_hub.frameworks.exported.function import PortableProgram
 from pjrt_hub.frameworks.exported.jaxlib_process import OK, REFUSED, UNREAD
-from pjrt_hub.running.sandbox.last_words import LastWords
+from pjrt_hub.running.sandbox import last_words
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
@@ -174,9 +174,7 @@ def _run_jaxlib(
     if done.stdout.startswith(OK):
         return done.stdout.removeprefix(OK)
     said = done.stdout.removeprefix(REFUSED).removeprefix(UNREAD).decode("utf-8", "replace").strip()
-    words = LastWords()
-    words.add(done.stderr)
-    said = said or words.text()
+    said = said or last_words.condense(done.stderr)
     ended = "" if done.stdout else f" (its process ended with status {done.returncode})"
     reader = (
         version and f"; {version} wrote it and reads it" if done.stdout.startswith(UNREAD) else ""

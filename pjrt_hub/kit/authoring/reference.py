@@ -24,8 +24,8 @@ from pjrt_hub.errors import InvalidArgumentError, PluginInternalError, Unimpleme
 from pjrt_hub.kit.authoring import guest
 from pjrt_hub.kit.authoring.backend import Backend, Device, Executable, Program, Signature, Slot
 from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.sandbox import last_words
 from pjrt_hub.running.sandbox.child import describe_end
-from pjrt_hub.running.sandbox.last_words import LastWords
 
 if TYPE_CHECKING:
     import subprocess
@@ -183,14 +183,11 @@ class Interpreter:
         self._connection = None
         code = self._process.wait()
         self._errors.seek(0)
-        words = LastWords()
-        words.add(self._errors.read())
-        said = words.text()
+        said = last_words.condense(self._errors.read()) or "it said nothing"
         self._errors.close()
         fatal = [line for line in said.splitlines() if line.startswith("LLVM ERROR: ")]
         if fatal:
             why = fatal[0].removeprefix("LLVM ERROR: ")
             kind = UnimplementedError if "nsupported" in why else PluginInternalError
             return kind(f"the reference interpreter gave up: {why}")
-        said = said or "it said nothing"
         return PluginInternalError(f"the interpreter's process {describe_end(code)}: {said}")

@@ -1,6 +1,6 @@
 """A process that meets plugins for this one: started, listened to, and ended.
 
-Its own side is `watch.serve`, whose leash is the process's standard input. Must not know what it is
+Its own side is `watch.main`, whose leash is the process's standard input. Must not know what it is
 asked, nor remember what it answered.
 """
 
@@ -27,7 +27,7 @@ _TO_READ = 1.0  # seconds for what lies in the pipes of one that has ended
 
 
 class Child:
-    """A Python process that runs the function `work` of a module of ours, under `watch.serve`.
+    """A Python process that runs the function `work` of a module of ours, under `watch.main`.
 
     It answers in lines of JSON, on a pipe of its own: whatever the plugin writes to the standard
     streams is kept apart. A context manager, which ends it.

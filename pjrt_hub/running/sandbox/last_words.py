@@ -109,6 +109,13 @@ class LastWords:
             self._follows = ends, left - 1
 
 
+def condense(written: bytes) -> str:
+    """Return what is left of the whole output of a process."""
+    words = LastWords()
+    words.add(written)
+    return words.text()
+
+
 class _Ends:
     """The first and the last of many lines, each with its number."""
 
