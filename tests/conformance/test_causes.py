@@ -64,6 +64,16 @@ def test_what_hangs_now_and_then_is_waited_for_a_few_times(answering):
     assert hidden.count(Verdict.SKIP) == report.counts[Verdict.SKIP] > 5
 
 
+@pytest.mark.slow
+def test_what_hangs_in_a_separate_process_hides_what_else_calls_it(answering):
+    path = answering("PJRT_Client_Destroy", "HANGS")
+    report = conformance.run(path, names=["client.create_again", "leaks.client"], jobs=1)
+    first, hidden = report.results
+    assert (first.verdict, first.function) == (Verdict.TIMEOUT, "PJRT_Client_Destroy")
+    assert "took longer than 15" in first.text
+    assert (hidden.verdict, hidden.cause) == (Verdict.SKIP, "client.create_again")
+
+
 def test_slow_is_not_wrong(answering):
     """Each of these checks makes two clients or more, or waits for a process that does."""
     path = answering("PJRT_Client_Create", "SLOW", seconds=8)

@@ -33,13 +33,17 @@ class CallProgress:
     """
 
     def __init__(self, descriptor: int = -1) -> None:
-        """Maps the memory of a file that `open_file` made; by default nobody else reads it."""
-        self._memory = mmap.mmap(descriptor, _NBYTES)
+        """As `share`; by default nobody else reads it."""
+        self.share(descriptor)
         self.broken: Collection[str] = ()
         self.works: Collection[str] = ()
         self.hung: Collection[str] = ()
         self.hurry = HURRY
         self.returned: set[str] = set()
+
+    def share(self, descriptor: int) -> None:
+        """Maps the memory of a file that `open_file` made."""
+        self._memory = mmap.mmap(descriptor, _NBYTES)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickles what is broken and what works, and no more."""

@@ -18,6 +18,7 @@ from typing import Any
 from pjrt_hub.door import process
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance import finding
+from pjrt_hub.kit.conformance.progress import CallProgress, open_file
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import library
 from pjrt_hub.running.sandbox import watch
@@ -31,6 +32,19 @@ class Died(Exception):
     """The process ended without an answer; the text says how: "died of SIGABRT"."""
 
 
+class TimedOut(Died):
+    """The process did not answer in time.
+
+    Attributes:
+        function: the C function that it was in; empty for none.
+    """
+
+    def __init__(self, seconds: float, function: str) -> None:
+        during = f" in {function}" if function else ""
+        super().__init__(f"took longer than {seconds:g} s{during}")
+        self.function = function
+
+
 class SeparateProcess:
     """A process that runs `function(subject, *words)` and tells what it returns; ends with `with`.
 
@@ -40,13 +54,23 @@ class SeparateProcess:
     def __init__(self, subject: Subject, function: Callable[..., Any], *words: Any) -> None:
         self._patience = subject.patience
         request = base64.b64encode(pickle.dumps((subject, function, words))).decode()
-        self._child = Child(__name__, [request], env=dict(process.environment()))
+        progress = open_file()
+        try:
+            self._progress = CallProgress(progress)
+            self._child = Child(
+                __name__,
+                [request, str(progress)],
+                env=dict(process.environment()),
+                pass_fds=[progress],
+            )
+        finally:
+            os.close(progress)
 
     def answer(self, seconds: float) -> Any:
         """Waits for it, and longer where the plugin is slow.
 
         Raises:
-            Died: it crashed, exited, or took longer.
+            Died: it crashed, exited, or took longer, which is TimedOut.
             Failed: what the function found; as Unsupported and Skipped.
         """
         said = dict[str, Any]()
@@ -57,7 +81,7 @@ class SeparateProcess:
                 break
         if "kind" not in said:
             if not self._child.silent:
-                raise Died(f"took longer than {seconds:g} s")
+                raise TimedOut(seconds, self._progress.function)
             raise Died(_describe_end(said.get("status", 1)))
         if said["kind"] == "answer":
             return said["value"]
@@ -116,8 +140,10 @@ def _describe_end(code: int) -> str:
     return f"died of {signal_name(-code)}" if code < 0 else f"exited with {code}"
 
 
-def work(tell: watch.Tell, request: str) -> int:
+def work(tell: watch.Tell, request: str, progress: str) -> int:
     subject, function, words = pickle.loads(base64.b64decode(request))
+    if subject.progress:
+        subject.progress.share(int(progress))
     for dependency in subject.preload:
         library.preload(dependency)
     try:

@@ -86,7 +86,7 @@ class Suite:
         self._setup = _setup(path, manifest, {**dict(candidate.create_options), **asked}, target)
         defaults = manifest.environment_for(present=candidate.may_run)
         self._env = {**defaults, **process.environment()}
-        self._jobs = jobs or _default_jobs(candidate.platform, candidate.may_run)
+        self._jobs, self._candidate = jobs, candidate
         self._seconds = seconds
         self._begin = time.monotonic()
         self.identity = Identity(
@@ -215,7 +215,13 @@ class Suite:
     def _may_begin(self, task: Task, busy: list[Task]) -> bool:
         """Says whether a task may begin beside others: what proves functions is made alone."""
         alone = any(each.check.proves for each in [task, *busy])
-        return len(busy) < (1 if alone else self._jobs)
+        return len(busy) < (1 if alone else self._jobs or self._default_jobs())
+
+    def _default_jobs(self) -> int:
+        """Returns two, but one for hardware that is here: it may serve one process at a time."""
+        platform = self.identity.platform or self._candidate.platform
+        spared = platform == "cpu" or not self._candidate.may_run
+        return min(2, os.cpu_count() or 1) if spared else 1
 
     @property
     def _patience(self) -> float:
@@ -362,8 +368,3 @@ def _some_target(manifest: Manifest, path: Path) -> str:
     targets = [each.name for each in manifest.targets.list(manifest.name, path)]
     known = [name for name in targets if name in named] or targets
     return known[len(known) // 2] if known else ""
-
-
-def _default_jobs(platform: str, is_here: bool) -> int:
-    """Returns two, but one for hardware that is here: it may serve one process at a time."""
-    return min(2, os.cpu_count() or 1) if platform == "cpu" or not is_here else 1

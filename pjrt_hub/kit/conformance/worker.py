@@ -26,6 +26,7 @@ from pjrt_hub.errors import (
 from pjrt_hub.kit.conformance.check import Check, checks
 from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, code_name
 from pjrt_hub.kit.conformance.progress import HURRY, CallProgress
+from pjrt_hub.kit.conformance.separate_process import TimedOut
 from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.kit.conformance.verdict import Verdict
 from pjrt_hub.kit.conformance.worker_process import Setup
@@ -233,9 +234,10 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
         finally:
             subject.end_check()
     except Failed as exc:
-        error = exc.__cause__
-        function = error.function if isinstance(error, PjrtError) else ""
-        return result(Verdict.FAIL, exc.found, function=function)
+        cause = exc.__cause__
+        verdict = Verdict.TIMEOUT if isinstance(cause, TimedOut) else Verdict.FAIL
+        function = cause.function if isinstance(cause, (PjrtError, TimedOut)) else ""
+        return result(verdict, exc.found, function=function)
     except (Unsupported, UnsupportedByPluginError, UnimplementedError) as exc:
         return result(Verdict.UNSUPPORTED, str(getattr(exc, "message", exc)))
     except Hidden as exc:

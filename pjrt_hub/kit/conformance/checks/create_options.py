@@ -146,6 +146,7 @@ def _create(subject: Subject, options: dict[str, Any]) -> int:
 
 def _found_options(subject: Subject, names: list[str]) -> Iterator[Attempt]:
     """Options that the library names, and answers otherwise to than to a name that nobody has."""
+    subject.require("PJRT_Client_Create", "PJRT_Client_Destroy")  # the search calls both
     asked = create_options.candidates(subject.path, names)
     env = dict(process.environment())
     with suppress(PjrtHubError):  # it makes no client at all, or takes too long

@@ -182,7 +182,7 @@ class _Looking(CallProgress):
     def __init__(self, progress: CallProgress | None, look: Callable[[str], None]) -> None:
         super().__init__()
         if progress:
-            self.broken, self.works = progress.broken, progress.works
+            vars(self).update(vars(progress))  # who reads it there reads this one
         self._look = look
 
     def leave(self) -> None:
