@@ -32,8 +32,6 @@ ROOT = Path(__file__).resolve().parents[1]
 TARGETS = {
     "manylinux_2_17_x86_64": "x86_64-linux-gnu.2.17",
     "manylinux_2_17_aarch64": "aarch64-linux-gnu.2.17",
-    "musllinux_1_2_x86_64": "x86_64-linux-musl",
-    "musllinux_1_2_aarch64": "aarch64-linux-musl",
 }
 #: Where a Python of the oldest stable ABI lies, its headers do, too.
 PYTHON = (3, 11)
@@ -119,19 +117,10 @@ def build_wheel(sdist: Path, tag: str, folder: Path, scratch: Path, env: Mapping
     [info] = unpacked.glob("*.dist-info")
     (info / "sboms").mkdir()
     (info / "sboms" / "pjrt-hub.cdx.json").write_text(describe(wheel, env), "utf-8")
-    for library in unpacked.rglob("*.so"):
-        _name_musl(library, tag)
     for path in unpacked.rglob("*"):
         path.chmod(0o755 if path.is_dir() or path.suffix == ".so" else 0o644)
     _python("wheel", "pack", f"--dest-dir={folder}", unpacked, env=env)
     return folder / wheel.name
-
-
-def _name_musl(library: Path, tag: str) -> None:
-    """Lets a library ask for musl by the name that distributions give it; zig's is libc.so."""
-    if tag.startswith("musllinux"):
-        name = f"libc.musl-{tag.removeprefix('musllinux_1_2_')}.so.1"
-        _run("patchelf", "--replace-needed", "libc.so", name, library)
 
 
 def describe(wheel: Path, env: Mapping[str, str]) -> str:
