@@ -51,7 +51,7 @@ class Result:
         text: what was expected and found, why it was skipped, or how the process died.
         notes: facts that are no verdict.
         seconds: how long it took.
-        number: of the check in docs/checks.md, 0 for none.
+        number: of the promise that it checks, which several checks may share; 0 for none.
         words: the last of what the plugin wrote before it died.
         function: the C function that answered with an error, or was in progress at the end.
         cause: the check that tells why, where another one does; empty else.
