@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 
@@ -26,6 +26,16 @@ LEFT_OUT = {
     "return": "In every program with a region.",
     "set_dimension_size": "Its result has a dimension of unknown size.",
     "uniform_dequantize, uniform_quantize": "Quantized types have no `PJRT_Buffer_Type`.",
+}
+
+#: What the types of one kind are called where an op has all of them.
+FAMILIES = {
+    "floats": "bf16 f16 f32 f64",
+    "narrow floats": "f4E2M1FN f6E2M3FN f6E3M2FN f8E3M4 f8E4M3 f8E4M3B11FNUZ f8E4M3FN f8E4M3FNUZ "
+    "f8E5M2 f8E5M2FNUZ",
+    "complex": "c64 c128",
+    "signed": "i2 i4 i8 i16 i32 i64",
+    "unsigned": "ui2 ui4 ui8 ui16 ui32 ui64",
 }
 
 _TEXT = """# Single ops
@@ -66,6 +76,8 @@ of range, overflow of a type without infinity, the sign of a zero from `sign`; a
 that are not finite. An integer divided by zero may have any value, but the process must survive.
 
 ## Tested ops
+
+{families}
 
 | op | element types | programs | oracles |
 |---|---|---|---|
@@ -114,7 +126,7 @@ def text(programs: Sequence[Program]) -> str:
     rows = []
     for op, group in groupby(programs, key=lambda each: each.op):
         of_op = list(group)
-        kinds = ", ".join(dict.fromkeys(each.kind for each in of_op))
+        kinds = ", ".join(_families([*dict.fromkeys(each.kind for each in of_op)]))
         counted = Counter(oracle for each in of_op for oracle in each.oracle)
         oracles = ", ".join(sorted(counted)) or "itself"
         rows.append(f"| `{op}` | {kinds} | {len(of_op)} | {oracles} |")
@@ -124,8 +136,21 @@ def text(programs: Sequence[Program]) -> str:
         both=sum(len(each.oracle) > 1 for each in programs),
         tolerances=_tolerances(programs),
         table="\n".join(rows),
+        families="\n".join(f"- **{name}**: {kinds}" for name, kinds in FAMILIES.items()),
         left_out="\n".join(f"| {_code(op)} | {why} |" for op, why in LEFT_OUT.items()),
     )
+
+
+def _families(kinds: list[str]) -> Iterator[str]:
+    """Yields the families that are whole, the other types, and the number of pairs of types."""
+    for name, family in FAMILIES.items():
+        if set(family.split()) <= set(kinds):
+            yield name
+            kinds = [each for each in kinds if each not in family.split()]
+    pairs = [each for each in kinds if "_to_" in each]
+    yield from (each for each in kinds if each not in pairs)
+    if pairs:
+        yield f"{len(pairs)} pairs"
 
 
 def _tolerances(programs: Sequence[Program]) -> str:
