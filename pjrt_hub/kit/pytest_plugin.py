@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         )
 
 
-@pytest.hookimpl(tryfirst=True)  # before -k and -m choose
+@pytest.hookimpl(tryfirst=True)  # Our items must be there before -k and -m choose among them.
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Adds the checks to the tests."""
     plugin = session.config.getoption("--pjrt-plugin")

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pjrt_hub.kit.conformance.suite import Suite, run
     from pjrt_hub.kit.conformance.verdict import Identity, Report, Result, Verdict
 
-#: Public name -> the module that holds it.
+#: Each public name has the module that holds it.
 _HOMES = {
     "Identity": "verdict",
     "Report": "verdict",
@@ -26,7 +26,7 @@ _HOMES = {
 __all__ = ["Identity", "Report", "Result", "Suite", "Verdict", "run"]
 
 
-if not TYPE_CHECKING:  # else a checker would believe that every name exists
+if not TYPE_CHECKING:  # A type checker would believe that every name exists.
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

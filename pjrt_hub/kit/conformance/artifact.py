@@ -22,17 +22,17 @@ from pjrt_hub.running.program.signature import Slot
 Version = tuple[int, int, int]
 Read = TypeVar("Read")
 
-#: What a program can be sent as, and what is told of a plugin that does not take it.
+#: A program is sent in one of these forms, which are also the words for what a plugin refuses.
 ARTIFACT, BYTECODE, TEXT = "portable artifacts", "plain bytecode", "text"
 
 PATH = Path(__file__).with_name("artifacts.gz")
 FORM = 1
-_MAX_NBYTES = 1 << 26  # of what is read; more is no data of ours
+_MAX_NBYTES = 1 << 26  # A larger file is none of ours.
 
-#: What is written from then on is read for years.
+#: From this version on StableHLO promises that older artifacts stay readable.
 _STABLE = (1, 0, 0)
 
-#: a + b of two f32[4] as MLIR writes StableHLO itself, which promises no stability.
+#: This is a + b of two f32[4] in plain MLIR bytecode, whose form StableHLO does not keep stable.
 _ADD_BYTECODE = (
     "TUzvUg1NTElSMjMuMC4wZ2l0AAEfBwEFCQkBAw8DBQcTBQMXAxkHBwEHBwsLAQcTGwcCIR8NAwUNGwMRBQUFAQEDAQ"
     "sETQUBUAEBBwQ9AwEFA1ABAwcEKQMHCwUBAQAHBgEDAQUBAwUEAQMFBgMBBQEAbQ8LCQ8PFQsRYnVpbHRpbgBmdW5j"

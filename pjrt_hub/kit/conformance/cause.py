@@ -15,20 +15,20 @@ from dataclasses import replace
 from pjrt_hub.kit.conformance.check import BASICS, Check
 from pjrt_hub.kit.conformance.verdict import Result, Verdict
 
-#: Hands on the errors of others, and is not to blame for them.
+#: This function only hands on the errors of others, so it is never to blame.
 _MESSENGER = "PJRT_Event_Await"
-#: What differs where the cause does not: a log's time and process, the check's line, addresses,
-#: and the numbers in a plugin's last words.
+#: These parts of a text differ although the cause is the same: the time and process of a log line,
+#: the line of the check, addresses, and numbers in the last words.
 _PREFIX = re.compile(r"^[IWEF]\d{4} \S+ +\d+ ", re.MULTILINE)
 _CALLED = re.compile(r"^called from .*", re.MULTILINE)
 _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _NUMBER = re.compile(r"\b\d+\b")
-#: The area whose checks are called by an op and its element types.
+#: The checks of this area are named after an op and its element types.
 OPS = "ops"
-#: How many checks may wait as long as they like for one function that works for others, and how
-#: many may wait at all.
+#: A function works in some checks and hangs in others: so many checks wait their whole time for it,
+#: and so many wait at all.
 _SEVERAL, _TOO_MANY = 2, 8
-#: How many checks of a type tell whether it is to blame for those that fail.
+#: A type is blamed only if at least so many checks used it.
 _FEWEST = 5
 
 
@@ -76,7 +76,7 @@ class Causes:
         """Returns what does not work, by a check that proves something."""
         if result.function in ("", _MESSENGER) and result.verdict is Verdict.FAIL:
             return check.proves
-        if result.function in self.works:  # for others it does
+        if result.function in self.works:  # It works in other checks.
             return check.proves
         return (result.function,) if result.function else check.proves
 

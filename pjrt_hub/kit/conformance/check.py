@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 _Function = TypeVar("_Function", bound="Run")
 
-#: The area of what every other one stands on.
+#: Every other area relies on the checks of this one.
 BASICS = "basics"
 
-#: The areas in the order of a report; one that is not named here comes last.
+#: A report has the areas in this order, and others after them.
 AREAS = (
     *(BASICS, "plugin", "extensions", "client", "devices", "memories", "topology", "compile"),
     *("execute", "buffers", "transfers", "events", "errors", "donation", "external", "runtime"),
@@ -114,7 +114,8 @@ def check(
     """
 
     def register(function: _Function) -> _Function:
-        module = getattr(function, "func", function).__module__  # `func` is that of a partial
+        # A partial has its function in `func`.
+        module = getattr(function, "func", function).__module__
         full = f"{area or module.rpartition('.')[2]}.{name or function.__name__}"
         if full in _CHECKS:
             raise ValueError(f"there are two checks called {full}")

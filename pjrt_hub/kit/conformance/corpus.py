@@ -25,11 +25,11 @@ from pjrt_hub.running.array import dtypes
 PATH = Path(__file__).with_name("corpus.jsonl.gz")
 FORM = 1
 
-#: How results are compared with the right ones.
+#: Results are compared with the right ones, value by value.
 VALUES = "values"
-#: Any value will do, as long as there is one: what StableHLO leaves to the implementation.
+#: StableHLO leaves the value to the implementation, so any value is right.
 ANYTHING = "anything"
-#: The same again and again: what an algorithm of the plugin's own choice must give.
+#: The plugin chooses the algorithm, which must give the same values each time.
 REPEATABLE = "repeatable"
 
 
@@ -68,7 +68,7 @@ class CorpusTensor:
         """It as an attribute, "dense<...> : tensor<2x3xf32>"."""
         if not math.prod(self.shape):
             return f"dense<> : {self.type}"
-        if self.element == "i1":  # its bytes are read in another way since 2025
+        if self.element == "i1":  # MLIR reads the bytes of booleans in another way since 2025.
             return f"dense<{json.dumps(self.array.tolist())}> : {self.type}"
         return f'dense<"0x{self.data.hex().upper()}"> : {self.type}'
 

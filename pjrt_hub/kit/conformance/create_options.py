@@ -25,14 +25,14 @@ from pjrt_hub.running.sandbox.child import Child, crash
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.library import Api
 
-#: What an attempt gave: the client's "platform", or the "error".
+#: An answer holds the client's "platform", or the "error".
 Answer = dict[str, str]
-#: Type -> what was answered to a value of it; None where it ended the process.
+#: The answers are by the type of the value; None stands for a process that died.
 _Answers = dict[str, Answer | None]
 _Ask = Callable[..., list[Answer | None]]
 
-#: Values of each type that no plugin acts upon: the first of each is wrong for most options, the
-#: others are for options that look at the value, too.
+#: No plugin acts upon these values of each type. The first is wrong for most options; the others
+#: serve options that look at the value, too.
 _VALUES: dict[str, tuple[Any, ...]] = {
     "int64_list": ([1], [0], []),
     "string": ("x", "", "0", "auto", "default"),
@@ -40,7 +40,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "float": (0.5, 1.0, 0.0),
     "bool": (True, False),
 }
-#: What plugins call each type.
+#: Plugins call the types by these words.
 _WORDS = {
     "int64_list": r"\b(k?int(64)?_?lists?|(lists?|arrays?|vectors?)\b( of \w+)?)",
     "string": r"\b(k?strings?|str|texts?)\b",
@@ -48,19 +48,19 @@ _WORDS = {
     "float": r"\b(k?floats?(32)?|doubles?)\b",
     "bool": r"\b(k?bools?|booleans?)\b",
 }
-#: A name that no plugin has: what is answered to it is said of every unknown name.
+#: No plugin has this name, so its answer is the answer to every unknown name.
 _NOBODY = "zq_pjrt_hub_nobody"
-#: XLA's plugins name the type that they expected: the index of PJRT_NamedValue_Type.
+#: XLA's plugins name the type that they expected by its index in PJRT_NamedValue_Type.
 _EXPECTED = re.compile(r"expected type index is (\d)")
 _INDEXED = ("string", "int64", "int64_list", "float", "bool")
 
 _IDENTIFIER = re.compile(rb"(?<=\0)[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?=\0)")
-_NEAR = 4096  # bytes of the library around a known name in which another one may stand
+_NEAR = 4096  # Other names are looked for in so many bytes around a known one.
 _MOST_CANDIDATES = 400
 _MOST_DEATHS = 200
 _SECONDS = 120.0
 _DIED = "died"
-_SMALL = 1 << 20  # of a library of this many bytes every identifier in its data is a candidate
+_SMALL = 1 << 20  # In a smaller library every identifier in its data is a candidate.
 _HINT = "`pjrt-hub check` says more of it; `--no-options` does not ask for options"
 
 
@@ -146,11 +146,12 @@ def find(
     unasked = _normalize(told, _NOBODY)
     strangers = _of_each_type(ask, _NOBODY)
     unknown = {kind: _normalize(answer, _NOBODY) for kind, answer in strangers.items()}
-    # Who takes strangers shows by two wrong types which names it knows. Who refuses them may refuse
-    # wrong types in the same words, so that only the right type tells.
+    # A plugin that takes unknown names shows by two wrong types which names it knows. A plugin that
+    # refuses unknown names may refuse wrong types in the same words, so every type is tried.
     kinds = _VALUES.keys() if set(unknown.values()) != {unasked} else ("int64_list", "string")
     answers: dict[str, dict[str, Answer | None]] = {}
-    if _DIED in unknown.values():  # a process for each attempt: as many as there is time for
+    # Each attempt needs a process, so the search ends when the time is over.
+    if _DIED in unknown.values():
         for name in names:
             if time.monotonic() > deadline - seconds / 4:
                 log.step("probe", "%s: no time for %d names", path, len(names) - len(answers))
@@ -197,7 +198,7 @@ def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
         return named
     said = {kind: _normalize(answer, name) for kind, answer in answers.items()}
     taken = [kind for kind in said if said[kind] == unasked]
-    if not taken:  # it looks at the value, too
+    if not taken:  # The option looks at the value, too.
         others = [(kind, value) for kind, values in _VALUES.items() for value in values[1:]]
         again = ask([{name: value} for _, value in others])
         taken = [
@@ -205,7 +206,7 @@ def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
             for (kind, _), answer in zip(others, again, strict=True)
             if _normalize(answer, name) == unasked
         ]
-    if not taken:  # what each refusal of another type names
+    if not taken:  # The refusals of the other types may name the right one.
         taken = [
             kind
             for kind in answers

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 
-#: What a host may ask of a plugin before it calls some functions: whose buffers are the host's
-#: memory; which has the extension FFI; whose programs JAX keeps in its cache on disk.
+#: A host calls some functions only if the plugin's buffers are in the host's memory, if it has the
+#: extension FFI, or if JAX keeps its programs in the cache on disk.
 TRAITS = frozenset({"on_cpu", "ffi", "compile_cache"})
-#: Those of the last, as `jax._src.compilation_cache` lists them, and what GPUs call themselves.
+#: JAX caches programs of these platforms (`jax._src.compilation_cache`); GPUs have two names.
 CACHED_PLATFORMS = frozenset({"tpu", "gpu", "cpu", "neuron", "cuda", "rocm"})
 
 

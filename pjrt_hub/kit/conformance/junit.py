@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 from pjrt_hub.kit.conformance.verdict import Report, Result, Verdict
 
-#: What XML 1.0 cannot hold, not even escaped.
+#: XML 1.0 cannot hold these characters, not even escaped.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -22,9 +22,9 @@ from pjrt_hub.running.program.compile_options import CompileOptions
 if TYPE_CHECKING:
     from pjrt_hub.kit.conformance.subject import Subject
 
-#: What ends or changes something; the walk calls those that matter in their turn.
+#: Functions with these words end or change something; the walk calls those that matter later.
 _NOT_ASKED = ("_Destroy", "_Delete", "_Initialize", "ReferenceCount", "ControlDependency", "_Await")
-#: Where a value is copied to; a plugin without `PJRT_Event_Await` may do so late.
+#: Values are copied here; a plugin without `PJRT_Event_Await` may still write after the call.
 _host = np.zeros(4, np.float32)
 _F32 = table.ENUMS["PJRT_Buffer_Type"]["PJRT_Buffer_Type_F32"]
 
@@ -46,7 +46,7 @@ class MissingFunctions:
     traits: set[str] = field(default_factory=lambda: set(TRAITS))
 
 
-@lru_cache(maxsize=1)  # each host's check asks the same of the same plugin
+@lru_cache(maxsize=1)  # The checks of all hosts ask this of the same plugin.
 def find_missing(subject: Subject) -> MissingFunctions:
     """Looks at the table, and calls what takes a client, a device, a buffer or a program."""
     walk = _Walk(subject)
@@ -70,7 +70,8 @@ class _Walk:
         self.at: dict[str, int] = {}
 
     def take(self) -> None:
-        self.call("PJRT_Plugin_Initialize")  # again: an answer that it was done is no lack
+        # It was called before; the answer that it was done already is right.
+        self.call("PJRT_Plugin_Initialize")
         self.call("PJRT_Plugin_Attributes")
         self.have("Client", self.call("PJRT_Client_Create", create_options=self.subject.options))
         if "Client" not in self.at:
@@ -184,7 +185,7 @@ class _Walk:
             kinds = [_kind(each.ctype) for each in given]
             if kinds and self.at.keys() >= set(kinds):
                 fields = {each.name: self.at[kind] for each, kind in zip(given, kinds, strict=True)}
-                self.attempt(name, self.api.function(name).raw, fields)  # no answer is read
+                self.attempt(name, self.api.function(name).raw, fields)
 
     def traits(self) -> None:
         """Finds out what decides whether JAX calls some functions at all."""
@@ -233,7 +234,8 @@ class _Walk:
         except UnimplementedError:
             if name not in self.found.unimplemented:
                 self.found.unimplemented.append(name)
-        except (PjrtHubError, ValueError, TypeError):  # an answer of its own, or not for this way
+        except (PjrtHubError, ValueError, TypeError):
+            # The plugin refuses, or the call does not suit it.
             pass
         return None
 

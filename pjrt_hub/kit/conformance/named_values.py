@@ -36,6 +36,7 @@ def read_text(texts: Iterable[str]) -> dict[str, str]:
 def _value(text: str) -> Any:
     try:
         [value] = tomllib.loads(f"value = {text}").values()
-    except (tomllib.TOMLDecodeError, ValueError):  # also several lines
+    except (tomllib.TOMLDecodeError, ValueError):
+        # A value of several lines is no TOML value either.
         return text
     return value if isinstance(value, bool | int | float | str | list) else text

@@ -14,7 +14,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-#: Differences are capped here: whatever is larger is wrong in every digit.
+#: A larger difference is wrong in every digit, so it is cut to this.
 FAR = 2**62
 
 
@@ -32,9 +32,9 @@ class Tolerance:
     of_largest: bool = False
 
 
-#: Ops of one rounding are exact by IEEE 754. For the others the least that OpenCL C 3.0 demands of
-#: a device (full profile, table of relative errors; half precision by its own column) is as little
-#: as a plugin may give. 8 bits and less: an implementation may compute in f16 or f32 and round.
+#: Ops that round once are exact by IEEE 754. Other functions must be as good as OpenCL C 3.0
+#: demands of a device (full profile, table of relative errors; half precision has a column of its
+#: own). Types of 8 bits and less may be computed in f16 or f32 and rounded.
 _F32_F64 = {
     "atan2": 6,
     "cbrt": 2,
@@ -43,8 +43,8 @@ _F32_F64 = {
     "exponential_minus_one": 3,
     "log": 3,
     "log_plus_one": 2,
-    # No entry in that table: 1/(1+exp(-x)) carries the 3 of exp, and rounds twice, each half an
-    # ULP, which may be in the binade below.
+    # The table has no logistic: 1/(1+exp(-x)) carries the 3 ULP of exp and rounds twice by half an
+    # ULP, which doubles if the result is in the binade below.
     "logistic": 8,
     "power": 16,
     "rsqrt": 2,
@@ -55,24 +55,25 @@ _F32_F64 = {
 _F16_BF16 = dict.fromkeys(_F32_F64, 2) | {"power": 4, "rsqrt": 1, "logistic": 2}
 _NARROW = dict.fromkeys(_F32_F64, 1)
 
-#: A complex function is a few real ones, sums and products; OpenCL has none. The unit is that of
+#: OpenCL has no complex functions; each is a few real ones, sums and products. The unit is that of
 #: the larger part, because the smaller one may be a difference of much larger terms.
 _COMPLEX = dict.fromkeys(_F32_F64, 16) | {
-    "abs": 4,  # hypot in OpenCL
-    "divide": 6,  # two products, a sum and a division for each part, by a rounded norm
-    "multiply": 2,  # two products and a sum, each rounded
-    "sign": 6,  # abs, then a division
+    "abs": 4,  # This is hypot in OpenCL.
+    "divide": 6,  # Each part has two products, a sum, and a division by a rounded norm.
+    "multiply": 2,  # Two products and a sum round.
+    "sign": 6,  # This is abs, then a division.
     "sqrt": 8,
 }
 
-#: Each output is a sum of products of n terms: the bound is n roundings, relative to the largest
-#: where terms cancel.
+#: Each output is a sum of n products, which rounds n times; the unit is that of the largest
+#: element, because terms may cancel.
 _SUMS = {
     "batch_norm_grad": Tolerance(64, of_largest=True),
     "batch_norm_inference": Tolerance(16, of_largest=True),
     "batch_norm_training": Tolerance(64, of_largest=True),
     "cholesky": Tolerance(8, of_largest=True),
-    "fft": Tolerance(16, of_largest=True),  # log2(n) stages of rounded roots and products, n <= 16
+    # It has log2(n) stages of rounded roots and products, with n <= 16.
+    "fft": Tolerance(16, of_largest=True),
     "triangular_solve": Tolerance(16, of_largest=True),
 }
 
@@ -211,7 +212,7 @@ def _place(values: Array) -> Array:
     width = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}.get(
         values.dtype.name, 8 * values.dtype.itemsize
     )
-    if values.dtype.name == "float8_e8m0fnu":  # the only one without a sign
+    if values.dtype.name == "float8_e8m0fnu":  # This type alone has no sign.
         return bits.astype(np.int64)
     sign = np.uint64(1) << np.uint64(width - 1)
     size = (bits.astype(np.uint64) & (sign - np.uint64(1))).astype(np.int64)

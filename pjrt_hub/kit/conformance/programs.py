@@ -19,9 +19,9 @@ func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 }
 """
 
-#: Of what `SLOW` is run on, and gives.
+#: `SLOW` takes and gives an array of this type.
 SLOW_SHAPE = "16x16xf32"
-#: The identity, after as many products of matrices as the second argument says.
+#: This multiplies an identity matrix by itself as often as the second argument says.
 SLOW = """
 func.func @main(%a: tensor<16x16xf32>, %rounds: tensor<i32>) -> tensor<16x16xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
@@ -40,7 +40,7 @@ func.func @main(%a: tensor<16x16xf32>, %rounds: tensor<i32>) -> tensor<16x16xf32
 }
 """
 
-#: The same for plugins without loops.
+#: This does the same on plugins without loops.
 _LONG = """
 func.func @main(%a: tensor<16x16xf32>, %rounds: tensor<i32>) -> tensor<16x16xf32> {{
 {products}

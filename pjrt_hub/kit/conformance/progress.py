@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.capi.library import Api, Extension
 
 _NBYTES = 256
-#: Seconds that a function has which has hung before; a slow plugin has more.
+#: A function that hung before has so many seconds, and more on a slow plugin.
 HURRY = 2.0
 
 

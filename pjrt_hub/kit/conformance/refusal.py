@@ -17,14 +17,15 @@ if TYPE_CHECKING:
     from pjrt_hub.kit.conformance.subject import Subject
 
 _TEXT = "lost on the way"
-#: An error to give to a plugin, which it shall give back: the fields of most argument structs.
+#: A plugin is given this error and must give it back; most argument structs have these fields.
 GIVEN_ERROR: dict[str, Any] = {"error_code": DataLossError.code, "error_message": _TEXT}
 _TEXT_AND_MORE = np.frombuffer(f"{_TEXT}, and more\0".encode(), np.uint8)
-#: The same error, whose text goes on behind its size.
+#: This is the same error, but its text goes on behind its size.
 GIVEN_ERROR_AND_MORE: dict[str, Any] = {
     "error_code": DataLossError.code,
     "error_message": _TEXT_AND_MORE.ctypes.data,
-    "error_message_size": len(_TEXT),  # after the address, which counts nothing
+    # The size must be given, because an address has none.
+    "error_message_size": len(_TEXT),
 }
 
 

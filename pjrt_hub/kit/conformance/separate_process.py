@@ -24,7 +24,7 @@ from pjrt_hub.running.capi import library
 from pjrt_hub.running.sandbox import watch
 from pjrt_hub.running.sandbox.child import Child, signal_name
 
-#: Tells the process that forked something, in a line.
+#: This sends a line to the process that forked.
 Tell = Callable[[str], object]
 
 

@@ -16,7 +16,7 @@ _ROWS = 16
 _SECONDS = 0.1
 _MOST_ROUNDS = 4**9
 
-#: What `slow_rounds` found, by the plugin's table.
+#: `slow_rounds` found these counts, by the address of the plugin's table.
 _rounds: dict[int, int] = {}
 
 
@@ -44,8 +44,8 @@ def slow_rounds(subject: Subject) -> int:
     if (known := _rounds.get(subject.api.address)) is not None:
         return known
     executable, rounds = slow_program(subject), 1
-    _time(subject, executable, rounds)  # the first run of anything takes longer
-    # Each of three times: one alone may be that of a machine which did something else.
+    _time(subject, executable, rounds)  # The first run of a program takes longer.
+    # One slow run may come from a busy machine, so all three must be slow.
     while rounds < _MOST_ROUNDS and any(
         _time(subject, executable, rounds) < _SECONDS for _ in range(3)
     ):

@@ -290,7 +290,8 @@ class Subject:
             argument_lists=inputs.ctypes.data,
             output_lists=places.ctypes.data,
             device_complete_events=complete.ctypes.data if events else 0,
-            num_devices=len(rows),  # after the addresses, which count nothing
+            # The count must be given, because addresses have none.
+            num_devices=len(rows),
             num_args=len(rows[0]) if rows else 0,
             execute_device=execute_device,
         )
@@ -351,7 +352,8 @@ class Subject:
             src=buffer,
             host_layout={"type": 0, "tiled": order},
             dst=array.ctypes.data,
-            dst_size=array.nbytes,  # after the address, which counts nothing
+            # The size must be given, because an address has none.
+            dst_size=array.nbytes,
         )
         self.await_(answer.event)
         return array
@@ -433,7 +435,7 @@ class Subject:
         except PjrtError as exc:
             if "autotun" not in exc.message:
                 raise
-            # There is no device to time kernels on.
+            # Autotuning would need a device to time kernels on.
             return self.compile_ahead(program, replace(chosen, flags={"xla_gpu_autotune_level": 0}))
 
     def compile_ahead(

@@ -32,7 +32,7 @@ from pjrt_hub.kit.conformance.worker_process import Setup, Task, WorkerProcess, 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
 
-#: How many clients a check may make, and programs it may compile, which all take their time.
+#: A check makes at most so many clients and compiles so many programs, each of which takes time.
 _NUM_CLIENTS, _NUM_PROGRAMS = 4, 10
 _CREATE = "PJRT_Client_Create"
 _SUSPECTS = (Verdict.FAIL, Verdict.CRASH)
@@ -76,12 +76,13 @@ class Suite:
         for name, value in (("jobs", jobs), ("seconds", seconds)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}, and must be above 0")
-        if plugin == "":  # as from a variable that is not set: not the best one here
+        # An empty name may come from an unset variable; it must not mean the best plugin.
+        if plugin == "":
             raise ValueError("the plugin's name is empty")
         choice = choose(plugin, offline=offline)
         candidate = choice.candidate
         manifest, asked = candidate.manifest, options or {}
-        manifest.create_options(asked)  # before anything is fetched
+        manifest.create_options(asked)  # Wrong options are an error before anything is fetched.
         path = library_path(choice, offline=offline).absolute()
         self._setup = _setup(path, manifest, {**dict(candidate.create_options), **asked}, target)
         defaults = manifest.environment_for(present=candidate.may_run)
@@ -96,9 +97,9 @@ class Suite:
             target=self._setup.target,
             layers=str(read_layers(process.environment()) or ""),
         )
-        #: What cannot be had: the verdict of what tells so, and the reason.
+        #: What cannot be had has the verdict of the check that found it, and the reason.
         self._missing = _load_problems(self._setup, self._env)
-        self._load_check = ""  # the check that tells why it cannot be loaded
+        self._load_check = ""  # This check tells why it cannot be loaded.
         self._causes = Causes()
         self._took: dict[str, float] = {}
 
@@ -124,7 +125,8 @@ class Suite:
                 else:
                     left.append(check)
             for each in self._redacted_results(left):
-                if journal and not self._missing:  # else it says nothing that is not said at once
+                # A library that cannot be loaded is found at once, so its results need no journal.
+                if journal and not self._missing:
                     learnt = {"identity": asdict(self.identity), "took": self._took}
                     journal.add({"result": asdict(each), **learnt})
                 yield each
@@ -149,7 +151,8 @@ class Suite:
         """Returns the results of a journal by their checks; learns of the plugin what it tells."""
         known = {}
         for record in records:
-            with suppress(ValueError, KeyError, TypeError, AttributeError):  # not what we wrote
+            # The record was not written by us.
+            with suppress(ValueError, KeyError, TypeError, AttributeError):
                 result = Result.of_fields(record["result"])
                 identity = {**record["identity"], "devices": tuple(record["identity"]["devices"])}
                 self.identity = replace(self.identity, **identity)
@@ -158,15 +161,16 @@ class Suite:
         return known
 
     def _redacted_results(self, wanted: Iterable[Check]) -> Iterator[Result]:
-        folder = f"{self._setup.path.parent}/"  # tells of the user's machine, not of the plugin
+        # The folder tells about the user's machine, not about the plugin.
+        folder = f"{self._setup.path.parent}/"
         for each in self._run_checks(wanted):
             notes = tuple(note.replace(folder, "") for note in each.notes)
             text, words = each.text.replace(folder, ""), each.words.replace(folder, "")
             yield replace(each, text=text, words=words, notes=notes)
 
     def _run_checks(self, wanted: Iterable[Check]) -> Iterator[Result]:
-        # To have loaded the plugin makes a worker useless for a check before anything is loaded;
-        # what proves functions comes before whatever else may call them.
+        # Checks of an unloaded library come first, because a worker that loaded the plugin cannot
+        # make them. What proves functions comes before other checks that call them.
         order = sorted(wanted, key=lambda check: (check.needs != "library", not check.proves))
         queue = deque(Task(check) for check in order)
         workers: list[WorkerProcess] = []
@@ -194,7 +198,7 @@ class Suite:
                 yield result
                 continue
             idle = next((worker for worker in workers if not worker.task), None)
-            # A process inherits limits and filters that a plugin sets for the one that starts it.
+            # A plugin may set limits and filters in its process, which later processes inherit.
             if idle and (task.earlier or task.check.needs == "process"):
                 idle.end()
                 workers.remove(idle)
@@ -283,7 +287,7 @@ class Suite:
             if self._load_check and self._load_check != check.name:
                 text = f"the plugin cannot be loaded: {text}"
                 return _result(check, Verdict.SKIP, text, cause=self._load_check)
-            self._load_check = check.name  # once, whichever checks are wanted: it is one defect
+            self._load_check = check.name  # It is one defect, whichever checks are wanted.
             return _result(check, verdict, text)
         version = ApiVersion.parse(self.identity.api_version)
         if lacking := check.missing_requirement(version, self.identity.extensions):
@@ -357,7 +361,7 @@ def _load_problems(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verd
     try:
         found = preflight.problems(setup.path, process.world(), setup.preload, env)
         texts = [each.text for each in found]
-    except PluginLoadError as exc:  # damaged: the loader itself may die of it
+    except PluginLoadError as exc:  # The loader itself may die of a damaged file.
         return {"library": (Verdict.FAIL, exc.message)}
     return {"plugin": (Verdict.FAIL, "; ".join(texts))} if texts else {}
 

@@ -16,7 +16,7 @@ from typing import Any
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import FileFormatError
 
-#: Of the JSON form. A reader refuses a higher one.
+#: This is the version of the JSON form; a reader refuses a higher one.
 FORM = 2
 
 
@@ -119,7 +119,7 @@ class Identity:
     layers: str = ""
 
 
-@dataclass(frozen=True)  # no slots: of the cached property
+@dataclass(frozen=True)  # A cached property needs a `__dict__`, so there are no slots.
 class Report:
     """The results of a run of the suite on one plugin.
 

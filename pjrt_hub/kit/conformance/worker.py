@@ -33,7 +33,7 @@ from pjrt_hub.kit.conformance.worker_process import Setup
 from pjrt_hub.running.capi import library
 from pjrt_hub.running.sandbox import watch
 
-#: Of XLA's CPU plugin: no other simulates devices by a create option.
+#: Only XLA's CPU plugin simulates devices by a create option.
 _DEVICE_COUNT = "cpu_device_count"
 
 
@@ -187,7 +187,7 @@ class Worker:
             return subject
         if count not in self._subjects:
             platform = subject.call("PJRT_Client_PlatformName", client=subject.client)
-            # A layer gives it another name.
+            # A layer may give the CPU plugin another name.
             if platform != b"cpu" and _DEVICE_COUNT not in subject.known_options:
                 raise Skipped(f"it takes {count} devices, there are {len(subject.devices)}")
             options = {**subject.options, _DEVICE_COUNT: count}
@@ -247,7 +247,7 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
     except PjrtError as exc:
         text = f"expected success, found {code_name(exc.code)}: {exc.message}"
         return result(Verdict.FAIL, text, function=exc.function)
-    except Exception as exc:  # whatever an answer that nobody expected leads to
+    except Exception as exc:  # An unexpected answer can lead to any exception.
         last = traceback.extract_tb(exc.__traceback__)[-1]
         where = f"{Path(last.filename).name}:{last.lineno}"
         text = f"what the plugin answered led to {type(exc).__name__}: {exc} ({where})"
@@ -257,7 +257,7 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
 
 def work(tell: watch.Tell, asking: str, progress: str) -> int:
     """Makes each check that it is asked for; this is what the child runs."""
-    faulthandler.enable()  # so that the last words name the line that was running
+    faulthandler.enable()  # The last words then name the line that was running.
     faulthandler.register(signal.SIGTERM, chain=True)
     with open(int(asking), encoding="ascii") as questions:
         setup = Setup.of_line(questions.readline())

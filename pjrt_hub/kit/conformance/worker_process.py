@@ -27,8 +27,8 @@ from pjrt_hub.running.sandbox.child import Child, describe_end, listen
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
 
-_SETUP_SECONDS = 60.0  # to start, to load the plugin, and to make a client
-_MAX_WORDS = 8000  # characters
+_SETUP_SECONDS = 60.0  # A worker has so long to start, to load the plugin, and to make a client.
+_MAX_WORDS = 8000  # Longer output is cut to so many characters.
 _PYTHON = re.compile(r"Fatal Python error: |^(?:Current thread|Thread) 0x", re.MULTILINE)
 _IN_A_CHECK = re.compile(r"/conformance/(checks/\w+\.py)\", line (\d+)")
 
@@ -160,7 +160,7 @@ class WorkerProcess:
         if "verdict" not in said:
             self.is_spent = True
             said |= self._death()
-            if self._step == "starting" and self.num_made == 1:  # nothing of the plugin was there
+            if self._step == "starting" and self.num_made == 1:  # The plugin was not there yet.
                 raise InternalError(f"no check can be made: {said['text']}:\n{said['words']}")
             if self._step not in ("starting", "check"):
                 said["missing"] = "plugin" if self._is_loading else task.check.needs
@@ -186,7 +186,7 @@ class WorkerProcess:
         return {"verdict": Verdict.CRASH, "text": f"the process {how}{during}", **died}
 
     def _say(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # that it died is heard elsewhere
+        with contextlib.suppress(BrokenPipeError):  # Its death is noticed elsewhere.
             self._asking.write(text)
             self._asking.flush()
 

@@ -158,7 +158,7 @@ def _field(struct_name: str, row: table.Field, address: int, memory: RecordedMem
     if not row.count:
         if pointee in table.FIELDS and memory.read(target, 8) is not None:
             return _struct(pointee, target, memory)
-        if pointee == "char":  # a text that ends with a NUL
+        if pointee == "char":  # It is a text that ends with a NUL.
             text = memory.prefix(target, 1 << 16)
             return target if text is None else text.partition(b"\0")[0]
         return target

@@ -154,7 +154,8 @@ class _File:
         recording.threads.append(self.thread)
         try:
             self.add(recording, clock)
-        except (struct.error, ValueError, IndexError) as exc:  # a record of other words
+        except (struct.error, ValueError, IndexError) as exc:
+            # The record is damaged or of another form.
             raise PjrtHubError(
                 f"{self.path} is damaged: {exc}", hint="record again; nothing else may write there"
             ) from None

@@ -63,7 +63,8 @@ def _upcall(upcall: Upcall) -> Event:
 
 def _arrows(recording: Recording) -> Iterator[Event]:
     """Yields two ends for each execution that the host saw the end of."""
-    origin: dict[tuple[int, int], Call] = {}  # (pid, handle) -> the execution that it is of
+    # The key is the pid and the handle, the value the execution that made it.
+    origin: dict[tuple[int, int], Call] = {}
     number = 0
     history: list[Call | Upcall] = [*recording.calls, *recording.upcalls]
     for happened in sorted(history, key=lambda each: each.start_ns):

@@ -14,7 +14,7 @@ from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
 
-#: A function, what its object is called there, and the object.
+#: A question is a function, the name of its argument, and the object that it is asked about.
 Question = tuple[str, str, int]
 
 _OTHER = """
@@ -78,7 +78,7 @@ def _are_kept(questions: Callable[[Subject], Iterator[Question]], subject: Subje
             continue
         try:
             read = unchecked.reader(subject.api, function, **{member: address})
-        except PjrtError:  # whether it may refuse is for another check
+        except PjrtError:  # Another check tells whether it may refuse.
             continue
         answers.append((function, read, read()))
     if not answers:

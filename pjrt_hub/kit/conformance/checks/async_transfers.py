@@ -123,7 +123,7 @@ def parts_past_the_end(subject: Subject) -> None:
     transfer = _Transfer(subject, [8])
     size = transfer.call("BufferSize", buffer_index=0)
     expect_refusal(subject, lambda: transfer.send(0, NUMBERS[:2], size - 4), "a part past the end")
-    transfer.end()  # waits for ever where the refused part still counts as under way
+    transfer.end()  # This waits for ever if the plugin counts the refused part as pending.
 
 
 @check(area="transfers", since=62, number=111)

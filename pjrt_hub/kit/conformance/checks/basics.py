@@ -17,7 +17,7 @@ from pjrt_hub.running.capi.call_counter import CallCounter
 from pjrt_hub.running.program.program import Program
 
 _NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
-#: Seconds after which a step is called slow.
+#: A step that takes more seconds is noted as slow.
 _SLOW = 5
 
 

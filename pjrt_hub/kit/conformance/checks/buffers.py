@@ -66,7 +66,7 @@ def dimension_negative(subject: Subject) -> None:
 @check(number=93)
 def dimensions_overflow(subject: Subject) -> None:
     """Put a host array of more bytes than 64 bits can count -> refused."""
-    _refuses_dimensions(subject, 1 << 32, 1 << 32)  # whose product is 0 in 64 bits
+    _refuses_dimensions(subject, 1 << 32, 1 << 32)  # Their product wraps to 0 in 64 bits.
 
 
 @check(number=97)

@@ -17,7 +17,7 @@ from pjrt_hub.running.capi import table
 
 _PAGE_NBYTES = 4096
 _DMA_NBYTES = 1 << 20
-#: Functions that destroy something, and take NULL for nothing.
+#: These functions destroy an object and may be given NULL.
 _DESTROYS = tuple(
     f"PJRT_{kind}_Destroy"
     for kind in (
@@ -25,7 +25,7 @@ _DESTROYS = tuple(
         *("ExecuteContext", "Client"),
     )
 )
-_READABLE_PROCESS_INFO = 78  # before that the struct did not tell its size
+_READABLE_PROCESS_INFO = 78  # Before 0.78 the struct did not tell its size.
 
 
 @check(number=24)
@@ -156,7 +156,8 @@ def dma_map(subject: Subject) -> None:
 
 def two_lives(subject: Subject) -> None:
     """Makes two clients one after the other, in a process of their own."""
-    client = subject.client  # skips where there is no device, or another process has it
+    # The check is skipped if there is no device, or another process holds it.
+    client = subject.client
     subject.call("PJRT_Client_Destroy", client=client)
     again = _create(subject, subject.options)
     devices = subject.call("PJRT_Client_Devices", client=again)
@@ -188,7 +189,8 @@ def _assignment(subject: Subject, replicas: int, partitions: int, room: int) -> 
         num_replicas=replicas,
         num_partitions=partitions,
         default_assignment=ids.ctypes.data,
-        default_assignment_size=room,  # after the address, which counts nothing
+        # The size must be given, because an address has none.
+        default_assignment_size=room,
     )
     return [int(each) for each in ids]
 

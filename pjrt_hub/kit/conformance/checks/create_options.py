@@ -19,9 +19,8 @@ from pjrt_hub.kit.conformance.separate_process import Tell, attempt
 from pjrt_hub.kit.conformance.subject import Subject
 
 _UNKNOWN = {"no_such_option_of_pjrt": 1}
-#: Names that plugins made of XLA have, beside which the others lie in their libraries.
+#: Plugins made of XLA have these names; their other names lie near them in the library.
 _NAMES = ("cpu_device_count", "memory_fraction", "max_inflight_computations")
-#: A value of each type.
 _VALUES: dict[str, Any] = {
     "string": "wrong",
     "int64": 1,
@@ -30,15 +29,15 @@ _VALUES: dict[str, Any] = {
     "bool": True,
 }
 _TYPES = {str: "string", bool: "bool", int: "int64", float: "float"}
-#: What stands in for another type without a loss.
+#: A plugin may take the second type for the first without losing anything.
 _LENIENT = {("float", "int64"), ("int64", "bool"), ("bool", "int64")}
 _NAME = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b")
-_SECONDS = 20.0  # for each attempt
-_TO_FIND = 30.0  # the options that nobody told
+_SECONDS = 20.0  # Each attempt has so long.
+_TO_FIND = 30.0  # The search for unnamed options has so long.
 _MOST_DEATHS = 8
 _ACCEPTED, _REFUSED = "accepted", "refused: "
 
-Attempt = tuple[str, str]  # an option, and the type that it is given
+Attempt = tuple[str, str]  # An attempt is an option and the type of the value that it is given.
 
 
 @check(area="client", needs="plugin", number=25)
@@ -146,9 +145,9 @@ def _create(subject: Subject, options: dict[str, Any]) -> int:
 
 def _found_options(subject: Subject, names: list[str]) -> Iterator[Attempt]:
     """Options that the library names, and answers otherwise to than to a name that nobody has."""
-    subject.require("PJRT_Client_Create", "PJRT_Client_Destroy")  # the search calls both
+    subject.require("PJRT_Client_Create", "PJRT_Client_Destroy")  # The search calls both functions.
     asked = create_options.candidates(subject.path, names)
     env = dict(process.environment())
-    with suppress(PjrtHubError):  # it makes no client at all, or takes too long
+    with suppress(PjrtHubError):  # The plugin may make no client at all, or take too long.
         for each in create_options.find(subject.path, asked, env, seconds=_TO_FIND)[1]:
             yield each.name, "" if each.type == UNKNOWN else each.type

@@ -15,9 +15,9 @@ from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import custom_calls, table
 
 _INTERNAL = table.ENUMS["PJRT_Error_Code"]["PJRT_Error_Code_INTERNAL"]
-#: What the program calls.
+#: The program calls this name.
 _HANDLER = "pjrt_hub.conformance.double"
-#: Where programs can call handlers of the host, as XLA FFI calls these platforms.
+#: On these platforms, in XLA FFI's words, programs can call handlers of the host.
 _WITH_HANDLERS = ("Host", "CUDA", "ROCM")
 
 
@@ -126,7 +126,7 @@ def _entry_of(handle: Callable[[custom_calls.Frame], object]) -> custom_calls.Py
     def run(address: int) -> tuple[int, bytes] | None:
         try:
             handle(custom_calls.Frame(address))
-        except Exception as exc:  # none may leave to the plugin
+        except Exception as exc:  # No exception may reach the plugin.
             return _INTERNAL, str(exc).encode()
         return None
 

@@ -69,7 +69,7 @@ def _equal_bytes(
         dst_size=found.nbytes,
     )
     subject.await_(answer.event)
-    bits = 0xFF if element.bits >= 8 else (1 << element.bits) - 1  # above them nothing is promised
+    bits = 0xFF if element.bits >= 8 else (1 << element.bits) - 1  # The bits above are not defined.
     equal(
         (found & bits).tobytes().hex(), (given & bits).tobytes().hex(), "the bytes that come back"
     )
@@ -92,7 +92,7 @@ def _transposition(element: ElementType) -> Callable[[Subject], None]:
     def run(subject: Subject) -> None:
         given = _bytes(element)
         by_columns = np.ascontiguousarray(given.transpose(1, 0, 2))
-        strides = (1, 2)  # bytes from row to row, and from column to column
+        strides = (1, 2)  # Rows are 1 byte apart, columns 2.
         buffer = _put(subject, element, given, data=by_columns.ctypes.data, byte_strides=strides)
         _equal_bytes(subject, buffer, element, given)
 

@@ -14,7 +14,7 @@ from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import hotpath, unchecked
 from pjrt_hub.running.program.compile_options import CompileOptions
 
-_CODES = range(1, 17)  # those of absl::Status; 0 is no error
+_CODES = range(1, 17)  # These are the codes of absl::Status, without 0, which is no error.
 _ROUNDS = 200
 
 Call = tuple[str, dict[str, Any]]

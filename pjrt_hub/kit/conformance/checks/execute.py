@@ -366,5 +366,5 @@ def incarnations(subject: Subject) -> None:
     process = subject.call("PJRT_Client_ProcessIndex", client=subject.client)
     try:
         _adds_with(subject, task_ids=[process], incarnation_ids=[1])
-    except PjrtError as exc:  # nobody told it of this incarnation
+    except PjrtError as exc:  # The plugin was never told of this incarnation.
         subject.note(f"an incarnation that it does not know is refused: {exc.message}")

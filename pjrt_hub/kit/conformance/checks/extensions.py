@@ -29,14 +29,14 @@ from pjrt_hub.running.capi.unchecked import Entry
 from pjrt_hub.running.extensions.phase_compile import PartialProgram
 from pjrt_hub.running.program.compile_options import CompileOptions
 
-_NODE_NBYTES = 24  # struct_size, type, next
+_NODE_NBYTES = 24  # A node begins with struct_size, type and next.
 _LONGEST_CHAIN = 64
-_LARGEST = 1 << 16  # of more bytes nothing is a node: `next` points elsewhere
+_LARGEST = 1 << 16  # No node is larger, so `next` pointed elsewhere.
 _POINTER = 8
 _TWO_BY_THREE = np.arange(6, dtype=np.float32).reshape(2, 3)
-#: Of a compiler that the plugin need not lend out.
+#: A plugin need not lend out its compiler, so these may be NULL.
 _MAY_BE_NULL = ("PJRT_PhaseCompile_Get_Compiler", "PJRT_PhaseCompile_Destroy_Compiler")
-#: Nodes that no check here asks anything: they are of one platform, or need several hosts.
+#: No check calls these nodes: they belong to one platform, or need several hosts.
 _UNASKED = frozenset(table.EXTENSIONS) - {
     "AbiVersion",
     "FFI",

@@ -90,7 +90,8 @@ def reference_outlives_delete(subject: Subject) -> None:
     address = _pointer(subject, buffer)
     _count(subject, "Increase", buffer)
     subject.call("PJRT_Buffer_Delete", buffer=buffer)
-    others = [subject.put(np.full(4, -1, np.float32)) for _ in range(16)]  # would reuse it
+    # These would reuse memory that is freed too early.
+    others = [subject.put(np.full(4, -1, np.float32)) for _ in range(16)]
     equal(_read(address), NUMBERS.tolist(), "the values of the referenced memory")
     _count(subject, "Decrease", buffer)
     subject.destroy(*others)

@@ -16,7 +16,8 @@ from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import empty_aligned
 
-_DURING_CALL, _UNTIL_TRANSFER, _IMMUTABLE, _MUTABLE = range(4)  # PJRT_HostBufferSemantics
+# The numbers are those of PJRT_HostBufferSemantics.
+_DURING_CALL, _UNTIL_TRANSFER, _IMMUTABLE, _MUTABLE = range(4)
 
 _ARRAY = np.arange(24, dtype=np.float32).reshape(4, 6)
 _STRIDED: dict[str, tuple[str, Callable[[], np.ndarray[Any, Any]]]] = {

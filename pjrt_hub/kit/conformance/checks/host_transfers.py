@@ -15,7 +15,7 @@ from pjrt_hub.running.capi.call_counter import CallCounter
 _SHAPE = (8, 128)
 _SENT = np.arange(1024, dtype=np.float32).reshape(_SHAPE)
 _RECEIVED = -_SENT
-_SEND, _RECV = 1, 2  # the channels
+_SEND, _RECV = 1, 2  # These are the channels.
 
 _EXCHANGE = f"""
 module @exchange {{
@@ -45,8 +45,10 @@ class _Exchange:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self.sent = bytearray()
-        self.ends: list[tuple[int, bool]] = []  # of each chunk: total bytes, whether it is the last
-        self.filled: list[int] = []  # bytes in the stream before, between and after the chunks
+        # Each chunk has its total bytes, and whether it is the last.
+        self.ends: list[tuple[int, bool]] = []
+        # These are the bytes in the stream before, between and after the chunks.
+        self.filled: list[int] = []
         self.freed = CallCounter()
         self.events: list[int] = []
 
@@ -100,4 +102,4 @@ def exchange(subject: Subject) -> None:
     for each in host.events:
         subject.await_(each)
     equal(len(host.freed.wait(2)), 2, "how many of two chunks were freed")
-    del sender, receiver  # they had to live until here
+    del sender, receiver  # The plugin called them until here.

@@ -41,7 +41,8 @@ def _reasons(functions: tuple[str, ...], lacks: MissingFunctions) -> str:
 
 
 def _title(host: Host) -> str:
-    return host.name if host.name == "pjrt-hub" else host.title  # it is this release
+    # pjrt-hub is checked in this release, so it needs no version.
+    return host.name if host.name == "pjrt-hub" else host.title
 
 
 def _registers_with_jax(library: Path) -> bool:

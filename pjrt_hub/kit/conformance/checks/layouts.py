@@ -75,7 +75,8 @@ def _orders(subject: Subject, layout: str) -> None:
 
 def _executable_layouts(subject: Subject, name: str, count: int) -> None:
     executable = subject.executable(subject.compile(_ADD_2X3))
-    for _ in range(2):  # one that its caller freed by mistake would be gone the second time
+    # A layout that the first call freed by mistake would be gone the second time.
+    for _ in range(2):
         layouts = subject.extension("Layouts").call(name, executable=executable)
         equal(len(layouts), count, "layouts")
         default = _default_layout(subject)

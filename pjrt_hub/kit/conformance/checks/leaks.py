@@ -21,15 +21,15 @@ from pjrt_hub.running.array.dtypes import of_numpy
 from pjrt_hub.running.capi import ambient, unchecked
 from pjrt_hub.running.capi.call_counter import CallCounter
 
-#: Does a thing once.
+#: A use does a thing once.
 Use = Callable[[], object]
-#: Prepares it.
+#: A preparation returns the use.
 Prepare = Callable[[Subject], Use]
 
-#: Growth is no leak once it ends, which takes a while.
-_SECONDS = 4.0  # of the processor, until growth that goes on is a leak
-_LATEST = 45.0  # seconds until it is one where other processes or a device do the work
-#: How much of each use makes a leak: what is resident is known only by the page.
+#: Growth counts as a leak only if it goes on for so long.
+_SECONDS = 4.0  # seconds of processor time
+_LATEST = 45.0  # seconds, where other processes or a device do the work
+#: Each use must lose so much to count, because resident memory is counted in pages.
 _RESIDENT_NBYTES = 2048
 _WORDS = {
     "allocated": "bytes of malloc",
@@ -155,7 +155,7 @@ def _refuse(subject: Subject) -> Use:
             subject.destroy(subject.compile(b"no program"))
         with suppress(PjrtError, Unsupported):
             client = subject.call("PJRT_Client_Create", create_options=options)
-            subject.destroy(subject.own("Client", client))  # who takes any option
+            subject.destroy(subject.own("Client", client))  # This plugin takes any option.
 
     return fail
 
@@ -258,7 +258,8 @@ KINDS = {
 def _leaks(kind: _Kind, subject: Subject) -> None:
     """Fails where use after use leaves something behind, for seconds."""
     use = kind.prepare(subject)
-    for _ in range(2):  # what is let go of meanwhile, once, hides what is left behind
+    # What the plugin frees once meanwhile can hide a leak, so the growth is measured twice.
+    for _ in range(2):
         _settle(use, kind)
 
 
@@ -288,7 +289,7 @@ def _after(use: Use, count: int) -> dict[str, int]:
     time.sleep(0.005)
     try:
         return ambient.holdings()
-    except OSError as exc:  # there are no more files
+    except OSError as exc:  # The process may open no more files.
         found = f"in the end {exc.strerror}"
         raise Failed(f"expected nothing left of each use, found {found}") from exc
 

@@ -14,7 +14,7 @@ from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
 from pjrt_hub.running.capi.call_counter import CallCounter
 
-_NO_KEY = 8  # a key is an address that its host knows for its own
+_NO_KEY = 8  # A host uses an address of its own as the key.
 
 
 @check(number=47)

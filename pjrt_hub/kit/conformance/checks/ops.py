@@ -15,14 +15,14 @@ from pjrt_hub.kit.conformance.finding import Failed, Unsupported
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes
 
-#: What compilers say of legal programs that they do not take, by codes of all kinds.
+#: Compilers refuse legal programs with these words, and with codes of all kinds.
 _REFUSES = re.compile(
     r"un-?supported|un-?implemented|unregistered|unknown (op|type)|invalid element type"
     r"|not (yet )?(supported|implemented)|(do|does|did) not support"
     r"|can't be translated|cannot be (lowered|legalized)",
     re.IGNORECASE,
 )
-#: What a program of arguments takes beside a compilation.
+#: A program with arguments calls these functions after its compilation.
 _CALLED = (
     "PJRT_Client_BufferFromHostBuffer",
     "PJRT_Event_Await",
@@ -35,7 +35,8 @@ def runner(program: Program) -> Callable[[Subject], None]:
     """Makes the function of a program's check."""
 
     def run(subject: Subject) -> None:
-        subject.require(*_CALLED)  # before it compiles, which takes most of the time
+        # This comes before the compilation, which takes most of the time.
+        subject.require(*_CALLED)
         _require_elements(subject, program)
         refusals = {}
         for constants, of in ((False, "of arguments"), (True, "of constants")):

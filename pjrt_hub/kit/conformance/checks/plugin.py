@@ -28,8 +28,8 @@ from pjrt_hub.running.capi.unchecked import Entry, Sized
 
 _WORD = 8
 _ATTRIBUTES = ("xla_version", "stablehlo_current_version", "stablehlo_minimum_version")
-#: What callers depend on: without one of these there are no errors, no events or no values, or
-#: nothing is ever given back.
+#: Callers depend on these: without one of them there are no errors, events or values, or nothing
+#: can be freed.
 _NEEDED = (
     *("PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode"),
     *("PJRT_Event_Destroy", "PJRT_Event_IsReady", "PJRT_Event_Error", "PJRT_Event_OnReady"),
@@ -37,7 +37,7 @@ _NEEDED = (
     *("PJRT_Buffer_Destroy", "PJRT_Buffer_Delete", "PJRT_Buffer_IsDeleted"),
     *("PJRT_Buffer_ReadyEvent", "PJRT_LoadedExecutable_Destroy", "PJRT_LoadedExecutable_Execute"),
 )
-#: Questions that need nothing but a client, and change nothing.
+#: These functions need nothing but a client, and change nothing.
 _GETTERS = (
     *("PJRT_Client_PlatformName", "PJRT_Client_PlatformVersion", "PJRT_Client_ProcessIndex"),
     *("PJRT_Client_Devices", "PJRT_Client_AddressableDevices"),
@@ -96,7 +96,7 @@ def functions(subject: Subject) -> None:
     """Read all functions within the table's struct_size -> NULL, or the address of code."""
     names = {each.slot: name for name, each in table.FUNCTIONS.items()}
     slots = _entry(subject).slots()
-    extents = custom_calls.code()  # once it is loaded
+    extents = custom_calls.code()  # The library's code can be found once it is loaded.
     for slot, address in enumerate(slots):
         is_code = not address or any(address in extent for extent in extents)
         name = names.get(slot, f"function {slot}")
@@ -160,7 +160,7 @@ def attributes(subject: Subject) -> None:
     equal(len(set(names)), len(names), "different names among the attributes")
     values = dict(found)
     lacking = [name for name in _ATTRIBUTES if name not in values]
-    if lacking:  # a convention of XLA's, which its clients read
+    if lacking:  # This is a convention of XLA, which its clients rely on.
         subject.note(f"lacks the attributes {_list(lacking)}")
     current, minimum = (values.get(name) for name in _ATTRIBUTES[1:])
     for value in (current, minimum):
@@ -231,7 +231,7 @@ def older_execute_options(subject: Subject) -> None:
         options = Sized("PJRT_ExecuteOptions", unchecked.size_at("PJRT_ExecuteOptions", minor))
         try:
             rows = subject.launch(executable, [[a, a]], options.address)[0]
-            found = subject.get(rows[0][0]).tolist()  # by which a refusal may come as well
+            found = subject.get(rows[0][0]).tolist()  # A refusal may come here as well.
         except PjrtError as exc:
             _note_refusal(subject, options, exc)
             continue
@@ -307,7 +307,7 @@ def _refuse_empty(subject: Subject, name: str, **inputs: Any) -> None:
     what = f"{name} without a size"
     error = expect_error(lambda: unchecked.call(subject.api, name, args), what=what)
     if isinstance(error, errors.UnimplementedError):
-        return  # whatever the size
+        return
     note_code(subject, error, what, InvalidArgumentError.code)
 
 
@@ -318,7 +318,7 @@ def _accept_longer(subject: Subject, name: str, **inputs: Any) -> None:
     try:
         unchecked.call(subject.api, name, args)
     except errors.UnimplementedError:
-        return  # whatever the size
+        return
     except PjrtError as exc:
         raise Failed(f"{name} with 64 bytes more: expected success, found {exc.message}") from exc
     _expect_untouched(args)

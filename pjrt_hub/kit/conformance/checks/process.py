@@ -27,25 +27,25 @@ from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.running.capi import ambient
 from pjrt_hub.running.sandbox import watch
 
-#: By their numbers, of which some have two names.
+#: Some limits have two names for one number.
 _LIMITS = {
     getattr(resource, name): name
     for name in sorted(dir(resource), reverse=True)
     if name.startswith("RLIMIT_")
 }
 _STREAMS = frozenset((0, 1, 2))
-#: Signals that hosts handle, and must go on handling.
+#: Hosts handle these signals, and a plugin must leave them alone.
 _HOSTS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGPIPE")
-#: How the variables begin that other libraries of a process read: the loader, C, Python, and those
-#: that have threads.
+#: Other libraries read variables that begin so: the loader, the C library, Python, and libraries
+#: with threads.
 _OF_OTHERS = (
     *("LD_", "MALLOC_", "LC_", "LANG", "TZ", "PATH", "HOME", "TMPDIR", "PYTHON"),
     *("OMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_"),
 )
 _TO_EXIT = 20.0
-_LOOK = 0.3  # seconds, each, at a process that sleeps
+_LOOK = 0.3  # Each look at a sleeping process takes so many seconds.
 _LOOKS = 10
-_ASLEEP = 0.1  # processors; of a busy machine, a thread that spins has more
+_ASLEEP = 0.1  # A thread that spins uses more of a processor, even on a busy machine.
 
 
 class _State(NamedTuple):
@@ -140,10 +140,11 @@ def changes_of(subject: Subject, *steps: str) -> tuple[list[str], list[str]]:
     for name in _HOSTS:
         signal.signal(getattr(signal, name), lambda *_: None)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: os._exit(1))  # by which this process is ended
+    # The parent ends this process by SIGTERM.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     if (child := os.fork()) == 0:
         os._exit(0)
-    found, notes = dict[str, str](), dict[str, str]()  # each with the call before it
+    found, notes = dict[str, str](), dict[str, str]()  # Each has the call that was made before it.
     if "load" not in steps:
         _load(subject)
     before = _State.now()
@@ -160,7 +161,7 @@ def changes_of(subject: Subject, *steps: str) -> tuple[list[str], list[str]]:
     except Skipped:
         if not found:
             raise
-    except (Failed, PjrtError) as exc:  # which other checks tell of
+    except (Failed, PjrtError) as exc:  # Other checks report this.
         if not found:
             raise Skipped(str(exc)) from exc
     look()
@@ -169,7 +170,8 @@ def changes_of(subject: Subject, *steps: str) -> tuple[list[str], list[str]]:
     except ChildProcessError:
         found["the end of a child process is lost"] = ""
     if left := list(watch.children()):
-        told = found if "load" in steps else notes  # a client may have its helpers
+        # A client may start helpers, so they are only noted.
+        told = found if "load" in steps else notes
         told[f"{len(left)} process(es) were left running"] = ""
     if words := os.pread(output, 200, 0):
         notes[f"writes to the standard output, which is not its own: {words!r}"] = ""
@@ -182,7 +184,8 @@ class _Looking(CallProgress):
     def __init__(self, progress: CallProgress | None, look: Callable[[str], None]) -> None:
         super().__init__()
         if progress:
-            vars(self).update(vars(progress))  # who reads it there reads this one
+            # Whoever reads that memory reads this object's calls, too.
+            vars(self).update(vars(progress))
         self._look = look
 
     def leave(self) -> None:
@@ -237,7 +240,7 @@ def work_for_nothing(subject: Subject) -> str:
     for name in ("load", "create", "run", "destroy"):
         try:
             _STEPS[name](subject)
-        except (Failed, PjrtError) as exc:  # which other checks tell of
+        except (Failed, PjrtError) as exc:  # Other checks report this.
             raise Skipped(str(exc)) from exc
         if (used := _processors_in_use()) > _ASLEEP:
             return f"{used:.1f} processors in use after the step: {name}"
@@ -315,7 +318,7 @@ def _below(soft: int, before: int) -> bool:
 def _open_files() -> dict[int, tuple[int, int, int]]:
     found = {}
     for name in os.listdir("/proc/self/fd"):
-        with suppress(OSError):  # that of the folder itself
+        with suppress(OSError):  # The descriptor of the folder itself is already closed.
             status = os.fstat(int(name))
             found[int(name)] = status.st_dev, status.st_ino, fcntl.fcntl(int(name), fcntl.F_GETFL)
     return found

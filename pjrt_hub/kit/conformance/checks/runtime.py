@@ -23,7 +23,8 @@ Array = np.ndarray[Any, Any]
 
 _CUBE = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 
-#: By their names: what computes an array of 2x3x4 numbers in another order, and its operation.
+#: Each name has a numpy function that reorders an array of 2x3x4 numbers, and the operation that
+#: does the same.
 _TURNED: Mapping[str, tuple[Callable[[Array], Array], str]] = {
     "transposed by [2, 0, 1]": (
         lambda x: x.transpose(2, 0, 1),
@@ -234,7 +235,7 @@ def _reads(buffer: Buffer, right: Array, what: str) -> None:
         try:
             found = read(buffer)
         except (UnsupportedByPluginError, UnimplementedError, BufferError):
-            continue  # memory that is not the host's, or a plugin that lends none
+            continue  # The memory is not the host's, or the plugin lends none.
         if (found.dtype, found.shape) != (right.dtype, right.shape) or not (found == right).all():
             raise Failed(f"{what}, by {way}: expected {right.tolist()}, found {found.tolist()}")
 

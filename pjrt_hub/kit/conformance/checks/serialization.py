@@ -25,7 +25,7 @@ from pjrt_hub.kit.conformance.subject import Subject, a_compiler
 from pjrt_hub.running.capi import irregular, table, unchecked, wire
 from pjrt_hub.running.program.compile_options import CompileOptions
 
-#: So many that a plugin which dies of every fiftieth is found whatever its bytes are today.
+#: A plugin that dies of every fiftieth flip is found with this number, whatever bytes it wrote.
 _FLIPS = 256
 
 
@@ -193,7 +193,8 @@ def optimized_program_too_small(subject: Subject) -> None:
         "PJRT_Program",
         table.STRUCT_SIZE["PJRT_Program"],
         code=room.ctypes.data,
-        code_size=len(code) - 1,  # after the address, which counts nothing
+        # The size must be given, because an address has none.
+        code_size=len(code) - 1,
     )
     expect_error(
         lambda: subject.call(

@@ -202,7 +202,7 @@ def _deserialize(subject: Subject, data: bytes) -> int:
 
 
 def _has_one_output(subject: Subject, executable: int) -> None:
-    with suppress(Unsupported):  # some know it of what is loaded only
+    with suppress(Unsupported):  # Some plugins know it only of a loaded executable.
         outputs = subject.call("PJRT_Executable_NumOutputs", executable=executable)
         equal(outputs, 1, "outputs")
 

@@ -322,7 +322,7 @@ def sixteen_copies(subject: Subject) -> None:
 def bandwidth(subject: Subject) -> None:
     """Put 256 MiB and copy them back -> the same bytes; both speeds are noted."""
     given = np.random.default_rng(0).integers(0, 1 << 62, 1 << 25)
-    found = np.ones_like(given)  # touched, so that no page fault is measured
+    found = np.ones_like(given)  # The memory is touched first, so that no page fault is measured.
     start = time.monotonic()
     buffer = subject.put(given)
     there = time.monotonic()
