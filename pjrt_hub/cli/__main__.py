@@ -16,14 +16,14 @@ from pjrt_hub import errors
 from pjrt_hub.cli.command import Group, verbose_option
 from pjrt_hub.cli.status import FAILED, INTERRUPTED, status_of
 
-#: The commands in the order of a first visit, as the help groups them.
+#: The help groups the commands in the order in which a newcomer needs them.
 SECTIONS = {
     "Find and run": ("list", "doctor", "run", "inspect", "compile", "fits", "targets"),
     "Fetch and keep plugins": ("fetch", "lock", "bundle", "cache"),
     "Make and examine plugins": ("new", "build", "pack", "lint", "check", "trace"),
     "This command": ("completion",),
 }
-#: Other names of commands and options, which the help leaves out.
+#: Commands and options have these other names, which the help leaves out.
 ALIASES = {"plugins": "list", "diagnose": "doctor", "get": "fetch"}
 ALIASES |= {"out": "output", "into": "output"}
 
@@ -94,7 +94,8 @@ def open_streams() -> None:
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            # A new descriptor takes the lowest free number, which is this one.
+            os.open(os.devnull, os.O_RDWR)
         if getattr(sys, name) is None:
             mode = "w" if number else "r"
             setattr(sys, name, os.fdopen(number, mode, encoding="utf-8", closefd=False))

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     Value = NDArray[Any] | dict[str, NDArray[Any]] | bool | int | float
 
-#: "f32[2,3]:1,2,3,4,5,6": XLA's or StableHLO's name of a type, its shape, and values.
+#: This is "f32[2,3]:1,2,3,4,5,6": XLA's or StableHLO's name of a type, its shape, and values.
 _TYPED = re.compile(r"(?P<type>[A-Za-z][\w<>]*)\[(?P<shape>(\d+(,\d+)*)?)\]:(?P<values>.*)")
 
-#: "x=...", "args[0]['w']=...", or without the quotes.
+#: This is "x=..." or "args[0]['w']=...", with or without the quotes.
 _NAMED = re.compile(r"(?P<place>[A-Za-z_][\w.\-]*(\[[^\]=]*\]|\.\w+)*)=(?P<value>.*)", re.DOTALL)
 
 _TYPE_OF_BARE = {bool: "pred", int: "s32", float: "f32"}
@@ -136,7 +136,7 @@ def _npy(path: Path) -> NDArray[Any]:
             path=path,
             hint="write it with numpy.save; arrays of objects cannot be passed",
         ) from None
-    if array.dtype.kind == "V":  # numpy.save keeps the bytes of bfloat16 and loses its name
+    if array.dtype.kind == "V":  # numpy.save keeps the bytes of bfloat16, but loses its name.
         raise FileFormatError(
             f"{path} does not say what its elements are: a .npy file cannot name bfloat16, float8 "
             "and int4",
@@ -191,7 +191,7 @@ def _literal(text: str) -> NDArray[Any]:
     count = math.prod(shape)
     if len(values) not in (1, count):
         raise ValueError(f"{list(shape)} holds {count} values, found {len(values)}")
-    with np.errstate(over="ignore"):  # 1e39 is an infinite f32
+    with np.errstate(over="ignore"):  # As an f32, 1e39 is infinite.
         array = np.array(values, dtype)
     return array.reshape(shape) if len(values) == count else np.full(shape, array)
 

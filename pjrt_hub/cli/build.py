@@ -37,7 +37,8 @@ def command(backend: str, path: Path, as_json: bool) -> None:
     """
     from pjrt_hub.kit.authoring.building import build
 
-    sys.path.append(str(Path.cwd()))  # last: a file here stands for no other module
+    # This folder comes last, so that a file in it hides no other module.
+    sys.path.append(str(Path.cwd()))
     try:
         written = build(backend, path)
     except ValueError as exc:

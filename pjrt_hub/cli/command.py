@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-#: Where the options and the exit codes are explained.
+#: This page explains the options and the exit codes.
 _PAGE = "docs/cli.md"
 
 

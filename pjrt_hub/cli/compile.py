@@ -113,7 +113,8 @@ def command(
     given = {name: value for name, value in counts.items() if value is not None}
     with usage_errors("--compile-option"):
         options = compile_options_of({**compile_options, **given}, flags)
-    source = program_file.read(program)  # before a plugin is fetched for it
+    # A bad program is an error before a plugin is fetched for it.
+    source = program_file.read(program)
     if not isinstance(source, pjrt_hub.Program):
         refuse_elsewhere(source, platform)
     with usage_errors("--topology-option" if topology_options else "--target"):
@@ -170,7 +171,7 @@ def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -
     try:
         return pjrt_hub.topology(platform, name, options=options, offline=offline)
     except InvalidArgumentError as exc:
-        if options:  # the plugin may mean one of these
+        if options:  # The plugin's error may be about one of the options.
             raise
         raise ValueError(
             f"{platform} has no machine {name!r}: {exc.message}; `pjrt-hub targets {platform}` "

@@ -24,6 +24,6 @@ def command(ctx: click.Context, shell: str) -> None:
     For zsh, write it to a file `_pjrt-hub` in a folder of $fpath.
     """
     completion = get_completion_class(shell)
-    assert completion is not None  # click has all three
+    assert completion is not None  # Click knows all three shells.
     program = ctx.find_root().command
     print(completion(program, {}, "pjrt-hub", "_PJRT_HUB_COMPLETE").source())

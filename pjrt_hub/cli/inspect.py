@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
-#: Characters of a tree that still reads at a glance.
+#: A tree of more characters cannot be read at a glance.
 LONGEST = 80
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
-#: What other files begin with, what they are, and what takes them.
+#: Other kinds of files begin so; each row says what they are, and which command takes them.
 _OTHERS = (
     (b"\x7fELF", "a library", "`pjrt-hub doctor` and `pjrt-hub check` take plugins"),
     (b"\x93NUMPY", "an array", "pass it as an argument: --arg {path}"),
@@ -29,7 +29,7 @@ _OTHERS = (
 )
 
 
-#: The file; "-" is standard input.
+#: "-" stands for standard input.
 PROGRAM = click.Path(exists=True, allow_dash=True, path_type=Path)
 
 
@@ -47,7 +47,8 @@ def read(path: Path, name: str | None = None) -> ExportedFunction | Program:
     try:
         code = sys.stdin.buffer.read() if is_input else path.read_bytes()
     except OSError:
-        return pjrt_hub.Program.of(path)  # which says why it cannot be read
+        # This raises the error that says why the file cannot be read.
+        return pjrt_hub.Program.of(path)
     origin = "standard input" if is_input else str(path)
     for magic, kind, taker in _OTHERS:
         if code.startswith(magic):
@@ -63,4 +64,4 @@ def read(path: Path, name: str | None = None) -> ExportedFunction | Program:
         except FileFormatError:
             if not pjrt_hub.Program.is_inside(code):
                 raise
-        raise  # it is one, and damaged
+        raise  # The file is an exported function, but damaged.

@@ -240,7 +240,8 @@ def write(results: Sequence[Buffer], out: Path) -> list[Path]:
         paths = [out / f"{number}.npy" for number in range(len(results))]
     for result, path in zip(results, paths, strict=True):
         array = result.to_numpy()
-        if array.dtype.kind == "V":  # ml_dtypes: numpy.save would keep the bytes and lose the type
+        # numpy.save would keep the bytes of ml_dtypes, but lose the type.
+        if array.dtype.kind == "V":
             raise PjrtHubError(
                 f"a .npy file cannot name the type {array.dtype} of {path.stem}",
                 hint="omit --output, or convert the result in the program",
@@ -256,7 +257,7 @@ def as_dict(result: Buffer) -> dict[str, Any]:
     array = result.to_numpy()
     if array.dtype.kind == "c":
         array = array.view(array.real.dtype).reshape((*array.shape, 2))
-    if array.dtype.kind == "V":  # the short types of ml_dtypes
+    if array.dtype.kind == "V":  # These are the short types of ml_dtypes.
         array = array.astype(int if "int" in array.dtype.name else float)
     return {
         "dtype": result.dtype.name,

@@ -14,7 +14,7 @@ NOT_CHOSEN = 3
 NOT_FETCHED = 4
 #: The chosen plugin is malformed, does not fit, does not load, or crashed.
 NOT_USABLE = 5
-#: Ctrl-C: 128 + SIGINT, as shells have it.
+#: Ctrl-C gives 128 + SIGINT, as in shells.
 INTERRUPTED = 130
 
 
@@ -26,7 +26,7 @@ def status_of(exc: Exception) -> int:
         case errors.TargetNotFoundError():
             return MISUSED
         case errors.LockFileError():
-            return FAILED  # nothing was fetched
+            return FAILED  # The lock file is checked before anything is fetched.
         case errors.StoreError():
             return NOT_FETCHED
         case errors.PluginError():

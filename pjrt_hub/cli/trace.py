@@ -129,7 +129,7 @@ def command(
 def recording_folder(out: Path | None) -> Iterator[Path]:
     """Gives the folder to record to: an empty one of the user's, or one for this time."""
     if out is None:
-        # What the program left running may still write there.
+        # Processes that the program left running may still write there.
         with TemporaryDirectory(prefix="pjrt-hub-trace-", ignore_cleanup_errors=True) as folder:
             yield Path(folder)
         return
@@ -164,7 +164,7 @@ def run(
     from pjrt_hub.kit import tracing
 
     env = tracing.environment(os.environ, ",".join(names), folder, ",".join(without))
-    early: list[int] = []  # signals that came before there was a program
+    early: list[int] = []  # These signals came before the program was started.
     earlier = signal.signal(signal.SIGTERM, lambda number, _: early.append(number))
     try:
         program = subprocess.Popen(command_line, env=env)
@@ -174,7 +174,7 @@ def run(
         while True:
             try:
                 status = program.wait()
-            except KeyboardInterrupt:  # the program has it too, and decides
+            except KeyboardInterrupt:  # The program got the signal, too, and decides.
                 continue
             return 128 - status if status < 0 else status
     except OSError as exc:

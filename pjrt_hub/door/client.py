@@ -88,7 +88,8 @@ def client(
             progress=progress,
         )
 
-    if distributed is not None:  # whose other processes would be of another platform
+    # The other processes of the job would not follow to another platform.
+    if distributed is not None:
         return make(choose(platform, offline=offline, to_run=True))
     mistakes = (InvalidArgumentError,) if options else ()
     return use_first(platform, make, offline=offline, to_run=True, mistakes=mistakes)
@@ -190,7 +191,7 @@ def targets(platform: str | None = None) -> Listing[Target]:
     known = survey(world())
     found: dict[str, list[Target]] = {}
     for each in known.candidates if platform is None else matches(known, platform):
-        if each.name not in found:  # the best of a name is first
+        if each.name not in found:  # The best candidate of a name comes first.
             found[each.name] = each.manifest.targets.list(each.name, each.library_path)
     return Listing(target for known in found.values() for target in known)
 
@@ -335,7 +336,8 @@ def _tell(choice: Choice) -> None:
     for word in choice.unknown:
         warn(f"{word}")
     for lost in choice.rejections:
-        if lost.name == registry_rows.REGISTRY:  # rows that do not count, which might have won
+        # Rows that do not count might have won, so the user is told.
+        if lost.name == registry_rows.REGISTRY:
             warn(f"{lost}")
     winner, why = choice.candidate, choice.reason
     text = select.explain(select.Choice(winner, (), why))

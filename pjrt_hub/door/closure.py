@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.store.cache.cache import Cache, CacheEntry
     from pjrt_hub.finding.store.catalog import Archive, Artifact, Requirement
 
-    #: Keeps an archive in the cache for a block, and fetches it first if it is missing.
+    #: A lease keeps an archive in the cache for a block, and fetches it first if it is missing.
     Lease = Callable[[Archive], AbstractContextManager[CacheEntry]]
 
-#: What is fetched of what a plugin requires: all; what it needs here, if the plugin has to be
-#: fetched, too; or nothing, in which case what the cache has is not used either.
+#: Of what a plugin requires, all is fetched, or what it needs here if the plugin itself must be
+#: fetched, or nothing; then the cache is not used either.
 Which = Literal["all", "needed", "none"]
 
 
@@ -65,7 +65,8 @@ def closure(
         if store.place(each) or _is_wanted(each, candidate, which, offline)
     ]
     path = candidate.library_path if candidate.artifact is None else None
-    if path is not None and not wanted:  # what is installed beside it is found without us
+    # The loader finds what is installed beside the plugin without us.
+    if path is not None and not wanted:
         yield path, None
         return
     files: dict[str, Path] = {}
@@ -90,13 +91,14 @@ def closure(
         else:
             home = path.parents[row.library.count("/")]
             files |= {one.path: home / one.path for one in row.members}
-        if archives and len(files) > len(row.members):  # else it is as an installer left it
+        # Otherwise all files lie as an installer left them.
+        if archives and len(files) > len(row.members):
             path = _lay_out(row, path, files, store)
         yield path, own
 
 
 def _is_wanted(each: Requirement, candidate: Candidate, which: Which, offline: bool) -> bool:
-    if which == "all":  # what is installed is used as it is without a network
+    if which == "all":  # Without a network, an installed plugin is used as it is.
         return not (offline and candidate.artifact is None)
     return candidate.must_be_fetched and not offline and (candidate.may_run or each.compiles)
 
@@ -124,7 +126,7 @@ def _count(number: int) -> str:
 def _lay_out(row: Artifact, library_path: Path, files: dict[str, Path], store: Cache) -> Path:
     if root := store.lay_out(files):
         return root / row.library
-    # It may find them elsewhere.
+    # The plugin may find them elsewhere, so this is only a warning.
     warn(
         f"{row.package} is used without what it requires, because {store.root} can only be "
         f"read; run `pjrt-hub fetch {row.plugin}` once as a user who can write there"

@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.source import World
     from pjrt_hub.finding.store.catalog import Requirement
 
-#: What decides which plugins, libraries, devices and flags are used, beside variables of ours.
+#: Besides our own variables, these decide which plugins, libraries, devices and flags are used.
 _READ = re.compile(
     r"LD_(LIBRARY_PATH|PRELOAD)$|LIBTPU_INIT_ARGS$|PJRT_NAMES_AND_LIBRARY_PATHS$|"
     r"(CUDA|NVIDIA|NCCL|XLA|TF_XLA|HIP|ROCR|ROCM|JAX|TPU)_"
 )
-#: Seconds for `ptxas --version`.
+#: `ptxas --version` has so many seconds.
 _DEADLINE = 20
 _LIBCUDA = "libcuda.so.1"
 
@@ -105,7 +105,7 @@ def relevant(files: Iterable[Path], names: Iterable[str]) -> Iterator[Path]:
         try:
             if headers.inspect(file).name in wanted:
                 yield file
-        except PluginLoadError:  # no library, or gone
+        except PluginLoadError:  # The file is no library, or it is gone.
             continue
 
 
@@ -207,7 +207,7 @@ def _ways(names: Iterable[str], plugin: str) -> tuple[str, ...]:
     """Return how to get libraries: one command where it brings all of them."""
     ways = dict.fromkeys(how for _, how in (shipper(each.split()[0]) for each in names) if how)
     whole = f"pip install 'pjrt-hub[{plugin}]'"
-    # cuDNN is one library in all extras, of which that of another CUDA brings the wrong one.
+    # All extras bring a cuDNN of the same name; that of another CUDA's extra is the wrong one.
     is_extra = plugin in cuda.EXTRAS and any("pjrt-hub[" in each for each in ways)
     return (whole,) if is_extra or whole in ways else tuple(ways)
 
@@ -247,7 +247,7 @@ def _wrong_version(name: str, file: Path, item: Requirement | None, world: World
     if owner is not None:
         version, is_whole = owner.version, True
     else:
-        # libcupti.so.13 is a link to libcupti.so.2025.3.1: that number is of another kind.
+        # libcupti.so.13 is a link to libcupti.so.2025.3.1, whose number is no version of CUDA.
         real = os.path.basename(os.path.realpath(file))
         version = real.partition(".so.")[2] if real.startswith(f"{name}.") else ""
         is_whole = False
@@ -336,7 +336,7 @@ def _report_compiler(opening: Opening, world: World, compiler: cuda.Compiler) ->
     takes = next((each.specifier for each in opening.required if _holds(each, compiler.file)), "")
     if not version or admits(takes, version, is_whole=False):
         return Step("compiler", True, text)
-    # It may do for older GPUs, so it is no failure.
+    # This ptxas may be good enough for older GPUs, so it is no failure.
     better = next((place for place, each in others if admits(takes, each, is_whole=False)), None)
     root = better and better.path.parent.parent
     hint = f"set XLA_FLAGS=--xla_gpu_cuda_data_dir={root}" if root else opening.mend

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.library import Preloads
     from pjrt_hub.finding.discovery.source import Candidate, World
 
-#: Probes that see a device.
+#: These probes look for a device.
 SEEN = ("files", "kfd", "pci")
-#: Seconds for what `after` imports: frameworks take their time.
+#: The module that `after` names has so many seconds, because frameworks are slow to import.
 _IMPORT_SECONDS = 300.0
 
-#: Files that are in a process, each with who loaded it.
+#: Each file that a process has mapped has the name of whoever loaded it.
 Mapped = dict[Path, str]
 
 
@@ -92,7 +92,7 @@ def find_mapped(after: Sequence[str], world: World) -> Mapped:
     return mapped
 
 
-#: What comes after a step, for the name of one that raises.
+#: An error is named after the step that follows the last one that passed.
 _NEXT = {
     "lock": "choice",
     "choice": "library",
@@ -234,7 +234,7 @@ def _opening(
 def _report_mapped_files(libraries: list[str]) -> Iterator[Step]:
     """Report the files that the loader mapped, of all the places where it could look."""
     if not libraries:
-        return  # only Linux tells them
+        return  # Only Linux tells which files are mapped.
     loose = [each for each in libraries if _others_write(each)]
     if loose:
         yield Step(
@@ -252,6 +252,6 @@ def _others_write(path: str) -> bool:
     try:
         file, folder = os.stat(path), os.stat(os.path.dirname(path))
     except OSError:
-        return False  # it is gone
+        return False  # The file is gone.
     replaceable = folder.st_mode & stat.S_IWOTH and not folder.st_mode & stat.S_ISVTX
     return bool(file.st_mode & stat.S_IWOTH or replaceable)

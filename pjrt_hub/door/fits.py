@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.program.compile_options import CompileOptions
     from pjrt_hub.running.program.program import Program
 
-#: Compilers that run at once; each takes up to a few GB.
+#: So many compilers run at once; each may take a few GB.
 _AT_ONCE = min(4, os.cpu_count() or 1)
 
 
@@ -210,7 +210,8 @@ def work(tell: watch.Tell, request: str, platform: str, name: str) -> int:
         tell(peak_nbytes=_peak(topology, source, options))
     except PjrtHubError as exc:
         tell(reason=exc.message.partition("\n")[0])
-    except (TypeError, ValueError) as exc:  # a size is missing, or an option is of another type
+    except (TypeError, ValueError) as exc:
+        # A size may be missing, or an option may have another type.
         tell(reason=str(exc).partition("\n")[0])
     return 0
 

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     Reload = Callable[[str], Plugin]
 
-#: What `import jax` gives a variable that is not set: that is nobody's wish.
+#: `import jax` sets these variables if they are unset, so the values are nobody's wish.
 _SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
-#: Libraries that the loader opened after they were changed.
+#: The loader opened these libraries after they were changed.
 _SPOILT: set[Path] = set()
 
 
@@ -66,7 +66,8 @@ def open_plugin(
         path, entry = held.enter_context(library(choice, offline=offline, progress=progress))
         plugin = _load(candidate, choice.world or world(), path, entry, reload, create_options)
         if path != (entry.library_path if entry else candidate.library_path):
-            atexit.register(held.pop_all().close)  # it opens what it requires when that is used
+            # The plugin opens what it requires later, when it is used.
+            atexit.register(held.pop_all().close)
         return plugin
 
 
@@ -84,7 +85,7 @@ def _load(
 
     manifest = candidate.manifest
     distrust(here.env)
-    compared = digest.identity_if_any(path)  # what is compared and asked from now on is this file
+    compared = digest.identity_if_any(path)  # From now on this very file is compared and asked.
     require_same = functools.partial(_require_same, path, compared, entry)
     chain = read_layers(here.env)
     require_same("compare")
@@ -92,7 +93,7 @@ def _load(
     for name, value in defaults.items():
         if os.environ.get(name) in (None, _SET_BY_JAX.get(name)):
             os.environ[name] = value
-    require_locked(candidate, path, here)  # again: the file may be another one by now
+    require_locked(candidate, path, here)  # The file may have been replaced meanwhile.
     preflight.initialize(path, manifest)
     user_flags = _user_flags(here.env)
     env = {**defaults, **here.env}
@@ -162,7 +163,7 @@ def read_layers(env: Mapping[str, str]) -> Chain | None:
 def _user_flags(env: Mapping[str, str]) -> set[str]:
     """Return the flags in the user's XLA_FLAGS, which those of a compilation would override."""
     text = env.get("XLA_FLAGS", "")
-    if text and not text.lstrip().startswith("-"):  # then XLA takes it for the name of a file
+    if text and not text.lstrip().startswith("-"):  # XLA takes such a value for the name of a file.
         with suppress(OSError, ValueError):
             text = digest.content(text).decode("utf-8", "replace")
     return set(re.findall(r"--(\w+)", text))
@@ -220,7 +221,7 @@ def library(
     from pjrt_hub.finding.contract.variables import is_on
     from pjrt_hub.finding.store.transfer.fetch import lease
 
-    store = here.cache or cache()  # which says why there is none
+    store = here.cache or cache()  # `cache()` raises the error that says why there is none.
     offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE") or bool(privilege.reason())
 
     def keep(each: Archive) -> AbstractContextManager[CacheEntry]:

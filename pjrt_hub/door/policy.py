@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pjrt_hub.running.program.option import Flag
 
 _LIMIT = "PJRT_HUB_ISOLATE_SECONDS"
-#: A day, which ends compilations that would never end.
+#: A compilation that takes a day never ends.
 _COMPILE_SECONDS = 86400.0
-#: What XLA's CUDA plugins say where they find neither ptxas nor libnvJitLink, or no libdevice.
+#: XLA's CUDA plugins say this if they find neither ptxas nor libnvJitLink, or no libdevice.
 _NO_COMPILER = re.compile(r"No PTX compilation provider|libdevice not found")
 
 
@@ -54,7 +54,7 @@ class FoundPolicy(Policy):
         self._candidate, self._manifest = candidate, candidate.manifest
         self._path, self._here, self._env, self._identity = path, here, env, identity
         self._named = dict.fromkeys(named_flags, True)
-        #: As the plugin was loaded: what isolated compilations see.
+        #: Isolated compilations see the environment in which the plugin was loaded.
         self._environment = dict(here.env)
         root = here.cache.root if here.cache else None
         self.compile_cache = ProgramCache.from_env(self._environment, root)

@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.store.cache.memo import Probes
     from pjrt_hub.running.capi.values import NamedValue
 
-#: Seconds for the first contact; `PJRT_HUB_PROBE_SECONDS` overrides it.
+#: The first contact has so many seconds; `PJRT_HUB_PROBE_SECONDS` overrides it.
 DEADLINE = 30.0
 
-#: This process's program, whose run paths hold for what it loads.
+#: The run paths of this process's program hold for the libraries that it loads.
 _PROGRAM = Path("/proc/self/exe")
-#: Seconds for which a plugin that died or hung is not met again.
+#: A plugin that died or hung is not met again for so many seconds.
 _CRASH_SECONDS = 600.0
 _CRASH_DETAILS = ("signal", "returncode", "stderr", "seconds")
 _SHELLS_OWN = {"_", "PWD", "OLDPWD", "SHLVL", "PJRT_HUB_DEBUG"}
-#: Variables that decide which libraries a plugin finds.
+#: These variables decide which libraries a plugin finds.
 _SEARCHED = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 
-#: What the end of a plugin depended on, as far as it can be seen.
+#: The death of a plugin depended on these, as far as it can be seen.
 Around = Mapping[str, str | None]
-#: The libraries whose clients were tried in this process, each with the key of its options.
+#: These libraries made a client in this process before, each with the key of its options.
 _TRIED: set[tuple[Path, str]] = set()
 _INITIALIZED: set[str] = set()
 _INITIALIZING = Lock()
@@ -80,7 +80,7 @@ def initialize(path: Path, manifest: Manifest) -> bool:
             if function is not None and module not in _INITIALIZED:
                 function()
                 _INITIALIZED.add(module)
-        except (Exception, SystemExit) as exc:  # whatever a vendor's code raises
+        except (Exception, SystemExit) as exc:  # A vendor's code may raise anything.
             raise PluginLoadError(
                 f"the plugin {manifest.name} cannot be initialized: {module} ({home}) raised "
                 f"{type(exc).__name__}: {exc}",
@@ -203,7 +203,8 @@ def _meet(
         files = {*answer["libraries"], *answer["modules"]} - {str(path)}
         answer["files"] = {file: digest.identity_if_any(file) for file in sorted(files)}
         answer |= {"path": str(path), "around": around, "clients": [*before, *made]}
-        if probes and digest.identity_if_any(path) == identity:  # else it is of other bytes
+        # If the file was replaced meanwhile, the answer is about other bytes.
+        if probes and digest.identity_if_any(path) == identity:
             probes.remember(path, answer)
     if client is not None:
         _TRIED.add((path, client))
@@ -231,7 +232,7 @@ def _raise_again(crash: Mapping[str, Any], path: Path, around: Around) -> None:
     What else a plugin needs cannot be seen: another process may have held its device. So a plugin
     is met again after a while, as a restarted service must.
     """
-    ago = time.monotonic() - crash.get("when", 0.0)  # a machine that starts begins at 0
+    ago = time.monotonic() - crash.get("when", 0.0)  # The clock begins at 0 when a machine starts.
     if crash.get("around") != around or not 0 <= ago < _CRASH_SECONDS:
         return
     said = f"{crash['message']}, {ago:.0f} s ago, and nothing that can be seen has changed"
@@ -274,7 +275,7 @@ def _holds(
         return False
     files = answer.get("files", {})
     if files and answer.get("path") != str(path):
-        return False  # a copy elsewhere may find others
+        return False  # A copy in another place may find other files.
     return all(digest.identity_if_any(file) == known for file, known in files.items())
 
 
@@ -329,8 +330,9 @@ def search(preloaded: tuple[Path, ...], env: Mapping[str, str], program: Path = 
 
     earlier = (Path(each) for each in split("LD_PRELOAD", "[: ]") if "/" in each)
     try:
-        rpath = headers.inspect(program.resolve()).rpath  # its $ORIGIN is that of no link
-    except PluginLoadError:  # on a system that has no such paths
+        # `$ORIGIN` is the folder of the file, not of a link to it.
+        rpath = headers.inspect(program.resolve()).rpath
+    except PluginLoadError:  # Only ELF files have run paths.
         rpath = ()
     return Search(
         # An empty folder is the working directory.
@@ -396,7 +398,7 @@ def seconds(name: str, said: str | None, default: float) -> float:
         number = float(text)
     except ValueError:
         number = 0.0
-    if not 0 < number <= threading.TIMEOUT_MAX:  # which nan is not
+    if not 0 < number <= threading.TIMEOUT_MAX:  # This refuses nan, too.
         raise PjrtHubError(
             f"{name} is {text!r}, which is not a number of seconds",
             hint="set it to a number such as 60, or unset it",

@@ -11,13 +11,14 @@ import struct
 import sys
 from functools import cache as once
 
-_AT_SECURE = 23  # of getauxval(3): the kernel says that this program must not trust its caller
+# By this entry of getauxval(3) the kernel says that the program must not trust its caller.
+_AT_SECURE = 23
 
 
 def reason() -> str:
     """Return why this process has more rights than its caller, or ""; log it once."""
     if sys.platform == "win32":
-        return ""  # it has no such programs
+        return ""  # Windows has no such programs.
     if os.getuid() != os.geteuid():
         why = f"the process of user {os.getuid()} runs as user {os.geteuid()}"
     elif os.getgid() != os.getegid():
@@ -45,7 +46,7 @@ def _elevation_reason() -> str:
         with open("/proc/self/auxv", "rb") as file:
             pairs = list(struct.iter_unpack("@LL", file.read()))
     except OSError:
-        # Not even its own process may read that of a program with capabilities of its file.
+        # A program whose file has capabilities cannot read its own auxiliary vector.
         gained = _extra_capabilities()
         return f"the process has the capabilities {gained:#x}" if gained else ""
     secure = any(key == _AT_SECURE and value for key, value in pairs)

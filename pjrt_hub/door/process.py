@@ -47,7 +47,7 @@ def _warn_of_unknown_variables() -> None:
     prefix = "PJRT_HUB_"
     ours = sorted(name for name in os.environ if name.startswith(prefix))
     if not ours:
-        return  # so nobody waits for the table
+        return  # Without such a variable, the table of variables is not imported.
     from pjrt_hub.finding.contract import names, variables
 
     for name in ours:
@@ -82,7 +82,7 @@ def cache() -> Cache:
 
 
 def _cache(env: Mapping[str, str]) -> Cache:
-    # Late, because JAX asks for a variable at every start and should not wait for it.
+    # JAX asks for a variable at every start, so this is imported late.
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.store.cache.cache import SYSTEM, Cache
 
@@ -201,7 +201,7 @@ def lock_path(env: Mapping[str, str]) -> Path | None:
 
     try:
         folder = None if privilege.reason() else Path.cwd()
-    except FileNotFoundError:  # the working directory is gone
+    except FileNotFoundError:  # The working directory is gone.
         folder = None
     return find(env, folder)
 
@@ -219,7 +219,7 @@ def world() -> World:
     try:
         known = _cache(env)
     except CacheError:
-        known = None  # what is installed can be used without one
+        known = None  # Installed plugins can be used without a cache.
     locked, there = _pins(env), installed()
     rows = catalog(there, locked)
     return World.current(env, installed=there, catalog=rows, cache=known, pins=locked)
@@ -227,5 +227,5 @@ def world() -> World:
 
 def say(text: str) -> None:
     """Print a message to the user on stderr."""
-    if sys.stderr is not None:  # print would take stdout instead
+    if sys.stderr is not None:  # With None, print would write to stdout.
         print(f"pjrt-hub: {text}", file=sys.stderr)

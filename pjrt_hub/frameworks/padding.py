@@ -41,7 +41,7 @@ def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger:
         f"smaller structs than {plugin.name}, {theirs}, insists on"
     )
     asked = environment().get("PJRT_HUB_LAYERS", "")
-    if asked:  # the layers of a process are those that it began with
+    if asked:  # A process keeps the layers that it began with.
         if "pad" not in [name.strip() for name in asked.split(",")]:
             raise FrameworkError(
                 f"{why}, and the layers of this process, {asked}, do not pad them",

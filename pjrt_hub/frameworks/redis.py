@@ -6,7 +6,7 @@ from typing import Any
 
 from pjrt_hub.running.distributed.kv_store import look_until
 
-#: Seconds for each answer of the server, and tries to reach it again, which take a second together.
+#: Each answer of the server has so many seconds; so many tries to reach it take a second together.
 _ANSWER_SECONDS, _TRIES = 5, 6
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # The format's own limit, which keeps a junk length from becoming a huge allocation.
 _MAX_HEADER_NBYTES = 100_000_000
 
-#: The dtypes of the format, and the element types that they are.
+#: The dtypes of the format stand for these element types.
 _ELEMENTS = {
     code: dtypes.of_numpy(name)
     for code, name in {
@@ -60,12 +60,13 @@ _ELEMENTS = {
 }
 _CODES = {element.numpy: code for code, element in _ELEMENTS.items()}
 
-#: The data begins on such a boundary, in bytes: the first tensor can then be used in place.
+#: The data begins at a multiple of so many bytes, so the first tensor can be used in place.
 _ALIGNMENT = 64
-#: From here on a tensor that does not begin so is read, not copied from where it is mapped.
+#: A tensor of so many bytes that begins elsewhere is read, not copied from the mapped file.
 _READ_NBYTES = 1 << 21
 _INDEX_SUFFIX = ".index.json"
-#: Of an array that numpy can describe, its dimensions of 0 left out, and 64 dimensions at most.
+#: numpy describes no array with more elements, dimensions of 0 left out, and none with more
+#: dimensions.
 _MAX_ELEMENTS, _MAX_RANK = 1 << 59, 64
 
 
@@ -180,7 +181,7 @@ def _put(client: Client, tensor: _Tensor, device: Device | None) -> Buffer:
     whole = tensor.element.bits >= 8 and spec.nbytes >= _READ_NBYTES
     if whole and not (client.is_on_host and tensor.start % _ALIGNMENT == 0):
         with open(tensor.mapped.path, "rb") as file:
-            if _identity(file) == tensor.mapped.identity:  # nobody put another in its place
+            if _identity(file) == tensor.mapped.identity:  # Nobody replaced the file.
                 return upload.from_file(client, file.fileno(), spec, tensor.start, device)
     return client.buffer_from_host(
         tensor.array(), device=device, semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY
@@ -271,7 +272,7 @@ def _nbytes(array: NDArray[Any]) -> int:
 def _write(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -> None:
     import numpy as np
 
-    # The widest elements first, so that each tensor is aligned to its own.
+    # The widest elements come first, so that each tensor is aligned to its elements.
     ordered = sorted(arrays.items(), key=lambda item: (-_element(item[1]).bits, item[0]))
     header: dict[str, object] = {"__metadata__": metadata} if metadata else {}
     position = 0
@@ -297,7 +298,8 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str
 
 def _publish(path: Path, parts: Iterable[Any]) -> None:
     """Writes a file under another name, and renames it once all of it is on the disk."""
-    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # of this call alone
+    # The temporary file belongs to this call alone.
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         with open(partial, "xb") as file:
             for part in parts:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pjrt_hub.base.frozen import frozen
 
-#: The newest CUDA that a branch of the driver runs.
+#: Each branch of the driver runs CUDA up to this version.
 _DRIVERS = {
     450: "11.0",
     455: "11.1",
@@ -39,11 +39,11 @@ _DRIVERS = {
     580: "13.0",
     590: "13.1",
 }
-#: The plugins that are extras of ours, with all that they require.
+#: These plugins are extras of pjrt-hub, with all that they require.
 EXTRAS = ("cuda12", "cuda13")
-#: Where CUDA is installed for all; the plugin is built with it.
+#: CUDA is installed here for all users; the plugin is built with this path.
 SYSTEM = ("/usr/local/cuda", "/opt/cuda")
-#: The folder of the vendor's package with the compilers, by the number of CUDA.
+#: The vendor's package has the compilers in this folder, by the number of CUDA.
 _PACKAGES = {"12": "nvidia/cuda_nvcc", "13": "nvidia/cu13"}
 _DATA_DIR = re.compile(r"--xla_gpu_cuda_data_dir=['\"]?([^\s'\"]+)")
 _OLDEST_PTXAS = (11, 8)

@@ -59,7 +59,8 @@ class _Reader:
 
     def __init__(self, file: LibraryFile) -> None:
         self._file = file
-        self._loads: list[tuple[int, int, int]] = []  # address, offset in the file, bytes
+        # Each has an address, an offset in the file, and a number of bytes.
+        self._loads: list[tuple[int, int, int]] = []
 
     def read(self, symbol: str) -> Binary:
         ident = self._file.at(0, min(64, self._file.nbytes))
@@ -85,7 +86,7 @@ class _Reader:
         if entry_nbytes != 56 or count > _MAX_SEGMENTS:
             self._file.fail(f"is malformed: {count} program headers of {entry_nbytes} bytes")
         dynamic: tuple[int, int] | None = None
-        stack = _PF_X  # without a word about it, the loader makes stacks executable
+        stack = _PF_X  # The loader makes stacks executable unless the file says otherwise.
         for kind, flags, offset, address, _, nbytes, _, _ in struct.iter_unpack(
             "<IIQQQQQQ", self._file.at(table, count * 56)
         ):
@@ -173,7 +174,7 @@ class _Reader:
                     yield self._file.symbol(text, name)
 
     def _folders(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        # That of a link: the loader does not look where the file itself lies.
+        # The origin is the folder of a link; the loader does not look where the file itself lies.
         origin = str(self._file.path.absolute().parent)
         return tuple(
             _shorten(part.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))

@@ -22,7 +22,7 @@ from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract.binary import Binary, Problem, unfit
 from pjrt_hub.finding.contract.headers import inspect
 
-# Entries of ld.so.cache carry their architecture in these bits (glibc, ldconfig.h).
+# Entries of ld.so.cache have their architecture in these bits (glibc, ldconfig.h).
 _CACHE_MAGIC = b"glibc-ld.so.cache1.1"
 _CACHE_ARCHITECTURE = {"x86_64": 0x0300, "aarch64": 0x0A00}
 _MAX_LIBRARIES = 512
@@ -171,7 +171,8 @@ def _missing_on_macos(binary: Binary, search: Search) -> Iterator[MissingLibrary
             try:
                 loaded = inspect(found, machine=binary.machine)
             except PluginLoadError:
-                continue  # it is there, and told where it is loaded
+                # The library is there; what is wrong with it is reported when it is loaded.
+                continue
             queue.append((loaded, (*loaded.runpath, *run_paths)))
 
 
@@ -191,7 +192,8 @@ def _missing_on_windows(binary: Binary, search: Search) -> Iterator[MissingLibra
             if name not in there:
                 yield MissingLibrary(name, library.path)
                 continue
-            with suppress(PluginLoadError):  # it is there, and told where it is loaded
+            # The library is there; what is wrong with it is reported when it is loaded.
+            with suppress(PluginLoadError):
                 queue.append(inspect(there[name], machine=binary.machine))
 
 
@@ -227,7 +229,7 @@ def find(
         try:
             file = inspect(path)
         except PluginLoadError:
-            return None  # it is no library: there the search ends
+            return None  # The file is no library, and the loader's search ends there.
         if (file.system, file.machine, file.bits) == ("linux", machine, 64):
             taken = Found(file, reason, ())
     if taken is None:
@@ -351,7 +353,7 @@ def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
         data = digest.content(path)
     except OSError:
         return {}
-    begin = data.find(_CACHE_MAGIC)  # an older format may stand before it
+    begin = data.find(_CACHE_MAGIC)  # An older format may stand before this one.
     if begin < 0 or len(data) < begin + 48:
         return {}
     (count,) = struct.unpack_from("<I", data, begin + 20)
@@ -366,7 +368,7 @@ def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
         if flags & 0xFF00 != _CACHE_ARCHITECTURE.get(machine, 0):
             continue
         place = Path(text(file))
-        levels = ("", *reversed(_levels()))  # the better, the later
+        levels = ("", *reversed(_levels()))  # A better level stands later.
         level = place.parent.name if place.parent.parent.name == "glibc-hwcaps" else ""
         if level in levels:
             found.setdefault(text(name), []).append((-levels.index(level), place))

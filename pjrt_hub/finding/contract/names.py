@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
-#: What the eye reads alike among the letters of a name.
+#: The eye takes the first of each pair for the second.
 _ALIKE = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"))
 
 
@@ -25,7 +25,8 @@ def is_name(text: str) -> bool:
 def canonical(distribution: str) -> str:
     """Normalize a distribution's name as packaging does: "Jax_CUDA.pjrt" is "jax-cuda-pjrt"."""
     name = distribution.lower().replace("_", "-").replace(".", "-")
-    while "--" in name:  # thousands are asked for: a pattern takes three times as long
+    # Thousands of names are asked for, and a pattern takes three times as long.
+    while "--" in name:
         name = name.replace("--", "-")
     return name
 

@@ -22,8 +22,9 @@ _LONG_KEY = re.compile(
     r"""(?m)(?:^|[{,])[ \t]*+\[{0,2}+[ \t]*+"""
     r"""(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}"""
 )
-#: The text of each TOML file that the package ships, to the JSON of what it says. The build writes
-#: it (tools/parsed.py), because importing `tomllib` and reading them take a tenth of a start.
+#: This file maps the text of each TOML file that the package ships to its content as JSON. The
+#: build writes it (tools/parsed.py), because importing `tomllib` and reading the files would take a
+#: tenth of a start.
 PARSED = Path(__file__).with_name("parsed.json")
 
 
@@ -40,13 +41,14 @@ def parse(raw: bytes) -> dict[str, Any]:
     if (known := _parsed_files().get(text)) is not None:
         found: dict[str, Any] = json.loads(known)
         return found
-    if _LONG_KEY.search(text):  # the parser takes the square of its parts, and for each line
+    # For each line the parser takes time that grows with the square of a key's parts.
+    if _LONG_KEY.search(text):
         raise ValueError("a key of more than 100 parts")
     import tomllib
 
     try:
         return tomllib.loads(text)
-    except RecursionError as exc:  # by a deeply nested value
+    except RecursionError as exc:  # A deeply nested value causes this.
         raise ValueError(str(exc)) from exc
 
 
@@ -54,7 +56,8 @@ def parse(raw: bytes) -> dict[str, Any]:
 def _parsed_files() -> dict[str, str]:
     try:
         found: dict[str, str] = json.loads(PARSED.read_bytes())
-    except (OSError, ValueError):  # a checkout has none; without it everything takes longer
+    except (OSError, ValueError):
+        # An unbuilt checkout has no such file; everything just takes longer.
         return {}
     return found
 

@@ -175,7 +175,7 @@ CHOICE = (
     Variable("PYTHONPATH", "passed on to the process of the first contact", reader="Python"),
 )
 
-#: Of manifests: `variables` of an option. Vendors may name others.
+#: Manifests name these as the `variables` of an option; vendors may name others.
 CREATE_OPTIONS = (
     Variable("JAX_NUM_CPU_DEVICES", "the option `cpu_device_count` of the CPU plugin, as in JAX"),
     Variable("XLA_PYTHON_CLIENT_PREALLOCATE", "the option `preallocate` of GPUs, as in JAX"),

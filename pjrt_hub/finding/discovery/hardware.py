@@ -12,7 +12,7 @@ from pathlib import Path
 from pjrt_hub.base.abi import Verdict
 from pjrt_hub.finding.contract.manifest import FILE_NAME, Probe
 
-# Linux writes less than a page; the bound keeps a fake tree from costing more.
+# Linux writes less than a page; the limit keeps a fake tree from costing more.
 _MAX_NBYTES = 16384
 
 

@@ -17,10 +17,11 @@ from pjrt_hub.base.frozen import frozen
 from pjrt_hub.finding.contract.names import canonical
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_READ |= getattr(os, "O_NONBLOCK", 0)  # else a pipe in the place of a file is waited for
+# Without this, opening a pipe in the place of a file would wait for its writer.
+_READ |= getattr(os, "O_NONBLOCK", 0)
 _PART_NBYTES = 1 << 16
 
-#: The group of packages whose rows count like the registry's.
+#: The rows of packages in this group count like the registry's.
 REGISTRY = "pjrt_registry"
 GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins", REGISTRY)
 
@@ -177,7 +178,7 @@ class Installed:
         damaged = []
         for each in self._scan[0].values():
             raw, reason = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}entry_points.txt")
-            text = raw.replace(b"\0", b"")  # text of 16 bits has these between
+            text = raw.replace(b"\0", b"")  # Text in UTF-16 has zero bytes between the letters.
             if b"plugins" in text or b"pjrt_registry" in text:
                 points, flaw = _entry_points(raw, each.distribution)
                 found += points
@@ -231,7 +232,7 @@ class Installed:
 def _absolute(item: str) -> str:
     try:
         return os.path.abspath(item)
-    except FileNotFoundError:  # the current folder is gone, and everything relative to it
+    except FileNotFoundError:  # The current folder is gone, and everything relative to it.
         return ""
 
 
@@ -298,6 +299,7 @@ def _infos(folder: str) -> Iterator[_Info]:
             stem, _, version = name[: -len(".dist-info")].rpartition("-")
             if stem:
                 yield _Info(canonical(stem), version, name, folder)
-        elif name.endswith(".egg-info"):  # "toy-1.0-py3.11", or "toy" in a folder of sources
+        elif name.endswith(".egg-info"):
+            # The stem is "toy-1.0-py3.11", or "toy" in a folder of sources.
             stem, version, *_ = f"{name[: -len('.egg-info')]}-".split("-")
             yield _Info(canonical(stem), version, name, folder)

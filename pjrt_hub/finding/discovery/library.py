@@ -20,9 +20,9 @@ from pjrt_hub.finding.discovery.installed import Distribution
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 
 _SUFFIXES = {"linux": (".so",), "macos": (".dylib", ".so"), "windows": (".dll",)}
-# xla_cuda_plugin.so, pjrt_plugin_xpu.so, xla_cpu_pjrt.so, libpjrt_cpu.so, libtpu.so
+# This fits xla_cuda_plugin.so, pjrt_plugin_xpu.so, xla_cpu_pjrt.so, libpjrt_cpu.so, libtpu.so.
 _PLUGIN = re.compile(r"pjrt|^xla_\w+_plugin|^libtpu$")
-#: What XLA calls its plugins where they are built from source.
+#: XLA calls its plugins so when they are built from source.
 _XLA = re.compile(r"pjrt_c_api_(cpu|gpu|tpu)_plugin$")
 _AFFIXES = re.compile(
     r"^(?:lib)?(?:pjrt_plugin_|pjrt_c_api_|pjrt_(?!plugin$)|xla_)?(\w+?)"
@@ -95,13 +95,13 @@ def _find(world: World, each: Described) -> Iterator[Found]:
         # A library beside its manifest came with it; one that a variable names did not.
         own = None if library.variable else world.installed.get(each.distribution)
         found.append((distribution or own, paths[-1]))
-        if library.variable:  # which the user sets in place of what is installed
+        if library.variable:  # The user sets the variable to replace what is installed.
             break
     for shipped, path in found:
         yield Candidate(
             each.manifest,
             each.source,
-            # Of several, the origin tells them apart.
+            # If there are several, their origins tell them apart.
             tuple(f"{origin}, {shipped}" for origin in each.origins)
             if shipped and len(found) > 1
             else each.origins,
@@ -210,7 +210,7 @@ def manifest_for(name: str, path: Path, described: Sequence[Described]) -> Manif
 
 def _like(kin: Sequence[Manifest], name: str) -> Manifest:
     """Make the manifest of an undescribed plugin, with what all of its kind share."""
-    # Which driver is new enough differs between builds.
+    # The oldest driver that works differs between builds.
     probes = {replace(each.probe, driver_file="", driver_minimum=0) for each in kin}
     if len({each.platform for each in kin}) != 1 or len(probes) != 1:
         return default_manifest(name)
@@ -224,7 +224,7 @@ def _needs(path: Path) -> tuple[str, ...]:
     """Return the libraries that a library names, and where it looks for them."""
     try:
         headers = inspect(path)
-    except PluginLoadError:  # reported when it is loaded
+    except PluginLoadError:  # The error is reported when the library is loaded.
         return ()
     return (*headers.needed, *headers.run_paths)
 

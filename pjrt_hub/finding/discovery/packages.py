@@ -21,11 +21,11 @@ from pjrt_hub.finding.discovery.library import is_library, is_plugin_library, pl
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 from pjrt_hub.finding.store.catalog import RegistryPackage
 
-#: The source of vendors' libraries without a manifest.
+#: Vendors' libraries without a manifest have this source.
 VENDOR_WHEELS = "vendor_wheels"
-#: The group of entry points, and the namespace package, for plugins with a manifest.
+#: Plugins with a manifest use this group of entry points, and this namespace package.
 PACKAGE = "pjrt_plugins"
-#: Our own folders in it; others install theirs into the same one.
+#: These folders in it are ours; others install theirs beside them.
 OURS = ("cpu", "cuda", "metal", "rocm", "tpu", "tt", "xpu")
 _JAX = "jax_plugins"
 NAMESPACES = (_JAX, "xla_plugins", PACKAGE)
@@ -162,7 +162,8 @@ def find_vendor_libraries(world: World) -> Iterator[Found]:
             registered.add(found.library_path)
             yield found
         elif point.group != PACKAGE and point.distribution not in manifested.values():
-            yield found  # else `entry_points` has said what it describes, or that it does not
+            # Otherwise `entry_points` has told what it describes, or what is wrong with it.
+            yield found
     for namespace in NAMESPACES:
         for package in world.installed.package_folders(namespace):
             for folder in sorted(filter(isdir, package.glob("*"))):
@@ -186,7 +187,8 @@ def add_priority(candidate: Candidate, world: World) -> Manifest:
     jax = (each for each in here if each.group == _JAX)
     folders = [folder for each in jax for folder in _folders(world.installed, each)]
     if candidate.library_path:
-        folders += candidate.library_path.parents[:2]  # of a namespace package without entry point
+        # A namespace package has no entry point that names its folder.
+        folders += candidate.library_path.parents[:2]
     found = (registration.read(each) for each in folders if isfile(each / "__init__.py"))
     told = next((each for each in found if each != registration.Registration()), None)
     return replace(candidate.manifest, priority=told.priority) if told else candidate.manifest
@@ -246,7 +248,7 @@ def _in_folder(folder: Path, os: str) -> list[Path]:
         if is_library(path.name, os) and isfile(path)
     )
     named = [path for path in files if is_plugin_library(path.name, os)]
-    # Of libraries with names of their own, the entry point tells.
+    # A library with another name is known by its GetPjrtApi.
     return named or [path for path in files if _is_plugin(path)]
 
 

@@ -32,7 +32,7 @@ class Registration(NamedTuple):
 
 def read(folder: Path) -> Registration:
     """Return what the package in a folder registers; JAX's defaults where its source is unclear."""
-    import ast  # only here: few packages have no manifest, and a start need not pay for it
+    import ast  # Few packages lack a manifest, so a start need not pay for this import.
 
     try:
         tree = ast.parse(digest.content(folder / "__init__.py"))

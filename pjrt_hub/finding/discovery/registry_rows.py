@@ -16,10 +16,10 @@ from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 from pjrt_hub.finding.store.catalog import Artifact, newest_builds, release
 
-#: The sources of these candidates.
+#: These candidates have these sources.
 CACHED = "cached"
 CATALOGUED = "catalogued"
-#: What the rejection of a registry, or of rows of one, is called.
+#: The rejection of a registry, or of its rows, has this name.
 REGISTRY = "registry"
 
 
@@ -77,7 +77,7 @@ def known_api(world: World, candidate: Candidate) -> ApiVersion | None:
         return candidate.artifact.api_version
     try:
         rows = world.catalog.rows() if world.catalog else ()
-    except ManifestError:  # which is told of where plugins are listed
+    except ManifestError:  # The list of plugins reports this error.
         return None
     older = [
         row
@@ -96,7 +96,7 @@ def row_of(world: World, candidate: Candidate) -> Artifact | None:
         return candidate.artifact
     try:
         rows = world.catalog.rows() if world.catalog else ()
-    except ManifestError:  # which is told of where plugins are listed
+    except ManifestError:  # The list of plugins reports this error.
         return None
     for row in rows:
         is_same = (canonical(row.package), row.version) == (

@@ -14,7 +14,7 @@ from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery.source import World
 from pjrt_hub.finding.store.catalog import Requirement
 
-#: What a file's name leaves out of a version: libcudnn.so.9.12.0 is that of 9.12.0.46.
+#: A file's name leaves the end of a version out: libcudnn.so.9.12.0 belongs to 9.12.0.46.
 _REST = "99999"
 
 
@@ -41,7 +41,7 @@ def find_required(
             return row.requires
     if not rows:
         return ()
-    # Which library is whose does not change between releases; which versions they take does.
+    # The owner of a library stays the same between releases; the versions that are taken change.
     bounds = _bounds(world, distribution, version)
     return tuple(
         replace(each, specifier=bounds.get(canonical(each.package), ""))
@@ -107,5 +107,5 @@ def admits(specifier: str, version: str, *, is_whole: bool = True) -> bool:
 
     try:
         return SpecifierSet(specifier).contains(version, prereleases=True)
-    except InvalidVersion:  # nothing is known of it
+    except InvalidVersion:  # Nothing is known about such a version.
         return False

@@ -325,7 +325,7 @@ def _not_found(
     meant = [_likely(word, words) for word in request.words if word not in words]
     wanted = " or ".join(f"'{_printable(word)}'" for word in request.words)
     rejections = (*unknown, *_losers(survey, None, (), "it was not asked for"))
-    # Of the many reasons those are printed that concern what was asked for; the error has them all.
+    # The text has only the reasons that concern what was asked for; the error has them all.
     asked = {each.name for each in manifests if set(_words(each)) & set(request.words)}
     asked |= {*request.words, registry_rows.REGISTRY}
     told = [each for each in rejections if each in unknown or each.name in asked]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.store.catalog import Artifact, Catalog
     from pjrt_hub.finding.store.pins import Pins
 
-#: The folder that holds the `pjrt_plugins` of this distribution, installed or checked out.
+#: This folder holds the `pjrt_plugins` of this distribution, installed or checked out.
 FIRST_PARTY = Path(__file__).resolve().parents[3]
 
 

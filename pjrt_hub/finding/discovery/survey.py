@@ -23,7 +23,7 @@ from pjrt_hub.finding.discovery.hardware import present
 from pjrt_hub.finding.discovery.registry_rows import known_api
 from pjrt_hub.finding.discovery.source import Candidate, Found, Rejection, World
 
-#: Whose word comes first: the caller, the environment, what is installed, the cache, the registry.
+#: Earlier sources win: the caller, the environment, installed packages, the cache, the registry.
 ORDER = ("explicit", "environment", "entry_points", "namespace", "vendor_wheels", "cached")
 
 
@@ -94,7 +94,7 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     candidates = _separate(_choose_builds(candidates, world), rejections)
     rejections += _reject_hidden(world, candidates)
     names = {candidate.name for candidate in candidates}
-    # That a plugin is not installed matters only where it cannot be had otherwise.
+    # It matters that a plugin is not installed only if it cannot be had in another way.
     rejections += (
         item
         for item in found

@@ -18,7 +18,7 @@ from pjrt_hub.finding.contract.names import is_name
 from pjrt_hub.finding.discovery.library import find_described, is_plugin_library, manifest_for
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 
-#: The sources of these candidates.
+#: These candidates have these sources.
 EXPLICIT = "explicit"
 ENVIRONMENT = "environment"
 OURS = "PJRT_HUB_PLUGIN_PATH"

@@ -15,7 +15,7 @@ from pjrt_hub.running.array import dtypes
 if TYPE_CHECKING:
     import numpy
 
-#: JAX's random keys, each an array of 32-bit words: name to the words of one.
+#: A random key of JAX is an array of so many 32-bit words, by the name of its type.
 KEYS = {"key<fry>": 2, "key<rbg>": 4, "key<unsafe_rbg>": 4}
 
 

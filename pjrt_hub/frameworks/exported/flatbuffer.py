@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-#: Of nested tables: deeper than any tree of arguments, and far below Python's own limit.
+#: No tree of arguments is nested so deeply, and Python's own limit is far above.
 _MAX_DEPTH = 200
 
 

@@ -17,7 +17,7 @@ from pjrt_hub.running.program.program import Program
 if TYPE_CHECKING:
     from pathlib import Path
 
-#: What MLIR's bytecode begins with.
+#: MLIR's bytecode begins with these bytes.
 MLIR_BYTECODE = b"ML\xefR"
 
 

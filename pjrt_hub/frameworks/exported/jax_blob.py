@@ -13,9 +13,11 @@ from pjrt_hub.frameworks.exported.flatbuffer import FlatTable
 from pjrt_hub.frameworks.exported.function import MLIR_BYTECODE, ExportedFunction, PortableProgram
 from pjrt_hub.running.program.program import Program
 
-#: What JAX wrote until 2026-07 whatever its schema was, which grew; and what it writes since.
+#: JAX wrote the first version until July 2026, although its schema grew; it writes the second one
+#: since.
 _OLDEST_VERSION, _NEWEST_VERSION = 2, 12
-#: Those whose arguments are: the platform's number, tokens, and the arguments that are kept.
+#: In these conventions the arguments are the platform's number, tokens, and the arguments that are
+#: kept.
 CALLING_CONVENTIONS = (9, 10)
 
 _KINDS = (tree.LEAF, tree.NONE, tree.TUPLE, tree.LIST, tree.DICT, tree.CUSTOM)
@@ -173,7 +175,7 @@ def _dimension(text: str) -> int | str:
         raise ValueError(f"{text[:40]!r} is not a dimension")
     if text.isascii() and text.isdigit():
         return int(text)
-    dimension.names(text)  # what is not an expression is refused here, not at a call
+    dimension.names(text)  # This refuses what is not an expression, before any call.
     return text
 
 

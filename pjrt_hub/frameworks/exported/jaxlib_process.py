@@ -62,7 +62,7 @@ def specialise(
         newest = stablehlo.get_current_version()
         try:
             module = _jax.mlir.deserialize_portable_artifact(code, context)
-        except RuntimeError as exc:  # whose reason MLIR writes to stderr
+        except RuntimeError as exc:  # MLIR writes the reason to stderr.
             reads = f"jaxlib {jaxlib.__version__} reads StableHLO up to {newest}"
             raise UnreadError(f"{reads}: {exc}") from exc
         [main] = [
@@ -82,7 +82,8 @@ def specialise(
             inputs[int(number)] = wanted
             argument.set_type(wanted)
             with ir.InsertionPoint.at_block_begin(block):
-                # As JAX calls such functions: what was written for symbols still gets them.
+                # JAX calls such functions in the same way: code that was written for symbols still
+                # gets them.
                 converted = stablehlo.convert(given, argument)
             argument.replace_all_uses_except(converted, converted.owner.operation)
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

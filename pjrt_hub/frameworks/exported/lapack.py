@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.client.client import Client
 
 _PREFIXES = ("lapack_", "tridiagonal_solve_")
-_TYPED = "_ffi"  # the XLA FFI; functions of other names have another calling convention
+_TYPED = "_ffi"  # Functions of XLA's FFI end so; others have another calling convention.
 
 
 def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
@@ -34,7 +34,7 @@ def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
     with contextlib.suppress(ImportError):
         from jaxlib.lapack import _lapack
 
-        _lapack.initialize()  # finds SciPy's LAPACK, without which these functions crash
+        _lapack.initialize()  # This finds SciPy's LAPACK, without which these functions crash.
         known = _lapack.registrations()
     found = {name: known.get(name) or lapack.handler(name) for name in names}
     return {name: handler for name, handler in found.items() if handler is not None}

@@ -398,7 +398,7 @@ class Exported:
         if not needs:
             try:
                 return compile_program(function.program), False
-            except UnknownError as exc:  # the code of MLIR's parser and verifier
+            except UnknownError as exc:  # MLIR's parser and verifier fail with this code.
                 newest = obstacle.newest_stablehlo(client.plugin.attributes)
                 stamp = function.program.stablehlo_version
                 if stamp is None or not newest or stamp <= newest:

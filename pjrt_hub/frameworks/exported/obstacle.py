@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.client.client import Client
 
-#: JAX's names of a platform for what plugins call themselves in other words.
+#: Plugins call themselves by the first names, JAX by the second.
 _JAX_NAMES = {"nvidia": "cuda", "amd": "rocm"}
 
 #: The StableHLO that an operation came with, by the version log of its VhloDialect.td. Their names
@@ -36,14 +36,14 @@ _SINCE = {
     "collective_reduce_v1": (1, 19, 0),
     "collective_broadcast_v2": (1, 20, 0),
 }
-#: How the names of functions begin that only one vendor's plugins have, and JAX's name of that.
+#: Functions that begin so exist only in the plugins of one platform, by JAX's name for it.
 _VENDORS = {
     "cuda": ("cu", "mosaic_gpu", "__gpu$"),
     "rocm": ("hip", "roc", "__gpu$"),
     "cpu": ("lapack_", "blas_"),
     "tpu": ("tpu_custom_call", "Eigh", "Qr", "LuDecomposition", "ProductOfElementary"),
 }
-#: What XLA's compilers know on every platform, so that nobody registers it.
+#: XLA's compilers know these on every platform, so nobody registers them.
 _COMPILERS_OWN = frozenset(
     (
         *("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "shape_assertion"),

@@ -35,9 +35,10 @@ def read(
     if os.fspath(source) and path.is_dir():
         return stablehlo_folder.read(path, name)
     try:
-        with open(source, "rb") as file:  # of an empty name, a Path would be this folder
+        # `Path("")` would be this folder, so the name is opened as it is.
+        with open(source, "rb") as file:
             data = file.read()
-    except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
+    except (OSError, ValueError) as exc:  # A NUL in the path is a ValueError.
         why = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise FileFormatError(
             f"the exported function {os.fspath(source)!r} cannot be read: {why}",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.program.program import Program
 
 _SECONDS = 300
-#: Part of the key of what is remembered: another number where the result would be another.
+#: This is part of the key in the cache; it changes when the result would change.
 _FORM = b"specialised 1"
 
 

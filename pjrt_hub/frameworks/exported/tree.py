@@ -16,7 +16,7 @@ from pjrt_hub.base.frozen import frozen
 
 LEAF, NONE, TUPLE, LIST, DICT, CUSTOM = "leaf", "none", "tuple", "list", "dict", "custom"
 
-#: Of a container that a user registered: its name to what makes one of the children.
+#: For each container that a user registered, a function makes one of its children.
 Types = Mapping[str, Callable[..., Any]]
 
 

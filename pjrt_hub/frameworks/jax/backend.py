@@ -42,7 +42,8 @@ class JaxBackend:
 
         plugin, manifest, _ = self._load(to_run=True)
         options = settings.create_options(plugin, manifest, self._options)
-        if not framework.place_in_job():  # else the one that is tried would join the others
+        # In a job, the client that is tried would join the others.
+        if not framework.place_in_job():
             plugin.try_client(options)
         client = framework.make_client(self.name, options)
         layered = plugin.policy.name if plugin.api.is_layered else None
@@ -87,7 +88,7 @@ class JaxBackend:
 def _require_stablehlo(plugin: Plugin) -> None:
     reads = plugin.attributes.get("stablehlo_current_version")
     writes = framework.stablehlo_version()
-    # The third number changes where the form of programs does not.
+    # The third number of a version changes without the form of programs.
     if not isinstance(reads, list | tuple) or tuple(reads[:2]) >= writes[:2]:
         return
     have, need = ".".join(map(str, reads)), ".".join(map(str, writes))

@@ -91,7 +91,7 @@ def _versions(jax: Distribution, world: World) -> Iterator[Step]:
             name, takes = canonical(wanted.name), str(wanted.specifier)
             extra = match[1] if (match := _EXTRA.search(text)) else ""
             if name == "jaxlib" and extra:
-                continue  # of those who test JAX with the oldest one, too
+                continue  # This extra serves those who test JAX with its oldest jaxlib.
             part = world.installed.get(name) if _PART.fullmatch(name) else None
             if part is None:
                 if name == "jaxlib":

@@ -13,11 +13,11 @@ from typing import Any
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import FrameworkError
 
-#: The oldest release of JAX that the tests run on; 0.4.31 sends compile options that the CPU plugin
-#: refuses.
+#: This is the oldest release of JAX that the tests run on; 0.4.31 sends compile options that the
+#: CPU plugin refuses.
 OLDEST = (0, 4, 33)
-#: From which release of jaxlib on it is built for which minor of the PJRT API, as it says itself
-#: where `ENABLE_PJRT_COMPATIBILITY=0` makes it refuse every other.
+#: jaxlib is built for these minor versions of the PJRT API from these releases on. It says so
+#: itself when `ENABLE_PJRT_COMPATIBILITY=0` makes it refuse every other.
 _API_MINORS = (
     ((0, 4, 33), 54),
     ((0, 4, 35), 55),

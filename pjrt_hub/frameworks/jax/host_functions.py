@@ -16,14 +16,14 @@ from pjrt_hub.errors import AlreadyExistsError, UnimplementedError
 if TYPE_CHECKING:
     from pjrt_hub.running.client.plugin import Plugin
 
-#: What programs with Python functions call. jaxlib's own entry points crash where another client
-#: runs the program; it lends the functions to each execution of any client.
+#: Programs with Python functions call these names. jaxlib's own entry points crash if another
+#: client runs the program, but it lends the functions to each execution of any client.
 PYTHON = "xla_ffi_python_cpu_callback"
-#: The same, with arguments of jaxlib's own types.
+#: These take arguments of jaxlib's own types.
 _REFUSED = ("xla_ffi_partitioned_python_cpu_callback", "xla_buffer_python_cpu_callback")
-#: By which jaxlib attaches them: XLA's number of the type `FfiLoadedHostCallbacks`.
+#: jaxlib attaches the functions under this number, XLA's for the type `FfiLoadedHostCallbacks`.
 _LENT = 7357244197867843242
-_TYPED = 1  # the XLA FFI; the version before it has another calling convention
+_TYPED = 1  # This is the XLA FFI; the version before it has another calling convention.
 
 _lock = Lock()
 _functions: dict[str, object] = {}
@@ -84,7 +84,7 @@ def _execute_only(function: Any) -> object | None:
 
 
 def _register(plugin: Plugin, name: str, function: Any, **stages: Any) -> None:
-    # By the program itself, or by another registration of the same plugin.
+    # The program itself, or another registration of the same plugin, has done so.
     with contextlib.suppress(AlreadyExistsError):
         plugin.ffi.register(name, function, **stages)
 

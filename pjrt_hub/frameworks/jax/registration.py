@@ -18,13 +18,13 @@ from pjrt_hub.frameworks.jax import framework, host_functions
 from pjrt_hub.frameworks.jax.backend import JaxBackend
 from pjrt_hub.frameworks.jax.settings import Options
 
-#: Platforms that JAX makes by itself, and the aliases that it looks through before its table.
+#: JAX makes these platforms by itself, and looks through the aliases before its table.
 BUILT_IN = frozenset({"cpu", "tpu"})
 ALIASES = frozenset({"gpu"})
 _PREFIX = "hub"
-#: The module whose `initialize` JAX calls; it registers no plugin of a vendor.
+#: JAX calls the `initialize` of this module, which registers no plugin of a vendor.
 _OURS = "pjrt_hub.jax"
-#: Above those that vendors choose, which is 500; each later one gets one less.
+#: Vendors choose priorities up to 500; each later registration of ours gets one less than this.
 _FIRST = 1000
 _LEFT_OUT = (
     "JAX makes no client of a platform that is called %r on a machine without /dev/nvidia0, and "

@@ -41,7 +41,8 @@ def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> M
     configured = framework.all_create_options(manifest.platform)
     setting = framework.create_options()
     texts = isinstance(setting, str)
-    read = option.parse if manifest.path is None else str  # else it is refused, as it was written
+    # Otherwise the option is refused as it was written.
+    read = option.parse if manifest.path is None else str
     written = {name: configured[name] for name in configured if _is_written(name, setting)}
     if texts:
         written = {

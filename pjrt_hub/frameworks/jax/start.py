@@ -15,11 +15,11 @@ from pjrt_hub.finding.discovery import registration
 from pjrt_hub.finding.discovery.source import World
 
 _GROUP = "jax_plugins"
-#: The folders of packages that jax looks into for NVIDIA's compilers, in its order.
+#: jax looks into these folders of packages for NVIDIA's compilers, in this order.
 _COMPILERS = ("nvidia.cu13", "nvidia.cuda_nvcc")
-#: The devices without one of which it leaves the platform "cuda" out.
+#: Without one of these devices, jax leaves the platform "cuda" out.
 NVIDIA_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")
-#: What is built in, each with its priority; that of "tpu" may fail without a word.
+#: These platforms are built into jax, with these priorities; "tpu" may fail silently.
 BUILT_IN = {"tpu": 300, "cpu": 0}
 ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
 
@@ -74,7 +74,7 @@ def compiler_root(world: World) -> str:
             if (folders[0] / "__init__.py").is_file():
                 return str(folders[0])
             with_it = (folder for folder in folders if (folder / "bin" / "ptxas").exists())
-            return str(next(with_it, None))  # and then it says "None"
+            return str(next(with_it, None))  # Without one, jax says "None".
     return ""
 
 

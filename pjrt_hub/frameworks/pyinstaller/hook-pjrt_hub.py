@@ -27,14 +27,14 @@ def hook(hook_api: Any) -> None:
     distributions = set()
     for each in survey(here).candidates:
         if each.library_path is None or each.artifact is not None:
-            continue  # it is not installed
+            continue  # The plugin is not installed.
         needed = preflight.dependencies(each.library_path, each.manifest, here)
         required = find_required(here, each.name, each.distribution, each.version)
         distributions |= {here.installed.owner(path) for path in (each.library_path, *needed)}
         distributions |= {here.installed.get(one.package) for one in required}
         home = each.manifest.path
         if each.manifest.module and home and isfile(home.with_name("__init__.py")):
-            hook_api.add_imports(each.manifest.module)  # its `initialize` is called
+            hook_api.add_imports(each.manifest.module)  # The module's `initialize` is called.
     distributions |= {each.distribution for each in here.installed.registries}
     for distribution in filter(None, distributions):
         for file in here.installed.files(distribution):

@@ -10,10 +10,10 @@ from typing import Any
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import FrameworkError
 
-#: Oldest release of torch_xla that the tests ran on.
+#: This is the oldest release of torch_xla that the tests ran on.
 OLDEST = (2, 8)
-#: The PJRT API that releases of torch_xla were built with. They tell it only in an error, when
-#: ENABLE_PJRT_COMPATIBILITY=0 makes them refuse every other version.
+#: Releases of torch_xla were built with these versions of the PJRT API. They tell it only in an
+#: error, when ENABLE_PJRT_COMPATIBILITY=0 makes them refuse every other version.
 BUILT_WITH = {(2, 8): ApiVersion(0, 70), (2, 9): ApiVersion(0, 75)}
 
 

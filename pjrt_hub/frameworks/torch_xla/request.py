@@ -10,7 +10,7 @@ from typing import NamedTuple
 from pjrt_hub.errors import FrameworkError
 from pjrt_hub.finding.discovery.library import plugin_name
 
-#: Device types that torch_xla's C++ code makes clients for by itself.
+#: torch_xla's C++ code makes clients for these device types by itself.
 BUILT_IN = frozenset({"CPU", "CUDA", "LIBRARY", "NEURON", "TPU", "XPU"})
 _PREFIX = "HUB"
 #: torch_xla cuts the type at an underscore, and what stands before it is not registered.

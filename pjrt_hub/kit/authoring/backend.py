@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Backend", "Device", "Executable", "Program", "Signature", "Slot"]
 
-#: What a device, a backend or a plugin may tell by name.
+#: A device, a backend or a plugin may tell attributes of these types.
 Attribute = str | int | float | bool | Sequence[int]
 
 
@@ -155,7 +155,8 @@ class Backend:
         """
         raise NotImplementedError(f"{self.platform_name} compiles nothing")
 
-    # Where a device has memory of its own: all three, and `Executable.execute` gets what they give.
+    # A backend whose devices have memory of their own defines the next three; `Executable.execute`
+    # gets what they give.
 
     @property
     def own_memory(self) -> bool:

@@ -36,11 +36,12 @@ from pjrt_hub.running.program.signature import Slot
 if TYPE_CHECKING:
     import numpy
 
-#: (PJRT_Buffer_Type, dimensions)
+#: An array type is a PJRT_Buffer_Type and the dimensions.
 ArrayType = tuple[int, tuple[int, ...]]
 
 _MAGIC = b"PJRTPY1\n"
-_HEAD = struct.Struct("<8s32sQ")  # magic, digest of the rest, how long the first part of it is
+# It has the magic, a digest of the rest, and the length of the first part of the rest.
+_HEAD = struct.Struct("<8s32sQ")
 _PROCESS_INDEX = 0
 
 _built: dict[str, Backend] = {}
@@ -70,7 +71,7 @@ class Bridge:
     def failure(self, exc: BaseException, name: str) -> upcall.Failure:
         """Turns an exception into a status code and text."""
         if type(exc).__module__ == PjrtError.__module__ and isinstance(exc, PjrtError):
-            return exc.code, exc.message.encode("utf-8", "replace")  # said on purpose
+            return exc.code, exc.message.encode("utf-8", "replace")  # The backend chose this text.
         return upcall.failure(exc, name, depth=1)
 
     def client(self, options: dict[str, Attribute]) -> tuple[Any, tuple[Any, ...]]:
@@ -100,7 +101,7 @@ class Bridge:
         if unknown := [name for name in options if name not in known]:
             text = f"{self.backend.platform_name} has no option {', '.join(unknown)}"
             raise ValueError(text + f"; it has {', '.join(known)}" * bool(known))
-        # JAX hands on the text of its variable as it is, without types.
+        # JAX passes the text of its variable as it is, without types.
         read = {
             name: parse(value) if isinstance(value, str) else value
             for name, value in options.items()
@@ -276,7 +277,7 @@ def plugin(backend: Backend) -> Plugin:
     """
     try:
         source = inspect.getfile(type(backend))
-    except (OSError, TypeError):  # written at a prompt
+    except (OSError, TypeError):  # The class was written at a prompt.
         source = _plugin.__file__
     return Plugin(library.adopt(table(backend), source), Policy(backend.platform_name))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution, DistributionFinder
 
 _PACKAGE = "pjrt_hub"
-#: The machinery of imports stands between a module and its finders.
+#: Frames of the import system stand between a module and its finders.
 _MACHINERY = frozenset({"importlib", "importlib_metadata"})
 
 

@@ -19,7 +19,8 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from pjrt_hub.kit.authoring import limitations, partitioning, rewrites
 
-#: To operations that the interpreter has, and complex functions to exact ones of real numbers.
+#: These passes lower a program to operations that the interpreter has, and complex functions to
+#: exact functions of real numbers.
 _LOWERING = (
     "func.func(chlo-legalize-to-stablehlo)",
     "func.func(stablehlo-legalize-deprecated-ops{fail-on-unused=false})",
@@ -225,11 +226,12 @@ def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
     try:
         computation = _jax.mlir.mlir_module_to_xla_computation(code.getvalue(), False, False)
         hlo = bytes(computation.as_serialized_hlo_module_proto())
-    except Exception:  # what XLA refuses the interpreter may know
+    except Exception:  # The interpreter may know what XLA refuses.
         return b""
     given = computation.program_shape().result_shape()
     shapes = [each.dimensions() for each in (given.tuple_shapes() if given.is_tuple() else [given])]
-    if shapes != [each.shape for each in outputs]:  # a bool has eight bits in XLA, and one here
+    # A bool has eight bits in XLA and one bit here, so shapes may differ.
+    if shapes != [each.shape for each in outputs]:
         return b""
     return hlo + partitioning.sharding_fields(module, _main(module))
 
@@ -417,7 +419,7 @@ def serve(connection: Connection) -> None:
                 answer: tuple[str, object] = ("", answers[what](*rest))
             except NotImplementedError as exc:
                 answer = ("unimplemented", str(exc))
-            except Exception as exc:  # a refused program, in the words of MLIR
+            except Exception as exc:  # MLIR's words say why the program was refused.
                 answer = ("invalid", str(exc))
             connection.send(answer)
 

@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from pjrt_hub.kit.authoring import rewrites
 
-#: StableHLO that the interpreter does not know, or not since long enough to be relied on.
+#: The interpreter does not know these operations, or only since recently.
 UNKNOWN = frozenset(
     f"stablehlo.{name}"
     for name in (
@@ -22,10 +22,11 @@ UNKNOWN = frozenset(
     )
 )
 
-#: What exchanges values with the host, which the C API has no functions for.
+#: These exchange values with the host, which the C API has no functions for.
 HOST = frozenset({"stablehlo.infeed", "stablehlo.outfeed", "stablehlo.recv", "stablehlo.send"})
 
-#: What combines numbers by a function of the program; the interpreter takes its type for theirs.
+#: These combine numbers by a function of the program; the interpreter gives the numbers that
+#: function's type.
 REDUCING = frozenset(
     {
         *("stablehlo.all_reduce", "stablehlo.reduce", "stablehlo.reduce_scatter"),
@@ -33,14 +34,14 @@ REDUCING = frozenset(
     }
 )
 
-#: By what `select_and_scatter` may combine: all but the first may take a number twice.
+#: `select_and_scatter` may combine by these: all but the first may take a number twice.
 REPEATABLE = frozenset(
     {"stablehlo.add", "stablehlo.and", "stablehlo.maximum", "stablehlo.minimum", "stablehlo.or"}
 )
 
 _OVERFLOWING = "f8E4M3B11FNUZ", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2FNUZ"
 
-#: An operation and the element type of its operand -> what comes out wrong.
+#: Each operation on an element type has what comes out wrong.
 WRONG = {
     **{("stablehlo.logistic", each): "NaN far below zero" for each in _OVERFLOWING},
     ("stablehlo.logistic", "f8E3M4"): "up to 4 ULP off",

@@ -14,12 +14,12 @@ from pathlib import Path
 from pjrt_hub.kit.authoring import package_files
 from pjrt_hub.kit.authoring.package_files import PackageFiles
 
-#: Where something is, and what.
+#: A finding has a place and a text.
 Found = Iterator[tuple[str, str]]
 Look = Callable[[PackageFiles], Found]
 
 ERROR, WARNING = "error", "warning"
-#: The hundreds of a rule's number -> the module of rules/ that holds it.
+#: The hundreds of a rule's number tell which module of rules/ holds it.
 AREAS = {1: "library", 2: "wheel", 3: "manifest", 4: "entry_points"}
 
 _RULES: dict[int, Rule] = {}

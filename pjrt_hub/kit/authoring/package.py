@@ -17,7 +17,7 @@ from pjrt_hub.finding.contract.names import canonical, is_name, look_alike
 from pjrt_hub.finding.contract.option import UNKNOWN, Option
 from pjrt_hub.kit.authoring.identity import LibraryIdentity, first_party
 
-#: What a create option's type is in Python.
+#: Each type of a create option is this type in Python.
 _PYTHON_TYPES = {
     "string": "str",
     "int64": "int",
@@ -26,7 +26,7 @@ _PYTHON_TYPES = {
     "bool": "bool",
     UNKNOWN: "Any",
 }
-#: File of the package -> its template.
+#: Each file of the package has a template.
 _FILES = {
     "__init__.py": "__init__.py.in",
     "options.py": "options.py.in",
@@ -251,7 +251,7 @@ def _option(option: Option) -> str:
         "maximum": option.maximum,
         "doc": option.doc or None,
     }
-    # What JSON calls a string or a number, TOML does too.
+    # Strings and numbers look the same in JSON and TOML.
     body = "".join(
         f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
         for key, value in lines.items()

@@ -14,7 +14,7 @@ from jaxlib.mlir.dialects import sdy
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import hlo
 
-#: How the partitions of a program become programs of their own, with what they exchange.
+#: These passes make a program of each partition, with the values that they exchange.
 PASSES = (
     "sdy-propagation-pipeline",
     "func.func(sdy-insert-explicit-reshards{enable-full-version=true})",

@@ -163,7 +163,7 @@ class Interpreter:
                 env={
                     **safe_path.environment(environment, *paths),
                     "LD_PRELOAD": ":".join(filter(None, preload)),
-                    "OPENBLAS_NUM_THREADS": "1",  # it would believe in those processors too
+                    "OPENBLAS_NUM_THREADS": "1",  # OpenBLAS would believe in those processors, too.
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,

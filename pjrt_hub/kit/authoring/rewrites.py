@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-#: The bits of the element types that have a total order.
+#: These element types have a total order, with so many bits.
 ORDERED = {
     **{f"f8{each}": 8 for each in ("E3M4", "E4M3", "E4M3B11FNUZ", "E4M3FN", "E4M3FNUZ")},
     **{"f8E5M2": 8, "f8E5M2FNUZ": 8, "bf16": 16, "f16": 16, "f32": 32, "f64": 64},
@@ -168,7 +168,8 @@ def _select_and_scatter(operation: ir.Operation) -> ir.Value | None:
     begin, kind = operation.operands[2], operation.result.type
     zero = _convert(_all(_of(begin.type, ir.IntegerType.get_signless(8)), 0), kind.element_type)
     if isinstance(kind.element_type, ir.FloatType):
-        zero = stablehlo.negate(zero)  # -0.0 changes no number, 0.0 would change -0.0
+        # Adding -0.0 changes no number; adding 0.0 would change -0.0.
+        zero = stablehlo.negate(zero)
     operation.operands[2] = zero
     with ir.InsertionPoint.after(operation):
         everywhere = stablehlo.broadcast_in_dim(kind, begin, [])
@@ -191,9 +192,9 @@ def _exponential_less_one(operation: ir.Operation) -> ir.Value | None:
         _convert(_all(_of(x.type, ir.IntegerType.get_signless(8)), n), wide) for n in (2, 0)
     )
     sine = stablehlo.sine(stablehlo.divide(y, two))
-    lost = stablehlo.multiply(two, stablehlo.multiply(sine, sine))  # 1 - cos(y)
+    lost = stablehlo.multiply(two, stablehlo.multiply(sine, sine))  # This is 1 - cos(y).
     less = stablehlo.multiply(stablehlo.exponential_minus_one(x), stablehlo.cosine(y))
-    root = stablehlo.exponential(stablehlo.divide(x, two))  # of exp(x), which may be too large
+    root = stablehlo.exponential(stablehlo.divide(x, two))  # exp(x) itself may be too large.
     turned = stablehlo.multiply(stablehlo.multiply(root, stablehlo.sine(y)), root)
     is_real = stablehlo.compare(y, zero, stablehlo.ComparisonDirectionAttr.get("EQ"))
     parts = stablehlo.subtract(less, lost), stablehlo.select(is_real, y, turned)

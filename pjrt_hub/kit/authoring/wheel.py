@@ -19,12 +19,12 @@ from pathlib import Path
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.finding.contract.binary import Binary
 
-#: The oldest glibc that a tag of packaging can name, by architecture.
+#: Tags of packaging name no older glibc, by architecture.
 _OLDEST = {"x86_64": (2, 5), "i386": (2, 5)}
 _OLDEST_ELSEWHERE = (2, 17)
 _APPLE = {"macos": "macosx"}
-_FIRST_YEAR = 315532800  # 1980-01-01, before which a zip file cannot date its members
-_SOME_DAY = 1_577_836_800  # 2020-01-01, where SOURCE_DATE_EPOCH says nothing
+_FIRST_YEAR = 315532800  # A zip file cannot date its members before 1980-01-01.
+_SOME_DAY = 1_577_836_800  # Without SOURCE_DATE_EPOCH, members are dated 2020-01-01.
 _CHUNK_NBYTES = 1 << 20
 
 
@@ -35,7 +35,7 @@ def platform_tag(binary: Binary) -> str:
     if binary.system != "linux":
         arch = {"aarch64": "arm64"}.get(binary.machine, binary.machine)
         major, minor = (*(binary.minimum or (10, 9)), 0)[:2]
-        if major > 10:  # whose tags end with 0
+        if major > 10:  # Tags of macOS 11 and later end with 0.
             major, minor = major + (minor > 0), 0
         return f"{_APPLE.get(binary.system, binary.system)}_{major}_{minor}_{arch}"
     oldest = _OLDEST.get(binary.machine, _OLDEST_ELSEWHERE)
@@ -121,7 +121,8 @@ class Wheel:
             f"{info}/entry_points.txt": self.entry_points,
         }
         rows: list[str] = []
-        partial = target.with_name(f".{target.name}.{os.urandom(8).hex()}")  # of this call alone
+        # The temporary file belongs to this call alone.
+        partial = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
         try:
             with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
                 for name, content in {**files, **last}.items():
@@ -138,7 +139,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: str | Path, moment: tuple
     """Adds a member and gives its row of RECORD."""
     member = zipfile.ZipInfo(name, moment)  # type: ignore[arg-type]
     member.compress_type = zipfile.ZIP_DEFLATED
-    member.create_system = 3  # Unix, whose permissions these are
+    member.create_system = 3  # The permissions are those of Unix.
     executable = isinstance(content, Path)
     member.external_attr = (0o100755 if executable else 0o100644) << 16
     source = content.open("rb") if isinstance(content, Path) else BytesIO(content.encode())

@@ -32,7 +32,7 @@ _FORMATS = {
     "uint64_t": "Q",
     "uintptr_t": "Q",
 }
-#: Which member of a union holds, by the field `type` beside it.
+#: The field `type` beside a union tells which member holds.
 _TAGGED = {
     "PJRT_NamedValue": {
         "kString": "string_value",
@@ -43,7 +43,7 @@ _TAGGED = {
     },
     "PJRT_Buffer_MemoryLayout": {"Tiled": "tiled", "Strides": "strides"},
 }
-#: How much of a text is shown.
+#: At most so many characters of a text are shown.
 SHOWN = 60
 
 
@@ -138,7 +138,7 @@ def _rows(name: str) -> tuple[table.Field, ...]:
     for each in rows:
         for word in re.findall(r"\w+", each.count):
             counting[word].append(each)
-    # The bytes of memory that is not recorded are worth telling.
+    # Counts of bytes are shown where the memory itself is not recorded.
     return tuple(
         each for each in rows if all("void" in counted.ctype for counted in counting[each.name])
     )

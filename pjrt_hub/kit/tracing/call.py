@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-#: Where a call's arguments are thought to lie: no memory of a process does.
+#: A call's arguments get addresses from here on, where no process has memory.
 ARGS = 256
 
 

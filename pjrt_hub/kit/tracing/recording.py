@@ -39,7 +39,7 @@ class Type(IntEnum):
     RETURN = 8
 
 
-#: The first number of what a plugin does wrong; those before are the host's.
+#: From this number on, a finding is the plugin's mistake; before, it is the host's.
 _FIRST_OF_PLUGIN = "VAL024"
 
 
@@ -221,7 +221,7 @@ class _File:
         """Yields every record, those of the log first."""
         log = HEADER_NBYTES + self.window
         yield from self.records_between(log, min(log + self.logged, len(self.data)))
-        # What is in the log already counts no more in the window.
+        # Records that are in the log already are passed over in the window.
         known = max(self.logged - self.window_from, 0)
         yield from self.records_between(HEADER_NBYTES + known, min(log, len(self.data)))
 
