@@ -12,7 +12,7 @@ typedef struct {
   int64_t dims[PLUGIN_MAX_RANK];
 } PluginArray;
 
-/* The bytes of an element; 0 for types that have none of their own, such as those of four bits. */
+/* Returns the bytes of an element; 0 for a type of fewer than eight bits. */
 static inline size_t plugin_element_size(PJRT_Buffer_Type type) {
   switch (type) {
     case PJRT_Buffer_Type_PRED:
@@ -42,7 +42,7 @@ static inline size_t plugin_element_size(PJRT_Buffer_Type type) {
   }
 }
 
-/* How many elements; of an array that plugin_array_check let through. */
+/* Returns the number of elements of an array that passed plugin_array_check. */
 static inline size_t plugin_array_count(const PluginArray *array) {
   size_t count = 1;
   for (size_t i = 0; i < array->rank; i++) count *= (size_t)array->dims[i];
@@ -58,7 +58,7 @@ static inline bool plugin_array_equal(const PluginArray *one, const PluginArray 
          memcmp(one->dims, other->dims, one->rank * sizeof(int64_t)) == 0;
 }
 
-/* Fills in an array, or says why there is none such. */
+/* Fills in an array, or says why there cannot be one. */
 static inline PJRT_Error *plugin_array_check(PluginArray *array, PJRT_Buffer_Type type,
                                              const int64_t *dims, size_t rank) {
   int64_t size = (int64_t)plugin_element_size(type);
@@ -84,8 +84,8 @@ static inline PJRT_Error *plugin_array_check(PluginArray *array, PJRT_Buffer_Typ
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "no memory can hold an array of such dimensions");
 }
 
-/* The bytes from one element to the next in each dimension, where the dimensions lie in the order given,
-   the fastest first; row-major for none. */
+/* Fills in the bytes from one element to the next in each dimension. The order of dimensions begins with the fastest;
+   without an order, the array is row-major. */
 static inline void plugin_strides(const PluginArray *array, const int64_t *minor_to_major,
                                   int64_t *strides) {
   int64_t step = (int64_t)plugin_element_size(array->type);
@@ -113,7 +113,7 @@ static inline void plugin_copy_strided(const PluginArray *array, char *to, const
   }
 }
 
-/* Whether a layout is an order of dimensions: *order is NULL where it is none. */
+/* Says whether a layout is an order of dimensions; *order is NULL if it is not. */
 static inline PJRT_Error *plugin_layout_order(const PJRT_Buffer_MemoryLayout *layout, size_t rank,
                                               const int64_t **order) {
   uint64_t seen = 0;
@@ -131,7 +131,7 @@ static inline PJRT_Error *plugin_layout_order(const PJRT_Buffer_MemoryLayout *la
   return NULL;
 }
 
-/* On a device there is no other layout than row-major. */
+/* Arrays on a device are always row-major. */
 static inline PJRT_Error *plugin_layout_check(const PJRT_Buffer_MemoryLayout *layout, size_t rank) {
   const int64_t *order;
   PJRT_Error *error = plugin_layout_order(layout, rank, &order);

@@ -1,10 +1,10 @@
-/* Buffers: arrays in the memory of a device. What is in one is shared by all that still reads it. */
+/* Buffers: arrays in the memory of a device. Whoever still reads a buffer's memory shares it. */
 #ifndef PJRT_PLUGIN_BUFFER_H
 #define PJRT_PLUGIN_BUFFER_H
 
 #include "client.h"
 
-/* Memory of a device, or what a host lent. */
+/* A storage is memory of a device, or memory that a host lent. */
 typedef struct {
   int references;
   PJRT_Device *device;
@@ -18,10 +18,10 @@ typedef struct {
 struct PJRT_Buffer {
   PJRT_Device *device;
   PluginArray array;
-  pthread_mutex_t lock;   /* for the rest */
-  PluginStorage *storage; /* NULL once deleted */
+  pthread_mutex_t lock;   /* guards the fields below */
+  PluginStorage *storage; /* NULL after the buffer is deleted */
   PluginPromise *ready;
-  size_t external; /* references by pointer, which keep: */
+  size_t external; /* counts the references by pointer, which keep `pinned` */
   PluginStorage *pinned;
 };
 
@@ -35,7 +35,7 @@ static inline PluginStorage *plugin_storage_of(PJRT_Device *device, void *memory
   return storage;
 }
 
-/* Room for an array on a device. */
+/* Allocates memory for an array on a device. */
 static inline PJRT_Error *plugin_storage(PJRT_Device *device, size_t size, PluginStorage **storage) {
   void *memory = NULL;
   PJRT_Error *error = plugin_self.allocate(device->opened, size > 0 ? size : 1, &memory);
@@ -70,7 +70,7 @@ static inline void plugin_storage_let_go(PluginStorage *storage) {
   plugin_client_let_go(device->client);
 }
 
-/* Takes the storage and the promise. */
+/* Makes a buffer, which takes the storage and the promise over. */
 static inline PJRT_Buffer *plugin_buffer(const PluginArray *array, PluginStorage *storage,
                                          PluginPromise *ready) {
   PJRT_Buffer *buffer = PLUGIN_NEW(PJRT_Buffer, 1);
@@ -83,7 +83,7 @@ static inline PJRT_Buffer *plugin_buffer(const PluginArray *array, PluginStorage
   return buffer;
 }
 
-/* Shares what is in a buffer that was not deleted; either pointer may be NULL. */
+/* Shares the storage and the promise of a buffer that was not deleted; either pointer may be NULL. */
 static inline PJRT_Error *plugin_buffer_take(PJRT_Buffer *buffer, PluginStorage **storage,
                                              PluginPromise **ready) {
   pthread_mutex_lock(&buffer->lock);
@@ -95,7 +95,7 @@ static inline PJRT_Error *plugin_buffer_take(PJRT_Buffer *buffer, PluginStorage 
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was deleted");
 }
 
-/* The same, and deletes the buffer, unless there are references by pointer. */
+/* Does the same and deletes the buffer, unless there are references by pointer. */
 static inline PJRT_Error *plugin_buffer_donate(PJRT_Buffer *buffer, PluginStorage **storage,
                                                PluginPromise **ready) {
   PJRT_Error *error = plugin_buffer_take(buffer, storage, ready);
@@ -117,7 +117,7 @@ static inline PJRT_Error *plugin_buffer_donate(PJRT_Buffer *buffer, PluginStorag
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was donated");
 }
 
-/* Undoes it, for a call that failed. */
+/* Undoes this for a call that failed. */
 static inline void plugin_buffer_give_back(PJRT_Buffer *buffer, PluginStorage *storage) {
   pthread_mutex_lock(&buffer->lock);
   if (buffer->storage == NULL) buffer->storage = plugin_storage_share(storage);
@@ -183,7 +183,7 @@ PLUGIN_FUNCTION(PJRT_Buffer_DynamicDimensionIndices) {
   return NULL;
 }
 
-/* Row-major of every rank is the end of one list. */
+/* The row-major order of every rank is the end of this list. */
 static inline const int64_t *plugin_row_major(size_t rank) {
   static const int64_t order[PLUGIN_MAX_RANK] = {31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21,
                                                  20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10,
@@ -208,7 +208,7 @@ static inline PJRT_Error *plugin_no_pointer(void) {
   return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "the device's memory has no address in this process");
 }
 
-/* Shares the storage once a program has written it. */
+/* Waits until a program has written the storage, and shares it. */
 static inline PJRT_Error *plugin_buffer_finish(PJRT_Buffer *buffer, PluginStorage **storage) {
   PluginPromise *ready = NULL;
   PJRT_Error *error = plugin_no_pointer();
@@ -267,9 +267,9 @@ PLUGIN_FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "nobody holds a reference to the buffer");
 }
 
-/* Buffers of lent memory, of whatever is there, of an error */
+/* Buffers of lent memory, without a value, and of an error */
 
-/* Where a new buffer goes. */
+/* Returns the device for a new buffer. */
 static inline PJRT_Error *plugin_place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Device **chosen) {
   *chosen = memory != NULL ? plugin_device_of(memory) : device;
   if (*chosen == NULL)
@@ -300,7 +300,7 @@ PLUGIN_FUNCTION(PJRT_Client_CreateViewOfDeviceBuffer) {
   return NULL;
 }
 
-/* A buffer with room for its array; takes the promise. */
+/* Makes a buffer with memory for its array; it takes the promise over. */
 static inline PJRT_Error *plugin_buffer_room(PJRT_Device *device, PJRT_Memory *memory,
                                              PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
                                              const PJRT_Buffer_MemoryLayout *layout,

@@ -7,15 +7,15 @@
 
 #include "number.h"
 
-/* A part of the bytes, and whether something was read that is not there: then all is 0. */
+/* A part of the bytes. Reading past its end gives 0 and is remembered. */
 typedef struct {
   const unsigned char *at, *end;
   bool bad;
 } PluginBytes;
 
-/* An attribute or a type, which is read when something needs it. */
+/* An attribute or a type is read when something needs it. */
 typedef struct {
-  bool ours; /* in the binary form of the dialect that StableHLO is written in */
+  bool ours; /* whether it is in the binary form of VHLO, StableHLO's stable dialect */
   PluginBytes bytes;
 } PluginEntry;
 
@@ -28,7 +28,7 @@ typedef struct {
   uint64_t version;
   PluginBytes sections[PLUGIN_SECTIONS];
   const char **strings, **operations;
-  bool *ours; /* of each dialect */
+  bool *ours; /* by dialect */
   PluginEntry *attributes, *types;
   PluginBytes *properties;
   size_t num_strings, num_dialects, num_operations, num_attributes, num_types, num_properties;
@@ -56,7 +56,7 @@ static inline unsigned char plugin_byte(PluginBytes *bytes) {
   return bytes->bad ? 0 : *bytes->at++;
 }
 
-/* A number whose first byte tells by its trailing zeros how many bytes follow. */
+/* Reads a number; the trailing zeros of its first byte tell how many bytes follow. */
 static inline uint64_t plugin_read_varint(PluginBytes *bytes) {
   unsigned char first = plugin_byte(bytes);
   uint64_t value = first;
@@ -75,14 +75,14 @@ static inline int64_t plugin_read_signed(PluginBytes *bytes) {
   return (int64_t)(value >> 1) ^ -(int64_t)(value & 1);
 }
 
-/* A number of things that take a byte each. */
+/* Reads the number of things that take at least a byte each. */
 static inline size_t plugin_read_count(PluginBytes *bytes) {
   uint64_t count = plugin_read_varint(bytes);
   if (!bytes->bad && count > (uint64_t)(bytes->end - bytes->at)) bytes->bad = true;
   return bytes->bad ? 0 : (size_t)count;
 }
 
-/* The next bytes, as a part of their own. */
+/* Cuts the next bytes off as a part of their own. */
 static inline PluginBytes plugin_part(PluginBytes *bytes, uint64_t size) {
   PluginBytes part = *bytes;
   if (!bytes->bad && size > (uint64_t)(bytes->end - bytes->at)) bytes->bad = part.bad = true;
@@ -101,14 +101,14 @@ static inline int plugin_section(PluginBytes *bytes, const unsigned char *begin,
   return number & 0x7f;
 }
 
-/* Tables: what later parts name by number */
+/* Tables, whose entries later parts name by number */
 
 static inline bool plugin_read_strings(PluginBytecode *code) {
   PluginBytes *bytes = &code->sections[PLUGIN_STRINGS];
   size_t count = plugin_read_count(bytes);
   uint64_t *sizes = (uint64_t *)plugin_take(code->arena, (count + 1) * sizeof *sizes);
   code->strings = (const char **)plugin_take(code->arena, (count + 1) * sizeof(char *));
-  for (size_t i = count; i-- > 0;) sizes[i] = plugin_read_varint(bytes); /* the last one first */
+  for (size_t i = count; i-- > 0;) sizes[i] = plugin_read_varint(bytes); /* with the last one first */
   for (size_t i = 0; i < count; i++) {
     PluginBytes part = plugin_part(bytes, sizes[i]);
     if (bytes->bad || part.at == part.end || part.end[-1] != '\0') return plugin_malformed(code, "a string");
@@ -134,7 +134,7 @@ static inline bool plugin_read_dialects(PluginBytecode *code) {
     if (name & 1) plugin_section(bytes, code->sections[PLUGIN_STRINGS].at, &ignored); /* its version */
   }
   code->num_dialects = count;
-  plugin_read_varint(bytes); /* how many operations there are in all */
+  plugin_read_varint(bytes); /* counts all operations */
   while (!bytes->bad && bytes->at < bytes->end) {
     uint64_t dialect = plugin_read_varint(bytes);
     for (size_t left = plugin_read_count(bytes); left > 0; left--) {
@@ -184,7 +184,7 @@ static inline bool plugin_read_properties(PluginBytecode *code) {
 
 /* Types and attributes */
 
-/* An entry of a table, if it is in the form that is read here; *kind is its number there. */
+/* Finds an entry of a table in the form that is read here; *kind is its number in that form. */
 static inline bool plugin_entry(const PluginEntry *entries, size_t count, uint64_t number, uint64_t *kind,
                                 PluginBytes *bytes) {
   if (number >= count || !entries[number].ours) return false;
@@ -237,7 +237,7 @@ static inline bool plugin_tensor_type(PluginBytecode *code, uint64_t number, Plu
   return error == NULL;
 }
 
-/* Elements: all of them, or one for all; truth values are bits, or bytes. */
+/* Reads elements: all of them, or one for all. Truth values may be bits or bytes. */
 static inline bool plugin_tensor(PluginBytecode *code, PluginBytes bytes, PluginAttribute *attribute) {
   PluginArray array;
   if (!plugin_tensor_type(code, plugin_read_varint(&bytes), &array)) return false;
@@ -262,7 +262,7 @@ static inline bool plugin_tensor(PluginBytecode *code, PluginBytes bytes, Plugin
   return true;
 }
 
-/* Reads an attribute, as far as it is a number, a text, a name of a choice, or elements. */
+/* Reads an attribute that is a number, a text, a name of a choice, or elements. */
 static inline bool plugin_read_attribute(PluginBytecode *code, uint64_t number, PluginAttribute *attribute) {
   enum { BOOLEAN = 2, DIRECTION = 3, COMPARISON = 4, INTEGER = 9, STRING = 14, TENSOR = 15 };
   static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
@@ -277,7 +277,7 @@ static inline bool plugin_read_attribute(PluginBytecode *code, uint64_t number, 
   else if (kind == INTEGER)
     value = (uint64_t)plugin_read_signed(&bytes);
   else
-    return true; /* what it says is nothing that this kit knows */
+    return true; /* This kit does not know the attribute. */
   if (kind == STRING) attribute->text = plugin_string_at(code, value);
   if (kind == DIRECTION) attribute->text = value < 6 ? directions[value] : "";
   if (kind == COMPARISON) attribute->text = value < 5 ? comparisons[value] : "";
@@ -288,7 +288,7 @@ static inline bool plugin_read_attribute(PluginBytecode *code, uint64_t number, 
   return !bytes.bad || plugin_malformed(code, "an attribute");
 }
 
-/* Which parameters are donated: an array of dictionaries, one for each. */
+/* Finds out which parameters are donated, by an array of dictionaries, one for each. */
 static inline void plugin_read_donated(PluginBytecode *code, uint64_t number, PluginProgram *body) {
   enum { ARRAY = 1, DICTIONARY = 6, STRING = 14 };
   PluginBytes array, dictionary, text;
@@ -311,7 +311,7 @@ static inline void plugin_read_donated(PluginBytecode *code, uint64_t number, Pl
   if (count != body->num_parameters) body->donated = NULL;
 }
 
-/* The attributes of operations, in the order of their names, which is how they are kept. */
+/* Attributes of an operation are stored in the order of their names. */
 static inline const char *const *plugin_attribute_names(const char *operation) {
   enum { MOST = 14 };
   static const char *const names[][MOST] = {
@@ -344,7 +344,7 @@ enum { PLUGIN_HAS_REGIONS = 16, PLUGIN_HAS_USE_LISTS = 32, PLUGIN_HAS_PROPERTIES
 
 static inline bool plugin_read_block(PluginBytecode *code, PluginBytes *bytes, PluginProgram *body, int depth);
 
-/* The one region of a module or a function, with a numbering of its own. */
+/* Enters the one region of a module or a function, which numbers its values by itself. */
 static inline bool plugin_read_region(PluginBytecode *code, PluginBytes *bytes, PluginProgram *body, int depth) {
   PluginBytes region;
   uint64_t regions = plugin_read_varint(bytes);
@@ -362,7 +362,7 @@ static inline bool plugin_read_operation(PluginBytecode *code, PluginBytes *byte
   memset(&function, 0, sizeof function);
   uint64_t number = plugin_read_varint(bytes);
   unsigned char mask = plugin_byte(bytes);
-  plugin_read_varint(bytes); /* where it comes from */
+  plugin_read_varint(bytes); /* its location */
   if (mask & PLUGIN_HAS_ATTRIBUTES) plugin_read_varint(bytes);
   uint64_t property = mask & PLUGIN_HAS_PROPERTIES ? plugin_read_varint(bytes) : UINT64_MAX;
   if (bytes->bad || number >= code->num_operations) return plugin_malformed(code, "an operation");

@@ -7,7 +7,7 @@
 #define PLUGIN_MEMORY_KIND "device"
 static const int plugin_memory_kind_id = 1;
 
-/* What the author described; never changes once the table is made. */
+/* This is what the author described; it never changes after the table is made. */
 static Plugin plugin_self;
 
 /* Topologies */
@@ -108,7 +108,7 @@ PLUGIN_TELLS_TEXT(PJRT_DeviceDescription_ToString, to_string, args->device_descr
 
 /* Clients */
 
-/* Whatever a host puts beside a memory. */
+/* User data is whatever a host puts beside a memory. */
 typedef struct PluginUserData {
   struct PluginUserData *next;
   const void *key;
@@ -136,7 +136,7 @@ struct PJRT_Device {
 };
 
 struct PJRT_Client {
-  int references; /* the host's, and those of what lies on its devices */
+  int references; /* counts the host's, and one for each buffer and executable */
   PJRT_TopologyDescription *topology;
   size_t num_devices;
   PJRT_Device *devices;

@@ -2,7 +2,7 @@
 #ifndef PJRT_PLUGIN_ERROR_H
 #define PJRT_PLUGIN_ERROR_H
 
-#ifndef PJRT_API_MAJOR /* pjrt-hub itself has a header of its own */
+#ifndef PJRT_API_MAJOR /* pjrt-hub compiles this with a header of its own */
 #include "api.h"
 #endif
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Zeroed memory for `count` objects. A plugin that cannot have a few bytes has no way to go on. */
+/* Allocates zeroed memory for `count` objects. A plugin that gets no memory for them ends. */
 #define PLUGIN_NEW(type, count) ((type *)plugin_zeroed((count), sizeof(type)))
 static inline void *plugin_zeroed(size_t count, size_t size) {
   void *memory = calloc(count > 0 ? count : 1, size);
@@ -89,7 +89,7 @@ static inline PJRT_Error *plugin_error(PJRT_Error_Code code, const char *format,
   return plugin_error_of(code, text, strlen(text));
 }
 
-/* Adds copies of what is a text among the payloads. */
+/* Copies those payloads that are texts. */
 static inline void plugin_error_add(PJRT_Error *error, const PJRT_NamedValue *payloads, size_t count) {
   PluginError *own = (PluginError *)error;
   own->payloads = PLUGIN_NEW(PJRT_NamedValue, count);

@@ -4,7 +4,7 @@
 
 #include "promise.h"
 
-#ifndef PLUGIN_FUNCTION /* plugins in Python have one of their own */
+#ifndef PLUGIN_FUNCTION /* plugins in Python define it themselves */
 #include "function.h"
 #endif
 
@@ -24,7 +24,7 @@ PLUGIN_FUNCTION(PJRT_Event_Error) {
 }
 
 PLUGIN_FUNCTION(PJRT_Event_Await) {
-  PluginPromise *promise = plugin_promise_share(args->event->promise); /* the event may be destroyed */
+  PluginPromise *promise = plugin_promise_share(args->event->promise); /* The callback may destroy the event. */
   PJRT_Error *error = plugin_promise_await(promise);
   plugin_promise_let_go(promise);
   return error;
@@ -38,7 +38,7 @@ typedef struct {
 static inline void plugin_call_back(const PJRT_Error *error, void *argument) {
   PluginOnReady on_ready = *(PluginOnReady *)argument;
   free(argument);
-  on_ready.callback(plugin_error_copy(error), on_ready.argument); /* whose the error is now */
+  on_ready.callback(plugin_error_copy(error), on_ready.argument); /* The callback owns the error now. */
 }
 
 PLUGIN_FUNCTION(PJRT_Event_OnReady) {

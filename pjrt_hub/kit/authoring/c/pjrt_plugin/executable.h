@@ -6,7 +6,7 @@
 #include "text.h"
 #include "transfer.h"
 
-/* What an executable is made of again. */
+/* An executable is made again from these. */
 typedef struct {
   const char *code, *format, *options;
   size_t code_size, format_size, options_size;
@@ -36,7 +36,7 @@ struct PJRT_LoadedExecutable {
   int deleted;
 };
 
-/* Options: a message of protobuf, of which only a few fields matter to one device. */
+/* Compile options are a protobuf message, of which few fields matter to one device. */
 
 typedef struct {
   const unsigned char *at, *end;
@@ -71,7 +71,7 @@ static inline int plugin_field(PluginMessage *message, uint64_t *value, PluginMe
   return (int)(tag >> 3);
 }
 
-/* The one device of an assignment, which is lists of numbers in lists. */
+/* Finds the one device of an assignment, which is lists of numbers in lists. */
 static inline bool plugin_assigned(PluginMessage assignment, int *device) {
   enum { COMPUTATION = 3, DEVICES = 1 };
   PluginMessage computation, ids;
@@ -130,7 +130,7 @@ static inline PJRT_Executable *plugin_executable_share(PJRT_Executable *executab
   return executable;
 }
 
-/* The lists that the C API tells outputs by, and the assignment to its device. */
+/* Makes the lists by which the C API describes outputs, and the assignment to its device. */
 static inline void plugin_lay_out(PJRT_Executable *executable) {
   const PluginProgram *program = &executable->program;
   size_t outputs = program->num_outputs, num_dims = 0;
@@ -163,7 +163,7 @@ static inline size_t plugin_put_varint(char *to, uint64_t value) {
   return size;
 }
 
-/* A DeviceAssignmentProto: one replica of one computation, on one device. */
+/* Writes a DeviceAssignmentProto of one replica of one computation on one device. */
 static inline void plugin_assign(PJRT_Executable *executable) {
   char id[10], *to = executable->assignment;
   size_t size = plugin_put_varint(id, (uint64_t)executable->device);
@@ -227,7 +227,7 @@ static inline PJRT_Error *plugin_compile(const PluginSource *source, PJRT_Execut
   return NULL;
 }
 
-/* Takes the executable. */
+/* This takes the executable over. */
 static inline PJRT_Error *plugin_load(PJRT_Client *client, PJRT_Executable *executable,
                                       PJRT_LoadedExecutable **loaded) {
   PJRT_Device *device;

@@ -10,7 +10,7 @@ typedef struct {
   void *device;
   PluginStorage **inputs, **outputs;
   PluginPromise **ready; /* of the inputs */
-  PluginPromise *done;   /* what all outputs wait for */
+  PluginPromise *done;   /* all outputs wait for this */
 } PluginRun;
 
 static inline void plugin_run_end(PluginRun *run) {
@@ -33,7 +33,7 @@ static inline void plugin_run_work(PluginWork *work) {
   const PluginProgram *program = &run->executable->program;
   void **inputs = PLUGIN_NEW(void *, program->num_parameters);
   void **outputs = PLUGIN_NEW(void *, program->num_outputs);
-  PJRT_Error *error = NULL; /* an input's becomes the outputs' */
+  PJRT_Error *error = NULL; /* An error of an input becomes that of the outputs. */
   for (size_t i = 0; i < program->num_parameters; i++) {
     inputs[i] = run->inputs[i]->memory;
     if (error == NULL) error = plugin_error_copy(run->ready[i]->error);
@@ -81,7 +81,7 @@ static inline bool plugin_is_donated(const PluginProgram *program, const PJRT_Ex
   return true;
 }
 
-/* Takes what is in the arguments; those that are donated are deleted. All or none. */
+/* Shares the memory of all arguments and deletes those that are donated; on an error it does nothing. */
 static inline PJRT_Error *plugin_take_arguments(PluginRun *run, const PJRT_ExecuteOptions *options,
                                                 PJRT_Buffer *const *arguments) {
   const PluginProgram *program = &run->executable->program;

@@ -1,11 +1,11 @@
-/* What every function of the table begins with, and those that are alike. */
+/* How every function of the table begins, and functions that are alike. */
 #ifndef PJRT_PLUGIN_FUNCTION_H
 #define PJRT_PLUGIN_FUNCTION_H
 
 #include "error.h"
 
-/* Begins a function of the table. `args` may be longer than this version knows, which is no matter, and
-   shorter, if it has all that the function had at first; ask PLUGIN_HAS about what came later. */
+/* Begins a function of the table. `args` may be longer than this version knows. It may also be shorter, if it has all
+   fields of the first version; ask PLUGIN_HAS about later fields. */
 #define PLUGIN_FUNCTION(name)                                                              \
   static inline PJRT_Error *plugin_answer_##name(name##_Args *args);                       \
   static inline PJRT_Error *plugin_##name(name##_Args *args) {                             \
@@ -18,7 +18,7 @@
 #define PLUGIN_HAS(args, type, field) \
   ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
 
-/* Functions that tell a value, a text, or a list and how many it holds; `args` is in scope. */
+/* These define functions that tell a value, a text, or a list and its length; `args` is in scope. */
 #define PLUGIN_TELLS(name, field, value) \
   PLUGIN_FUNCTION(name) {                \
     args->field = (value);               \
@@ -36,7 +36,7 @@
     args->num_##field = (count);                    \
     return NULL;                                    \
   }
-/* A copy of some bytes, which the host has released by the function that it is given, too. */
+/* A copy of some bytes; the host gets a function, too, with which it frees them. */
 #define PLUGIN_TELLS_BYTES(name, holder, type, bytes, size)                        \
   static inline void plugin_release_##name(type *serialized) { free(serialized); } \
   PLUGIN_FUNCTION(name) {                                                          \

@@ -4,7 +4,7 @@
 
 #include "program.h"
 
-/* What constants may need in all; more is hardly meant. */
+/* All constants together may need so many bytes. */
 #define PLUGIN_MOST_CONSTANT ((size_t)1 << 30)
 
 static inline uint32_t plugin_float_bits(float value) {
@@ -13,7 +13,7 @@ static inline uint32_t plugin_float_bits(float value) {
   return bits;
 }
 
-/* To the nearest, ties to even: what is cut off of a float's bits. */
+/* Rounds a float's bits to the nearest shorter float, ties to even. */
 static inline uint16_t plugin_bfloat16(float value) {
   uint32_t bits = plugin_float_bits(value);
   if (value != value) return (uint16_t)(bits >> 16 | 0x40);
@@ -24,7 +24,7 @@ static inline uint16_t plugin_float16(float value) {
   uint32_t bits = plugin_float_bits(value), sign = bits >> 16 & 0x8000, rest = bits & 0x7fffffff;
   if (rest > 0x7f800000) return (uint16_t)(sign | 0x7e00);
   if (rest >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
-  if (rest < 0x38800000) { /* less than the smallest normal number: a multiple of 2**-24 */
+  if (rest < 0x38800000) { /* A number below the smallest normal one is a multiple of 2**-24. */
     double scaled = (double)(value < 0 ? -value : value) * 16777216.0;
     uint32_t whole = (uint32_t)scaled;
     double left = scaled - whole;
@@ -34,7 +34,7 @@ static inline uint16_t plugin_float16(float value) {
   return (uint16_t)(sign | ((rest + 0xfff + (rest >> 13 & 1)) >> 13));
 }
 
-/* Writes what a word says as an element, or half a complex one; false where it says nothing. */
+/* Writes a word as an element, or as half a complex one; false if the word is no number. */
 static inline bool plugin_number(PJRT_Buffer_Type type, const char *word, char *to) {
   char *end;
   size_t width = plugin_element_size(type);
@@ -68,7 +68,7 @@ static inline bool plugin_number(PJRT_Buffer_Type type, const char *word, char *
   return *end == '\0' && end != word;
 }
 
-/* Gives room for the elements of a constant, or NULL where that is too much. */
+/* Allocates memory for the elements of a constant; NULL if that is too much. */
 static inline char *plugin_constant(PluginArena *arena, const PluginArray *array, PluginAttribute *attribute) {
   size_t size = plugin_array_size(array);
   if (size > PLUGIN_MOST_CONSTANT) return NULL;
@@ -83,7 +83,7 @@ static inline void plugin_splat(char *data, size_t size, size_t width) {
   for (size_t i = width; i < size; i += width) memcpy(data + i, data, width);
 }
 
-/* Whole numbers as an attribute's numbers, too. */
+/* Keeps whole numbers as an attribute's numbers, too. */
 static inline void plugin_constant_numbers(PluginArena *arena, const PluginArray *array,
                                            PluginAttribute *attribute) {
   size_t count = plugin_array_count(array);

@@ -16,31 +16,31 @@
 #include "error.h"
 #include "program.h"
 
-/* What a device is and does. A function answers with NULL, or with an error from plugin_error().
-   `device` is what open gave. Memory that was allocated is handed back to release; what is in it is always
-   row-major, without gaps. Each device has one thread, which makes all copies and runs all programs. */
+/* What a device is and does. Each function returns NULL, or an error from plugin_error(). `device` is what open gave.
+   Allocated memory goes back to release; arrays in it are always row-major, without gaps. Each device has one thread,
+   which makes all copies and runs all programs. */
 typedef struct {
-  const char *name;        /* of the platform, in lower case: "mychip" */
-  const char *version;     /* of the platform */
+  const char *name;        /* the platform's, in lower case: "mychip" */
+  const char *version;     /* the platform's */
   const char *device_kind; /* "MyChip 1" */
-  int num_devices;         /* 0 is one */
-  bool host_memory;        /* memory is host memory: hosts may look into it, and lend theirs */
+  int num_devices;         /* 0 means one */
+  bool host_memory;        /* its memory is host memory: hosts may read it, and lend theirs */
 
-  PJRT_Error *(*open)(int number, void **device); /* NULL: there is nothing to open */
+  PJRT_Error *(*open)(int number, void **device); /* NULL if there is nothing to open */
   void (*close)(void *device);
   PJRT_Error *(*allocate)(void *device, size_t size, void **memory);
   void (*release)(void *device, void *memory);
   PJRT_Error *(*copy_in)(void *device, void *memory, const void *host, size_t size);
   PJRT_Error *(*copy_out)(void *device, void *host, const void *memory, size_t size);
 
-  /* Accepts a program, or says why not; *code is what run needs of it, and may stay NULL. The program is
-     there as long as the code. Called on any thread. */
+  /* Accepts a program, or says why not. *code is whatever run needs of it, and may stay NULL. The program lives as
+     long as the code. Any thread may call this. */
   PJRT_Error *(*compile)(const PluginProgram *program, void **code);
   void (*discard)(void *code);
   PJRT_Error *(*run)(void *device, const PluginProgram *program, void *code, void *const *inputs,
                      void *const *outputs);
 
-  /* Takes an option of a new client, or says why not; NULL: there are no options. */
+  /* Takes an option of a new client, or says why not; NULL if there are no options. */
   PJRT_Error *(*configure)(const PJRT_NamedValue *option);
 } Plugin;
 

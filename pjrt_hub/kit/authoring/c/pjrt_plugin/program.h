@@ -1,13 +1,12 @@
-/* Programs, as a compiler sees them: a list of operations of StableHLO without control flow.
-
-   Hosts send text or bytecode (text.h and bytecode.h read them); calls of functions are replaced by what
-   these do. Values have numbers: those of the parameters come first, then each result as it is computed. */
+/* Programs as a compiler sees them: a list of StableHLO operations without control flow. Hosts send text or bytecode
+   (text.h and bytecode.h read them); calls of functions are inlined. Values are numbered: parameters come first, then
+   each result in the order of computation. */
 #ifndef PJRT_PLUGIN_PROGRAM_H
 #define PJRT_PLUGIN_PROGRAM_H
 
 #include "array.h"
 
-/* An attribute holds numbers, or a text, or the elements of an array, row-major. */
+/* An attribute holds numbers, a text, or the elements of a row-major array. */
 typedef struct {
   const char *name; /* as StableHLO calls it: "broadcast_dimensions" */
   const int64_t *numbers;
@@ -21,7 +20,7 @@ typedef struct {
   const char *name; /* "add" */
   int *operands;    /* numbers of values */
   size_t num_operands;
-  int results; /* the number of the first; the others follow */
+  int results; /* the number of the first result; the others follow */
   size_t num_results;
   PluginAttribute *attributes;
   size_t num_attributes;
@@ -31,7 +30,7 @@ typedef struct {
   const char *name;    /* of the module */
   PluginArray *values; /* the type of each */
   size_t num_values, num_parameters;
-  bool *donated; /* of each parameter: the memory may be used again; NULL for none */
+  bool *donated; /* whether each parameter is donated; NULL if none is */
   PluginOperation *operations;
   size_t num_operations;
   int *outputs; /* numbers of values */
@@ -45,7 +44,7 @@ static inline const PluginAttribute *plugin_attribute(const PluginOperation *ope
   return NULL;
 }
 
-/* Gives the numbers of an attribute, and how many; none where there is no such attribute. */
+/* Gives the numbers of an attribute and their count, which is 0 without such an attribute. */
 static inline const int64_t *plugin_numbers(const PluginOperation *operation, const char *name,
                                             size_t *count) {
   const PluginAttribute *found = plugin_attribute(operation, name);
@@ -64,7 +63,7 @@ static inline const PluginArray *plugin_result(const PluginProgram *program,
   return &program->values[operation->results];
 }
 
-/* What the readers share: memory that goes all at once, and lists in it that grow. */
+/* The readers share memory that is freed all at once, and lists in it that grow. */
 
 typedef struct PluginChunk {
   struct PluginChunk *next;
@@ -113,14 +112,14 @@ static inline void *plugin_more(PluginArena *arena, void *list, size_t count, si
   return larger;
 }
 
-/* Adds an item to a list, whose room doubles. */
+/* Adds an item to a list, whose memory doubles when it is full. */
 #define PLUGIN_ADD(arena, list, count, item)                                                      \
   do {                                                                                            \
     (list) = (__typeof__(list))plugin_more((arena), (list), (count), sizeof *(list));             \
     (list)[(count)++] = (item);                                                                   \
   } while (0)
 
-/* A module while it is read: its functions, of which `main` is the program. */
+/* A module while it is read. Its function `main` is the program. */
 typedef struct {
   const char *name;
   PluginProgram body;
@@ -133,7 +132,7 @@ typedef struct {
   size_t num_functions;
 } PluginModule;
 
-/* Whether an attribute of a parameter says that it is donated. */
+/* Says whether an attribute of a parameter donates it. */
 static inline bool plugin_donates(const char *name, size_t size) {
   static const char *const names[] = {"tf.aliasing_output", "jax.buffer_donor"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -150,7 +149,7 @@ static inline PluginAttribute *plugin_add_attribute(PluginArena *arena, PluginOp
   return &operation->attributes[operation->num_attributes - 1];
 }
 
-/* Puts what a function does behind a program; `places` says which value there is each of the function's. */
+/* Appends a function's operations to a program; `places` maps the function's values to the program's. */
 static inline PJRT_Error *plugin_inline(const PluginModule *module, const PluginProgram *body, int *places,
                                         PluginProgram *to, int depth) {
   enum { DEEPEST = 64, MOST = 1 << 20 };
@@ -188,7 +187,7 @@ static inline PJRT_Error *plugin_inline(const PluginModule *module, const Plugin
   return error;
 }
 
-/* The program that a module is: what its `main` does. */
+/* Returns the program of a module: its `main` with all calls inlined. */
 static inline PJRT_Error *plugin_program(const PluginModule *module, PluginProgram *program) {
   const PluginProgram *body = NULL;
   for (size_t i = 0; i < module->num_functions; i++)

@@ -1,5 +1,5 @@
-/* Promises. One is something that will be done once, well or with an error; a PJRT_Event is the host's
-   hold on one. What waits for a promise is called without a lock. */
+/* Promises. A promise is kept once, with success or with an error; a PJRT_Event refers to one. Whatever waits for a
+   promise is called without a lock. */
 #ifndef PJRT_PLUGIN_PROMISE_H
 #define PJRT_PLUGIN_PROMISE_H
 
@@ -28,7 +28,7 @@ struct PJRT_Event {
   PluginPromise *promise;
 };
 
-/* References are counted; the last one to go destroys. */
+/* References are counted; the last one destroys the promise. */
 static inline void plugin_count_up(int *references) {
   __atomic_add_fetch(references, 1, __ATOMIC_RELAXED);
 }
@@ -45,7 +45,7 @@ static inline PluginPromise *plugin_promise(void) {
   return promise;
 }
 
-/* One that is kept already; takes the error. */
+/* Makes a promise that is kept already; it takes the error over. */
 static inline PluginPromise *plugin_promise_kept(PJRT_Error *error) {
   PluginPromise *promise = plugin_promise();
   promise->kept = true;
@@ -61,7 +61,7 @@ static inline PluginPromise *plugin_promise_share(PluginPromise *promise) {
 static inline void plugin_promise_let_go(PluginPromise *promise) {
   if (promise == NULL || !plugin_count_down(&promise->references)) return;
   plugin_error_destroy(promise->error);
-  while (promise->waiters != NULL) { /* nobody can keep it any more */
+  while (promise->waiters != NULL) { /* Nobody can keep this promise any more. */
     PluginWaiter *waiter = promise->waiters;
     promise->waiters = waiter->next;
     free(waiter);
@@ -71,9 +71,10 @@ static inline void plugin_promise_let_go(PluginPromise *promise) {
   free(promise);
 }
 
-/* Takes the error, calls what waits. False, and the error is gone, where it was kept before. */
+/* Keeps a promise: takes the error over and calls whatever waits. Returns false and destroys the error if the promise
+   was kept before. */
 static inline bool plugin_promise_keep(PluginPromise *promise, PJRT_Error *error) {
-  plugin_promise_share(promise); /* what waits may let go of the last reference */
+  plugin_promise_share(promise); /* Whatever waits may release the last reference. */
   pthread_mutex_lock(&promise->lock);
   bool first = !promise->kept;
   PluginWaiter *waiters = first ? promise->waiters : NULL;
@@ -102,7 +103,7 @@ static inline bool plugin_promise_is_kept(PluginPromise *promise) {
   return kept;
 }
 
-/* Waits, and gives a copy of the error. */
+/* Waits, and returns a copy of the error. */
 static inline PJRT_Error *plugin_promise_await(PluginPromise *promise) {
   pthread_mutex_lock(&promise->lock);
   while (!promise->kept) pthread_cond_wait(&promise->changed, &promise->lock);
@@ -110,7 +111,7 @@ static inline PJRT_Error *plugin_promise_await(PluginPromise *promise) {
   return plugin_error_copy(promise->error);
 }
 
-/* Calls then(error, argument) now or on the thread that keeps the promise; the error stays its own. */
+/* Calls then(error, argument) now or on the thread that keeps the promise, which still owns the error. */
 static inline void plugin_promise_then(PluginPromise *promise, PluginThen *then, void *argument) {
   pthread_mutex_lock(&promise->lock);
   bool kept = promise->kept;
@@ -125,7 +126,7 @@ static inline void plugin_promise_then(PluginPromise *promise, PluginThen *then,
   if (kept) then(promise->error, argument);
 }
 
-/* Takes the reference. */
+/* Makes an event, which takes the reference over. */
 static inline PJRT_Event *plugin_event(PluginPromise *promise) {
   PJRT_Event *event = PLUGIN_NEW(PJRT_Event, 1);
   event->promise = promise;

@@ -1,4 +1,4 @@
-/* The main loop of a device: a thread that takes work from a queue, in the order in which it can begin. */
+/* The main loop of a device: a thread takes work from a queue, in the order in which it can begin. */
 #ifndef PJRT_PLUGIN_QUEUE_H
 #define PJRT_PLUGIN_QUEUE_H
 
@@ -6,11 +6,11 @@
 
 typedef struct PluginQueue PluginQueue;
 
-/* The first field of each kind of work. `run` must free it. */
+/* This is the first field of each kind of work. `run` must free the work. */
 typedef struct PluginWork {
   struct PluginWork *next;
   PluginQueue *queue;
-  int missing; /* what it waits for, and one until all of that is known */
+  int missing; /* counts what it waits for, and one more until all of that is known */
   void (*run)(struct PluginWork *work);
 } PluginWork;
 
@@ -44,7 +44,7 @@ static inline void *plugin_queue_work(void *argument) {
   return NULL;
 }
 
-/* NULL where there can be no more threads. */
+/* Returns NULL if there can be no more threads. */
 static inline PluginQueue *plugin_queue(void) {
   PluginQueue *queue = PLUGIN_NEW(PluginQueue, 1);
   pthread_mutex_init(&queue->lock, NULL);
@@ -54,14 +54,14 @@ static inline PluginQueue *plugin_queue(void) {
   return NULL;
 }
 
-/* Waits until nothing is left to do; not for work that still waits for something. */
+/* Waits until the queue is empty, but not for work that still waits for something. */
 static inline void plugin_queue_drain(PluginQueue *queue) {
   pthread_mutex_lock(&queue->lock);
   while (queue->first != NULL || queue->working) pthread_cond_wait(&queue->changed, &queue->lock);
   pthread_mutex_unlock(&queue->lock);
 }
 
-/* Ends the thread, which frees the queue; it may be this one. */
+/* Ends the thread, which frees the queue; the caller may be that thread. */
 static inline void plugin_queue_end(PluginQueue *queue) {
   pthread_t thread = queue->thread;
   pthread_mutex_lock(&queue->lock);
@@ -74,7 +74,7 @@ static inline void plugin_queue_end(PluginQueue *queue) {
     pthread_join(thread, NULL);
 }
 
-/* One thing less that work waits for; with none left it is queued. */
+/* Counts down what work waits for; at zero the work is queued. */
 static inline void plugin_work_nearer(const PJRT_Error *error, void *argument) {
   PluginWork *work = (PluginWork *)argument;
   (void)error;
@@ -91,7 +91,7 @@ static inline void plugin_work_nearer(const PJRT_Error *error, void *argument) {
   pthread_mutex_unlock(&queue->lock);
 }
 
-/* Has work done once all promises are kept, well or not; the work holds them as long as it needs them. */
+/* Queues work once all promises are kept, with success or not; the work holds references to them. */
 static inline void plugin_work_begin(PluginWork *work, PluginQueue *queue, PluginPromise *const *promises,
                                      size_t count) {
   work->queue = queue;

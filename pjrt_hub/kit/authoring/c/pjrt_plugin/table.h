@@ -1,4 +1,4 @@
-/* The function table. What this kit does not have answers UNIMPLEMENTED: no host finds NULL there. */
+/* The function table. Functions that this kit lacks answer UNIMPLEMENTED, so hosts find no NULL. */
 #ifndef PJRT_PLUGIN_TABLE_H
 #define PJRT_PLUGIN_TABLE_H
 

@@ -50,7 +50,7 @@ static inline char plugin_peek(PluginText *text) {
   return '\0';
 }
 
-/* Reads what is given, if it is next; a word only where it ends. */
+/* Reads the given characters if they are next; a word must also end there. */
 static inline bool plugin_see(PluginText *text, const char *what) {
   size_t size = strlen(what);
   plugin_peek(text);
@@ -65,7 +65,7 @@ static inline bool plugin_expect(PluginText *text, const char *what) {
   return plugin_see(text, what) || plugin_unread(text);
 }
 
-/* Reads a word; NULL where there is none. */
+/* Reads a word; NULL if none is next. */
 static inline const char *plugin_word(PluginText *text) {
   plugin_peek(text);
   const char *begin = text->at;
@@ -82,7 +82,7 @@ static inline const char *plugin_string(PluginText *text) {
   return plugin_take_text(text->arena, begin, (size_t)(text->at++ - begin));
 }
 
-/* Skips what is in brackets, which are next. */
+/* Skips the brackets that are next, with all that is in them. */
 static inline bool plugin_skip(PluginText *text) {
   long depth = 0;
   do {
@@ -160,7 +160,7 @@ static inline int plugin_new_value(PluginText *text, const PluginArray *array) {
 
 /* Attributes */
 
-/* Reads dense<...> : tensor<...> as an array; what a constant's own type is, stays to be read. */
+/* Reads dense<...> : tensor<...> as an array; a constant's own type is read later. */
 static inline bool plugin_dense(PluginText *text, PluginAttribute *attribute, bool keep_type) {
   PluginArray array;
   const char *from = text->at, *close, *colon;
@@ -243,7 +243,7 @@ static inline bool plugin_list(PluginText *text, const char *close, PluginAttrib
 
 static inline bool plugin_attributes(PluginText *text, PluginOperation *operation, const char *close);
 
-/* What pretty forms call otherwise than StableHLO does. */
+/* Pretty forms have other names for these than StableHLO. */
 static inline const char *plugin_full_name(const char *operation, const char *name) {
   static const char *const names[][3] = {{"broadcast_in_dim", "dims", "broadcast_dimensions"},
                                          {"transpose", "dims", "permutation"},
@@ -257,7 +257,7 @@ static inline const char *plugin_full_name(const char *operation, const char *na
   return name;
 }
 
-/* Reads an attribute's value; `typed` where a number's type may follow. */
+/* Reads an attribute's value; with `typed`, a number's type may follow. */
 static inline bool plugin_attribute_value(PluginText *text, PluginOperation *operation, const char *name,
                                           bool typed) {
   name = plugin_full_name(operation->name, name);
@@ -333,11 +333,11 @@ static inline bool plugin_operand_read(PluginText *text, int *value) {
     if (number < (int64_t)each->count) return true;
     break;
   }
-  if (plugin_peek(text) == '=') return plugin_unread(text); /* the name of a loop's own value */
+  if (plugin_peek(text) == '=') return plugin_unread(text); /* the name of a loop variable */
   return plugin_fail(text, PJRT_Error_Code_INVALID_ARGUMENT, "there is no such value");
 }
 
-/* Reads the types behind the colon, and makes the results. */
+/* Reads the types after the colon, and makes the results. */
 static inline bool plugin_operation_types(PluginText *text, PluginOperation *operation) {
   PluginArray *operands = NULL, *results = NULL;
   PluginArray array;
@@ -461,7 +461,7 @@ static inline bool plugin_return_read(PluginText *text, const PluginArray *types
   return plugin_expect(text, "}");
 }
 
-/* Skips the attributes of a parameter; they may say that it is donated. */
+/* Skips the attributes of a parameter, which may donate it. */
 static inline bool plugin_parameter_attributes(PluginText *text, bool *donated) {
   const char *at = text->at;
   if (!plugin_skip(text)) return false;
@@ -517,7 +517,7 @@ static inline bool plugin_function_read(PluginText *text) {
   return true;
 }
 
-/* Reads a module, or functions without one. */
+/* Reads a module, or functions outside one. */
 static inline PJRT_Error *plugin_read_text(PluginModule *module, const char *code, size_t size) {
   PluginText text;
   bool well = true, inside = false;

@@ -4,7 +4,7 @@
 
 #include "buffer.h"
 
-/* To a device, from memory that the copy owns, once that is filled. */
+/* Copies to a device, from memory that the copy owns, once the memory is filled. */
 typedef struct {
   PluginWork work;
   PluginStorage *to;
@@ -25,7 +25,7 @@ static inline void plugin_copy_in_run(PluginWork *work) {
   free(copy);
 }
 
-/* Takes the host memory and the promise that it will be filled; shares the rest. */
+/* Takes the host memory over, and the promise that it will be filled; shares the rest. */
 static inline void plugin_copy_in(PluginStorage *to, char *host, PluginPromise *filled,
                                   PluginPromise *done) {
   PluginCopyIn *copy = PLUGIN_NEW(PluginCopyIn, 1);
@@ -66,11 +66,11 @@ PLUGIN_FUNCTION(PJRT_Client_BufferFromHostBuffer) {
   PluginPromise *ready = plugin_promise();
   plugin_copy_in(storage, host, plugin_promise_kept(NULL), ready);
   args->buffer = plugin_buffer(&array, storage, ready);
-  args->done_with_host_buffer = plugin_event(plugin_promise_kept(NULL)); /* there is a copy */
+  args->done_with_host_buffer = plugin_event(plugin_promise_kept(NULL)); /* The copy is queued. */
   return NULL;
 }
 
-/* To the host, once the buffer is ready: an array in some order of dimensions, or some bytes. */
+/* Copies to the host once the buffer is ready: an array in some order of dimensions, or some bytes. */
 typedef struct {
   PluginWork work;
   PluginStorage *from;
@@ -105,7 +105,7 @@ static inline void plugin_copy_out_run(PluginWork *work) {
   free(copy);
 }
 
-/* Begins to fill the host's memory; *done is kept when it is. */
+/* Begins to fill the host's memory; *done is kept when it is full. */
 static inline PJRT_Error *plugin_copy_out(PJRT_Buffer *buffer, PluginCopyOut *copy, PluginPromise **done) {
   PJRT_Error *error = plugin_buffer_take(buffer, &copy->from, &copy->ready);
   if (error != NULL) {
@@ -163,7 +163,7 @@ PLUGIN_FUNCTION(PJRT_Buffer_CopyRawToHost) {
   return error;
 }
 
-/* Between devices: out of one by its thread, into the other by that one's. */
+/* Copies between devices: the first device's thread reads, the second one's writes. */
 static inline PJRT_Error *plugin_copy_between(PJRT_Buffer *from, PJRT_Device *device, PJRT_Buffer **made) {
   size_t size = plugin_array_size(&from->array);
   PluginStorage *storage = NULL;
