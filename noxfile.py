@@ -198,23 +198,17 @@ def check_types(session: nox.Session) -> Iterator[None]:
         session.error("failed: mypy")
 
 
-def build_site(session: nox.Session) -> dict[str, str]:
-    """Builds the site into .nox/site, and gives the variable that names it to the tests."""
-    session.run("mkdocs", "--quiet", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
-    return {"TESTED_SITE": str(ROOT / ".nox" / "site")}
-
-
 @nox.session
 def tests(session: nox.Session) -> None:
     """What to run before each commit: style, types, and every test that is quick; five minutes."""
-    install_wheel(session, *group("lint", "types", "test", "cpu", "docs"))
+    install_wheel(session, *group("lint", "types", "test", "cpu"))
     if session.posargs:
         pytest(session)
         return
     check_style(session)
-    with check_types(session):
-        site = build_site(session)
-    pytest(session, "rules", "unit", "fake", "cpu", "docs", "wheel", only="not slow", **site)
+    with check_types(session):  # They leave processors to tests of files.
+        pytest(session, "rules", "docs", "wheel", only="not slow")
+    pytest(session, "unit", "fake", "cpu", only="not slow")
 
 
 @nox.session(default=False, tags=["long"])
@@ -443,11 +437,12 @@ def aarch64(session: nox.Session) -> None:
     session.run("python", "tools/aarch64.py", str(path), *(session.posargs or ("unit", "fake")))
 
 
-@nox.session(default=False)
+@nox.session(default=False, tags=["long"])
 def docs(session: nox.Session) -> None:
     """The site, built into .nox/site; links, the generated pages, docstrings, the pages' code."""
     install_wheel(session, *group("docs"), *group("cpu"))
-    pytest(session, "docs", **build_site(session))
+    session.run("mkdocs", "--quiet", "build", "--strict", env={"NO_MKDOCS_2_WARNING": "1"})
+    pytest(session, "docs", TESTED_SITE=str(ROOT / ".nox" / "site"))
 
 
 @nox.session(default=False, python="3.11")
