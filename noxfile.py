@@ -69,6 +69,7 @@ PARTS = {
     "unit": (*SPREAD, "unit", "fuzz"),
     "fake": (*SPREAD, "fake"),
     "cpu": (*SPREAD, "cpu"),
+    "absent_functions": ("cpu/test_absent_functions.py",),
     "docs": (*SPREAD, "docs"),
     "tutorial": ("docs/test_tutorial.py",),
     "examples": (
@@ -206,7 +207,7 @@ def tests(session: nox.Session) -> None:
         pytest(session)
         return
     check_style(session)
-    with check_types(session):  # They leave processors to tests of files.
+    with check_types(session):  # It leaves processors to tests that only read files.
         pytest(session, "rules", "docs", "wheel", only="not slow")
     pytest(session, "unit", "fake", "cpu", only="not slow")
 
@@ -241,6 +242,7 @@ def generations(session: nox.Session, api: str) -> None:
     install_wheel(session, *group("test", GENERATIONS[api], "exported", "corpus"))
     install_weights(session)
     pytest(session, "cpu", "exported", "jax_bridge", "conformance_cpu", only="not slow")
+    pytest(session, "absent_functions")
 
 
 @nox.session(default=False)

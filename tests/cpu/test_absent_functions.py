@@ -83,6 +83,7 @@ def test_every_refusal_is_ours_and_names_the_function(walked):
                 assert name in said, f"{run.without} at {step}: {said}"
 
 
+@pytest.mark.slow
 def test_loading_refuses_what_is_required_and_nothing_else(walked, names):
     refused = {name for name in names if walked.runs[f"{name}:null"].steps["load"] != "right"}
     assert refused == set(loading.REQUIRED)

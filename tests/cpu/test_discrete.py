@@ -172,6 +172,7 @@ def test_what_is_donated_is_deleted_at_once_and_given_to_no_other_program(client
         assert np.array_equal(result.to_numpy(), 2 * EIGHT)
 
 
+@pytest.mark.slow
 @in_child(PJRT_HUB_LAYERS="discrete", PJRT_HUB_DISCRETE=f"{STILL},window=64,seed=1")
 def test_what_is_donated_is_copied_before_if_the_copy_was_asked_for_before(client):
     executable = client.compile(DONATE)
@@ -207,6 +208,7 @@ def order_of_events(client):
     print(*seen)
 
 
+@pytest.mark.slow
 def test_a_seed_decides_the_order(child):
     def order(seed):
         return child(order_of_events, PJRT_HUB_DISCRETE=f"silence=1000,seed={seed},window=64", **ON)
@@ -376,10 +378,8 @@ def order_on(devices):
         order_of_a_mix(client)
 
 
-@pytest.mark.parametrize(
-    "devices",
-    [2, *(pytest.param(count, marks=pytest.mark.slow) for count in (1, 3, 4, 5, 6, 7, 8))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", range(1, 9))
 def test_a_seed_replays_copies_between_devices(child, devices):
     def order(seed):
         settings = f"hold,silence=1000,window=64,seed={seed}"

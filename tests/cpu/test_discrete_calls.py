@@ -93,6 +93,7 @@ def test_what_a_call_points_at_is_the_hosts_again_after_it(client):
     assert np.array_equal(launch.read(), 2 * EIGHT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["keeps it", "is refused"])
 def test_a_first_run_that_takes_nothing_tells_nothing(child, first):
     child(donate_after, first, **HELD)

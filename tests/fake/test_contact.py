@@ -279,6 +279,7 @@ def hang_twice(is_known):
     assert ((said in first.message), (said in again.message)) == (is_known, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["nothing", "a variable", "a package"])
 def test_what_hung_is_met_again_where_something_changed(stub, check, tmp_path, change) -> None:
     library, site = stub("ON_INITIALIZE=pause()"), tmp_path / "site"

@@ -230,6 +230,7 @@ def test_a_missing_library_is_named(meet, tmp_path):
         meet(tmp_path / "plugin.so")
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_child_too(faults, environment, tmp_path):
     env = {**environment, "PJRT_HUB_PROBE_SECONDS": "30"}
 
