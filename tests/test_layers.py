@@ -24,6 +24,7 @@ HEAVY = {
     "httpx": (),
     "importlib.metadata": (),
     "importlib_metadata": (),
+    "lief": (),
     "ml_dtypes": ("running", "frameworks", "kit.conformance"),
     "numpy": ("running", "frameworks", "kit.conformance"),
     "packaging": (),
@@ -34,7 +35,9 @@ HEAVY = {
 }
 #: Who opens libraries and holds native code: the C API, and those who stand between or before it.
 MAY_BE_NATIVE = ("running.capi", "running.sandbox", "running.interpose")
-NATIVE = frozenset({"_cffi_backend", "cffi", "ctypes", "ffi"})
+NATIVE = dict.fromkeys(("_cffi_backend", "cffi", "ctypes", "ffi"), MAY_BE_NATIVE)
+#: What reads libraries of other systems is an extra, for those who make plugins.
+NATIVE["lief"] = ("kit.authoring",)
 #: What starts a Python or looks for a program goes through `safe_path`; the other one writes the
 #: name down for a host without Python.
 STARTS = frozenset({"sys.executable", "shutil.which"})
@@ -200,8 +203,9 @@ def heavy_imports(known: dict[str, Module]) -> Iterator[str]:
 def native_imports(known: dict[str, Module]) -> Iterator[str]:
     for module in known.values():
         for found in imports(module):
-            if not module.stands_in(*MAY_BE_NATIVE) and NATIVE & set(found.target.split(".")):
-                yield f"{module.name}:{found.line} imports {found.target}"
+            for name in NATIVE.keys() & set(found.target.split(".")):
+                if not module.stands_in(*NATIVE[name]):
+                    yield f"{module.name}:{found.line} imports {found.target}"
 
 
 def environment_reads(known: dict[str, Module]) -> Iterator[str]:
@@ -320,6 +324,7 @@ PLANTED = [
         "1 imports",
     ),
     (native_imports, CLIENT, "import ctypes", "1 imports ctypes"),
+    (native_imports, FETCH, "def f():\n    from lief import PE", "2 imports lief"),
     (environment_reads, CACHE, "import os\nX = os.environ", "2 reads os.environ"),
     (environment_reads, CACHE, "from os import getenv", "1 reads os.getenv"),
     (unsafe_starts, CACHE, "import sys\nX = [sys.executable]", "2 uses sys.exec"),

@@ -32,7 +32,7 @@ from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import DownloadError, PjrtHubError
-from pjrt_hub.finding.contract import headers, manifest
+from pjrt_hub.finding.contract import manifest
 from pjrt_hub.finding.contract.binary import ENTRY_POINT
 from pjrt_hub.finding.contract.names import look_alike
 from pjrt_hub.finding.store.archive import archive
@@ -47,6 +47,7 @@ from pjrt_hub.finding.store.catalog import Requirement as Pinned
 from pjrt_hub.finding.store.transfer import index
 from pjrt_hub.finding.store.transfer.transport import Patience, Transport
 from pjrt_hub.finding.store.transfer.unpinned import needs
+from pjrt_hub.kit.authoring import native_library
 
 ROOT = Path(__file__).resolve().parent.parent
 REGISTRY = ROOT / "registry"
@@ -333,7 +334,7 @@ def _library(folder: Path, binaries: Iterable[Member]) -> Member:
         member
         for member in binaries
         if member.path.endswith((".so", ".dylib"))
-        and headers.inspect(folder / member.path).exported
+        and ENTRY_POINT in native_library.read(folder / member.path).exports
     ]
     if len(exporting) != 1:
         raise SystemExit(f"{len(exporting)} members export {ENTRY_POINT}: {exporting}")

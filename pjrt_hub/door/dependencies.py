@@ -130,7 +130,7 @@ def _report_driver(opening: Opening, world: World, search: linking.Search) -> It
     probe = opening.manifest.probe
     if not probe.driver_file:
         return
-    plugin = headers.inspect(opening.path, machine=world.host.arch)
+    plugin = headers.inspect(opening.path)
     found = linking.find(_LIBCUDA, world.host.arch, search, plugin)
     if found is None and opening.is_present:
         text = f"{_LIBCUDA}, by which programs reach the driver, is not found"
@@ -155,7 +155,7 @@ def _report_libraries(
         for item in opening.required
         for member in item.members
     }
-    plugin = headers.inspect(opening.path, machine=world.host.arch)
+    plugin = headers.inspect(opening.path)
     queue: list[tuple[str, Binary, tuple[str, ...]]] = [
         (name, plugin, ()) for name in opening.names
     ]
@@ -293,7 +293,7 @@ def _report_compilers(
 ) -> Iterator[Step]:
     """Report what a plugin compiles with; without any of it, it compiles nothing."""
     name = f"libnvJitLink.so.{_cuda(opening)}"
-    plugin = headers.inspect(opening.path, machine=world.host.arch)
+    plugin = headers.inspect(opening.path)
     linker = linking.find(name, world.host.arch, search, plugin)
     if linker is not None and cuda.opens_linker(opening.path):
         file = linker.library.path

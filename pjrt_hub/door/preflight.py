@@ -314,7 +314,7 @@ def problems(
     """
     from pjrt_hub.finding.contract import headers, linking
 
-    binary = headers.inspect(path, machine=world.host.arch)
+    binary = headers.inspect(path)
     yield from linking.problems(binary, world.host, search(preloaded, env))
 
 

@@ -1,18 +1,9 @@
-"""Libraries of macOS and Windows, written byte by byte: as small as their loaders take them.
-
-And how the readers of any system's libraries are asked everything.
-"""
+"""Libraries of macOS and Windows, written byte by byte: as small as their loaders take them."""
 
 from __future__ import annotations
 
-import random
 import struct
 from collections.abc import Sequence
-from pathlib import Path
-
-from pjrt_hub.base.host import HostTag
-from pjrt_hub.errors import PluginLoadError
-from pjrt_hub.finding.contract import headers, linking
 
 ARM64, X86_64, I386 = (0x0100000C, 0), (0x01000007, 3), (7, 3)
 DYLIB, BUNDLE, EXECUTE = 6, 8, 2
@@ -33,6 +24,12 @@ def _text(kind: int, text: str, head: bytes = b"") -> bytes:
 
 def _command(kind: int, body: bytes) -> bytes:
     return struct.pack("<II", kind, 8 + len(body)) + body
+
+
+def _segment(name: bytes, section: bytes, nbytes: int, section_nbytes: int) -> bytes:
+    """A load command of a segment at the beginning, with a section."""
+    head = struct.pack("<16sQQQQIIII", name, 0, nbytes, 0, nbytes, 5, 5, 1, 0)
+    return _command(0x19, head + struct.pack("<16s16sQQ32x", section, name, 0, section_nbytes))
 
 
 def _uleb(number: int) -> bytes:
@@ -115,20 +112,10 @@ def macho(
     def commands(begin: int) -> list[bytes]:
         at_symbols = begin + len(tree)
         at_strings = at_symbols + len(symbols)
-        section = struct.pack(
-            "<16s16sQQIIIIIIII", b"__const", b"__TEXT", 0, begin, 0, 0, 0, 0, 0, 0, 0, 0
-        )
-        debug = struct.pack(
-            "<16s16sQQIIIIIIII", b"__debug_str", b"__DWARF", 0, 8, 0, 0, 0, 0, 0, 0, 0, 0
-        )
         end = at_strings + len(strings)
         found = [
-            _command(
-                0x19,
-                struct.pack("<16sQQQQIIII", b"__TEXT", 0, end, 0, end, 5, 5, 2, 0)
-                + section
-                + debug,
-            ),
+            _segment(b"__TEXT", b"__const", end, begin),
+            _segment(b"__DWARF", b"__debug_str", 0, 8),
             _text(0xD, "@rpath/libtoy.dylib", struct.pack("<III", 2, 0, 0)),
         ]
         for platform, version in systems:
@@ -156,17 +143,16 @@ def macho(
     return head + body + tree + symbols + bytes(strings)
 
 
-def universal(*parts: bytes, wide: bool = False) -> bytes:
-    """A universal library of these parts, as `lipo` makes it; `wide` has 64-bit offsets."""
+def universal(*parts: bytes) -> bytes:
+    """A universal library of these parts, as `lipo` makes it."""
     begin = 4096
     rows, body = b"", b""
     for part in parts:
         kind, subtype = struct.unpack_from("<II", part, 4)
         at = begin + len(body)
-        row = (kind, subtype, at, len(part), 3)
-        rows += struct.pack(">IIQQII", *row, 0) if wide else struct.pack(">IIIII", *row)
+        rows += struct.pack(">IIIII", kind, subtype, at, len(part), 3)
         body += _padded(part, 8)
-    head = struct.pack(">II", 0xCAFEBABF if wide else 0xCAFEBABE, len(parts)) + rows
+    head = struct.pack(">II", 0xCAFEBABE, len(parts)) + rows
     return head + bytes(begin - len(head)) + body
 
 
@@ -176,10 +162,7 @@ def pe(
     machine: int = AMD64,
     dll: bool = True,
     needed: Sequence[str] = ("KERNEL32.dll",),
-    delayed: Sequence[str] = (),
-    own_name: str = "toy.dll",
     wide: bool = True,
-    by_address: bool = False,
     symbols: int = 0,
 ) -> bytes:
     """A dynamic-link library of Windows.
@@ -189,10 +172,7 @@ def pe(
         machine: the processor's number.
         dll: whether it says that it is a library.
         needed: what it imports.
-        delayed: what it imports when it is first called.
-        own_name: what its export directory calls it.
         wide: a PE32+ file of 64 bits.
-        by_address: delayed imports as old linkers wrote them.
         symbols: of COFF, which nothing reads.
     """
     base, address, offset = 0x400000, 0x1000, 0x400
@@ -208,38 +188,17 @@ def pe(
     table = put(struct.pack(f"<{len(names)}I", *texts))
     ordinals = put(struct.pack(f"<{len(names)}H", *range(len(names))))
     functions = put(struct.pack(f"<{len(names)}I", *[address] * len(names)))
-    own = put(own_name.encode() + b"\0")
+    own = put(b"toy.dll\0")
     counts = (1, len(names), len(names))
     listed = put(struct.pack("<IIHH7I", 0, 0, 0, 0, own, *counts, functions, table, ordinals))
     rows = [struct.pack("<5I", 0, 0, 0, put(name.encode() + b"\0"), 0) for name in needed]
     imports = put(b"".join(rows) + bytes(20))
-    late = []
-    for name in delayed:
-        at = put(name.encode() + b"\0")
-        how = (0, base + at) if by_address else (1, at)
-        late.append(struct.pack("<8I", *how, 0, 0, 0, 0, 0, 0))
-    later = put(b"".join(late) + bytes(32))
     directories = [(0, 0)] * 16
     directories[0] = (listed, 40) if names else (0, 0)
     directories[1] = (imports, 20 * (len(needed) + 1)) if needed else (0, 0)
-    directories[13] = (later, 32 * (len(delayed) + 1)) if delayed else (0, 0)
     optional = struct.pack("<HBBIIIII", 0x20B if wide else 0x10B, 14, 0, 0, 0, 0, 0, address)
-    optional += struct.pack(
-        "<QIIHHHHHHIIIIHHQQQQII",
-        base,
-        0x1000,
-        0x200,
-        *[6, 0] * 3,
-        *[0] * 4,
-        3,
-        0,
-        0,
-        0,
-        0,
-        0,
-        0,
-        16,
-    )
+    versions = (6, 0) * 3
+    optional += struct.pack("<QII6H16xH38xI", base, 0x1000, 0x200, *versions, 3, 16)
     optional += b"".join(struct.pack("<II", *each) for each in directories)
     body = _padded(bytes(data), 512)
     long_name = b".debug_information\0"
@@ -255,29 +214,3 @@ def pe(
     head += struct.pack("<HHIIIHH", machine, count, 0, table_at, symbols, len(optional), flags)
     head += optional + sections
     return head + bytes(offset - len(head)) + body + tail
-
-
-def read_all(path: Path, host: HostTag) -> None:
-    """Reads all that a library tells, each of its kind."""
-    for each in headers.parts(path):
-        assert each.bits in (32, 64)
-        assert all(why.text for why in linking.problems(each, host, linking.Search()))
-    assert all(isinstance(name, str) for name in headers.exports(path))
-    assert all(section.nbytes >= 0 for section in headers.sections(path))
-
-
-def read_mutated(path: Path, seeds: Sequence[bytes], host: HostTag, *, begin: int = 0) -> None:
-    """Reads 500 libraries with wrong bytes from `begin` on: some are read, others an error."""
-    rng, read, mutations = random.Random(38), 0, 500
-    for _ in range(mutations):
-        data = bytearray(rng.choice(seeds))
-        for _ in range(rng.randrange(1, 5)):
-            at = rng.randrange(begin, len(data))
-            data[at : at + 4] = rng.choice((b"\xff" * 4, bytes(4), rng.randbytes(4), b"\x7f"))
-        path.write_bytes(data)
-        try:
-            read_all(path, host)
-            read += 1
-        except PluginLoadError as exc:
-            assert exc.path == str(path)  # noqa: PT017
-    assert 0 < read < mutations

@@ -15,10 +15,11 @@ from trees import compile_library, plugin_bytes
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract.binary import Binary, unfit
-from pjrt_hub.finding.contract.headers import exports, inspect, sections
+from pjrt_hub.finding.contract.headers import exports, inspect, is_library, sections
 from pjrt_hub.finding.contract.linking import Search, find_missing, problems
 
 HOST = HostTag.current()
+LINUX = HostTag.parse("linux-x86_64-glibc2.36")
 EMPTY = Search(cache=Path("/nonexistent"), folders=())
 
 
@@ -147,6 +148,32 @@ def test_what_is_no_library_is_named(tmp_path: Path, content: bytes, kind: str):
     with pytest.raises(PluginLoadError, match=f"is not a shared library: .*{kind}") as caught:
         inspect(path)
     assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize(
+    ("begin", "system"),
+    [
+        (b"\xcf\xfa\xed\xfe", "macos"),
+        (b"\xce\xfa\xed\xfe", "macos"),
+        (b"\xfe\xed\xfa\xcf", "macos"),
+        (b"\xfe\xed\xfa\xce", "macos"),
+        (b"\xca\xfe\xba\xbe\0\0\0\x02", "macos"),
+        (b"\xca\xfe\xba\xbf\0\0\0\x02", "macos"),
+        (b"MZ" + bytes(58) + b"\x40\0\0\0PE\0\0", "windows"),
+    ],
+)
+def test_of_a_library_for_another_system_its_system_is_known(
+    tmp_path: Path, begin: bytes, system: str
+):
+    path = tmp_path / "toy.so"
+    path.write_bytes(begin)
+    found = inspect(path)
+    assert (found, is_library(path)) == (Binary(path, system), True)
+    [why] = problems(found, LINUX, EMPTY)
+    assert why.text == f"it is built for {system}, this machine runs linux"
+    assert problems(found, HostTag(system, "x86_64"), EMPTY) == []
+    with pytest.raises(PluginLoadError, match="is not a 64-bit little-endian library"):
+        exports(path)
 
 
 def test_truncated_at_every_length(toy: Path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import images
 import pytest
 from images import X86_64, macho, pe, universal
+from trees import plugin_bytes
 from wheels import build
 
+from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.kit import authoring
 
 INFO = "toy_pjrt-1.0.dist-info"
@@ -168,3 +171,18 @@ def test_a_defect_is_found(tmp_path, tag, members, code, text):
     assert {each for each, _ in seen} == {code}, seen
     assert len(seen) == 1, seen
     assert text in seen[0][1], seen
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (macho(), "toy.so is a library for macOS, and lief, which reads those, is not here"),
+        (pe(), "toy.so is a library for Windows, and lief, which reads those, is not here"),
+    ],
+)
+def test_only_libraries_of_other_systems_need_lief(tmp_path, monkeypatch, data, text):
+    monkeypatch.setitem(sys.modules, "lief", None)
+    assert found(tmp_path, "py3-none-linux_x86_64", toy__so=plugin_bytes()) == []
+    with pytest.raises(PjrtHubError, match=text) as caught:
+        found(tmp_path, "py3-none-linux_x86_64", toy__so=data)
+    assert caught.value.hint == "pip install 'pjrt-hub[kit]'"

@@ -1,8 +1,8 @@
-"""The contents of a shared library's file, for any system.
+"""The contents of a shared library's file.
 
-Owns the record `Binary`, whether it is for this machine, and `LibraryFile`, through which the
-readers of each format read. Every offset is checked and every loop bounded: hostile bytes give
-PluginLoadError, nothing else.
+Owns the record `Binary`, whether it is for this machine, and `LibraryFile`, through which `elf`
+reads. Every offset is checked and every loop bounded: hostile bytes give PluginLoadError, nothing
+else.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ MAX_NAMES_NBYTES = 1 << 27
 class Binary:
     """The parts of a library that the dynamic loader reads.
 
-    A universal file of macOS holds one for each machine.
+    Of a file for another system than Linux, `headers` tells the path and the system, and the kit
+    for plugin authors the rest; a universal file of macOS holds a library for each machine.
 
     Attributes:
         path: the file.
@@ -38,10 +39,9 @@ class Binary:
         little: whether it is little-endian.
         machine: "x86_64", "aarch64", ... or "machine 17".
         shared: whether it is a shared library, and no program or object file.
-        name: what it calls itself (DT_SONAME, LC_ID_DYLIB, the export directory's), or empty.
+        name: what it calls itself (DT_SONAME), or empty.
         needed: the libraries without which it does not load, in order.
-        optional: those that it loads later, or goes without: Mach-O's weak and lazy ones, PE's
-            delayed ones.
+        optional: those of macOS that it loads later, or goes without.
         rpath: DT_RPATH with $ORIGIN expanded; empty where there is a DT_RUNPATH, which hides it.
         runpath: DT_RUNPATH, or LC_RPATH, with the library's folder expanded.
         run_paths: both as they are written.
@@ -54,10 +54,10 @@ class Binary:
 
     path: Path
     system: str
-    bits: int
-    little: bool
-    machine: str
-    shared: bool
+    bits: int = 0
+    little: bool = False
+    machine: str = ""
+    shared: bool = False
     name: str = ""
     needed: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
@@ -71,11 +71,6 @@ class Binary:
     text_relocations: bool = False
 
     @property
-    def is_read(self) -> bool:
-        """Whether more than its header is read."""
-        return self.bits == 64 and self.little
-
-    @property
     def glibc(self) -> tuple[int, ...]:
         """The oldest glibc that has every symbol version needed; () where none is."""
         numbers = [
@@ -85,27 +80,6 @@ class Binary:
             and all(part.isascii() and part.isdigit() for part in version[6:].split("."))
         ]
         return max(numbers, default=())
-
-    @property
-    def origins(self) -> tuple[str, ...]:
-        """How it writes the folders that its loader fills in, its own first."""
-        if self.system == "linux":
-            return ("$ORIGIN", "${ORIGIN}")
-        return () if self.system == "windows" else ("@loader_path", "@executable_path")
-
-    @property
-    def unanchored(self) -> tuple[str, ...]:
-        """The libraries that the loader will look for from the working directory on."""
-        if self.system == "windows":
-            return ()
-        if self.system == "linux":
-            named = (each for each in self.needed if "/" in each)
-            return tuple(each for each in named if not each.startswith(("/", *self.origins)))
-        return tuple(
-            each
-            for each in (*self.needed, *self.optional)
-            if not each.startswith(("/", "@rpath/", *self.origins))
-        )
 
 
 @frozen
@@ -125,7 +99,9 @@ def unfit(binary: Binary, host: HostTag) -> list[Problem]:
     """Return the reasons in the file itself: its machine, type and entry point."""
     if binary.system != host.os:
         return [Problem(host.runs(HostTag(binary.system, binary.machine)))]
-    if not binary.is_read:
+    if binary.system != "linux":
+        return []  # nothing else is known of it
+    if (binary.bits, binary.little) != (64, True):
         order = "little" if binary.little else "big"
         text = f"it is a {binary.bits}-bit {order}-endian library, 64-bit little is needed"
         return [Problem(text)]
@@ -140,14 +116,11 @@ def unfit(binary: Binary, host: HostTag) -> list[Problem]:
         )
     if binary.glibc and host.libc != "glibc":
         found.append(Problem(f"it needs glibc, this machine has {host.libc or 'another libc'}"))
-    elif max(binary.glibc, binary.minimum) > host.version:
-        need, have = (
-            ".".join(map(str, version))
-            for version in (max(binary.glibc, binary.minimum), host.version)
-        )
+    elif binary.glibc > host.version:
+        need, have = (".".join(map(str, version)) for version in (binary.glibc, host.version))
         found.append(
             Problem(
-                f"it needs {host.libc or host.os} {need}, this machine has {have}",
+                f"it needs glibc {need}, this machine has {have}",
                 "use a newer system, or an older release of the plugin",
             )
         )
@@ -173,23 +146,17 @@ class Section:
 
 
 class LibraryFile:
-    """An open library, or one part of a universal one, with checked reads."""
+    """An open library, with checked reads."""
 
-    def __init__(self, path: Path, file: BinaryIO, begin: int = 0, nbytes: int = -1) -> None:
+    def __init__(self, path: Path, file: BinaryIO) -> None:
         self.path = path
-        self.begin = begin
-        self.nbytes = os.fstat(file.fileno()).st_size if nbytes < 0 else nbytes
+        self.nbytes = os.fstat(file.fileno()).st_size
         self._file = file
-
-    def part(self, begin: int, nbytes: int) -> LibraryFile:
-        """Return a piece of it, whose offsets begin at 0 again."""
-        self._check(begin, nbytes)
-        return LibraryFile(self.path, self._file, self.begin + begin, nbytes)
 
     def at(self, offset: int, nbytes: int) -> bytes:
         """Read some bytes."""
         self._check(offset, nbytes)
-        self._file.seek(self.begin + offset)
+        self._file.seek(offset)
         data = self._file.read(nbytes)
         if len(data) < nbytes:
             self.fail("became shorter while it was read")
@@ -224,7 +191,7 @@ class LibraryFile:
         return text[at:end] if end >= 0 else text[at : at + MAX_SYMBOL + 1]
 
     def fail(self, what: str) -> NoReturn:
-        """Raise the common error of all readers."""
+        """Raise the error of a file that is no whole library."""
         raise PluginLoadError(
             f"{self.path} {what}", path=self.path, hint="reinstall it, or fetch it again"
         )

@@ -10,6 +10,7 @@ import struct
 from collections.abc import Iterator
 
 from pjrt_hub.base.frozen import replace
+from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract.binary import Binary, LibraryFile, Section
 
 MAGIC = b"\x7fELF"
@@ -31,30 +32,7 @@ _MAX_DYNAMIC = 4096
 _MAX_STEPS = 65536
 
 
-def is_wide(file: LibraryFile) -> bool:
-    """Check whether it is of the only class that is read beyond the header."""
-    return file.nbytes >= 64 and file.at(4, 2) == b"\x02\x01"
-
-
-def read(file: LibraryFile, symbol: str) -> Binary:
-    """Read what the loader reads, and check whether `symbol` is exported."""
-    return _Reader(file).read(symbol)
-
-
-def exports(file: LibraryFile) -> tuple[str, ...]:
-    """Read the exported names; none without section headers."""
-    return file.names(_Reader(file).exports())
-
-
-def sections(file: LibraryFile) -> tuple[Section, ...]:
-    """Read the section headers; none if they were stripped."""
-    return tuple(
-        Section(name, _role(name), offset, nbytes)
-        for name, _, offset, nbytes, _ in _Reader(file).sections()
-    )
-
-
-class _Reader:
+class Reader:
     """Walks one open file."""
 
     def __init__(self, file: LibraryFile) -> None:
@@ -63,6 +41,7 @@ class _Reader:
         self._loads: list[tuple[int, int, int]] = []
 
     def read(self, symbol: str) -> Binary:
+        """Read what the loader reads, and check whether `symbol` is exported."""
         ident = self._file.at(0, min(64, self._file.nbytes))
         if len(ident) < 64:
             self._file.fail(f"is truncated: {self._file.nbytes} bytes do not hold an ELF header")
@@ -134,9 +113,20 @@ class _Reader:
             text_relocations=_DT_TEXTREL in single or bool(single.get(_DT_FLAGS, 0) & _DF_TEXTREL),
         )
 
-    def sections(self) -> tuple[tuple[str, int, int, int, int], ...]:
+    def sections(self) -> tuple[Section, ...]:
+        """Read the section headers; none if they were stripped."""
+        return tuple(
+            Section(name, _role(name), offset, nbytes)
+            for name, _, offset, nbytes, _ in self._rows()
+        )
+
+    def _rows(self) -> tuple[tuple[str, int, int, int, int], ...]:
         """Return each section's name, type, offset, bytes, and the index that it refers to."""
         ident = self._file.at(0, min(64, self._file.nbytes))
+        if len(ident) < 64 or ident[:6] != MAGIC + b"\x02\x01":
+            raise PluginLoadError(
+                f"{self._file.path} is not a 64-bit little-endian library", path=self._file.path
+            )
         (table,) = struct.unpack_from("<Q", ident, 40)
         entry_nbytes, count, names = struct.unpack_from("<HHH", ident, 58)
         if not table or not count:
@@ -156,8 +146,12 @@ class _Reader:
             for name, kind, _, _, offset, nbytes, link, _, _, _ in rows
         )
 
-    def exports(self) -> Iterator[bytes]:
-        listed = self.sections()
+    def exports(self) -> tuple[str, ...]:
+        """Read the exported names; none without section headers."""
+        return self._file.names(self._symbols())
+
+    def _symbols(self) -> Iterator[bytes]:
+        listed = self._rows()
         for _, kind, offset, nbytes, link in listed:
             if kind != _SHT_DYNSYM:
                 continue

@@ -1,7 +1,7 @@
-"""A library's headers, read without loading it, for any system.
+"""A library's headers, read without loading it.
 
-Owns which reader reads a file (`elf`, `macho` or `pe`), and what is said of a file that none can
-read. A file of 500 MB costs a few page reads.
+Owns what is said of a file that is no library of Linux: that it is built for another system, by
+its first bytes, or what else it looks like. A file of 500 MB costs a few page reads.
 """
 
 from __future__ import annotations
@@ -11,125 +11,91 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract import elf
 from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary, LibraryFile, Section
 
-if TYPE_CHECKING:
-    from typing import Protocol
-
-    class _Reader(Protocol):
-        """The interface of the modules that read a format."""
-
-        def is_wide(self, file: LibraryFile) -> bool: ...
-        def read(self, file: LibraryFile, symbol: str) -> Binary: ...
-        def exports(self, file: LibraryFile) -> tuple[str, ...]: ...
-        def sections(self, file: LibraryFile) -> tuple[Section, ...]: ...
+# How Mach-O begins, for one machine and for several (<mach-o/loader.h>, <mach-o/fat.h>).
+_MACHO = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xfe\xed\xfa\xce")
+_UNIVERSAL = (b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf")
+_MAX_JAVA = 43  # where a universal file counts its parts, Java tells a version, from 45 on
 
 
-def inspect(path: Path, symbol: str = ENTRY_POINT, *, machine: str = "") -> Binary:
-    """Read a library's headers.
+def inspect(path: Path, symbol: str = ENTRY_POINT) -> Binary:
+    """Read a library's headers; of one for another system, only for which one it is built.
 
     Args:
         path: an absolute path.
         symbol: the exported symbol to look for, as C writes it.
-        machine: of a universal file, the part for it, where there is one; else the first.
 
     Raises:
         PluginLoadError: it cannot be read, is not a shared library, is truncated or malformed.
     """
-    found = parts(path, symbol)
-    fitting = [each for each in found if each.machine == machine]
-    return fitting[0] if fitting else found[0]
-
-
-def parts(path: Path, symbol: str = ENTRY_POINT) -> tuple[Binary, ...]:
-    """Read the headers of each part of a universal file, or of any other file as one part.
-
-    Raises:
-        PluginLoadError: it cannot be read, is not a shared library, is truncated or malformed.
-    """
-    with _open_parts(path) as read:
-        return tuple(reader.read(file, symbol) for reader, file in read)
-
-
-def sections(path: Path) -> tuple[Section, ...]:
-    """Read the sections; none if they were stripped.
-
-    Raises:
-        PluginLoadError: it cannot be read, is no 64-bit little-endian library, is truncated or
-            malformed.
-    """
-    with _open_parts(path) as read:
-        return tuple(
-            replace(section, offset=file.begin + section.offset)
-            for reader, file in _wide(path, read)
-            for section in reader.sections(file)
-        )
-
-
-def exports(path: Path) -> tuple[str, ...]:
-    """Read the names that a library exports, as C writes them, sorted.
-
-    Of ELF libraries, none without section headers.
-
-    Raises:
-        PluginLoadError: it cannot be read, is no 64-bit little-endian library, is truncated or
-            malformed.
-    """
-    with _open_parts(path) as read:
-        names = [reader.exports(file) for reader, file in _wide(path, read)]
-        return tuple(sorted(set().union(*names)))
+    with _open(path) as (system, file):
+        if system != "linux":
+            return Binary(path, system)
+        return elf.Reader(file).read(symbol)
 
 
 def is_library(path: Path) -> bool:
-    """Check whether a file begins like a program or a library."""
+    """Check whether a file begins like a library or a program, of any system."""
     try:
-        with _open_parts(path):
+        with _open(path):
             return True
     except PluginLoadError:
         return False
 
 
+def sections(path: Path) -> tuple[Section, ...]:
+    """Read the sections of a library for Linux; none if they were stripped.
+
+    Raises:
+        PluginLoadError: it cannot be read, is no 64-bit little-endian library, is truncated or
+            malformed.
+    """
+    with _open(path) as (_, file):
+        return elf.Reader(file).sections()
+
+
+def exports(path: Path) -> tuple[str, ...]:
+    """Read the names that a library for Linux exports, sorted; none without section headers.
+
+    Raises:
+        PluginLoadError: it cannot be read, is no 64-bit little-endian library, is truncated or
+            malformed.
+    """
+    with _open(path) as (_, file):
+        return elf.Reader(file).exports()
+
+
 @contextmanager
-def _open_parts(path: Path) -> Iterator[list[tuple[_Reader, LibraryFile]]]:
-    """Yield each part of a file, with its reader."""
+def _open(path: Path) -> Iterator[tuple[str, LibraryFile]]:
+    """Yield an open library, and the system that it is built for."""
     try:
         # Asked before opening: to open a FIFO is to wait for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise PluginLoadError(f"{path} is not a regular file", path=path)
         with path.open("rb", buffering=0) as opened:
-            yield _parts(LibraryFile(path, opened))
+            file = LibraryFile(path, opened)
+            yield _system(file), file
     except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise PluginLoadError(f"{path} cannot be read: {reason}", path=path) from None
 
 
-def _parts(file: LibraryFile) -> list[tuple[_Reader, LibraryFile]]:
+def _system(file: LibraryFile) -> str:
     begin = file.at(0, min(64, file.nbytes))
     if begin[:4] == elf.MAGIC:
-        return [(elf, file)]
-    # Few ever read those of another system.
-    from pjrt_hub.finding.contract import macho, pe
-
-    if begin[:4] in macho.MAGICS:
-        return [(macho, file)]
-    if macho.is_universal(begin):
-        return [(macho, part) for part in macho.universal(file)]
-    if pe.is_pe(file):
-        return [(pe, file)]
+        return "linux"
+    count = int.from_bytes(begin[4:8], "big")
+    if begin[:4] in _MACHO or (begin[:4] in _UNIVERSAL and count < _MAX_JAVA):
+        return "macos"
+    if begin[:2] == b"MZ" and len(begin) == 64:
+        at = int.from_bytes(begin[60:], "little")
+        if at + 4 <= file.nbytes and file.at(at, 4) == b"PE\0\0":
+            return "windows"
     file.fail(f"is not a shared library: it is {_kind(begin)}")
-
-
-def _wide(path: Path, read: list[tuple[_Reader, LibraryFile]]) -> list[tuple[_Reader, LibraryFile]]:
-    """Return the parts that are read beyond the header."""
-    wide = [(reader, file) for reader, file in read if reader.is_wide(file)]
-    if not wide:
-        raise PluginLoadError(f"{path} is not a 64-bit little-endian library", path=path)
-    return wide
 
 
 def _kind(begin: bytes) -> str:

@@ -11,9 +11,8 @@ import os
 import re
 import struct
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from functools import lru_cache
-from pathlib import Path, PurePath
+from pathlib import Path
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.frozen import frozen, replace
@@ -34,18 +33,6 @@ _LEVELS = {
     "x86-64-v3": {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"},
     "x86-64-v4": {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
-_OF_MACOS = ("/usr/lib/", "/System/", "@executable_path")
-#: What Windows brings, and Python for it: those that libraries like a plugin's name.
-_OF_WINDOWS = re.compile(
-    r"(api|ext)-ms-.*|python3\d*t?\.dll|vcruntime140(_1)?\.dll|winspool\.drv|("
-    "advapi32|avrt|bcrypt|bcryptprimitives|cabinet|cfgmgr32|combase|comctl32|comdlg32|crypt32|"
-    "cryptbase|cryptnet|d2d1|d3d9|d3d11|d3d12|d3dcompiler_47|dbgeng|dbghelp|directml|dnsapi|"
-    "dwmapi|dwrite|dxcore|dxgi|gdi32|gdiplus|hid|imagehlp|imm32|iphlpapi|kernel32|kernelbase|mf|"
-    "mfplat|mfreadwrite|mpr|msvcrt|mswsock|ncrypt|netapi32|normaliz|ntdll|ole32|oleaut32|opengl32|"
-    "pdh|powrprof|propsys|psapi|rpcrt4|secur32|setupapi|shell32|shlwapi|ucrtbase|user32|userenv|"
-    "usp10|uxtheme|version|wevtapi|winhttp|wininet|winmm|wintrust|wldap32|ws2_32|wsock32|wtsapi32"
-    r")\.dll"
-)
 
 
 @frozen
@@ -58,14 +45,12 @@ class Search:
         preloaded: files that will have been loaded before; their names count as found.
         cache: the loader's cache.
         folders: its default folders, tried last.
-        package: folders which a package gives to Windows' loader (`os.add_dll_directory`).
     """
 
     library_path: tuple[str, ...] = ()
     preloaded: tuple[Path, ...] = ()
     cache: Path = Path("/etc/ld.so.cache")
     folders: tuple[str, ...] = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
-    package: tuple[str, ...] = ()
     program: tuple[str, ...] = ()
 
 
@@ -121,15 +106,10 @@ def problems(binary: Binary, host: HostTag, search: Search) -> list[Problem]:
 def find_missing(binary: Binary, search: Search) -> list[MissingLibrary]:
     """Return the libraries that the loader will not find.
 
-    Those of macOS and Windows are looked for from any system: what is part of the system is known
-    by its path or its name. Those of Linux are walked as ld.so does:
-    RPATH (its own, then that of whoever loaded it), LD_LIBRARY_PATH, RUNPATH, ld.so.cache, default
-    folders. Libraries of the system folders are not walked: the system's packages keep those whole.
+    They are walked as ld.so does: RPATH (its own, then that of whoever loaded it), LD_LIBRARY_PATH,
+    RUNPATH, ld.so.cache, default folders. Libraries of the system folders are not walked: the
+    system's packages keep those whole.
     """
-    if binary.system == "windows":
-        return list(_missing_on_windows(binary, search))
-    if binary.system != "linux":
-        return list(_missing_on_macos(binary, search))
     known = {name for path in search.preloaded for name in (path.name, _name_of(path))}
     lost: list[MissingLibrary] = []
     queue: list[tuple[Binary, tuple[str, ...]]] = [(binary, ())]
@@ -146,55 +126,6 @@ def find_missing(binary: Binary, search: Search) -> list[MissingLibrary]:
             elif not found.is_systems and found.reason != _LOADED:
                 queue.append((found.library, (*library.rpath, *inherited)))
     return lost
-
-
-def _missing_on_macos(binary: Binary, search: Search) -> Iterator[MissingLibrary]:
-    """Yield those that dyld does not find; `@executable_path` belongs to the program."""
-    known = {path.name for path in search.preloaded}
-    queue = [(binary, binary.runpath)]
-    for walked, (library, run_paths) in enumerate(queue):
-        if walked >= _MAX_LIBRARIES:
-            return
-        for name in library.needed:
-            if name in known or PurePath(name).name in known or name.startswith(_OF_MACOS):
-                continue
-            known.add(name)
-            places = [name]
-            if name.startswith("@rpath/"):
-                places = [each + name.removeprefix("@rpath") for each in run_paths]
-            here = str(library.path.resolve().parent)
-            paths = [Path(each.replace("@loader_path", here, 1)) for each in places]
-            found = next((each for each in paths if each.is_absolute() and each.exists()), None)
-            if found is None:
-                yield MissingLibrary(name, library.path)
-                continue
-            try:
-                loaded = inspect(found, machine=binary.machine)
-            except PluginLoadError:
-                # The library is there; what is wrong with it is reported when it is loaded.
-                continue
-            queue.append((loaded, (*loaded.runpath, *run_paths)))
-
-
-def _missing_on_windows(binary: Binary, search: Search) -> Iterator[MissingLibrary]:
-    """Yield those neither in the searched folders, nor part of Windows or of Python."""
-    folders = (str(binary.path.parent), *search.package)
-    there = {path.name.lower(): path for folder in folders for path in Path(folder).glob("*.dll")}
-    known = {path.name.lower() for path in search.preloaded}
-    queue = [binary]
-    for walked, library in enumerate(queue):
-        if walked >= _MAX_LIBRARIES:
-            return
-        for name in map(str.lower, library.needed):
-            if name in known or _OF_WINDOWS.fullmatch(name):
-                continue
-            known.add(name)
-            if name not in there:
-                yield MissingLibrary(name, library.path)
-                continue
-            # The library is there; what is wrong with it is reported when it is loaded.
-            with suppress(PluginLoadError):
-                queue.append(inspect(there[name], machine=binary.machine))
 
 
 def find(
@@ -256,7 +187,7 @@ def follow(files: Sequence[Path], machine: str, search: Search) -> dict[Path, st
     loaded: dict[Path, str] = {}
     for file in files:
         try:
-            opened = inspect(file, machine=machine)
+            opened = inspect(file)
         except PluginLoadError:
             continue
         if not any(os.path.samefile(file, each) for each in loaded):

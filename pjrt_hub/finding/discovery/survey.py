@@ -162,7 +162,7 @@ def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:
             reason = verdict.reason
         elif path is not None:
             try:
-                binary = inspect(path, machine=world.host.arch)
+                binary = inspect(path)
                 problem = next(iter(unfit(binary, world.host)), None)
                 reason, hint = (problem.text, problem.hint) if problem else ("", "")
             except PluginLoadError as exc:

@@ -72,7 +72,7 @@ def identify(
     seen, here = digest.identity_if_any(path), world()
     if why := here.refusal(path):
         raise PluginLoadError(why, path=path, hint="PJRT_HUB_LOCK=0 goes without a lock")
-    binary = headers.inspect(path, machine=here.host.arch)
+    binary = headers.inspect(path)
     preflight.refuse(path, unfit(binary, here.host))
     known = first_party()
     env = {**_defaults(path, known), **environment()}

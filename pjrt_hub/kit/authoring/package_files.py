@@ -21,7 +21,9 @@ from pjrt_hub.finding.contract import headers, manifest
 from pjrt_hub.finding.contract.binary import Binary
 from pjrt_hub.finding.contract.manifest import Library, Manifest
 from pjrt_hub.finding.contract.names import canonical
+from pjrt_hub.kit.authoring import native_library
 from pjrt_hub.kit.authoring.identity import LibraryIdentity, identify
+from pjrt_hub.kit.authoring.native_library import NativeLibrary
 
 if TYPE_CHECKING:
     from email.message import Message
@@ -75,16 +77,19 @@ class PackageFiles:
         return path.relative_to(self.root).as_posix() if path != self.path else path.name
 
     @cached_property
+    def libraries(self) -> dict[Path, NativeLibrary]:
+        """Every file that is a library and can be read."""
+        return {path: read for path, read in self._native.items() if not isinstance(read, str)}
+
+    @cached_property
     def natives(self) -> tuple[Binary, ...]:
-        """Every library that can be read; a universal one gives one for each machine."""
-        return tuple(
-            each for read in self._binaries.values() if not isinstance(read, str) for each in read
-        )
+        """What the loader reads of each library; of a universal one, once for each machine."""
+        return tuple(part for each in self.libraries.values() for part in each.parts)
 
     @cached_property
     def unreadable(self) -> dict[Path, str]:
         """What looks like a library and cannot be read as one, with why."""
-        return {path: read for path, read in self._binaries.items() if isinstance(read, str)}
+        return {path: read for path, read in self._native.items() if isinstance(read, str)}
 
     @cached_property
     def plugins(self) -> tuple[Binary, ...]:
@@ -207,13 +212,12 @@ class PackageFiles:
         return Parser().parsestr(path.read_text("utf-8", "replace"))
 
     @cached_property
-    def _binaries(self) -> dict[Path, tuple[Binary, ...] | str]:
-        found: dict[Path, tuple[Binary, ...] | str] = {}
+    def _native(self) -> dict[Path, NativeLibrary | str]:
+        found: dict[Path, NativeLibrary | str] = {}
         for path in self.files:
             if path.suffix in _SUFFIXES or headers.is_library(path):
                 try:
-                    found[path] = tuple(each for each in headers.parts(path) if each.is_read)
-                    headers.sections(path)  # it reads no other class
+                    found[path] = native_library.read(path)
                 except PluginLoadError as exc:
                     found[path] = exc.message
         return found

@@ -137,10 +137,9 @@ def _is_wanted(path: str) -> bool:
 
 def _exports(path: Path) -> bool:
     try:
-        binary = headers.inspect(path)
+        return headers.inspect(path).exported
     except PluginLoadError:
         return False
-    return binary.exported and binary.system == "linux"
 
 
 def needs(

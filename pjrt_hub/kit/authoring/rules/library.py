@@ -8,10 +8,10 @@ from pathlib import PurePosixPath
 
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.base.listing import size_text
-from pjrt_hub.finding.contract import headers, linking
 from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary
 from pjrt_hub.finding.contract.shippers import shipper
 from pjrt_hub.kit.authoring.linting import ERROR, WARNING, Found, rule
+from pjrt_hub.kit.authoring.native_library import find_missing
 from pjrt_hub.kit.authoring.package_files import PackageFiles
 
 #: Folders in which everybody, or whoever built the library, may write.
@@ -71,7 +71,7 @@ def exports_only_the_entry(package: PackageFiles) -> Found:
     -fvisibility=hidden and --exclude-libs,ALL, on macOS with -exported_symbol _GetPjrtApi.
     """
     for path in dict.fromkeys(each.path for each in package.plugins):
-        others = [name for name in headers.exports(path) if name != ENTRY_POINT]
+        others = [name for name in package.libraries[path].exports if name != ENTRY_POINT]
         if others:
             yield package.name(path), f"{len(others)} more are exported: {_some(others)}"
 
@@ -86,11 +86,11 @@ def run_paths_are_safe(package: PackageFiles) -> Found:
     """
     for library, name in _each(package):
         for path in library.run_paths:
-            if not path.startswith(("/", *library.origins)):
+            if not path.startswith(("/", *_origins(library))):
                 yield name, f"the run path {path!r} is relative" if path else "a run path is empty"
             elif _is_open(path):
                 yield name, f"the run path {path!r} may belong to anybody"
-        for needed in library.unanchored:
+        for needed in _unanchored(library):
             yield name, f"{needed!r} is needed, which is relative"
 
 
@@ -143,15 +143,12 @@ def needed_libraries_are_there(package: PackageFiles) -> Found:
     preloaded = {
         name for each in package.manifests for load in each.preloads for name in load.libraries
     }
-    # On Windows a package's Python says where its libraries lie.
-    folders = sorted({str(each.path.parent) for each in package.natives})
-    search = linking.Search(package=tuple(folders))
     for plugin, _ in _each(package):
         if not plugin.exported or (plugin.system == "linux" and plugin.machine != host.arch):
             continue
         lost: dict[tuple[str, str, str], list[str]] = {}
-        for each in linking.find_missing(plugin, search):
-            if each.name not in preloaded and each.name not in plugin.unanchored:
+        for each in find_missing(plugin, package.natives):
+            if each.name not in preloaded and each.name not in _unanchored(plugin):
                 place = package.name(each.needed_by)
                 lost.setdefault((place, *shipper(each.name)), []).append(each.name)
         for (place, who, how), names in lost.items():
@@ -190,12 +187,29 @@ def _each(package: PackageFiles) -> Iterator[tuple[Binary, str]]:
             yield each, package.name(each.path)
 
 
+def _origins(library: Binary) -> tuple[str, ...]:
+    """Returns how a library writes the folders that its loader fills in, its own first."""
+    if library.system == "linux":
+        return ("$ORIGIN", "${ORIGIN}")
+    return () if library.system == "windows" else ("@loader_path", "@executable_path")
+
+
+def _unanchored(library: Binary) -> list[str]:
+    """Returns the libraries that the loader will look for from the working directory on."""
+    if library.system == "windows":
+        return []
+    anchors = ("/", "@rpath/", *_origins(library))
+    named = [*library.needed, *library.optional]
+    if library.system == "linux":  # which looks for a name without a slash in its folders
+        named = [each for each in named if "/" in each]
+    return [each for each in named if not each.startswith(anchors)]
+
+
 def _of_role(package: PackageFiles, role: str) -> Iterator[tuple[str, int, int]]:
     """Yields the libraries with many bytes of a role: name, those bytes, and all."""
-    for path in dict.fromkeys(each.path for each in package.natives):
-        nbytes = sum(each.nbytes for each in headers.sections(path) if each.role == role)
-        if nbytes >= _MUCH_NBYTES:
-            yield package.name(path), nbytes, os.path.getsize(path)
+    for path, library in package.libraries.items():
+        if library.nbytes[role] >= _MUCH_NBYTES:
+            yield package.name(path), library.nbytes[role], os.path.getsize(path)
 
 
 def _is_open(path: str) -> bool:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from pjrt_hub.base.listing import size_text
 from pjrt_hub.finding.contract.binary import Binary
-from pjrt_hub.finding.contract.headers import exports
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.kit.authoring.linting import ERROR, WARNING, Found, rule
+from pjrt_hub.kit.authoring.native_library import NativeLibrary
 from pjrt_hub.kit.authoring.package_files import PackageFiles
 from pjrt_hub.kit.authoring.wheel import platform_tag
 
@@ -64,9 +64,8 @@ def tags_name_the_architecture(package: PackageFiles) -> Found:
     library cannot be loaded. A universal2 wheel is installed on both of Apple's architectures: a
     library in it has a part for each.
     """
-    for path in dict.fromkeys(each.path for each in package.natives):
-        parts = [each for each in package.natives if each.path == path]
-        built = {f"{each.system}-{each.machine}" for each in parts}
+    for path, library in package.libraries.items():
+        built = {f"{each.system}-{each.machine}" for each in library.parts}
         wrong = [tag for tag in _platforms(package) if not _platforms_of(tag) <= built]
         if wrong:
             text = f"built for {' and '.join(sorted(built))}, the wheel's tag is {', '.join(wrong)}"
@@ -109,7 +108,7 @@ def tags_leave_python_open(package: PackageFiles) -> Found:
     if package.wheel is None:
         return
     bound = sorted({python for python, abi, _ in _tags(package) if abi != "none"})
-    if bound and not any(map(_is_module, package.natives)):
+    if bound and not any(_is_module(*each) for each in package.libraries.items()):
         yield package.wheel.name, f"only for {', '.join(bound)}, and has no extension module"
 
 
@@ -213,10 +212,10 @@ def python_is_bounded_below(package: PackageFiles) -> Found:
         yield "METADATA", "no Requires-Python"
 
 
-def _is_module(library: Binary) -> bool:
+def _is_module(path: Path, library: NativeLibrary) -> bool:
     """Says whether Python can import a library, whatever its file is called."""
-    named = any(mark in library.path.name for mark in (".cpython-", ".abi3.", ".pyd"))
-    return named or any(each.startswith(("PyInit_", "PyInitU_")) for each in exports(library.path))
+    named = any(mark in path.name for mark in (".cpython-", ".abi3.", ".pyd"))
+    return named or any(each.startswith(("PyInit_", "PyInitU_")) for each in library.exports)
 
 
 def _tags(package: PackageFiles) -> list[tuple[str, str, str]]:
