@@ -4,16 +4,12 @@ from pjrt_hub.running.extensions import abi_version as abi_version
 from pjrt_hub.running.extensions import custom_calls as custom_calls
 from pjrt_hub.running.extensions import custom_partitioner as custom_partitioner
 from pjrt_hub.running.extensions import executable_metadata as executable_metadata
-from pjrt_hub.running.extensions import host_memory as host_memory
 from pjrt_hub.running.extensions import layouts as layouts
 from pjrt_hub.running.extensions import memory_descriptions as memory_descriptions
 from pjrt_hub.running.extensions import multi_slice as multi_slice
 from pjrt_hub.running.extensions import phase_compile as phase_compile
-from pjrt_hub.running.extensions import plugin_callbacks as plugin_callbacks
 from pjrt_hub.running.extensions import profiler as profiler
-from pjrt_hub.running.extensions import raw_buffer as raw_buffer
 from pjrt_hub.running.extensions import shardings as shardings
-from pjrt_hub.running.extensions import stream as stream
 from pjrt_hub.running.extensions import tpu_executable as tpu_executable
 from pjrt_hub.running.extensions import tpu_topology as tpu_topology
 from pjrt_hub.running.extensions import xla_transform as xla_transform

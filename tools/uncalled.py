@@ -6,6 +6,7 @@ A key is a function, or an extension for those of its functions that are not cal
 from __future__ import annotations
 
 _NEEDS_TPU = "needs a TPU client, and only libtpu offers it"
+_NEEDS_CLIENT = "needs a client of a GPU or TPU"
 _RAW = "`plugin.api.extension(...)` calls it by its C names"
 
 REASONS = {
@@ -17,6 +18,11 @@ REASONS = {
         "unimplemented in every plugin that could be tried; `PJRT_Executable_Fingerprint` is not"
     ),
     "Megascale": f"{_NEEDS_TPU}, on several slices; {_RAW}",
+    "AbiVersion": f"{_NEEDS_CLIENT}; {_RAW}",
+    "Callback": f"{_NEEDS_TPU}; {_RAW}",
+    "HostMemoryAllocator": f"{_NEEDS_TPU}; {_RAW}",
+    "RawBuffer": f"{_NEEDS_TPU}; {_RAW}",
+    "Stream": f"{_NEEDS_CLIENT}; {_RAW}",
     "Triton": f"no plugin that could be tried offers it; {_RAW}",
     "CrossHostTransfers": f"needs clients of two hosts with GPUs or TPUs; {_RAW}",
     "Collectives": f"{_NEEDS_TPU}, made by Megascale; {_RAW}",

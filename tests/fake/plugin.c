@@ -7,7 +7,6 @@
 #include "device.h"
 #include "buffers.h"
 #include "transfers.h"
-#include "callbacks.h"
 #include "create_options.h"
 
 #ifndef ON_LOAD
@@ -368,7 +367,6 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
 /* The table */
 
 #include "ahead_of_time.h"
-#include "raw_buffer.h"
 
 #define SLOT(name) .name = name
 static PJRT_Api api = {

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import ctypes
+import re
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pjrt_hub.base.abi import DECLARED
 from pjrt_hub.running.capi import hotpath, table
-from pjrt_hub.running.capi.call import Struct, not_plain
+from pjrt_hub.running.capi._pjrt import ffi
+from pjrt_hub.running.capi.call import _KINDS, Struct, _inputs, not_plain
+from pjrt_hub.running.capi.library import Extension
 
 #: Function -> the fields for which it is called in Python.
 IN_PYTHON = {
@@ -194,3 +199,80 @@ def test_rows_of_several_lengths_are_given_flat() -> None:
     assert (words[3], words[6]) == (2, 2)
     assert (ctypes.c_int64 * 3).from_address(words[4])[:] == [8, 128, 2]
     assert (ctypes.c_size_t * 2).from_address(words[5])[:] == [2, 1]
+
+
+#: An address that nothing looks at.
+SOMEWHERE = 0x1000
+
+
+def members(field: table.Field) -> list[table.Field]:
+    """The fields of a struct that is given as a dict: one by value, or one with counted fields."""
+    target = field.ctype.removesuffix("*").strip()
+    if field.count or field.direction != "in" or target not in table.FIELDS:
+        return []
+    inputs = _inputs(target)
+    return inputs if target == field.ctype or any(each.count for each in inputs) else []
+
+
+def example(field: table.Field) -> Any:
+    """A value that `Extension.call` takes for an input."""
+    if field.ctype in _KINDS:
+        return 1
+    if not field.count or field.direction != "in":
+        return {each.name: example(each) for each in members(field)} or SOMEWHERE
+    if "," in field.count:
+        return [[7, 8], [9]] if "int" in field.ctype else [b"one", b"of two"]
+    return b"bytes" if re.match("(const )?(char|void)", field.ctype) else [8, 9]
+
+
+def found(struct: Any, field: table.Field) -> Any:
+    """The same value, as C finds it."""
+    value, expected = getattr(struct, field.name), example(field)
+    if field.ctype in _KINDS:
+        return value
+    if not field.count or field.direction != "in":
+        return {each.name: found(value, each) for each in members(field)} or address_of(value)
+    count, _, sizes = field.count.partition(",")
+    rows = range(getattr(struct, count))
+    if sizes:
+        read = text if isinstance(expected[0], bytes) else ffi.unpack
+        return [read(value[i], getattr(struct, sizes)[i]) for i in rows]
+    if isinstance(expected, bytes):
+        return text(value, len(rows))
+    return [address_of(value[i]) for i in rows]
+
+
+def text(pointer: Any, size: int) -> bytes:
+    return bytes(ffi.buffer(pointer, size))
+
+
+def address_of(pointer: Any) -> int:
+    return int(ffi.cast("uintptr_t", pointer))
+
+
+@pytest.mark.parametrize("name", table.EXTENSIONS)
+def test_every_function_of_an_extension_is_called_by_its_c_name(name: str) -> None:
+    row, seen, struct = table.EXTENSIONS[name], dict[str, Any](), ""
+
+    @ffi.callback("uintptr_t(uintptr_t)")  # type: ignore[untyped-decorator]
+    def function(address: int) -> int:
+        args = ffi.cast(f"{struct}*", address)
+        for field in table.FIELDS[struct]:
+            if field.name in given:
+                seen[field.name] = found(args, field)
+            elif field.direction == "out" and field.ctype.endswith("*") and not field.count:
+                setattr(args, field.name, ffi.cast(field.ctype, SOMEWHERE))
+        return 0
+
+    node = ffi.new(f"{row.struct}*")
+    node.base.struct_size = table.STRUCT_SIZE[row.struct]
+    for slot in row.functions:
+        setattr(node, slot, ffi.cast(ffi.typeof(getattr(node, slot)), function))
+    api: Any = SimpleNamespace(address=0, version=DECLARED, path=Path(name))
+    extension = Extension(api, name, ffi.cast("PJRT_Extension_Base*", node))
+    for each in row.functions.values():
+        struct = each.args
+        given = {field.name: example(field) for field in _inputs(struct)}
+        seen.clear()
+        extension.call(struct.removesuffix("_Args"), **given)
+        assert seen == given

@@ -24,7 +24,6 @@ _TEXT_AND_MORE = np.frombuffer(f"{_TEXT}, and more\0".encode(), np.uint8)
 GIVEN_ERROR_AND_MORE: dict[str, Any] = {
     "error_code": DataLossError.code,
     "error_message": _TEXT_AND_MORE.ctypes.data,
-    # The size must be given, because an address has none.
     "error_message_size": len(_TEXT),
 }
 

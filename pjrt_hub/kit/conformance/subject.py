@@ -290,7 +290,6 @@ class Subject:
             argument_lists=inputs.ctypes.data,
             output_lists=places.ctypes.data,
             device_complete_events=complete.ctypes.data if events else 0,
-            # The count must be given, because addresses have none.
             num_devices=len(rows),
             num_args=len(rows[0]) if rows else 0,
             execute_device=execute_device,
@@ -352,7 +351,6 @@ class Subject:
             src=buffer,
             host_layout={"type": 0, "tiled": order},
             dst=array.ctypes.data,
-            # The size must be given, because an address has none.
             dst_size=array.nbytes,
         )
         self.await_(answer.event)

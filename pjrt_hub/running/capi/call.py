@@ -381,29 +381,26 @@ def _kind(ctype: str) -> str:
 def assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
     count, _, sizes = field.count.partition(",")
     if sizes and not isinstance(value, int):
-        setattr(args, sizes, _sizes(args, sizes, value, keep))
-        value = [_characters(each, keep) for each in value]
+        rows = [_row(field.ctype, each, keep) for each in value]
+        lengths = ffi.new("size_t[]", [len(row) for row in rows])
+        keep.append(lengths)
+        setattr(args, sizes, ffi.cast(ffi.typeof(getattr(args, sizes)), lengths))
+        value = [_address(row) for row in rows]
     encoded, number = _encode(field, value, keep)
     setattr(args, field.name, encoded)
-    if count and not count.startswith("sum "):  # the rows' own lengths count those
+    # An address counts nothing: whoever gives one gives its count. The lengths of rows count those.
+    if count and not isinstance(value, int) and not count.startswith("sum "):
         setattr(args, count, number)
 
 
-def _sizes(args: Any, name: str, texts: Sequence[str | bytes], keep: list[Any]) -> Any:
-    """Makes the array that counts each of several texts."""
-    sizes = ffi.new("size_t[]", [len(_bytes(text)) for text in texts])
-    keep.append(sizes)
-    return ffi.cast(ffi.typeof(getattr(args, name)), sizes)
-
-
-def _characters(text: str | bytes, keep: list[Any]) -> int:
-    pointer = ffi.from_buffer(_bytes(text))
-    keep.append(pointer)
-    return _address(pointer)
-
-
-def _bytes(text: str | bytes) -> bytes:
-    return text.encode() if isinstance(text, str) else text
+def _row(ctype: str, row: str | bytes | Sequence[int], keep: list[Any]) -> Any:
+    """Makes one of several texts, or of several lists of numbers."""
+    if isinstance(row, str | bytes):
+        array = ffi.from_buffer(row.encode() if isinstance(row, str) else row)
+    else:
+        array = ffi.new(f"{ctype.removeprefix('const ').rstrip('*')}[]", list(row))
+    keep.append(array)
+    return array
 
 
 def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:

@@ -5,7 +5,7 @@ Owns two-call reads, unions and memory of the caller's; everything regular goes 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pjrt_hub.base.abi import DECLARED
@@ -23,12 +23,6 @@ def serialize_executable(api: Api, executable: int) -> bytes:
     name = "PJRT_Executable_Serialize"
     code: bytes = api.call(name, executable=executable)
     return code or refuse_answer(name, "no bytes")
-
-
-def let_go(deleter: Any, *arguments: Any) -> None:
-    """Calls what a plugin gave to free an answer; one that gave nothing has nothing to free."""
-    if deleter != ffi.NULL:
-        deleter(*arguments)
 
 
 def phase_texts(api: Api, name: str, **inputs: Any) -> list[bytes]:
@@ -133,18 +127,6 @@ def _slice_config(config: Any) -> SliceConfig:
     return tuple(config.dimensions[0:dims]), tuple(config.wrap[0:dims]), bool(config.twist)
 
 
-def host_memory(
-    node: Extension, client: int, size: int, numa_node: int
-) -> tuple[Any, Callable[[], None]]:
-    """Return memory, and what frees it (`PJRT_HostMemoryAllocator_Allocate`)."""
-    name = "PJRT_HostMemoryAllocator_Allocate"
-    args = node.function(name).raw(client=client, size=size, numa_node=numa_node)
-    pointer, deleter, argument = args.ptr, args.deleter, args.deleter_arg
-    if pointer == ffi.NULL:
-        refuse_answer(name, "NULL as ptr")
-    return ffi.buffer(pointer, size), lambda: let_go(deleter, pointer, argument)
-
-
 def executable_metadata(node: Extension, executable: int) -> bytes:
     """Return bytes (`PJRT_ExecutableMetadata_GetExecutableMetadata`)."""
     name = "PJRT_ExecutableMetadata_GetExecutableMetadata"
@@ -169,7 +151,7 @@ def default_device_assignment(
         num_replicas=num_replicas,
         num_partitions=num_partitions,
         default_assignment=int(ffi.cast("uintptr_t", ids)),
-        default_assignment_size=len(ids),  # after the address, which counts nothing
+        default_assignment_size=len(ids),
     )
     return list(ids)
 

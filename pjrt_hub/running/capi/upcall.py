@@ -9,8 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import PjrtError
-from pjrt_hub.running.capi import table, values
-from pjrt_hub.running.capi._pjrt import ffi
+from pjrt_hub.running.capi import table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,16 +57,3 @@ def _words(exc: BaseException, depth: int) -> str:
         place = places[-1]
         words += f" ({os.path.basename(place.filename)}:{place.lineno})"
     return words
-
-
-def prefatal(address: int) -> tuple[int, str]:
-    """Read `PJRT_Callback_PrefatalArgs`: code and text of the error that ends the process."""
-    args = ffi.cast("PJRT_Callback_PrefatalArgs*", address)
-    size = args.error_message_size
-    text = values.text("PJRT_Callback_PrefatalArgs", "error_message", args.error_message, size)
-    return int(args.error_code), text.decode("utf-8", "replace")
-
-
-def slice_failure(address: int) -> int:
-    """Read `PJRT_Callback_Tpu_SliceBuilderArgs`: the number of what failed."""
-    return int(ffi.cast("PJRT_Callback_Tpu_SliceBuilderArgs*", address).failure_type)

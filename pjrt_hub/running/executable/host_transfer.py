@@ -102,7 +102,7 @@ class CopyToDeviceStream(hotpath.Owned):
             deleter, argument = callbacks.deleter(_ignore, memory)
             chunk = {
                 "data": address_of(memory),
-                "size": memory.nbytes,  # after the address, which counts nothing
+                "size": memory.nbytes,
                 "deleter": deleter,
                 "deleter_arg": argument,
             }
@@ -176,7 +176,7 @@ class HostTransfers:
         callbacks.start()  # it ends a close that a callback puts off
         kept, user_arg, *functions = hotpath.host_transfer(self._client.api.address, function)
         self._kept.append(kept)
-        return user_arg, functions[("send", "recv", "output", "announce").index(way)]
+        return user_arg, functions[("send", "recv", "output").index(way)]
 
 
 def _ignore() -> None:

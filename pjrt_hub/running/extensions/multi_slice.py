@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import ClosedError, PjrtError
-from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.program.option import INT32_MAX
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ClientHandle, Handle
+    from pjrt_hub.running.capi.handle import Handle
+    from pjrt_hub.running.capi.library import Api
 
 #: More are no machine, and are allocated for until the process is killed.
 _MAX_DEVICES = 1 << 16
@@ -154,59 +154,20 @@ class MegascaleContext:
         api: the plugin's function table.
     """
 
-    def __init__(self, owner: ClientHandle | Api) -> None:
-        """Makes one (`PJRT_Megascale_CreateClientContextFromPjRtClient`, `..._CreateDefault...`).
+    def __init__(self, api: Api) -> None:
+        """Makes one (`PJRT_Megascale_CreateDefaultClientContext`).
 
         Args:
-            owner: a client, or the table of a plugin without one: `plugin.api`.
+            api: the plugin's function table.
 
         Raises:
             UnsupportedByPluginError: the plugin has no such extension.
         """
-        if isinstance(owner, Api):
-            self.api = owner
-            call = owner.extension("Megascale").call
-            self.address: int = call("PJRT_Megascale_CreateDefaultClientContext")
-        else:
-            self.api = owner.api
-            call = owner.api.extension("Megascale").call
-            with owner.in_call():
-                self.address = call(
-                    "PJRT_Megascale_CreateClientContextFromPjRtClient", client=owner.address
-                )
+        self.api = api
+        call = api.extension("Megascale").call
+        self.address: int = call("PJRT_Megascale_CreateDefaultClientContext")
         free = partial(call, "PJRT_Megascale_DeleteClientContext", client_context=self.address)
         weakref.finalize(self, _free, free).atexit = False
-
-    @property
-    def port(self) -> int:
-        """The port on which it listens (`PJRT_Megascale_ClientContext_MegascalePort`).
-
-        Raises:
-            FailedPreconditionError: it is not initialized.
-        """
-        return self._call("PJRT_Megascale_ClientContext_MegascalePort")
-
-    def unblock_pending_work(self, launch_id: int, expire_after_ms: int) -> None:
-        """Let an execution continue without the others.
-
-        The C function is `PJRT_Megascale_ClientContext_UnblockPendingWork`.
-
-        Args:
-            launch_id: of the execution.
-            expire_after_ms: milliseconds for which this holds.
-
-        Raises:
-            FailedPreconditionError: it is not initialized.
-        """
-        self._call(
-            "PJRT_Megascale_ClientContext_UnblockPendingWork",
-            launch_id=launch_id,
-            expire_after_ms=expire_after_ms,
-        )
-
-    def _call(self, function: str, **inputs: int) -> Any:
-        call = self.api.extension("Megascale").call
-        return call(function, client_context=self.address, **inputs)
 
 
 def megascale_id(api: Api, slice_id: int, device_id: int) -> int:

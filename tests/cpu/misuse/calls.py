@@ -8,7 +8,7 @@ import pjrt_hub
 from misuse.case import NUMBERS, Index, Lying, acting, raises, row_that
 from pjrt_hub import Event, ExecuteOptions, LoadedExecutable
 from pjrt_hub.errors import AlreadyExistsError, ClosedError, InvalidArgumentError, PjrtError
-from pjrt_hub.running.extensions import layouts, stream
+from pjrt_hub.running.extensions import layouts
 
 CASES = {
     # How many arguments, and given how
@@ -162,11 +162,6 @@ CASES = {
         lambda c: layouts.default_layout(c.client, "f32", (-1,)),
         ValueError,
         "negative",
-    ),
-    "a stream by name": (
-        lambda c: stream.wait_until_ready_on_stream(c.f, "main"),
-        TypeError,
-        "'main', not an int",
     ),
     # What acts while it is asked
     "an offset that deletes": (

@@ -189,7 +189,6 @@ def _assignment(subject: Subject, replicas: int, partitions: int, room: int) -> 
         num_replicas=replicas,
         num_partitions=partitions,
         default_assignment=ids.ctypes.data,
-        # The size must be given, because an address has none.
         default_assignment_size=room,
     )
     return [int(each) for each in ids]

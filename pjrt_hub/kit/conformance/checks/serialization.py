@@ -193,7 +193,6 @@ def optimized_program_too_small(subject: Subject) -> None:
         "PJRT_Program",
         table.STRUCT_SIZE["PJRT_Program"],
         code=room.ctypes.data,
-        # The size must be given, because an address has none.
         code_size=len(code) - 1,
     )
     expect_error(

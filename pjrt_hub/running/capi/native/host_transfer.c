@@ -1,5 +1,5 @@
 /* What programs exchange with the host while they run: PJRT's send, receive and HLO output callbacks,
-   answered by Python functions; and what a plugin announces. Its thread waits for the answer. */
+   answered by Python functions. The plugin's thread waits for the answer. */
 #include "hotpath.h"
 
 #include <stdarg.h>
@@ -8,8 +8,7 @@
    holder is callable:
    send(bytes, total in bytes, whether it is the last) -> None or (code, text)
    receive(stream address) -> None; the stream is Python's from then on
-   output(address, dimensions, element type, replica, partition, number) -> None
-   announce(address of what is announced) -> None */
+   output(address, dimensions, element type, replica, partition, number) -> None */
 static const char capsule_name[] = "pjrt_hub host transfer";
 
 /* A new reference, for whoever has the GIL; NULL where all has ended that it was for. */
@@ -130,10 +129,6 @@ static void output(int64_t replica, int64_t partition, const void *data, const i
        (long long)replica, (long long)partition, (long long)number);
 }
 
-static void announce(void *what, void *user_arg) {
-  tell(user_arg, "(K)", (unsigned long long)(uintptr_t)what);
-}
-
 static void end_transfer(PyObject *capsule) {
   GUARD;
   Ticket ticket;
@@ -141,7 +136,7 @@ static void end_transfer(PyObject *capsule) {
 }
 
 /* host_transfer(api, callable) -> (what must live as long as a plugin may call, its address,
-   addresses of send, receive, output and announce) */
+   addresses of send, receive and output) */
 PyObject *host_transfer(PyObject *module, PyObject *args) {
   GUARD;
   unsigned long long api;
@@ -157,10 +152,9 @@ PyObject *host_transfer(PyObject *module, PyObject *args) {
     return NULL;
   }
   Py_INCREF(callable);
-  return Py_BuildValue("NKKKKK", capsule, (unsigned long long)(uintptr_t)number,
+  return Py_BuildValue("NKKKK", capsule, (unsigned long long)(uintptr_t)number,
                        (unsigned long long)(uintptr_t)send, (unsigned long long)(uintptr_t)receive,
-                       (unsigned long long)(uintptr_t)output,
-                       (unsigned long long)(uintptr_t)announce);
+                       (unsigned long long)(uintptr_t)output);
 }
 
 /* host_transfer_end(api, stream): where it is not full, the program that waits for it fails. */

@@ -135,7 +135,7 @@ static PyMethodDef functions[] = {
      "upcalls_end(seconds) -> whether the last function that plugins called has ended; none is called."},
     {"host_transfer", host_transfer, METH_VARARGS,
      "host_transfer(api, callable) -> what plugins call it through, and the addresses of that and "
-     "of the functions that take it: send, receive, HLO output, announce."},
+     "of the functions that take it: send, receive, HLO output."},
     {"host_transfer_end", host_transfer_end, METH_VARARGS,
      "host_transfer_end(api, stream): frees a stream, whose program fails if it is not full."},
     {"ffi_entry", ffi_entry, METH_VARARGS,
