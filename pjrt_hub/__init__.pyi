@@ -64,7 +64,6 @@ from pjrt_hub.running.executable.execute_options import ExecuteOptions as Execut
 from pjrt_hub.running.executable.facts import Parameter as Parameter
 from pjrt_hub.running.executable.loaded_executable import LoadedExecutable as LoadedExecutable
 from pjrt_hub.running.extensions.execute_context import ExecuteContext as ExecuteContext
-from pjrt_hub.running.extensions.multi_slice import MultiSliceConfig as MultiSliceConfig
 from pjrt_hub.running.program.compile_options import CompileOptions as CompileOptions
 from pjrt_hub.running.program.entry import signature as signature
 from pjrt_hub.running.program.program import Program as Program

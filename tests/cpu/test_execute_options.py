@@ -94,6 +94,8 @@ def test_a_bound_call_takes_options(executables, vector, context):
         ({"incarnations": {2**31: 1}}, OverflowError, "a task id"),
         ({"incarnations": {1: 2**63}}, OverflowError, "does not fit 64 bits"),
         ({"incarnations": {"a": 1}}, TypeError, "a task id"),
+        ({"multi_slice_config": b"x"}, TypeError, "multi_slice_config is b'x', a bytes"),
+        ({"multi_slice_config": -1}, OverflowError, "does not fit 64 bits"),
         ({"custom_options": "x"}, TypeError, "must be a mapping"),
     ],
 )
@@ -109,6 +111,11 @@ def test_options_that_c_cannot_hold(options, error, message):
             {"custom_options": {"a": 1}},
             "0.116",
             marks=pytest.mark.api("<0.116", "it does not read them"),
+        ),
+        pytest.param(
+            {"multi_slice_config": 0x1234},
+            "0.97",
+            marks=pytest.mark.api("<0.97", "it does not read it"),
         ),
         pytest.param(
             {"use_major_to_minor_data_layout_for_callbacks": True},

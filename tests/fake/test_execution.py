@@ -56,11 +56,13 @@ def test_execute_options_arrive():
         incarnations={2: 2**40, 5: -1},
         custom_options={"text": "x", "int": 1, "list": [1, 2], "float": 0.5, "bool": True},
         use_major_to_minor_data_layout_for_callbacks=True,
+        multi_slice_config=0x1234,
     )
     exe.execute([row], options)
     assert executed() == (
         "launch -7 at f.py:3 on all, keep 1, keep 0, task 2 is 1099511627776, task 5 is -1, "
-        "text type 0, int type 1, list type 2, float type 3, bool type 4, major to minor"
+        "text type 0, int type 1, list type 2, float type 3, bool type 4, major to minor, "
+        "slices at 0x1234"
     ), executed()
     options = ExecuteOptions(launch_id=2)
     (result,), event = exe.execute_sharded(row, client.devices[0], options)

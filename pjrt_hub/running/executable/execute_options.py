@@ -13,7 +13,6 @@ from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.values import NamedValue
 from pjrt_hub.running.executable.host_transfer import HostTransfers
 from pjrt_hub.running.extensions.execute_context import ExecuteContext
-from pjrt_hub.running.extensions.multi_slice import MultiSliceConfig
 
 if TYPE_CHECKING:
     from pjrt_hub.running.executable.argument import Called
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
+_ADDRESS = range(2**64 - 1)
 
 
 @frozen(kw_only=True)
@@ -40,7 +40,8 @@ class ExecuteOptions:
         call_location: where the user's code called, for the plugin's messages and traces (0.76).
         incarnations: task id to incarnation id of the processes that must still be the same ones
             (0.78).
-        multi_slice_config: the slices that it is executed on (0.97).
+        multi_slice_config: the address of a `PJRT_MultiSlice_Config`, which must live until the
+            execution is done: the slices that it is executed on (0.97).
         custom_options: the plugin's own, by name (0.116).
         use_major_to_minor_data_layout_for_callbacks: host callbacks take and give row-major arrays
             whatever the device's layout (0.108).
@@ -60,7 +61,7 @@ class ExecuteOptions:
     context: ExecuteContext | None = None
     call_location: str = ""
     incarnations: Mapping[int, int] = field(default_factory=dict)
-    multi_slice_config: MultiSliceConfig | None = None
+    multi_slice_config: int | None = None
     custom_options: Mapping[str, NamedValue] = field(default_factory=dict)
     use_major_to_minor_data_layout_for_callbacks: bool = False
     send_callbacks: Sequence[Mapping[int, SendCallback]] = ()
@@ -81,10 +82,8 @@ class ExecuteOptions:
             _check_int("non_donatable", index, _INT64)
         if self.context is not None and not isinstance(self.context, ExecuteContext):
             raise TypeError(f"context is {self.context!r}, not an ExecuteContext")
-        if not isinstance(self.multi_slice_config, MultiSliceConfig | None):
-            raise TypeError(
-                f"multi_slice_config is {self.multi_slice_config!r}, not a MultiSliceConfig"
-            )
+        if self.multi_slice_config is not None:
+            _check_int("multi_slice_config", self.multi_slice_config, _ADDRESS)
         if not isinstance(self.call_location, str):
             raise TypeError(f"call_location is {self.call_location!r}; it must be a str")
         if "\0" in self.call_location:
@@ -133,10 +132,7 @@ class ExecuteOptions:
             members["task_ids"] = list(self.incarnations)
             members["incarnation_ids"] = list(self.incarnations.values())
         if self.multi_slice_config is not None:
-            if self.multi_slice_config.api is not client.api:
-                raise ValueError("multi_slice_config was made by another plugin than the program's")
-            members["multi_slice_config"] = self.multi_slice_config.address
-            kept.append(self.multi_slice_config)
+            members["multi_slice_config"] = self.multi_slice_config
         if self.custom_options:
             members["custom_options"] = dict(self.custom_options)
         if self.use_major_to_minor_data_layout_for_callbacks:
