@@ -1,1 +1,1 @@
-"""Strict readers of archives: wheels, zips and tarballs."""
+"""Archives: the pinned members of wheels, zips and tarballs, and the rules for all of them."""

@@ -7,20 +7,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from pjrt_hub.errors import ArchiveError
 from pjrt_hub.finding.store.archive import record, unpacking
-from pjrt_hub.finding.store.archive.unpacking import refusal
-from pjrt_hub.finding.store.archive.zip_reader import Zip
+from pjrt_hub.finding.store.archive.unpacking import Files, refusal
 from pjrt_hub.finding.store.catalog import Member
-
-
-class _Reader(Protocol):
-    def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
-        """Yield the wanted members: path, size in bytes, content in parts."""
 
 
 def unpack(
@@ -44,17 +39,17 @@ def unpack(
     """
     name = name or archive_path.name
     pins = {member.path: member for member in members}
-    left = set(pins)
+    left = dict(pins)
     with open(archive_path, "rb") as file:
-        reader = _reader(file, name)
-        for path, nbytes, content in reader.files(pins.__contains__):
-            if nbytes != pins[path].size:
-                raise refusal(name, path, f"has {nbytes} bytes, the pin says {pins[path].size}")
-            unpacking.write(name, pins[path], content, destination)
-            left.remove(path)
+        for path, nbytes, content in _files(file, name):
+            if member := left.pop(path, None):
+                if nbytes != member.size:
+                    what = f"has {nbytes} bytes, the pin says {member.size}"
+                    raise refusal(name, path, what)
+                unpacking.write(name, member, content, destination)
         for path in sorted(left):
             raise refusal(name, path, "is pinned and not in it")
-        if wrong := _wrong_record(reader, name, pins.values()):
+        if wrong := _wrong_record(file, name, pins.values()):
             logging.getLogger("pjrt_hub.store").warning(
                 "%s: %s; its members are the pinned ones", name, wrong
             )
@@ -81,40 +76,29 @@ def measure(
     name = name or archive_path.name
     found = []
     with open(archive_path, "rb") as file:
-        reader = _reader(file, name)
-        for path, nbytes, content in reader.files(wanted):
-            hashing = hashlib.sha256()
-            for chunk in content:
-                hashing.update(chunk)
-            found.append(Member(path, nbytes, hashing.hexdigest()))
-        if wrong := _wrong_record(reader, name, found):
+        for path, nbytes, content in _files(file, name):
+            if wanted(path):
+                hashing = hashlib.sha256()
+                for chunk in content:
+                    hashing.update(chunk)
+                found.append(Member(path, nbytes, hashing.hexdigest()))
+        if wrong := _wrong_record(file, name, found):
             raise ArchiveError(f"{name}: {wrong}")
     return tuple(found)
 
 
-class _Bare:
-    """A library that is its own archive: one member, of the same name."""
-
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self._file = file
-        self._name = name
-
-    def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
-        nbytes = self._file.seek(0, 2)
-        self._file.seek(0)
-        if wanted(self._name):
-            yield self._name, nbytes, unpacking.parts(self._file, nbytes)
-
-
-def _reader(file: BinaryIO, name: str) -> _Reader:
+def _files(file: BinaryIO, name: str) -> Files:
     if name.endswith(".tar.gz"):
-        from pjrt_hub.finding.store.archive.tarball import Tarball
+        from pjrt_hub.finding.store.archive import tarball
 
-        return Tarball(file, name)
-    return _Bare(file, name) if name.endswith(".so") else Zip(file, name)
+        return tarball.files(file, name)
+    if name.endswith(".so"):
+        nbytes = os.fstat(file.fileno()).st_size
+        return iter([(name, nbytes, unpacking.parts(file, nbytes))])
+    from pjrt_hub.finding.store.archive import zip_reader
+
+    return zip_reader.files(file, name)
 
 
-def _wrong_record(reader: _Reader, name: str, members: Iterable[Member]) -> str:
-    if isinstance(reader, Zip) and name.endswith(".whl"):
-        return record.difference(reader, tuple(members))
-    return ""
+def _wrong_record(file: BinaryIO, name: str, members: Iterable[Member]) -> str:
+    return record.difference(_files(file, name), members) if name.endswith(".whl") else ""

@@ -1,209 +1,157 @@
-"""A .tar.gz file's members, read strictly and as a stream.
+"""A .tar.gz file's members, by `tarfile`; what it would pass over is refused here.
 
 Accepts plain files and folders of the ustar, pax and GNU forms, in one gzip member, and nothing
-after the end. Numbers: POSIX.1-2017, pax, "ustar Interchange Format"; GNU tar, "Basic Format".
+after the end.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
-from typing import BinaryIO, NoReturn
+import tarfile
+from collections.abc import Iterator
+from tarfile import AREGTYPE, DIRTYPE, GNUTYPE_LONGNAME, REGTYPE, XGLTYPE, XHDTYPE, ReadError
+from typing import BinaryIO, Self
 
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.finding.store.archive.unpacking import GZIP, Names, inflate, is_bomb, parts, refusal
+from pjrt_hub.finding.store.archive import unpacking
+from pjrt_hub.finding.store.archive.unpacking import Files, refusal
 
-_BLOCK = 512
+_BLOCK, _NAME_FIELD_NBYTES = 512, 100
 _MOST_HEADER_BYTES = 64 << 10
 #: tar fills its last record; 1 MiB is the largest that GNU tar is asked for in practice.
 _MOST_PADDING_BYTES = 1 << 20
-_POSIX, _GNU = b"ustar\x0000", b"ustar  \x00"
-_OCTAL = re.compile(rb" *([0-7]+)[ \0]*")
-#: Mode, owner, group, time and device: not of interest, and yet to be sound.
-_NUMBERS = ((100, 108), (108, 116), (116, 124), (136, 148), (329, 337), (337, 345))
-#: What a number in base 256 begins with, which large user ids and negative times are written in.
-_BINARY = (0x80, 0xFF)
-_FILE, _OLD_FILE, _FOLDER = b"0", b"\0", b"5"
-_PAX, _PAX_ALL, _LONG_NAME = b"x", b"g", b"L"
-_KINDS = {
-    b"1": "is a hard link",
-    b"2": "is a link",
-    b"3": "is a device",
-    b"4": "is a device",
-    b"6": "is a pipe",
-    b"K": "is a link",
-    b"S": "is sparse",
-}
+_FORMS = (b"ustar\x0000", b"ustar  \x00")
+_TYPES = (REGTYPE, AREGTYPE, DIRTYPE, XHDTYPE, XGLTYPE, GNUTYPE_LONGNAME)
+_OCTAL = re.compile(rb" *[0-7]+[ \0]*")
 #: What pax may say beside a path: nothing of it reaches the disk.
-_HARMLESS = (b"mtime", b"atime", b"ctime", b"uid", b"gid", b"uname", b"gname", b"comment")
-_HARMLESS_PREFIXES = (b"SCHILY.", b"LIBARCHIVE.")
+_HARMLESS = re.compile(r"[acm]time|[ug]id|[ug]name|comment|(SCHILY|LIBARCHIVE)\..*", re.DOTALL)
 
 
-class Tarball:
-    """One open .tar.gz file, to be read once, from its start to its end.
+def files(file: BinaryIO, name: str) -> Files:
+    """Yield the files of a .tar.gz in order: path, size and content, which is valid until the next.
 
     Args:
         file: open for reading, at its start; stays the caller's.
         name: the archive's file name, for messages.
+
+    Raises:
+        ArchiveError: the archive is malformed, hostile or cut; told at the latest at its end.
     """
+    stream = _Stream(file, name)
+    names: list[str] = []
+    try:
+        archive = tarfile.TarFile(
+            fileobj=stream,  # type: ignore[arg-type]
+            tarinfo=_Header,
+            encoding="utf-8",
+            errors="strict",
+        )
+        for info in archive:
+            path = info.name.removeprefix("./") + "/" * info.isdir()
+            if what := _oddity(info, archive, stream.packed):
+                raise refusal(name, path, what)
+            if len(names) == unpacking.MOST_MEMBERS:
+                raise ArchiveError(f"{name} has more than {len(names)} members")
+            if path not in ("/", "./"):
+                names.append(path)
+            content = stream.parts(info.size)
+            if not path.endswith("/"):
+                yield path, info.size, content
+            for _ in content:
+                pass
+            if any(stream.read(-info.size % _BLOCK)):
+                raise ArchiveError(f"{name} has bytes between its members")
+            stream.header_nbytes = 0
+    except (tarfile.TarError, ValueError, RecursionError) as exc:
+        raise ArchiveError(f"{name} is not a plain tar.gz file: {exc}") from exc
+    unpacking.require_names(name, names)
+    nbytes = 0
+    while chunk := stream.next():
+        nbytes += len(chunk)
+        if any(chunk) or nbytes > _MOST_PADDING_BYTES:
+            raise ArchiveError(f"{name} has bytes after its end")
+    if nbytes < _BLOCK or nbytes % _BLOCK:
+        raise ArchiveError(f"{name} is cut in its end")
+
+
+def _oddity(info: tarfile.TarInfo, archive: tarfile.TarFile, packed: int) -> str:
+    for key in archive.pax_headers.keys() | info.pax_headers.keys() - {"path"}:
+        if not _HARMLESS.fullmatch(key):
+            return f"has a pax header that sets {key!r}"
+    if info.linkname:
+        return "is a link"
+    extended = info.offset_data - info.offset > _BLOCK
+    if extended and not info.pax_headers and len(info.name.encode()) < _NAME_FIELD_NBYTES:
+        return "has a header that it does not need"
+    if info.size and (info.isdir() or info.name.endswith("/")):
+        return "is a folder with content"
+    if unpacking.is_bomb(info.size, packed):
+        return f"is a bomb: {packed} bytes would unfold to {info.size}"
+    return ""
+
+
+class _Header(tarfile.TarInfo):
+    """A header of a known form and type; none other is taken for the end of the archive."""
+
+    @classmethod
+    def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(archive)
+        except tarfile.EOFHeaderError:  # type: ignore[attr-defined, unused-ignore]
+            raise
+        except tarfile.HeaderError as exc:
+            raise ReadError(str(exc)) from exc
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
+        info = super().frombuf(buf, encoding, errors)
+        if buf[257:265] not in _FORMS:
+            raise ReadError("a header is of an unknown form")
+        if not _OCTAL.fullmatch(buf[124:136]):
+            raise ReadError(f"{info.name!r} has the size {bytes(buf[124:136])!r}")
+        if info.type not in _TYPES:
+            raise ReadError(f"{info.name!r} is no file or folder, its type is {info.type!r}")
+        return info
+
+
+class _Stream:
+    """What a gzip file holds; `tarfile`, which reads its headers, never gets fewer bytes."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
+        self.packed = os.fstat(file.fileno()).st_size
+        self.header_nbytes = 0
         self._name = name
-        self._packed = os.fstat(file.fileno()).st_size
-        self._stream = inflate(parts(file, self._packed), GZIP)
+        self._chunks = unpacking.inflate(unpacking.parts(file, self.packed), unpacking.GZIP, name)
         self._ahead = b""
         self._nbytes = 0
 
-    def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
-        """Yield the wanted members in order: path, size and content, which is valid until the next.
+    def tell(self) -> int:
+        return self._nbytes - len(self._ahead)
 
-        Raises:
-            ArchiveError: the archive is malformed, hostile or cut; told at the latest at its end.
-        """
-        names = Names(self._name)
-        path = ""  # from a header of its own, for the next member
-        while any(header := self._take(_BLOCK)):
-            kind = header[156:157]
-            nbytes = self._size(header)
-            if kind in (_PAX, _PAX_ALL, _LONG_NAME):
-                if kind != _PAX_ALL and path:
-                    self._fail(f"gives the member {path!r} two names")
-                data = self._take_padded(nbytes)
-                if kind == _LONG_NAME:
-                    path = self._text_to_nul(data)
-                else:
-                    path = self._pax_path(data, everyone=kind == _PAX_ALL) or path
-                continue
-            name = (path or self._own_name(header)).removeprefix("./")
-            path = ""
-            if kind not in (_FILE, _OLD_FILE, _FOLDER):
-                what = _KINDS.get(kind, f"has the unknown kind {kind!r}")
-                raise refusal(self._name, name, what)
-            is_folder = kind == _FOLDER
-            if name.endswith("/") and not is_folder:
-                raise refusal(self._name, name, "is a file with the name of a folder")
-            if is_folder and nbytes:
-                raise refusal(self._name, name, "is a folder with content")
-            if is_folder and name in ("", "."):
-                continue
-            names.add(name, is_folder=is_folder)
-            if is_bomb(nbytes, self._packed):
-                what = f"is a bomb: {self._packed} bytes would unfold to {nbytes}"
-                raise refusal(self._name, name, what)
-            content = self._chunks(nbytes)
-            if not is_folder and wanted(name):
-                yield name, nbytes, content
-            for _ in content:
-                pass
-            self._skip_padding(-nbytes % _BLOCK)
-        if path:
-            self._fail(f"ends before the member {path!r}")
-        names.finish()
-        self._end()
+    def read(self, nbytes: int) -> bytes:
+        self.header_nbytes += nbytes
+        if self.header_nbytes > _MOST_HEADER_BYTES:  # `tarfile` would fill the memory
+            raise ReadError(f"a header has {self.header_nbytes} bytes")
+        return b"".join(self.parts(nbytes))
 
-    def _size(self, header: bytes) -> int:
-        """Check a header and return its size field."""
-        unsigned = sum(header) - sum(header[148:156]) + 8 * ord(" ")
-        if self._octal(header[148:156]) != unsigned:
-            self._fail("has a damaged header, or is not a tar file")
-        if header[257:265] not in (_POSIX, _GNU):
-            self._fail("has a header of an unknown form")
-        # A reader that stops at an odd number would see fewer files.
-        for begin, end in _NUMBERS:
-            field = header[begin:end]
-            if field[0] not in _BINARY and field.strip(b"\0 "):
-                self._octal(field)
-        return self._octal(header[124:136])
-
-    def _octal(self, field: bytes) -> int:
-        if not (found := _OCTAL.fullmatch(field)):
-            self._fail(f"has the number {field!r} in a header")
-        return int(found[1], 8)
-
-    def _own_name(self, header: bytes) -> str:
-        name = self._text_to_nul(header[:100])
-        if header[257:265] == _POSIX and header[345]:
-            name = f"{self._text_to_nul(header[345:500])}/{name}"
-        return name
-
-    def _text_to_nul(self, raw: bytes) -> str:
-        name, _, rest = raw.partition(b"\0")
-        if rest.strip(b"\0"):
-            shown = raw.decode("utf-8", "backslashreplace")
-            raise refusal(self._name, shown, "has a name that readers understand differently")
-        return self._text(name)
-
-    def _pax_path(self, data: bytes, *, everyone: bool) -> str:
-        """Return the path in a pax header, or an empty string; refuse what would change a file."""
-        path, seen = "", set()
-        while data:
-            digits = data.partition(b" ")[0]
-            if not digits.isdigit() or len(digits) > 5:
-                self._fail("has a malformed pax header")
-            record, data = data[: int(digits)], data[int(digits) :]
-            key, equals, value = record[len(digits) + 1 :].partition(b"=")
-            if len(record) < int(digits) or not equals or value[-1:] != b"\n" or key in seen:
-                self._fail("has a malformed pax header")
-            seen.add(key)
-            if key == b"path" and not everyone:
-                path = self._text(value[:-1])
-            elif key not in _HARMLESS and not key.startswith(_HARMLESS_PREFIXES):
-                self._fail(f"has a pax header that sets {key!r}")
-        return path
-
-    def _text(self, raw: bytes) -> str:
-        try:
-            return raw.decode("utf-8")
-        except UnicodeDecodeError as exc:
-            raise ArchiveError(f"{self._name} has a header that is not text: {exc}") from None
-
-    def _end(self) -> None:
-        """Check that only zeros follow the first block of zeros, at least one block of them."""
-        left = 0
-        for chunk in self._chunks(_MOST_PADDING_BYTES, may_end=True):
-            if any(chunk):
-                self._fail("has bytes after its end")
-            left += len(chunk)
-        if left < _BLOCK or left % _BLOCK:
-            self._fail("is cut in its end")
-        if self._ahead or self._next():
-            self._fail("has too many bytes after its end")
-
-    def _take(self, nbytes: int) -> bytes:
-        return b"".join(self._chunks(nbytes))
-
-    def _take_padded(self, nbytes: int) -> bytes:
-        if nbytes > _MOST_HEADER_BYTES:
-            self._fail(f"has a header of {nbytes} bytes")
-        data = self._take(nbytes)
-        self._skip_padding(-nbytes % _BLOCK)
-        return data
-
-    def _skip_padding(self, nbytes: int) -> None:
-        if any(self._take(nbytes)):
-            self._fail("has bytes between its members")
-
-    def _chunks(self, nbytes: int, *, may_end: bool = False) -> Iterator[bytes]:
+    def parts(self, nbytes: int) -> Iterator[bytes]:
         while nbytes:
-            chunk = self._ahead or self._next()
-            if not chunk:
-                if may_end:
-                    return
-                self._fail("is cut")
+            if not (chunk := self.next()):
+                raise ArchiveError(f"{self._name} is cut")
             chunk, self._ahead = chunk[:nbytes], chunk[nbytes:]
             nbytes -= len(chunk)
             yield chunk
 
-    def _next(self) -> bytes:
-        try:
-            chunk = next(self._stream, b"")
-        except ValueError as exc:
-            raise ArchiveError(f"{self._name} {exc}") from None
+    def next(self) -> bytes:
+        """Return the next bytes, any number of them; none at the end."""
+        if chunk := self._ahead:
+            self._ahead = b""
+            return chunk
+        chunk = next(self._chunks, b"")
         self._nbytes += len(chunk)
-        if is_bomb(self._nbytes, self._packed):
-            self._fail(f"is a bomb: {self._packed} bytes unfold to more than {self._nbytes}")
+        if unpacking.is_bomb(self._nbytes, self.packed):
+            raise ArchiveError(
+                f"{self._name} is a bomb: {self.packed} bytes unfold to more than {self._nbytes}"
+            )
         return chunk
-
-    def _fail(self, what: str) -> NoReturn:
-        raise ArchiveError(f"{self._name} {what}")

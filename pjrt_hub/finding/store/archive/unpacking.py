@@ -9,16 +9,23 @@ from __future__ import annotations
 import hashlib
 import re
 import unicodedata
-import zlib
-from collections.abc import Iterable, Iterator
-from functools import cache
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import BinaryIO
+from typing import BinaryIO, TypeAlias
 
 from pjrt_hub.errors import ArchiveError
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.catalog import Member
+
+zlib: ModuleType
+try:
+    from isal import isal_zlib as zlib  # type: ignore[import-not-found, unused-ignore]
+except ImportError:
+    import zlib
+
+#: The files of an archive: path, size in bytes, and content, which is valid until the next.
+Files: TypeAlias = Iterator[tuple[str, int, Iterator[bytes]]]
 
 CHUNK = 1 << 20
 MOST_MEMBERS = 10_000
@@ -36,46 +43,30 @@ def refusal(archive: str, name: str, what: str) -> ArchiveError:
     return ArchiveError(f"{archive}: the member {name!r} {what}")
 
 
-class Names:
-    """The names of one archive's members: each plain, without conflicts.
+def require_names(archive: str, names: Sequence[str]) -> None:
+    """Check that no member could be taken for another path than its own, or for another member.
 
     Args:
         archive: the archive's file name, for messages.
+        names: the paths of all members; a folder's ends with a slash.
+
+    Raises:
+        ArchiveError: a name could be read as another path than it says, two members have one name,
+            a member lies below a file, or there are too many.
     """
-
-    def __init__(self, archive: str) -> None:
-        self._archive = archive
-        self._seen: dict[str, tuple[str, bool]] = {}  # folded -> as written, is a folder
-
-    def add(self, name: str, *, is_folder: bool) -> None:
-        """Add one more name.
-
-        Raises:
-            ArchiveError: it could be read as another path than it says, or another member has it.
-        """
+    if len(names) > MOST_MEMBERS:
+        raise ArchiveError(f"{archive} has more than {MOST_MEMBERS} members")
+    seen: dict[str, str] = {}
+    for name in names:
         if what := _oddity(name):
-            raise refusal(self._archive, name, what)
-        if len(self._seen) == MOST_MEMBERS:
-            raise ArchiveError(f"{self._archive} has more than {MOST_MEMBERS} members")
-        folded = _collision_key(name.rstrip("/"))
-        if folded in self._seen:
-            twin = self._seen[folded][0]
-            raise refusal(self._archive, name, f"appears twice (also as {twin!r})")
-        self._seen[folded] = name, is_folder
-
-    def finish(self) -> None:
-        """Compare all the names with each other.
-
-        Raises:
-            ArchiveError: a member lies below another one that is a file.
-        """
-        for folded, (name, _) in self._seen.items():
-            slash = folded.rfind("/")
-            while slash > 0:
-                above, is_folder = self._seen.get(folded[:slash], ("", True))
-                if not is_folder:
-                    raise refusal(self._archive, name, f"lies below the file {above!r}")
-                slash = folded.rfind("/", 0, slash)
+            raise refusal(archive, name, what)
+        twin = seen.setdefault(_collision_key(name.rstrip("/")), name)
+        if twin is not name:
+            raise refusal(archive, name, f"appears twice (also as {twin!r})")
+    for folded, name in seen.items():
+        while folded := folded.rpartition("/")[0]:
+            if (above := seen.get(folded, "/"))[-1] != "/":
+                raise refusal(archive, name, f"lies below the file {above!r}")
 
 
 def _collision_key(name: str) -> str:
@@ -136,7 +127,7 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
     for folder in reversed(target.relative_to(destination).parents[:-1]):
         (destination / folder).mkdir(exist_ok=True)
         (destination / folder).chmod(0o755)
-    hashing, left = hashlib.sha256(), member.size
+    hashing = hashlib.sha256()
     # Hashing and writing let go of the GIL, so they run beside the inflating of the next chunk.
     with (
         open(target, "xb", buffering=0) as out,
@@ -151,60 +142,41 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
 
         taken: Future[None] | None = None
         for chunk in content:
-            left -= len(chunk)
-            if left < 0:
-                what = f"holds more than the {member.size} bytes of the pin"
-                raise refusal(archive, member.path, what)
             if taken is not None:
                 taken.result()
             taken = beside.submit(take, chunk)
         if taken is not None:
             taken.result()
-        if left:
-            found = f"has {member.size - left} bytes, the pin says {member.size}"
-            raise refusal(archive, member.path, found)
         if hashing.hexdigest() != member.sha256:
             found = f"has sha256 {hashing.hexdigest()}, the pin says {member.sha256}"
             raise refusal(archive, member.path, found)
         disk.seal(out.fileno(), executable=member.executable)
 
 
-@cache
-def inflater() -> ModuleType:
-    """Return the module that inflates: `isal.isal_zlib`, else `zlib`."""
-    try:
-        from isal import isal_zlib  # type: ignore[import-not-found, import-untyped, unused-ignore]
-    except ImportError:
-        return zlib
-    return isal_zlib  # type: ignore[no-any-return, unused-ignore]
-
-
-def inflate(packed: Iterable[bytes], wrapper: int) -> Iterator[bytes]:
+def inflate(packed: Iterable[bytes], wrapper: int, what: str) -> Iterator[bytes]:
     """Inflate one stream that `packed` holds exactly, in chunks of at most 1 MiB.
 
     Args:
         packed: the stream, in parts.
         wrapper: `RAW` or `GZIP`.
+        what: the archive or its member, for messages.
 
     Raises:
-        ValueError: the stream is damaged, ends early, or is followed by other bytes.
+        ArchiveError: the stream is damaged, ends early, or is followed by other bytes.
     """
-    tool = inflater()
-    stream = tool.decompressobj(wrapper)
+    stream = zlib.decompressobj(wrapper)
     try:
         for part in packed:
-            if stream.eof:
-                raise ValueError("is followed by other bytes")
             while part and not stream.eof:
                 if chunk := stream.decompress(part, CHUNK):
                     yield chunk
                 part = stream.unconsumed_tail
-            if stream.unused_data:
-                raise ValueError("is followed by other bytes")
+            if part or stream.unused_data:
+                raise ArchiveError(f"{what} is followed by other bytes")
         # What one call could not give because of the limit is still inside.
         while not stream.eof and (chunk := stream.decompress(b"", CHUNK)):
             yield chunk
-    except (tool.error, zlib.error) as exc:
-        raise ValueError(f"cannot be inflated: {exc}") from exc
+    except zlib.error as exc:
+        raise ArchiveError(f"{what} cannot be inflated: {exc}") from exc
     if not stream.eof:
-        raise ValueError("ends early")
+        raise ArchiveError(f"{what} ends early")

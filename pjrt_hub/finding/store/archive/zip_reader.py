@@ -1,7 +1,7 @@
-"""A zip file's directory and members, read strictly.
+"""A zip file's members: `zipfile` reads the directory, and what it would overlook is refused here.
 
-Accepts the plain form that every writer makes, byte for byte: members without gaps, the
-directory, the end. So no two readers can see different files in it. Numbers: APPNOTE.TXT 6.3.
+Members lie without gaps, then the directory, then the end, and each says the same of the others.
+So no two readers can see different files. Numbers: APPNOTE.TXT 6.3.
 """
 
 from __future__ import annotations
@@ -9,314 +9,179 @@ from __future__ import annotations
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import BinaryIO, NoReturn
+from collections.abc import Iterator
+from io import FileIO
+from typing import BinaryIO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, BadZipFile, ZipFile, ZipInfo
 
 from pjrt_hub.errors import ArchiveError
-from pjrt_hub.finding.store.archive.unpacking import (
-    MOST_MEMBERS,
-    RAW,
-    Names,
-    inflate,
-    inflater,
-    is_bomb,
-    parts,
-    refusal,
-)
+from pjrt_hub.finding.store.archive import unpacking
+from pjrt_hub.finding.store.archive.unpacking import Files, refusal
 
 _LOCAL = struct.Struct("<4s5H3I2H")
-_CENTRAL = struct.Struct("<4s6H3I5H2I")
 _END = struct.Struct("<4s4H2IH")
-_END_64 = struct.Struct("<4sQ2H2I4Q")
-_LOCATOR = struct.Struct("<4sIQI")
+#: The ZIP64 end record and its locator.
+_END_64 = struct.Struct("<4sQ2H2I4Q4sIQI")
 _ZIP64, _UNICODE_PATH = 0x0001, 0x7075
 _ENCRYPTED, _SIZES_FOLLOW, _PATCHED, _STRONG, _UTF8 = 0x1, 0x8, 0x20, 0x40, 0x800
-_STORED, _DEFLATED = 0, 8
-_NEWEST = 63
 _FULL_16, _FULL_32 = 0xFFFF, 0xFFFFFFFF
 _MOST_DIRECTORY_BYTES = 16 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One member, by the directory and its local header, which agree.
+class _File(FileIO):
+    def at(self, place: int, nbytes: int) -> bytes:
+        self.seek(place)
+        return self.read(nbytes)
 
-    Attributes:
-        name: its path; a folder's ends with a slash.
-        nbytes: of its content.
-        packed: how many bytes its content takes in the archive.
-        crc: of its content (CRC-32).
-        method: 0 stored, 8 deflated.
-        flags: the general purpose flags.
-        header: where its local header begins.
-    """
-
-    name: str
-    nbytes: int
-    packed: int
-    crc: int
-    method: int
-    flags: int
-    header: int
-
-    @property
-    def is_folder(self) -> bool:
-        """Whether this is the entry of a folder, which has no content."""
-        return self.name.endswith("/")
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and size > _MOST_DIRECTORY_BYTES:  # `zipfile` would fill the memory
+            raise BadZipFile(f"its directory has {size} bytes")
+        return super().read(size)
 
 
-class Zip:
-    """One open zip file, whose whole structure has been checked.
+def files(file: BinaryIO, name: str) -> Files:
+    """Yield the files of a zip in the order of their bytes: path, size and content.
 
     Args:
         file: open for reading; stays the caller's.
         name: the archive's file name, for messages.
 
     Raises:
-        ArchiveError: the archive is malformed, or two readers could read it differently.
+        ArchiveError: the archive is malformed, or two readers could read it differently, which is
+            told before the first file; or a content is not what the directory says.
     """
-
-    def __init__(self, file: BinaryIO, name: str) -> None:
-        self._file = file
-        self._name = name
-        self._nbytes = file.seek(0, os.SEEK_END)
-        entries, begin, nbytes = self._end()
-        self.records = tuple(self._directory(entries, begin, nbytes))
-        self._content = dict(self._local_headers(begin))
-        for record in self.records:
-            if is_bomb(record.nbytes, record.packed):
-                what = f"is a bomb: {record.packed} bytes would unfold to {record.nbytes}"
-                raise refusal(self._name, record.name, what)
-        if is_bomb(total := sum(record.nbytes for record in self.records), self._nbytes):
-            self._fail(f"is a bomb: {self._nbytes} bytes would unfold to {total}")
-
-    def files(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, int, Iterator[bytes]]]:
-        """Yield the wanted members in the order of their bytes: path, size and content.
-
-        Raises:
-            ArchiveError: as for `content`.
-        """
-        for record in sorted(self.records, key=lambda record: record.header):
-            if not record.is_folder and wanted(record.name):
-                yield record.name, record.nbytes, self.content(record)
-
-    def content(self, record: Record) -> Iterator[bytes]:
-        """Yield a member's bytes, in chunks of at most 1 MiB.
-
-        Raises:
-            ArchiveError: they are not what the directory says; raised at the latest at their end.
-        """
-        self._file.seek(self._content[record.header])
-        packed = parts(self._file, record.packed)
-        unpacked = packed if record.method == _STORED else inflate(packed, RAW)
-        crc, left, crc32 = 0, record.nbytes, inflater().crc32
-        try:
-            for chunk in unpacked:
-                left -= len(chunk)
-                if left < 0:
-                    raise refusal(self._name, record.name, "holds more than it declares")
-                crc = crc32(chunk, crc)
-                yield chunk
-        except ValueError as exc:
-            raise refusal(self._name, record.name, str(exc)) from None
-        if left:
-            raise refusal(self._name, record.name, "holds less than it declares")
-        if crc != record.crc:
-            raise refusal(self._name, record.name, "has another CRC-32 than it declares")
-
-    def _end(self) -> tuple[int, int, int]:
-        """Read the directory's number of entries, its place and its size."""
-        tail_at = max(0, self._nbytes - _END.size - _FULL_16)
-        tail = self._at(tail_at, self._nbytes - tail_at)
-        ends = [
-            at
-            for at in _occurrences(tail, b"PK\5\6")
-            if at + _END.size <= len(tail)
-            and at + _END.size + _END.unpack_from(tail, at)[7] == len(tail)
+    raw = _File(file.fileno(), closefd=False)
+    try:
+        archive = ZipFile(raw)
+        members = sorted(archive.infolist(), key=lambda member: member.header_offset)
+        unpacking.require_names(name, [member.orig_filename for member in members])
+        for member in members:
+            if what := _oddity(member):
+                raise refusal(name, member.orig_filename, what)
+        _check_end(raw, archive)
+        places = [*(member.header_offset for member in members), archive.start_dir]
+        if places[0]:
+            raise BadZipFile("it has bytes before its first member")
+        contents = [
+            _content_place(raw, member, limit)
+            for member, limit in zip(members, places[1:], strict=True)
         ]
-        if not ends:
-            known = b"PK\5\6" in tail
-            self._fail(
-                "has bytes after its end record, or is cut"
-                if known
-                else "is not a zip file, or is cut: it has no end record"
-            )
-        if len(ends) > 1:
-            self._fail("has two end records")
-        at = tail_at + ends[0]
-        fields = _END.unpack_from(tail, ends[0])
-        _, disk, first_disk, here, entries, nbytes, begin, _ = fields
-        if disk or first_disk or here != entries:
-            self._fail("is a part of several")
-        before = at
-        if at >= _LOCATOR.size and self._at(at - _LOCATOR.size, 4) == b"PK\6\7":
-            entries, nbytes, begin, before = self._end_64(at, entries, nbytes, begin)
-        if entries > MOST_MEMBERS:
-            self._fail(f"has more than {MOST_MEMBERS} members")
-        if nbytes > _MOST_DIRECTORY_BYTES:
-            self._fail(f"has a directory of {nbytes} bytes")
-        if begin + nbytes != before:
-            self._fail(
-                f"has other bytes than its members: the directory ends at {begin + nbytes} "
-                f"and the end record begins at {before}"
-            )
-        return entries, begin, nbytes
-
-    def _end_64(self, at: int, *small: int) -> tuple[int, int, int, int]:
-        """Read the ZIP64 end record, which must precede its locator and agree with `small`."""
-        _, disk, place, disks = _LOCATOR.unpack(self._at(at - _LOCATOR.size, _LOCATOR.size))
-        if disk or disks > 1 or place != at - _LOCATOR.size - _END_64.size:
-            self._fail("has a ZIP64 end record that is not where it should be")
-        magic, size, _, _, disk, first_disk, here, entries, nbytes, begin = _END_64.unpack(
-            self._at(place, _END_64.size)
-        )
-        if magic != b"PK\6\6" or size != _END_64.size - 12 or disk or first_disk or here != entries:
-            self._fail("has a malformed ZIP64 end record")
-        for short, long, full in zip(
-            small, (entries, nbytes, begin), (_FULL_16, _FULL_32, _FULL_32), strict=True
-        ):
-            if short not in (long, full):
-                self._fail(f"has two end records that differ: {short} and {long}")
-        return entries, nbytes, begin, place
-
-    def _directory(self, entries: int, begin: int, nbytes: int) -> Iterator[Record]:
-        data = self._at(begin, nbytes)
-        names = Names(self._name)
-        at = 0
-        for _ in range(entries):
-            if at + _CENTRAL.size > nbytes or data[at : at + 4] != b"PK\1\2":
-                self._fail(f"declares {entries} members and lists fewer")
-            fields = _CENTRAL.unpack_from(data, at)
-            _, _, needed, flags, method, _, _, crc, packed, full, *lengths = fields[:13]
-            disk, _, attributes, header = fields[13:]
-            name_nbytes, extra_nbytes, comment_nbytes = lengths
-            name_end = at + _CENTRAL.size + name_nbytes
-            raw = data[at + _CENTRAL.size : name_end]
-            extra = data[name_end : name_end + extra_nbytes]
-            at = name_end + extra_nbytes + comment_nbytes
-            if at > nbytes:
-                self._fail("has a directory that is cut")
-            name = self._text(raw, flags)
-            names.add(name, is_folder=name.endswith("/"))
-            if needed & 0xFF > _NEWEST:
-                what = f"needs a reader of version {needed / 10}"
-                raise refusal(self._name, name, what)
-            if disk:
-                raise refusal(self._name, name, "lies in another part of the archive")
-            full, packed, header = self._wide(name, extra, full, packed, header)
-            record = Record(name, full, packed, crc, method, flags, header)
-            if what := _oddity(record, attributes):
-                raise refusal(self._name, name, what)
-            yield record
-        if at != nbytes:
-            self._fail(f"declares {entries} members and lists more")
-        names.finish()
-
-    def _local_headers(self, directory: int) -> Iterator[tuple[int, int]]:
-        """Find where each member's content begins, by where its header does."""
-        records = sorted(self.records, key=lambda record: record.header)
-        if records and records[0].header:
-            self._fail("has bytes before its first member")
-        if not records and directory:
-            self._fail("has bytes before its directory")
-        following = [*(record.header for record in records), directory][1:]
-        for record, limit in zip(records, following, strict=True):
-            if record.header + _LOCAL.size > limit:
-                raise refusal(self._name, record.name, "overlaps another member")
-            fields = _LOCAL.unpack(self._at(record.header, _LOCAL.size))
-            magic, _, flags, method, _, _, crc, packed, nbytes, name_size, extra_size = fields
-            if magic != b"PK\3\4":
-                raise refusal(self._name, record.name, "has no local header")
-            rest = self._at(record.header + _LOCAL.size, name_size + extra_size)
-            name, extra = self._text(rest[:name_size], flags), rest[name_size:]
-            if (name, flags, method) != (record.name, record.flags, record.method):
-                what = "has a local header that differs from the directory"
-                raise refusal(self._name, record.name, what)
-            nbytes, packed = self._wide(record.name, extra, nbytes, packed)
-            declared = (record.crc, record.packed, record.nbytes)
-            if (crc, packed, nbytes) != declared and not (
-                flags & _SIZES_FOLLOW and not crc and not packed and not nbytes
-            ):
-                what = "has a size or a CRC-32 that differs from the directory"
-                raise refusal(self._name, record.name, what)
-            begin = record.header + _LOCAL.size + name_size + extra_size
-            end = begin + record.packed
-            if end > limit:
-                raise refusal(self._name, record.name, "overlaps another member")
-            self._descriptor(record, end, limit)
-            yield record.header, begin
-
-    def _descriptor(self, record: Record, end: int, limit: int) -> None:
-        """Check that nothing lies before the next header, or the sizes that the flags promise."""
-        numbers = (record.crc, record.packed, record.nbytes)
-        forms = [b""]
-        if record.flags & _SIZES_FOLLOW:
-            bodies = [struct.pack("<IQQ", *numbers)]
-            if max(numbers) <= _FULL_32:
-                bodies.append(struct.pack("<III", *numbers))
-            forms = [magic + body for magic in (b"PK\7\x08", b"") for body in bodies]
-        if limit - end > 24 or self._at(end, limit - end) not in forms:
-            raise refusal(self._name, record.name, "is followed by bytes of no member")
-
-    def _wide(self, name: str, extra: bytes, *numbers: int) -> list[int]:
-        """Put the ZIP64 field's numbers where a header has only a mark."""
-        wide: list[int] | None = None
-        while extra:
-            if len(extra) < 4 or len(extra) < 4 + struct.unpack_from("<H", extra, 2)[0]:
-                raise refusal(self._name, name, "has a malformed extra field")
-            kind, size = struct.unpack_from("<HH", extra)
-            body, extra = extra[4 : 4 + size], extra[4 + size :]
-            if kind == _UNICODE_PATH:
-                raise refusal(self._name, name, "has a second name")
-            if kind == _ZIP64:
-                if wide is not None or size % 8:
-                    raise refusal(self._name, name, "has a malformed ZIP64 field")
-                wide = list(struct.unpack(f"<{size // 8}Q", body))
-        if numbers.count(_FULL_32) != len(wide or ()):
-            raise refusal(self._name, name, "has a ZIP64 field that does not fit its header")
-        return [(wide or []).pop(0) if number == _FULL_32 else number for number in numbers]
-
-    def _text(self, raw: bytes, flags: int) -> str:
-        try:
-            return raw.decode("utf-8" if flags & _UTF8 else "ascii")
-        except UnicodeDecodeError:
-            shown = raw.decode("utf-8", "backslashreplace")
-            what = "has a name that readers understand differently"
-            raise refusal(self._name, shown, what) from None
-
-    def _at(self, offset: int, nbytes: int) -> bytes:
-        self._file.seek(offset)
-        data = self._file.read(nbytes)
-        if len(data) < nbytes:
-            self._fail(f"is cut: {nbytes} bytes are missing at {offset}")
-        return data
-
-    def _fail(self, what: str) -> NoReturn:
-        raise ArchiveError(f"{self._name} {what}")
+    except (BadZipFile, NotImplementedError, ValueError, struct.error) as exc:
+        raise ArchiveError(f"{name} is not a plain zip file: {exc}") from exc
+    for member, place in zip(members, contents, strict=True):
+        if not member.is_dir():
+            yield member.orig_filename, member.file_size, _unpack(raw, name, member, place)
 
 
-def _oddity(record: Record, attributes: int) -> str:
-    kind = stat.S_IFMT(attributes >> 16)
-    folder_kinds = (0, stat.S_IFDIR) if record.is_folder else (0, stat.S_IFREG)
-    if record.flags & (_ENCRYPTED | _STRONG):
-        return "is encrypted"
-    if record.flags & _PATCHED:
-        return "is a patch of another file"
-    if record.method not in (_STORED, _DEFLATED):
-        return f"is compressed by method {record.method}, not stored or deflated"
-    if kind not in folder_kinds:
+def _unpack(raw: _File, archive: str, member: ZipInfo, place: int) -> Iterator[bytes]:
+    raw.seek(place)
+    content = unpacking.parts(raw, member.compress_size)
+    if member.compress_type == ZIP_DEFLATED:
+        what = f"{archive}: the member {member.orig_filename!r}"
+        content = unpacking.inflate(content, unpacking.RAW, what)
+    crc, left = 0, member.file_size
+    for chunk in content:
+        left -= len(chunk)
+        if left < 0:
+            raise refusal(archive, member.orig_filename, "holds more than it declares")
+        crc = unpacking.zlib.crc32(chunk, crc)
+        yield chunk
+    if left or crc != member.CRC:
+        what = "has another size or CRC-32 than it declares"
+        raise refusal(archive, member.orig_filename, what)
+
+
+def _check_end(raw: _File, archive: ZipFile) -> None:
+    """Refuse an end that says anything else than what `zipfile` found before it."""
+    members, begin, comment = archive.infolist(), archive.start_dir, len(archive.comment)
+    nbytes, count = raw.seek(0, os.SEEK_END), len(members)
+    at = end = nbytes - _END.size - comment
+    marks = [0] * 7
+    wide = raw.at(at - _END_64.size, _END_64.size) if at - begin >= _END_64.size else b""
+    if wide[-20:-16] == b"PK\6\7":
+        end -= _END_64.size
+        magic, size, _, _, *said = _END_64.unpack(wide)
+        own = [0, 0, count, count, end - begin, begin, b"PK\6\7", 0, end, 1]
+        if (magic, size, said) != (b"PK\6\6", 44, own):
+            raise BadZipFile(f"its ZIP64 end does not fit its {count} members")
+        marks = [0, 0, _FULL_16, _FULL_16, _FULL_32, _FULL_32, 0]
+    magic, *said = _END.unpack(raw.at(at, _END.size))
+    own = [0, 0, count, count, end - begin, begin, comment]
+    fits = all(number in pair for number, *pair in zip(said, own, marks, strict=True))
+    if not fits or magic != b"PK\5\6":
+        raise BadZipFile(f"its end does not fit its {count} members, or it has bytes of none")
+    if unpacking.is_bomb(total := sum(member.file_size for member in members), nbytes):
+        raise BadZipFile(f"it is a bomb: {nbytes} bytes would unfold to {total}")
+
+
+def _content_place(raw: _File, member: ZipInfo, limit: int) -> int:
+    """Return where a content begins; refuse other bytes up to `limit` than the member's."""
+    place = member.header_offset + _LOCAL.size
+    head = _LOCAL.unpack(raw.at(member.header_offset, _LOCAL.size))
+    magic, _, flags, method, _, _, *numbers, name_size, extra_size = head
+    begin: int = place + name_size + extra_size
+    end = begin + member.compress_size
+    name, extra = raw.at(place, name_size), raw.read(extra_size)
+    said = (magic, name.decode("utf-8", "replace"), flags, method)
+    own = (b"PK\3\4", member.orig_filename, member.flag_bits, member.compress_type)
+    sizes = (member.CRC, member.compress_size, member.file_size)
+    follow = flags & _SIZES_FOLLOW
+    fits = _fits(numbers, sizes, extra) or (follow and _fits(numbers, (0, 0, 0), extra))
+    gap = raw.at(end, min(limit - end, 25)) if end <= limit else b""
+    forms = (struct.pack("<I2Q", *sizes), struct.pack("<3I", *(n & _FULL_32 for n in sizes)))
+    what = _odd_extra(member.extra, member) or _odd_extra(extra, member)
+    if said != own or not fits:
+        what = "has a local header that differs from the directory"
+    elif end > limit:
+        what = "overlaps another member"
+    elif gap.removeprefix(b"PK\7\x08") not in forms if follow else gap:
+        what = "is followed by bytes of no member"
+    if what:
+        raise BadZipFile(f"the member {member.orig_filename!r} {what}")
+    return begin
+
+
+def _oddity(member: ZipInfo) -> str:
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    if kind not in (0, stat.S_IFDIR if member.is_dir() else stat.S_IFREG):
         return "is a link" if kind == stat.S_IFLNK else "is not a plain file"
-    if record.method == _STORED and record.packed != record.nbytes:
+    if not (member.flag_bits & _UTF8 or member.orig_filename.isascii()):
+        return "has a name that readers understand differently"
+    if member.volume:
+        return "lies in another part of the archive"
+    if member.flag_bits & (_ENCRYPTED | _STRONG):
+        return "is encrypted"
+    if member.flag_bits & _PATCHED:
+        return "is a patch of another file"
+    if member.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+        return f"is compressed by method {member.compress_type}, not stored or deflated"
+    if member.compress_type == ZIP_STORED and member.compress_size != member.file_size:
         return "is stored in another size than its own"
-    if record.is_folder and record.nbytes:
+    if member.is_dir() and member.file_size:
         return "is a folder with content"
+    if unpacking.is_bomb(member.file_size, member.compress_size):
+        return f"is a bomb: {member.compress_size} bytes would unfold to {member.file_size}"
     return ""
 
 
-def _occurrences(data: bytes, wanted: bytes) -> Sequence[int]:
-    found, at = [], data.find(wanted)
-    while at >= 0:
-        found.append(at)
-        at = data.find(wanted, at + 1)
-    return found
+def _fits(numbers: list[int], own: tuple[int, int, int], extra: bytes) -> bool:
+    """Check a local header's CRC-32 and sizes, which may be marks for those in a ZIP64 field."""
+    crc, packed, nbytes = own
+    wide = struct.pack("<2H2Q", _ZIP64, 16, nbytes, packed) in extra
+    return numbers == ([crc, _FULL_32, _FULL_32] if wide else [crc, packed, nbytes])
+
+
+def _odd_extra(extra: bytes, member: ZipInfo) -> str:
+    own = {0, member.file_size, member.compress_size, member.header_offset}
+    while extra:
+        kind, size = struct.unpack_from("<2H", extra.ljust(4, b"\xff"))
+        body, extra = extra[4 : 4 + size], extra[4 + size :]
+        if len(body) < size:
+            return "has a malformed extra field"
+        if kind == _UNICODE_PATH:
+            return "has a second name"
+        if kind == _ZIP64 and (
+            size not in (8, 16, 24) or not own.issuperset(struct.unpack(f"<{size // 8}Q", body))
+        ):
+            return "has a ZIP64 field that does not fit its header"
+    return ""
