@@ -79,17 +79,18 @@ def longer_directory(data: bytes) -> bytes:
     return put(struct.pack("<I", end(wheel) - directory(wheel)), 12, end, wheel)
 
 
-def wide(change: Callable[[bytes], bytes]) -> bytes:
-    """The wheel with ZIP64 records at its end, changed."""
-    at = end(WHEEL)
-    entries, nbytes, begin = struct.unpack_from("<HII", WHEEL, at + 10)
+def wide(value: bytes, at: int, place: Callable[[bytes], int]) -> bytes:
+    """The wheel with ZIP64 records at its end, and other bytes in one of them."""
+    whole = end(WHEEL)
+    entries, nbytes, begin = struct.unpack_from("<HII", WHEEL, whole + 10)
     record = struct.pack("<4sQ2H2I4Q", b"PK\6\6", 44, 45, 45, 0, 0, entries, entries, nbytes, begin)
-    locator = struct.pack("<4sIQI", b"PK\6\7", 0, at, 1)
+    locator = struct.pack("<4sIQI", b"PK\6\7", 0, whole, 1)
     small = struct.pack("<4s4H2IH", b"PK\5\6", 0, 0, 65535, 65535, 0xFFFFFFFF, 0xFFFFFFFF, 0)
-    sound = WHEEL[:at] + record + locator + small
-    changed = change(sound)
-    assert changed != sound
-    return changed
+    return put(value, at, place, WHEEL[:whole] + record + locator + small)
+
+
+def end_64(wheel: bytes) -> int:
+    return wheel.index(b"PK\6\6")
 
 
 def with_extra(extra: bytes) -> bytes:
@@ -233,22 +234,10 @@ ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
     "ZIP64 of 4 bytes": (lambda: with_extra(b"\1\0\4\0abcd"), ODD_ZIP64),
     "ZIP64 missing": (lambda: put(b"\xff" * 4, 24, directory), "is a bomb"),
     "local ZIP64 missing": (lambda: put(b"\xff" * 4, 22), LOCAL),
-    "ZIP64 end elsewhere": (
-        lambda: wide(lambda zip_: put(b"\1", 8, lambda z: z.index(b"PK\6\7"), zip_)),
-        END,
-    ),
-    "ZIP64 end damaged": (
-        lambda: wide(lambda zip_: zip_.replace(b"PK\6\6", b"PK\6\5")),
-        NO_ZIP,
-    ),
-    "ZIP64 end differs": (
-        lambda: wide(lambda zip_: put(b"\1\0\1\0", 8, end, zip_)),
-        END,
-    ),
-    "ZIP64 end extended": (
-        lambda: wide(lambda zip_: put(b"\x30", 4, lambda z: z.index(b"PK\6\6"), zip_)),
-        END,
-    ),
+    "ZIP64 end elsewhere": (lambda: wide(b"\1", 56 + 8, end_64), END),
+    "ZIP64 end damaged": (lambda: wide(b"PK\6\5", 0, end_64), NO_ZIP),
+    "ZIP64 end differs": (lambda: wide(b"\1\0\1\0", 8, end), END),
+    "ZIP64 end extended": (lambda: wide(b"\x30", 4, end_64), END),
     "cut": (lambda: WHEEL[:-100], NO_ZIP),
     "cut in the end record": (lambda: WHEEL[:-1], NO_ZIP),
     "page": (lambda: b"<html>", NO_ZIP),
@@ -329,14 +318,8 @@ TARS: dict[str, tuple[Callable[[], bytes], str]] = {
     "not text": (lambda: changed(0, b"\xff"), "is not a plain tar.gz file"),
     "after the NUL": (lambda: changed(0, b"evil\0x"), MISSING),
     "no name": (lambda: changed(0, bytes(100)), "has no plain name"),
-    "link": (
-        partial(one, tarfile.SYMTYPE, linkname="/etc/passwd"),
-        KIND,
-    ),
-    "hard link": (
-        partial(one, tarfile.LNKTYPE, linkname=wheels.LIBRARY),
-        KIND,
-    ),
+    "link": (partial(one, tarfile.SYMTYPE, linkname="/etc/passwd"), KIND),
+    "hard link": (partial(one, tarfile.LNKTYPE, linkname=wheels.LIBRARY), KIND),
     "character device": (partial(one, tarfile.CHRTYPE), KIND),
     "block device": (partial(one, tarfile.BLKTYPE), KIND),
     "pipe": (partial(one, tarfile.FIFOTYPE), KIND),
@@ -353,14 +336,8 @@ TARS: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: tarred(form=tarfile.PAX_FORMAT, pax_headers={"path": "evil.so"}),
         "sets 'path'",
     ),
-    "twice in pax": (
-        lambda: first(raw("x", b"x", b"10 path=a\n10 path=b\n")),
-        MISSING,
-    ),
-    "pax without a length": (
-        lambda: first(raw("x", b"x", b"path=a\n")),
-        "",
-    ),
+    "twice in pax": (lambda: first(raw("x", b"x", b"10 path=a\n10 path=b\n")), MISSING),
+    "pax without a length": (lambda: first(raw("x", b"x", b"path=a\n")), ""),
     "pax too long": (lambda: first(raw("x", b"x", b"99 path=a\n")), ""),
     "pax of zero": (lambda: first(raw("x", b"x", b"0 path=a\n")), "is not a plain tar.gz file"),
     "huge pax": (lambda: first(raw("x", b"x", b"9" * 70_000)), "a header has 70656 bytes"),
@@ -370,26 +347,20 @@ TARS: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "many headers": (
         lambda: first(*[raw("x", b"L", b"evil.so\0")] * 2000),
-        "a header has 66048 bytes",
+        "a header has 16896 bytes",
     ),
     "two long names": (
         lambda: first(raw("x", b"L", b"evil.so\0"), raw("x", b"L", b"b\0")),
         NEEDLESS,
     ),
-    "long name of a link": (
-        lambda: first(raw("x", b"K", b"/etc\0")),
-        KIND,
-    ),
+    "long name of a link": (lambda: first(raw("x", b"K", b"/etc\0")), KIND),
     "name of nothing": (
         lambda: gzip.compress(tar()[:-10240] + raw("x", b"L", b"evil.so\0") + bytes(1024)),
         "",
     ),
     "duplicate": (lambda: tarred(member(wheels.LIBRARY)), "appears twice"),
     "duplicate before": (lambda: tarred(member(wheels.LIBRARY), before=True), ""),
-    "dotted twin": (
-        lambda: tarred(member("./" + wheels.LIBRARY)),
-        "appears twice",
-    ),
+    "dotted twin": (lambda: tarred(member("./" + wheels.LIBRARY)), "appears twice"),
     "case twin": (lambda: tarred(member(wheels.LIBRARY.upper())), "appears twice"),
     "below a file": (lambda: tarred(member(wheels.LIBRARY + "/x")), "lies below the file"),
     "file for a folder": (lambda: tarred(member("toy_plugin")), "below the file 'toy_plugin'"),

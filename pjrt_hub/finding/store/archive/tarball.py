@@ -18,7 +18,7 @@ from pjrt_hub.finding.store.archive import unpacking
 from pjrt_hub.finding.store.archive.unpacking import Files, refusal
 
 _BLOCK, _NAME_FIELD_NBYTES = 512, 100
-_MOST_HEADER_BYTES = 64 << 10
+_MOST_HEADER_BYTES = 16 << 10
 #: tar fills its last record; 1 MiB is the largest that GNU tar is asked for in practice.
 _MOST_PADDING_BYTES = 1 << 20
 _FORMS = (b"ustar\x0000", b"ustar  \x00")

@@ -27,7 +27,7 @@ except ImportError:
 #: The files of an archive: path, size in bytes, and content, which is valid until the next.
 Files: TypeAlias = Iterator[tuple[str, int, Iterator[bytes]]]
 
-CHUNK = 1 << 20
+_CHUNK = 1 << 20
 MOST_MEMBERS = 10_000
 #: What zlib calls them: a bare deflate stream, as in a zip; and one in a gzip member.
 RAW, GZIP = -15, 31
@@ -100,7 +100,7 @@ def is_bomb(nbytes: int, packed: int) -> bool:
 
 def parts(file: BinaryIO, nbytes: int) -> Iterator[bytes]:
     """Yield the next bytes of a file, in parts; fewer if it ends early."""
-    while nbytes and (part := file.read(min(nbytes, CHUNK))):
+    while nbytes and (part := file.read(min(nbytes, _CHUNK))):
         nbytes -= len(part)
         yield part
 
@@ -168,13 +168,13 @@ def inflate(packed: Iterable[bytes], wrapper: int, what: str) -> Iterator[bytes]
     try:
         for part in packed:
             while part and not stream.eof:
-                if chunk := stream.decompress(part, CHUNK):
+                if chunk := stream.decompress(part, _CHUNK):
                     yield chunk
                 part = stream.unconsumed_tail
             if part or stream.unused_data:
                 raise ArchiveError(f"{what} is followed by other bytes")
         # What one call could not give because of the limit is still inside.
-        while not stream.eof and (chunk := stream.decompress(b"", CHUNK)):
+        while not stream.eof and (chunk := stream.decompress(b"", _CHUNK)):
             yield chunk
     except zlib.error as exc:
         raise ArchiveError(f"{what} cannot be inflated: {exc}") from exc
