@@ -63,7 +63,7 @@ def files(file: BinaryIO, name: str) -> Files:
             if any(stream.read(-info.size % _BLOCK)):
                 raise ArchiveError(f"{name} has bytes between its members")
             stream.header_nbytes = 0
-    except (tarfile.TarError, ValueError, RecursionError) as exc:
+    except (tarfile.TarError, ValueError) as exc:
         raise ArchiveError(f"{name} is not a plain tar.gz file: {exc}") from exc
     unpacking.require_names(name, names)
     nbytes = 0
@@ -131,7 +131,8 @@ class _Stream:
 
     def read(self, nbytes: int) -> bytes:
         self.header_nbytes += nbytes
-        if self.header_nbytes > _MOST_HEADER_BYTES:  # `tarfile` would fill the memory
+        # `tarfile` reads a header of any size at once, and follows any number of them.
+        if self.header_nbytes > _MOST_HEADER_BYTES:
             raise ReadError(f"a header has {self.header_nbytes} bytes")
         return b"".join(self.parts(nbytes))
 

@@ -34,7 +34,8 @@ class _File(FileIO):
         return self.read(nbytes)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and size > _MOST_DIRECTORY_BYTES:  # `zipfile` would fill the memory
+        # `zipfile` reads a directory of any size at once.
+        if size is not None and size > _MOST_DIRECTORY_BYTES:
             raise BadZipFile(f"its directory has {size} bytes")
         return super().read(size)
 
