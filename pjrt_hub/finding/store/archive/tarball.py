@@ -61,18 +61,18 @@ def files(file: BinaryIO, name: str) -> Files:
             for _ in content:
                 pass
             if any(stream.read(-info.size % _BLOCK)):
-                raise ArchiveError(f"{name} has bytes between its members")
+                raise ReadError("it has bytes between its members")
             stream.header_nbytes = 0
+        unpacking.require_names(name, names)
+        nbytes = 0
+        while chunk := stream.next():
+            nbytes += len(chunk)
+            if any(chunk) or nbytes > _MOST_PADDING_BYTES:
+                raise ReadError("it has bytes after its end")
+        if nbytes < _BLOCK or nbytes % _BLOCK:
+            raise ReadError("it is cut in its end")
     except (tarfile.TarError, ValueError) as exc:
         raise ArchiveError(f"{name} is not a plain tar.gz file: {exc}") from exc
-    unpacking.require_names(name, names)
-    nbytes = 0
-    while chunk := stream.next():
-        nbytes += len(chunk)
-        if any(chunk) or nbytes > _MOST_PADDING_BYTES:
-            raise ArchiveError(f"{name} has bytes after its end")
-    if nbytes < _BLOCK or nbytes % _BLOCK:
-        raise ArchiveError(f"{name} is cut in its end")
 
 
 def _oddity(info: tarfile.TarInfo, archive: tarfile.TarFile, packed: int) -> str:
