@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: Which file says in which order the files beside it are.
+#: The compiled call path, whose files have a header each; the plan says their order.
+NATIVE = ROOT / "pjrt_hub" / "running" / "capi" / "native"
+#: Which file says in which order the files beside it are, for which it is the header.
 MAPS = (
-    "pjrt_hub/running/capi/native/hotpath.h",
     "pjrt_hub/running/interpose/layers/layers.h",
     "pjrt_hub/running/interpose/layers/discrete/discrete.h",
     "pjrt_hub/kit/authoring/native/plugin.h",
@@ -63,10 +64,18 @@ def code(path: Path) -> str:
     return NOISE.sub(" ", path.read_text(encoding="utf-8"))
 
 
+FOLDERS = (NATIVE, *((ROOT / header).parent for header in MAPS))
+
+
 def claimed(text: str) -> list[str]:
     found = CLAIM.search(text)
     assert found, "the header claims no order"
     return re.findall(r"\w+", found[1])
+
+
+def definitions(text: str) -> list[str]:
+    more = [name for names in MORE.findall(text) for name in re.findall(r"\w+", names)]
+    return DEFINITION.findall(text) + more
 
 
 def uses(folder: Path) -> dict[str, dict[str, set[str]]]:
@@ -75,10 +84,7 @@ def uses(folder: Path) -> dict[str, dict[str, set[str]]]:
     header = "\n".join(code(path) for path in sorted(folder.glob("*.h")))
     within = {found[1]: found[0] for found in INLINE.finditer(header)}
     within |= {found[1]: found[2] for found in MACRO.finditer(header)}
-    owner = {name: file for file, text in files.items() for name in DEFINITION.findall(text)}
-    for file, text in files.items():
-        for names in MORE.findall(text):
-            owner |= dict.fromkeys(re.findall(r"\w+", names), file)
+    owner = {name: file for file, text in files.items() for name in definitions(text)}
 
     def names_in(text: str, seen: set[str]) -> set[str]:
         found = set(re.findall(r"(?<![.>])\b[A-Za-z_]\w*", text)) - seen
@@ -113,12 +119,31 @@ def test_each_file_uses_those_before_it(header):
     assert against(order, used) == []
 
 
-def test_the_plan_has_the_same_order():
+def test_each_file_includes_those_before_it():
     plan = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    found = re.search(r"each file using those before it:(.*?)\n\s+sandbox/", plan, re.DOTALL)
+    found = re.search(r"each file including those before it:(.*?)\n\s+sandbox/", plan, re.DOTALL)
     assert found
-    order = claimed((ROOT / MAPS[0]).read_text(encoding="utf-8"))
-    assert re.findall(r"\w+", found[1]) == order
+    order = re.findall(r"\w+", found[1])
+    paths = [path for path in NATIVE.iterdir() if path.suffix in (".c", ".h")]
+    assert sorted(order) == sorted({path.stem for path in paths})
+    for path in paths:
+        included = re.findall(r'^#include "(\w+)\.h"', path.read_text("utf-8"), re.MULTILINE)
+        before = order[: order.index(path.stem)]
+        allowed = {"pjrt_api"}.union(before, [path.stem] if path.suffix == ".c" else [])
+        assert set(included) <= allowed, path.name
+
+
+@pytest.mark.parametrize("header", sorted(NATIVE.glob("*.h")), ids=lambda path: path.stem)
+def test_a_header_declares_what_its_file_defines(header):
+    """So whoever uses it includes that header, and includes are in the order of uses."""
+    file = header.with_suffix(".c")
+    defined = definitions(code(file)) if file.exists() else []
+    assert set(defined) <= set(re.findall(r"\w+", code(header)))
+
+
+def test_nothing_else_is_defined_for_others():
+    files = {path for path in NATIVE.glob("*.c") if not path.with_suffix(".h").exists()}
+    assert [definitions(code(path)) for path in files] == [["PyInit_hotpath"]]
 
 
 @pytest.mark.parametrize("header", MAPS)
@@ -130,17 +155,8 @@ def test_the_sections_of_a_header_are_in_that_order(header):
     assert sections == sorted(sections, key=order.index)
 
 
-def test_a_launch_is_of_the_file_of_launches():
-    folder = (ROOT / MAPS[0]).parent
-    texts = {path.stem: code(path) for path in folder.glob("*.c")}
-    found = {
-        file for file, text in texts.items() if re.search(r"^[A-Za-z].*\blaunch_\w+\(", text, re.M)
-    }
-    assert found == {"launch"}
-
-
 def test_what_python_calls_begins_with_the_lock_of_pythons_without_a_gil():
-    text = "\n".join(map(code, sorted((ROOT / MAPS[0]).parent.glob("*.c"))))
+    text = "\n".join(map(code, sorted(NATIVE.glob("*.c"))))
     begin = dict(BODY.findall(text))
     entries = {name for pattern in ENTRIES for name in pattern.findall(text)}
     entries.remove("Py_GenericAlias")  # Python's own, which touches nothing of ours
@@ -149,10 +165,9 @@ def test_what_python_calls_begins_with_the_lock_of_pythons_without_a_gil():
 
 
 def found_in_code(pattern: str) -> list[str]:
-    folders = [(ROOT / header).parent for header in MAPS]
     return [
         f"{path.name}: {found[0]}"
-        for folder in folders
+        for folder in FOLDERS
         for path in sorted(folder.rglob("*.[ch]"))
         for found in re.finditer(pattern, code(path))
     ]
@@ -164,7 +179,7 @@ def test_one_macro_fills_structs():
 
 def test_no_format_takes_a_length():
     """Built with Python 3.13, `#` fails on 3.11, though both have the same stable ABI."""
-    paths = [path for header in MAPS for path in (ROOT / header).parent.rglob("*.[ch]")]
+    paths = [path for folder in FOLDERS for path in folder.rglob("*.[ch]")]
     assert [path for path in paths if re.search(r'"[^"\n]*[syz]#', path.read_text("utf-8"))] == []
 
 

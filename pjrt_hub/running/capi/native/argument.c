@@ -3,7 +3,9 @@
 
    Plugins check only the byte size: f32[8] code run on an s32[8] buffer answers OK. So each argument
    is compared with the signature that was prepared at compile time. */
-#include "launch.h"
+#include "argument.h"
+#include "layout.h"
+#include "upload.h"
 
 /* numpy.ndarray, once Python has put one: arrays of exactly this type hide nothing. */
 static PyTypeObject *array_type;
@@ -58,7 +60,7 @@ static bool known_dtype(const Slot *slot, PyObject *array) {
 
 /* Puts memory that lies as the device wants it: 1, or 0 where it does not, without an exception. The
    copy is made during the call, because the array may change once the launch has begun. */
-static int put_memory(Launch *launch, ExecutableObject *exe, const Slot *slot, PJRT_Device *place,
+static int put_memory(Puts *puts, ExecutableObject *exe, const Slot *slot, PJRT_Device *place,
                       PyObject *array, PJRT_Buffer **out) {
   Py_buffer view;
   if (!known_dtype(slot, array) || PyObject_GetBuffer(array, &view, PyBUF_ND) < 0) {
@@ -88,20 +90,20 @@ static int put_memory(Launch *launch, ExecutableObject *exe, const Slot *slot, P
     raise_answer("PJRT_Client_BufferFromHostBuffer", "no buffer");
     return -1;
   }
-  launch->made[launch->num_made++] = *out;
+  puts->made[puts->num_made++] = *out;
   return 1;
 }
 
 /* Asks Python to make a Buffer of something, which the launch holds; Python refuses what it must. */
-static int put_object(Launch *launch, ExecutableObject *exe, Py_ssize_t index, PyObject *device,
+static int put_object(Puts *puts, ExecutableObject *exe, Py_ssize_t index, PyObject *device,
                       PyObject *argument, PJRT_Buffer **out) {
   PyObject *buffer, *dtype; /* the second is None where put_memory is not to do the same */
   PyObject *answer =
       PyObject_CallMethod((PyObject *)exe, "_put", "nOO", index, argument, device);
   if (answer == NULL) return -1;
   if (!PyArg_ParseTuple(answer, "O!O", BufferType, &buffer, &dtype) ||
-      (launch->kept == NULL && (launch->kept = PyList_New(0)) == NULL) ||
-      PyList_Append(launch->kept, buffer) < 0 || check_buffer(exe, index, device, buffer) < 0) {
+      (puts->kept == NULL && (puts->kept = PyList_New(0)) == NULL) ||
+      PyList_Append(puts->kept, buffer) < 0 || check_buffer(exe, index, device, buffer) < 0) {
     Py_DECREF(answer);
     return -1;
   }
@@ -117,20 +119,20 @@ static int put_object(Launch *launch, ExecutableObject *exe, Py_ssize_t index, P
 }
 
 /* What take_argument does not take at once: -1 with an exception set. */
-int argument_resolve(Launch *launch, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
+int argument_resolve(Puts *puts, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
                      PyObject *device, PyObject *argument, PJRT_Buffer **out) {
   if (PyObject_TypeCheck(argument, BufferType)) {
     *out = ((BufferObject *)argument)->ptr;
     return check_buffer(exe, index, device, argument);
   }
-  if (launch == NULL) return argument_reject(exe, index, argument);
-  if (launch->arrays_put) return 0;
+  if (puts == NULL) return argument_reject(exe, index, argument);
+  if (puts->done) return 0;
   const Slot *slot = parameter(exe, index);
   if (slot->host_dtype != NULL && Py_TYPE(argument) == array_type) {
     PJRT_Device *where =
-        launch->execute_device != NULL ? launch->execute_device : exe->places[place];
-    int put = put_memory(launch, exe, slot, where, argument, out);
+        puts->device != NULL ? puts->device : exe->places[place];
+    int put = put_memory(puts, exe, slot, where, argument, out);
     if (put != 0) return put < 0 ? -1 : 0;
   }
-  return put_object(launch, exe, index, device, argument, out);
+  return put_object(puts, exe, index, device, argument, out);
 }

@@ -1,7 +1,10 @@
 /* BoundCall: an executable with its arguments, which were checked once and are run again and again.
 
    What may change between calls is looked at in each: whether something was deleted or closed. */
+#include "bound_call.h"
+#include "executable.h"
 #include "launch.h"
+#include "output.h"
 
 PyTypeObject *BoundCallType;
 
@@ -67,7 +70,7 @@ static PyObject *run(BoundCallObject *call) {
   ExecutableObject *exe = call->exe;
   if (exe == NULL) return raise_closed("this call was never bound to an executable");
   if (!executable_usable(exe)) return NULL;
-  Gate *gate = gate_for(exe->client);
+  Gate *gate = gate_for(&exe->client->turns);
   if (call->single && gate == NULL && exe->num_outputs <= ON_STACK) return run_alone(call);
   Launch launch;
   if (launch_prepare(&launch, exe, call->num_devices, call->num_arguments, gate) < 0) return NULL;

@@ -1,5 +1,6 @@
 /* Buffer: the owner of one PJRT_Buffer, from its first moment to its last. */
-#include "hotpath.h"
+#include "buffer.h"
+#include "dispatcher.h"
 
 #include <string.h>
 

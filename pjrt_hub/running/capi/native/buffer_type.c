@@ -1,5 +1,10 @@
 /* The type Buffer: what Python has of it. */
-#include "hotpath.h"
+#include "buffer_type.h"
+#include "copy.h"
+#include "deletion.h"
+#include "layout.h"
+#include "upload.h"
+#include "view.h"
 
 static PyObject *buffer_check(PyObject *self, PyObject *unused) {
   GUARD;

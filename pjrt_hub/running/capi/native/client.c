@@ -1,6 +1,9 @@
 /* Client: the owner of native lifetimes. close() in any order is safe because destruction waits
    for the last native call in flight and for the last host view into the client's memory. */
-#include "hotpath.h"
+#include "client.h"
+#include "dispatcher.h"
+#include "function.h"
+#include "staging.h"
 
 PyTypeObject *ClientType, *InCallType;
 
@@ -122,10 +125,7 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
     Py_RETURN_NONE;
   }
   if (error != NULL) return raise_status(client->api, error, "PJRT_Client_AddressableDevices");
-  client->sparing = devices.num_addressable_devices <= 1;
-  client->gate = gate_new(client->api);
-  if (client->gate == NULL) return NULL;
-  if (client->sparing) gate_skip(client); /* nothing is under way */
+  if (!gate_open(&client->turns, client->api, devices.num_addressable_devices <= 1)) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -249,8 +249,8 @@ static void client_dealloc(PyObject *self) {
   PyObject_GC_UnTrack(self);
   client->closed = true;
   destroy_idle(client);
-  if (client->gate != NULL && client->generation == fork_generation)
-    gate_let_go(client->gate);
+  if (client->turns.gate != NULL && client->generation == fork_generation)
+    gate_let_go(client->turns.gate);
   Py_XDECREF(client->functions);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);

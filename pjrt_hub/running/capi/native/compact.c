@@ -1,5 +1,7 @@
 /* Compact types: what `compact` of capi/handle.py makes of Python's classes over the call path's types. */
-#include "hotpath.h"
+#include "compact.h"
+#include "bound_call.h"
+#include "buffer.h"
 
 /* compact_type(base, name) -> a subclass as C makes it, whose instances have nothing more. */
 PyObject *compact_type(PyObject *module, PyObject *args) {

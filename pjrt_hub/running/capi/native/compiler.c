@@ -1,6 +1,6 @@
 /* What a plugin's compiler asks in the middle of its work: transforms of whole programs, and how
    custom calls are partitioned. Python functions answer; the compiler waits. */
-#include "hotpath.h"
+#include "compiler.h"
 
 #include <string.h>
 

@@ -1,6 +1,8 @@
 /* Copies of a buffer: to another device, and of its bytes into host memory. Both give None where the
    plugin lacks a function or the caller asks for more, which Python does, and refuses in words. */
-#include "hotpath.h"
+#include "copy.h"
+#include "deletion.h"
+#include "event.h"
 
 /* Buffer._copy_to_device(device, its address) -> Buffer or None (PJRT_Buffer_CopyToDevice). */
 PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {

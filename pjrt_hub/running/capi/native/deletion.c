@@ -1,6 +1,6 @@
 /* Deletion of a buffer: its device memory given back, and whether that is so, by us, by a donation or
    by somebody else. */
-#include "hotpath.h"
+#include "deletion.h"
 
 static PJRT_Error *delete_native(BufferObject *buffer) {
   SIZED(PJRT_Buffer_Delete_Args, args, .buffer = buffer->ptr);

@@ -1,7 +1,9 @@
 /* The dispatcher's queue, which carries "it is ready" from a plugin's thread to Python. A plugin's thread
    never takes the GIL here: it may run during interpreter exit, or while a thread that holds the GIL
    waits for it. */
-#include "hotpath.h"
+#include "dispatcher.h"
+#include "native_event.h"
+#include "ticket.h"
 
 #include <pthread.h>
 #include <unistd.h>

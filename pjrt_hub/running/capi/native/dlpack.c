@@ -1,6 +1,6 @@
 /* DLPack: memory lent to other frameworks and borrowed from them, in their common C structs. Knows
    nothing of PJRT: what ends a loan, and what memory means, is its callers' matter. */
-#include "hotpath.h"
+#include "dlpack.h"
 
 enum { MAJOR = 1, MINOR = 1 };
 

@@ -1,5 +1,6 @@
 /* Event: what Python waits for and asks, over one PJRT_Event. */
-#include "hotpath.h"
+#include "event.h"
+#include "dispatcher.h"
 
 PyTypeObject *EventType;
 

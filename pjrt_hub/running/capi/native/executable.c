@@ -1,7 +1,9 @@
 /* LoadedExecutable: exe(a, b) and exe.execute(rows) from Python's call to a launch and back.
 
    What a launch is, and the check of its arguments, is launch.c's. */
+#include "executable.h"
 #include "launch.h"
+#include "output.h"
 
 PyTypeObject *ExecutableType;
 
@@ -93,7 +95,7 @@ PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given) {
 static int take_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
   PJRT_Buffer **inputs = launch_row(launch, 0);
   for (Py_ssize_t i = 0; i < launch->num_arguments; i++)
-    if (take_argument(launch, exe, 0, i, exe->device, arguments[i], &inputs[i]) < 0) return -1;
+    if (take_argument(&launch->puts, exe, 0, i, exe->device, arguments[i], &inputs[i]) < 0) return -1;
   return 0;
 }
 
@@ -103,7 +105,7 @@ static bool begin_row(Launch *launch, ExecutableObject *exe, PyObject *const *ar
   if (take_row(launch, exe, arguments) < 0) return false;
   if (!launch_turn(launch, exe)) return false;
   if (launch->gate == NULL) return true;
-  launch->arrays_put = true;
+  launch->puts.done = true;
   if (take_row(launch, exe, arguments) == 0) return true;
   launch_refused(launch, exe);
   return false;
@@ -148,7 +150,7 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
   if (!runs_on_one_device(exe)) return NULL;
   if (!executable_takes(exe, count)) return executable_wrong_count(exe, count);
   Launch launch;
-  if (launch_prepare(&launch, exe, 1, count, gate_for(exe->client)) < 0) return NULL;
+  if (launch_prepare(&launch, exe, 1, count, gate_for(&exe->client->turns)) < 0) return NULL;
   PyObject *result = NULL;
   if (begin_row(&launch, exe, arguments)) {
     SIZED(PJRT_ExecuteOptions, options);
@@ -248,7 +250,7 @@ static int take_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyOb
       return -1;
     }
     for (Py_ssize_t i = 0; i < launch->num_arguments; i++)
-      if (take_argument(launch, exe, d, i, PyTuple_GetItem(devices, d), PyTuple_GetItem(row, i),
+      if (take_argument(&launch->puts, exe, d, i, PyTuple_GetItem(devices, d), PyTuple_GetItem(row, i),
                         &launch_row(launch, d)[i]) < 0)
         return -1;
   }
@@ -260,7 +262,7 @@ static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, Py
   if (take_rows(launch, exe, rows, devices) < 0) return false;
   if (!launch_turn(launch, exe)) return false;
   if (launch->gate == NULL && !launch->together) return true;
-  launch->arrays_put = true;
+  launch->puts.done = true;
   if (take_rows(launch, exe, rows, devices) == 0 &&
       (!launch->together || launch_refuse_deleted(exe, launch, rows) == 0))
     return true;
@@ -292,8 +294,8 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   if (exe->num_parameters < 0) return executable_wrong_count(exe, 0);
   Launch launch;
   PyObject *result = NULL;
-  if (launch_prepare(&launch, exe, count, executable_arguments_in(exe, rows), gate_for(exe->client)) < 0) return NULL;
-  launch.execute_device = (PJRT_Device *)(uintptr_t)execute_device;
+  if (launch_prepare(&launch, exe, count, executable_arguments_in(exe, rows), gate_for(&exe->client->turns)) < 0) return NULL;
+  launch.puts.device = (PJRT_Device *)(uintptr_t)execute_device;
   launch.asked = event_type != Py_None;
   SIZED(PJRT_ExecuteOptions, none);
   PJRT_ExecuteOptions *options = (PJRT_ExecuteOptions *)(uintptr_t)options_address;

@@ -4,7 +4,8 @@
    registration takes one of a fixed number of compiled entry points, which knows its own number.
    An entry answers the plugin's question for the FFI version with the plugin's own: handlers built
    for another minor would be dropped without a word, though calls are laid out alike. A plugin never forgets a handler, so an entry is held for the life of the process. */
-#include "hotpath.h"
+#include "ffi.h"
+#include "ticket.h"
 
 typedef XLA_FFI_Error *Handler(XLA_FFI_CallFrame *frame);
 

@@ -1,7 +1,7 @@
 /* Function: one C function of a plugin, its argument struct filled and read as the tables say; and
    Functions: all of one table, found by their names. What a table says is data from call.py: here
    no function is known by its name. A function with fields that are not plain is called in Python. */
-#include "hotpath.h"
+#include "function.h"
 
 #include <string.h>
 

@@ -18,7 +18,8 @@
    On one device a launch only must not be the 33rd, which would wait inside the plugin and hear no
    signal. To follow each would cost too much where all are done when Execute returns, as small
    programs are: some are followed, and every one as long as such a one is under way. */
-#include "hotpath.h"
+#include "gate.h"
+#include "ticket.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -47,11 +48,12 @@ typedef struct {
   atomic_int devices;
 } Flight;
 
-Gate *gate_new(const PJRT_Api *api) {
+/* Has launches take turns from here on; false with an exception set. */
+bool gate_open(Turns *turns, const PJRT_Api *api, bool sparing) {
   Gate *gate = calloc(1, sizeof(Gate));
   if (gate == NULL) {
     PyErr_NoMemory();
-    return NULL;
+    return false;
   }
   pthread_condattr_t monotonic;
   pthread_condattr_init(&monotonic);
@@ -61,23 +63,26 @@ Gate *gate_new(const PJRT_Api *api) {
   pthread_condattr_destroy(&monotonic);
   gate->api = api;
   gate->most = MOST;
-  return gate;
+  turns->gate = gate;
+  turns->sparing = sparing;
+  if (sparing) gate_skip(turns); /* nothing is under way */
+  return true;
 }
 
 /* Of a sparing client, whose next launch is to be followed. Those that nobody followed since the
    latest may be under way as well. */
-Gate *gate_find(ClientObject *client) {
-  Gate *gate = client->gate;
-  client->skip = 0;
+Gate *gate_find(Turns *turns) {
+  Gate *gate = turns->gate;
+  turns->skip = 0;
   pthread_mutex_lock(&gate->mutex);
-  if (gate->running == 0) gate->most = MOST - client->skipped;
+  if (gate->running == 0) gate->most = MOST - turns->skipped;
   pthread_mutex_unlock(&gate->mutex);
   return gate;
 }
 
 /* All that were followed are done: so may be the next few, in no one's rhythm. */
-void gate_skip(ClientObject *client) {
-  client->skip = client->skipped = LEAST + (5 * client->skipped + 3) % SPREAD;
+void gate_skip(Turns *turns) {
+  turns->skip = turns->skipped = LEAST + (5 * turns->skipped + 3) % SPREAD;
 }
 
 static void gate_free(Gate *gate) {

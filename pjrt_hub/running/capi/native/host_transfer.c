@@ -1,6 +1,9 @@
 /* What programs exchange with the host while they run: PJRT's send, receive and HLO output callbacks,
    answered by Python functions. The plugin's thread waits for the answer. */
-#include "hotpath.h"
+#include "host_transfer.h"
+#include "dispatcher.h"
+#include "native_event.h"
+#include "ticket.h"
 
 #include <stdarg.h>
 

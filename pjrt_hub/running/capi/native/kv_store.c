@@ -1,6 +1,6 @@
 /* The key-value store that processes of one job share: three callbacks that a plugin calls from any
    thread, answered by Python functions. */
-#include "hotpath.h"
+#include "kv_store.h"
 
 #include <limits.h>
 #include <string.h>

@@ -3,6 +3,10 @@
 
    Whoever prepares a launch ends it; between the two close() frees nothing of the client. */
 #include "launch.h"
+#include "deletion.h"
+#include "event.h"
+#include "ffi.h"
+#include "output.h"
 
 #include <string.h>
 #include <time.h>
@@ -21,12 +25,12 @@ int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py
   launch->num_devices = devices;
   launch->num_arguments = arguments;
   launch->gate = gate;
-  launch->execute_device = NULL;
-  launch->asked = launch->arrays_put = false;
+  launch->puts.device = NULL;
+  launch->asked = launch->puts.done = false;
   launch->heap = NULL;
-  launch->kept = NULL;
-  launch->num_made = 0;
-  launch->made = outputs + ON_STACK;
+  launch->puts.kept = NULL;
+  launch->puts.num_made = 0;
+  launch->puts.made = outputs + ON_STACK;
   launch->events = &launch->event;
   if (devices != 1 || in > ON_STACK || out > ON_STACK) {
     size_t pointers = (size_t)devices * (size_t)(2 * in + out + 3);
@@ -37,8 +41,8 @@ int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py
     }
     inputs = launch->heap;
     outputs = inputs + devices * in;
-    launch->made = outputs + devices * out;
-    rows = (PJRT_Buffer ***)(launch->made + devices * in);
+    launch->puts.made = outputs + devices * out;
+    rows = (PJRT_Buffer ***)(launch->puts.made + devices * in);
     launch->events = (PJRT_Event **)(rows + 2 * devices);
   }
   for (Py_ssize_t d = 0; d < devices; d++) {
@@ -53,12 +57,12 @@ int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py
 
 /* What was made for this launch alone goes: where the program still runs, the plugin holds it. */
 void launch_end(Launch *launch, ExecutableObject *exe) {
-  for (Py_ssize_t i = 0; i < launch->num_made; i++)
-    buffer_destroy_native(exe->client, launch->made[i]);
-  if (launch->kept != NULL) {
+  for (Py_ssize_t i = 0; i < launch->puts.num_made; i++)
+    buffer_destroy_native(exe->client, launch->puts.made[i]);
+  if (launch->puts.kept != NULL) {
     PyObject *type, *value, *traceback; /* destructors must not see them */
     PyErr_Fetch(&type, &value, &traceback);
-    Py_DECREF(launch->kept);
+    Py_DECREF(launch->puts.kept);
     PyErr_Restore(type, value, traceback);
   }
   free(launch->heap);
@@ -154,13 +158,13 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
   PJRT_LoadedExecutable_Execute_Args args =
       execute_args(exe, options, launch->inputs, launch->num_arguments, launch->outputs,
                    launch->num_devices);
-  args.execute_device = launch->execute_device;
+  args.execute_device = launch->puts.device;
   Gate *gate = launch->gate;
   if (launch->asked || gate != NULL) {
     memset(launch->events, 0, (size_t)launch->num_devices * sizeof(PJRT_Event *));
     args.device_complete_events = launch->events;
   }
-  PJRT_Error *error = exe->adaptive && (gate == NULL || exe->client->sparing)
+  PJRT_Error *error = exe->adaptive && (gate == NULL || exe->client->turns.sparing)
                           ? execute_adaptively(exe, &args)
                           : execute_released(exe->client->api, &args);
   if (gate == NULL) return error;
@@ -173,7 +177,7 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
     return NULL;
   }
   bool idle = gate_follow(gate, launch->together, launch->events, launch->num_devices);
-  if (idle && exe->client->sparing) gate_skip(exe->client);
+  if (idle && exe->client->turns.sparing) gate_skip(&exe->client->turns);
   for (Py_ssize_t d = 0; !launch->asked && d < launch->num_devices; d++)
     event_destroy_native(exe->client->api, launch->events[d]);
   return NULL;

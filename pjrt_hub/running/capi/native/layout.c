@@ -1,7 +1,7 @@
 /* Layouts: the order in which a buffer's memory holds its dimensions. The buffer itself is asked
    (PJRT_Buffer_GetMemoryLayout): what a compiler says of its outputs, or a host would guess, is
    believed only once a buffer has said the same. */
-#include "hotpath.h"
+#include "layout.h"
 
 static const char FUNCTION[] = "PJRT_Buffer_GetMemoryLayout";
 
@@ -100,21 +100,21 @@ int layout_know(BufferObject *buffer) {
 
 /* Compares the compiler's word for an output with the first buffer of it. Where they agree, or the
    plugin does not say, the word holds for all; else each buffer is asked when it matters. */
-void layout_prove(Slot *slot, BufferObject *output) {
-  if (slot->layout == NULL) return;
-  PyObject *word = output->layout;
+void layout_prove(PyObject **word, BufferObject *output) {
+  if (*word == NULL) return;
+  PyObject *said = output->layout;
   output->layout = NULL;
   int told = ask(output, &output->layout, &output->scattered);
   if (told < 0) PyErr_Clear(); /* raised where it matters */
   bool agreed =
       told == 0 || (told == 1 && !output->scattered &&
-                    PyObject_RichCompareBool(output->layout, word, Py_EQ) == 1);
+                    PyObject_RichCompareBool(output->layout, said, Py_EQ) == 1);
   if (agreed) {
     Py_XDECREF(output->layout);
-    output->layout = word;
+    output->layout = said;
   } else {
-    Py_XDECREF(word);
-    Py_CLEAR(slot->layout);
+    Py_XDECREF(said);
+    Py_CLEAR(*word);
   }
 }
 

@@ -1,5 +1,20 @@
 /* The extension module: what it exports, and the functions that belong to no object. */
-#include "hotpath.h"
+#include "bound_call.h"
+#include "buffer_type.h"
+#include "compact.h"
+#include "compiler.h"
+#include "dispatcher.h"
+#include "dlpack.h"
+#include "event.h"
+#include "executable.h"
+#include "ffi.h"
+#include "function.h"
+#include "host_transfer.h"
+#include "kv_store.h"
+#include "owned.h"
+#include "staging.h"
+#include "ticket.h"
+#include "view.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,5 +1,6 @@
 /* PJRT_Event by itself: what is asked of one, and waiting that Ctrl-C can end. */
-#include "hotpath.h"
+#include "native_event.h"
+#include "ticket.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -1,7 +1,8 @@
 /* Outputs: what a launch gives as Buffers.
 
    What the signature leaves open is asked of each buffer. */
-#include "launch.h"
+#include "output.h"
+#include "layout.h"
 
 /* Refuses a plugin that lacks a function, by its name: false. */
 static bool refuse_without(ExecutableObject *exe, const char *function) {
@@ -81,11 +82,11 @@ static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *out
 static void prove_layouts(ExecutableObject *exe, PyObject *outputs) {
   exe->proven = true;
   if (!PyTuple_Check(outputs)) {
-    layout_prove(&exe->outputs[0], (BufferObject *)outputs);
+    layout_prove(&exe->outputs[0].layout, (BufferObject *)outputs);
     return;
   }
   for (Py_ssize_t i = 0; i < exe->num_outputs; i++)
-    layout_prove(&exe->outputs[i], (BufferObject *)PyTuple_GetItem(outputs, i));
+    layout_prove(&exe->outputs[i].layout, (BufferObject *)PyTuple_GetItem(outputs, i));
 }
 
 static PyObject *wrap_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,

@@ -1,5 +1,7 @@
 /* Owned: a native object of a client that only Python knows how to free, for the rare kinds. */
-#include "hotpath.h"
+#include "owned.h"
+#include "client.h"
+#include "dispatcher.h"
 
 typedef struct {
   PyObject_HEAD

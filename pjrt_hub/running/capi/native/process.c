@@ -1,5 +1,5 @@
 /* What is one for the process: how errors are raised, what a fork changes, and how it ends. */
-#include "hotpath.h"
+#include "process.h"
 
 #include <pthread.h>
 #include <stdio.h>

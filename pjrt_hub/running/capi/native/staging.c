@@ -3,7 +3,7 @@
 
    Blocks are given back on threads of plugins, so nothing here touches Python but the type at the end. */
 #define _GNU_SOURCE
-#include "hotpath.h"
+#include "staging.h"
 
 #include <fcntl.h>
 #include <pthread.h>

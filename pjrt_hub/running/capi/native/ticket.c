@@ -2,7 +2,7 @@
    callback that comes twice, or after its end, finds nothing, instead of memory that was freed.
 
    Callbacks come on threads of plugins, so nothing here touches Python. */
-#include "hotpath.h"
+#include "ticket.h"
 
 #include <pthread.h>
 

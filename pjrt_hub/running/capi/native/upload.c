@@ -1,6 +1,10 @@
 /* Uploads: host memory put on a device (PJRT_Client_BufferFromHostBuffer), and what of numpy's arrays
    can be put without asking numpy more than the buffer protocol tells. */
-#include "hotpath.h"
+#include "upload.h"
+#include "layout.h"
+#include "native_event.h"
+#include "staging.h"
+#include "ticket.h"
 
 #include <string.h>
 

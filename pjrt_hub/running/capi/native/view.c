@@ -1,5 +1,9 @@
 /* HostView: a buffer's host memory, lent out to numpy without a copy. */
-#include "hotpath.h"
+#include "view.h"
+#include "deletion.h"
+#include "layout.h"
+#include "native_event.h"
+#include "upload.h"
 
 PyTypeObject *HostViewType;
 

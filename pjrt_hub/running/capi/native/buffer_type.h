@@ -1,0 +1,6 @@
+/* The type Buffer. */
+#pragma once
+
+#include "process.h"
+
+extern PyType_Spec buffer_spec;

@@ -1,0 +1,6 @@
+/* Types without a dict. */
+#pragma once
+
+#include "process.h"
+
+PyObject *compact_type(PyObject *module, PyObject *statement);

@@ -1,0 +1,7 @@
+/* What a compiler asks Python. */
+#pragma once
+
+#include "process.h"
+
+PyObject *xla_transform(PyObject *module, PyObject *callable);
+PyObject *custom_partitioner(PyObject *module, PyObject *args);

@@ -1,0 +1,7 @@
+/* DLPack: memory lent and borrowed. */
+#pragma once
+
+#include "process.h"
+
+PyObject *dlpack_lend(PyObject *module, PyObject *args);
+PyObject *dlpack_borrow(PyObject *module, PyObject *capsule);

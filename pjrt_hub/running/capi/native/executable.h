@@ -1,0 +1,9 @@
+/* exe(a, b) and exe.execute(rows). */
+#pragma once
+
+#include "loaded_executable.h"
+
+extern PyTypeObject *ExecutableType;
+extern PyType_Spec executable_spec;
+PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given);
+Py_ssize_t executable_arguments_in(const ExecutableObject *exe, PyObject *rows);

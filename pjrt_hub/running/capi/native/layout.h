@@ -1,0 +1,9 @@
+/* Layouts: how the memory of a buffer lies. */
+#pragma once
+
+#include "buffer.h"
+
+int layout_know(BufferObject *buffer);
+void layout_prove(PyObject **word, BufferObject *output);
+void layout_of_put(BufferObject *buffer);
+PyObject *buffer_order(PyObject *self, PyObject *unused);

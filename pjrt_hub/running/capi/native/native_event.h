@@ -1,0 +1,14 @@
+/* PJRT_Event: what is asked of one, and how a thread waits for it. */
+#pragma once
+
+#include "process.h"
+
+typedef struct Latch Latch; /* what waits block on */
+enum { UNTOLD = 2 }; /* the plugin has no function that says it */
+int event_state(const PJRT_Api *api, PJRT_Event *event);
+int event_when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *), void *holder);
+int event_await(const PJRT_Api *api, PJRT_Event *event);
+int event_await_pending(const PJRT_Api *api, PJRT_Event *event, Latch **shared, double seconds);
+PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
+void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
+void latch_release(Latch *latch);

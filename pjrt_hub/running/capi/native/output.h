@@ -1,0 +1,7 @@
+/* Outputs: what a launch gives, as Buffers. */
+#pragma once
+
+#include "loaded_executable.h"
+
+PyObject *output_result(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
+                        bool simplify);

@@ -1,0 +1,19 @@
+/* Uploads: from memory of the host to buffers. */
+#pragma once
+
+#include "client.h"
+
+typedef struct {
+  const void *data;
+  size_t nbytes;
+  int dtype; /* PJRT_Buffer_Type */
+  const int64_t *dims;
+  size_t rank;
+  PJRT_Device *device; /* or memory */
+  PJRT_Memory *memory; /* NULL: the device's own */
+} HostMemory; /* contiguous */
+bool element_packed(int dtype);
+bool upload_opens(PyObject *object, Py_buffer *view, int *dtype);
+PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer);
+PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs);
+PyObject *upload_put(PyObject *type, PyObject *args);
