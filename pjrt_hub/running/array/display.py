@@ -80,13 +80,7 @@ def _shorten(text: str) -> str:
 
 
 def table(shown: object, closed: bool, rows: Callable[[], dict[str, Any]]) -> str:
-    """Return an HTML table of rows by name; the repr where the object cannot answer.
-
-    Args:
-        shown: the object.
-        closed: whether it can answer no more.
-        rows: gives the rows; whatever raises in it is answered by the repr.
-    """
+    """Return an HTML table of rows by name; the object's repr where it is closed or cannot tell."""
     with contextlib.suppress(PjrtHubError):
         if not closed:
             return f"<table>{''.join(_rows(rows()))}</table>"

@@ -106,11 +106,7 @@ _RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 def of_code(code: int) -> ElementType:
-    """Return the element type of a `PJRT_Buffer_Type`.
-
-    Raises:
-        TypeError: it holds no data (token) or is newer than our declarations.
-    """
+    """Return the element type of a `PJRT_Buffer_Type`; TypeError for a token and what is newer."""
     try:
         return _BY_CODE[code]
     except KeyError:
@@ -118,11 +114,7 @@ def of_code(code: int) -> ElementType:
 
 
 def of_primitive(number: int) -> ElementType:
-    """Return the element type of an XLA `PrimitiveType` number, as in a serialized HLO module.
-
-    Raises:
-        TypeError: it holds no data or is unknown.
-    """
+    """Return the element type of an XLA `PrimitiveType`; TypeError where it holds no data."""
     try:
         return _BY_PRIMITIVE[number]
     except KeyError:
@@ -130,11 +122,7 @@ def of_primitive(number: int) -> ElementType:
 
 
 def of_type(name: str) -> ElementType:
-    """Return the element type by StableHLO's name ("i8" has 8 bits) or XLA's ("s8").
-
-    Raises:
-        TypeError: there is none.
-    """
+    """Return the element type by StableHLO's name ("i8" has 8 bits) or XLA's ("s8")."""
     try:
         return _BY_TYPE[name]
     except KeyError:
@@ -142,14 +130,10 @@ def of_type(name: str) -> ElementType:
 
 
 def of_numpy(dtype: Any) -> ElementType:
-    """Return the element type that a user calls so.
+    """Return the element type that a user calls so, or raise TypeError.
 
-    Args:
-        dtype: what `numpy.dtype` accepts, with numpy's meaning ("i8" has 8 bytes); else a name of
-            StableHLO's or XLA's ("bf16", "f8E4M3FN", "s32", "pred").
-
-    Raises:
-        TypeError: PJRT has no such type (object, datetime, text, structured).
+    A name means what numpy means by it ("i8" has 8 bytes); else what StableHLO or XLA do ("bf16",
+    "f8E4M3FN", "s32", "pred").
     """
     try:
         return _BY_DTYPE[dtype]
@@ -180,11 +164,7 @@ def rank(dtype: numpy.dtype[Any]) -> int:
 
 @cache
 def numpy_dtype(code: int) -> numpy.dtype[Any]:
-    """Return the numpy dtype of a `PJRT_Buffer_Type`.
-
-    Raises:
-        TypeError: neither numpy nor the installed ml_dtypes has it.
-    """
+    """Return the numpy dtype of a `PJRT_Buffer_Type`; TypeError where ml_dtypes is too old."""
     import numpy
 
     name = of_code(code).numpy

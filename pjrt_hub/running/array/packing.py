@@ -23,11 +23,7 @@ def unpack(
 ) -> numpy.ndarray[Any, Any]:
     """Return an array with a byte for each element, which is what numpy needs.
 
-    Args:
-        data: the bytes, `nbytes` of them, as an array of uint8.
-        shape: of the elements.
-        bits: of one element.
-        dtype: of one byte.
+    `data` are the bytes as an array of uint8, `dtype` is one of a byte.
     """
     import numpy
 

@@ -33,18 +33,11 @@ class ShapeSpec(NamedTuple):
 
     @classmethod
     def of(cls, shape: Any, dtype: Any, version: ApiVersion, layout: Any = None) -> ShapeSpec:
-        """Reads a user's shape and dtype for a plugin of this version.
-
-        Args:
-            shape: a sequence of ints, or one int.
-            dtype: numpy's, ml_dtypes' or StableHLO's name.
-            version: of the plugin's API.
-            layout: minor_to_major, or None.
+        """Read a user's shape, or one int, and dtype for a plugin of this version.
 
         Raises:
             TypeError: a dimension is not an int, or PJRT has no such dtype.
-            ValueError: a dimension is negative, there are more than 64, 2^63 bits do not hold the
-                array, or the layout is not a permutation.
+            ValueError: a negative dimension, over 64, an array of 2^63 bits, or no such layout.
             UnsupportedByPluginError: the plugin is older than the dtype.
         """
         dims = (shape,) if isinstance(shape, int) else shape

@@ -15,15 +15,7 @@ if TYPE_CHECKING:
 
 
 def copy_through_host(buffer: BufferHandle, place: Device | Memory) -> Any:
-    """Wait for the value and put it on a device, in the same layout.
-
-    Args:
-        buffer: whose value.
-        place: a device or memory, of any client.
-
-    Raises:
-        ValueError: an array of the host cannot be what the buffer is.
-    """
+    """Wait for the value and put it on a device or memory of any client, in the same layout."""
     if why_not := obstacle(buffer):
         raise ValueError(why_not)
     where = {"device" if isinstance(place, Device) else "memory": place}

@@ -165,20 +165,12 @@ def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
 
 
 def await_memory(buffer: BufferHandle) -> None:
-    """Waits for the value, without which there may be no memory yet: asking for it would crash.
-
-    Raises:
-        PjrtError: the computation of the value failed, so that there will be none.
-    """
+    """Wait for the value, without which there may be no memory yet: asking for it would crash."""
     buffer.ready.wait()
 
 
 def byte_range(buffer: BufferHandle, offset: int, size: int | None) -> tuple[int, int]:
-    """Return the offset and size of a part of a buffer's device memory; None takes the rest.
-
-    Raises:
-        ValueError: they lie outside of it.
-    """
+    """Return offset and size of a part of a buffer's memory, checked; None takes the rest."""
     whole = buffer.on_device_nbytes
     start = operator.index(offset)
     count = whole - start if size is None else operator.index(size)
@@ -221,11 +213,7 @@ def bitcast(buffer: BufferHandle, spec: ShapeSpec) -> Any:
 
 
 def writable(destination: Any) -> Any:
-    """Return the bytes of what is copied into.
-
-    Raises:
-        ValueError: it is read-only.
-    """
+    """Return the bytes of what is copied into; ValueError where it is read-only."""
     memory = as_bytes(destination)
     if not memory.flags.writeable:
         raise ValueError("the destination is read-only")

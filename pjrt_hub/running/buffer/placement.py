@@ -80,16 +80,8 @@ def put(
 ) -> Buffer:
     """Call `PJRT_Client_BufferFromHostBuffer` with a device layout.
 
-    Args:
-        client: whose buffer it becomes.
-        source: a numpy array, aligned and in native byte order.
-        element: the type of its elements.
-        semantics: for the array, where it lies as the plugin takes it; else a copy is put.
-        place: the device, and the address of the memory or 0.
-        order: the wished layout.
-
-    Raises:
-        UnsupportedByPluginError: the plugin does not make such a buffer.
+    The semantics hold for `source`, an aligned array in native byte order, where it lies as the
+    plugin takes it; else a copy is put. `place` is the device, and the address of the memory or 0.
     """
     row_by_row = row_major_or(order) is None or client.moves_data
     given = memory_layout.to_memory(
@@ -102,10 +94,8 @@ def moves_data(client: DeviceClient) -> bool:
     """Return whether a plugin moves what it is given into a layout, or takes that for a label.
 
     The XLA CPU plugin does the latter. So a few bytes are put, and read again as an array: how they
-    lie says nothing where the device has tiles.
-
-    Raises:
-        UnsupportedByPluginError: neither, so that no layout can be wished for.
+    lie says nothing where the device has tiles. A plugin that does neither is
+    UnsupportedByPluginError.
     """
     import numpy
 

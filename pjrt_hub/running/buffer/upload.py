@@ -37,13 +37,7 @@ def from_file(
     device: Device | None = None,
     memory: Memory | None = None,
 ) -> Buffer:
-    """See `Client.buffer_from_file`; `file` may also be a descriptor, whose position stays.
-
-    Raises:
-        FileFormatError: the file ends before the array does.
-        TypeError: the elements share bytes.
-        ValueError: the offset is negative.
-    """
+    """See `Client.buffer_from_file`; `file` may also be a descriptor, whose position stays."""
     if spec.element.bits < 8:
         raise TypeError(f"{spec} has elements that share bytes, which lie otherwise in files")
     start = operator.index(offset)
@@ -103,10 +97,9 @@ def in_parts(
     *,
     part_nbytes: int = PART_NBYTES,
 ) -> Buffer | None:
-    """Reads the next part of a file while the device copies those before it.
+    """Read the next part of a file while the device copies those before it.
 
-    Returns:
-        None where the plugin has no such transfers, or lays the array out in its own way.
+    Gives None where the plugin has no such transfers, or lays the array out in its own way.
     """
     if memory is None:
         memory = (device or client.devices[0]).default_memory
@@ -139,12 +132,7 @@ def in_parts(
 
 
 def fill(array: Any, fd: int, start: int) -> None:
-    """Reads the bytes of a contiguous array from a place in a file.
-
-    Raises:
-        EOFError: the file ends before.
-        OSError: it cannot be read.
-    """
+    """Read the bytes of a contiguous array from a place in a file; EOFError: it ends before."""
     data: Any = as_bytes(array)
     left = memoryview(data)
     while left.nbytes:

@@ -19,15 +19,10 @@ _started = False
 
 
 def when_ready(api: int, event: int, callback: Callable[[], object]) -> None:
-    """Calls `callback` on the dispatcher thread once a `PJRT_Event` is ready.
+    """Call `callback` on the dispatcher thread once a `PJRT_Event` is ready.
 
     The event may be destroyed at once; the callback still runs (`PJRT_Event_OnReady`). What the
-    callback refers to stays alive until then.
-
-    Args:
-        api: the address of the `PJRT_Api`.
-        event: the address of the event.
-        callback: an exception in it goes to `sys.unraisablehook`.
+    callback refers to stays alive until then; an exception in it goes to `sys.unraisablehook`.
     """
     start()
     hotpath.notify(api, event, callback)

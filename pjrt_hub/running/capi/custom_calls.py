@@ -139,14 +139,9 @@ class Frame:
 def register(
     table_address: int, name: str, platform: str, handlers: tuple[int, int, int, int], traits: int
 ) -> bool:
-    """Registers a handler with its stages in the FFI's own table (`XLA_FFI_Handler_Register`).
+    """Register a handler with its stages in the FFI's own table (`XLA_FFI_Handler_Register`).
 
-    Args:
-        table_address: of the plugin's `XLA_FFI_Api`.
-        name: of the target.
-        platform: "Host", ...
-        handlers: to instantiate, prepare, initialize and execute; 0 for none.
-        traits: of the handler.
+    The handlers are those that instantiate, prepare, initialize and execute; 0 for none.
     """
     api = ffi.cast("XLA_FFI_Api*", table_address)
     target, place = ffi.from_buffer(name.encode()), ffi.from_buffer(platform.encode())
@@ -186,11 +181,7 @@ def memory(address: int, nbytes: int) -> Any:
 
 
 def entry(target: int | PythonEntry, traits: int) -> int:
-    """Makes an XLA FFI handler of an address or a Python callable; `hotpath.ffi_return` undoes it.
-
-    Raises:
-        RuntimeError: all entry points of the process are taken.
-    """
+    """Make an XLA FFI handler of an address or a callable; `hotpath.ffi_return` undoes it."""
     address = hotpath.ffi_entry(target, traits)
     if address is None:
         raise RuntimeError(
@@ -203,10 +194,7 @@ def entry(target: int | PythonEntry, traits: int) -> int:
 def address_of(function: object) -> int | None:
     """Return the address of a C function given as an int, a capsule, or of cffi or ctypes.
 
-    Gives None for everything else.
-
-    Raises:
-        ValueError: no code is at the address.
+    Gives None for everything else. An address without code is a ValueError.
     """
     ctypes = sys.modules.get("ctypes")  # without it no object of it can exist
     if isinstance(function, int) and not isinstance(function, bool):

@@ -65,14 +65,7 @@ def optimized_program(api: Api, executable: int) -> tuple[bytes, str]:
 def fill_array(
     node: Extension, name: str, capacity: int, **inputs: Any
 ) -> tuple[tuple[int, ...], Any]:
-    """Calls a function that fills the caller's array: the numbers, and the argument struct.
-
-    Args:
-        node: the function's.
-        name: of a function that is told how many numbers there is room for.
-        capacity: that many.
-        inputs: all others.
-    """
+    """Call a function that fills an array of ours: give its numbers, and the argument struct."""
     function = node.function(name)
     fields = table.FIELDS[function.struct]
     array = next(field for field in fields if field.direction == "inout")
@@ -174,14 +167,7 @@ def order(args: Any) -> tuple[int, ...] | None:
 
 
 def byte_strides(api: Api, buffer: int, dims: Sequence[int], nbytes: int) -> list[int] | None:
-    """Return the bytes from one element to the next; None for tiles.
-
-    Args:
-        api: the plugin.
-        buffer: whose.
-        dims: of the buffer.
-        nbytes: of an element.
-    """
+    """Return the bytes from one element of `nbytes` to the next; None for tiles."""
     args = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer)
     found = order(args)
     if found is None:
@@ -217,13 +203,7 @@ def answer(struct: str, function: int, data: int, code: int, message: str, dst: 
 
 
 def put_rows(struct: Struct, way: str, rows: Sequence[Sequence[TransferCallback]]) -> None:
-    """Puts what each device sends or receives into execute options.
-
-    Args:
-        struct: the options.
-        way: "send" or "recv".
-        rows: for each device, in the order of its argument lists; all of one length.
-    """
+    """Put what each device sends ("send") or receives ("recv") into execute options."""
     options = ffi.cast("PJRT_ExecuteOptions*", struct.address)
     kind = _CALLBACKS[way]
     lists = []

@@ -20,11 +20,7 @@ _REAL = {"un": "or", "he": "sy"}
 
 
 def handler(name: str) -> int | None:
-    """Return the address of the handler of one of JAX's names.
-
-    Returns:
-        None where there is none, or no package with its routine.
-    """
+    """Return the address of the handler of one of JAX's names; None without one or its routine."""
     if name == "tridiagonal_solve_perturbed_ffi":  # LAPACK has no routine for it
         return _handler("perturbed", 0, None)
     if (found := _NAME.fullmatch(name)) is None:

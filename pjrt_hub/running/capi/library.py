@@ -95,22 +95,13 @@ class Api(hotpath.Functions):
             self.call(name, **handle)
 
     def require(self, name: str) -> None:
-        """Refuses a plugin that lacks the function `name`.
-
-        Raises:
-            UnsupportedByPluginError: the plugin lacks it.
-        """
+        """Refuse a plugin that lacks the function `name`."""
         if self.has(name):
             return
         raise lack(name, self.version, self.path.name)
 
     def extension(self, name: str) -> Extension:
-        """Gives a node of the chain by its name, "Layouts".
-
-        Raises:
-            UnsupportedByPluginError: the plugin has no such extension.
-            ClosedError: the process forked after the plugin was loaded.
-        """
+        """Give a node of the chain by its name, "Layouts"; UnsupportedByPluginError without it."""
         self._refuse_after_fork()
         known = self._known.get(name)
         if known is None:
@@ -170,11 +161,7 @@ class Extension(hotpath.Functions):
         return BoundFunction(self._api.address, minor, name, pointer, function.args)
 
     def require(self, name: str) -> None:
-        """Refuses a node that lacks the function `name`.
-
-        Raises:
-            UnsupportedByPluginError: the plugin's node lacks it.
-        """
+        """Refuse a node that lacks the function `name`."""
         if self.has(name):
             return
         _, function = self._rows[name]
@@ -240,24 +227,15 @@ def load(
 
 
 def adopt(address: int, path: str | os.PathLike[str]) -> Api:
-    """Takes a table that is already in this process and initializes its plugin.
+    """Take a table that is already in this process, and stays, and initialize its plugin.
 
-    Args:
-        address: of the `PJRT_Api`, which must stay for the life of the process.
-        path: of the file that it came from.
-
-    Raises:
-        PluginLoadError, IncompatiblePluginError, UnsupportedByPluginError, PjrtError: as `load`.
+    It came from the file at `path`; the errors are those of `load`.
     """
     return _start(_read_table(Path(path).resolve(), address), lambda step: None)
 
 
 def preload(path: str | os.PathLike[str]) -> None:
-    """Makes a dependency visible to plugins that look it up by its soname.
-
-    Raises:
-        PluginLoadError: the path is not absolute, or dlopen failed.
-    """
+    """Make a dependency visible to plugins that look it up by its soname, or PluginLoadError."""
     if not os.path.isabs(path):  # the loader would search for it
         raise errors.PluginLoadError(
             f"cannot load {path}: the path is not absolute",

@@ -43,12 +43,7 @@ class ProfilerApi:
         return bool(end <= self._table.struct_size and getattr(self._table, field) != ffi.NULL)
 
     def call(self, name: str, **inputs: Any) -> Any:
-        """Calls a function of the table; see `call.BoundFunction`.
-
-        Raises:
-            UnsupportedByPluginError: the plugin's profiler lacks it.
-            PjrtError: the profiler answered with an error.
-        """
+        """Call a function of the table; see `call.BoundFunction`."""
         return self._function(name)(**inputs)
 
     def collect(self, profiler: int) -> bytes:

@@ -25,15 +25,10 @@ _LONGEST = 1 << 28
 
 
 def raise_error(api: int, error: int, function: str) -> NoReturn:
-    """Raises the exception for a `PJRT_Error*`, which it frees on every path.
+    """Raise the exception for a `PJRT_Error*` by its status code; it is freed on every path.
 
-    Args:
-        api: the address of the `PJRT_Api` that made the error.
-        error: the address of the error.
-        function: the C function that returned it; empty for an asynchronous failure.
-
-    Raises:
-        PjrtError: always, as the class of its status code.
+    `api` is the address of the `PJRT_Api` that made it, `function` the C function that returned it:
+    empty for an asynchronous failure.
     """
     functions = ffi.cast("PJRT_Api*", api)
     pointer = ffi.cast("PJRT_Error*", error)
@@ -53,15 +48,7 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
 
 
 def raise_absent(api: int, slot: int) -> NoReturn:
-    """Raises for a call of a function that the plugin lacks.
-
-    Args:
-        api: the address of the `PJRT_Api`.
-        slot: of the function, in words from the table's beginning.
-
-    Raises:
-        UnsupportedByPluginError: always.
-    """
+    """Raise for a call of a function that the plugin lacks, by its place in the table in words."""
     version = ffi.cast("PJRT_Api*", api).pjrt_api_version
     have = ApiVersion(version.major_version, version.minor_version)
     number = slot - FIRST_SLOT // 8
@@ -69,13 +56,7 @@ def raise_absent(api: int, slot: int) -> NoReturn:
 
 
 def lack(function: str, have: ApiVersion, plugin: str = "") -> errors.UnsupportedByPluginError:
-    """Gives the error for a function that a plugin lacks.
-
-    Args:
-        function: "PJRT_Buffer_Bitcast".
-        have: the version that the plugin announces.
-        plugin: its file's name; empty if unknown.
-    """
+    """Return the error for a function that a plugin lacks; `have` is the version it announces."""
     since = ApiVersion(0, table.FUNCTIONS[function].since)
     came = f"came with PJRT API {since}" if since.minor else "is in every PJRT API"
     but = "the plugin has" if have < since else "the plugin leaves it out and has"
@@ -89,15 +70,7 @@ def lack(function: str, have: ApiVersion, plugin: str = "") -> errors.Unsupporte
 
 
 def refuse_answer(function: str, what: str) -> NoReturn:
-    """Raises for an answer without an error that cannot be.
-
-    Args:
-        function: the C function that gave it.
-        what: was found in it.
-
-    Raises:
-        PluginError: always.
-    """
+    """Raise PluginError for an answer without an error that cannot be: `what` was found in it."""
     raise errors.PluginError(
         f"{function}: the plugin answered without an error and gave {what}",
         hint="`pjrt-hub check` with the plugin's library says what else it does wrong; tell its "

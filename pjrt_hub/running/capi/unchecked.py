@@ -40,11 +40,7 @@ class Entry(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> Entry | None:
-        """Loads a library and reads them, and nothing behind them; None where there is no table.
-
-        Raises:
-            OSError: the library cannot be loaded.
-        """
+        """Load a library and read them, and nothing behind them; None where there is no table."""
         address = hotpath.get_pjrt_api(hotpath.open_library(str(path)))
         if not address:
             return None
@@ -116,11 +112,7 @@ class Sized:
 
 
 def call(functions: Api | Extension, name: str, args: Sized) -> None:
-    """Calls a function with a struct of any size.
-
-    Raises:
-        PjrtError: the plugin answers with an error.
-    """
+    """Call a function with a struct of any size."""
     function = functions.function(name)
     if error := function._pointer(ffi.cast(f"{function.struct}*", args.address)):
         raise_error(function._api_address, _number(error), name)

@@ -24,10 +24,7 @@ _CODES = table.ENUMS["PJRT_Error_Code"]
 def failure(exc: BaseException, name: str, depth: int) -> Failure:
     """Return what an exception is to a plugin: a status code, as in PJRT and XLA FFI, and text.
 
-    Args:
-        exc: with its traceback.
-        name: of what was called.
-        depth: how many frames of the traceback are pjrt-hub's own.
+    So many frames of the traceback as `depth` says are pjrt-hub's own.
     """
     text = f"{name}: {_words(exc, depth)}".encode("utf-8", "replace").replace(b"\0", b"")
     return (_code(exc), text, exc) if isinstance(exc, KeyboardInterrupt) else (_code(exc), text)

@@ -32,14 +32,9 @@ _BOOL = _TYPES["PJRT_NamedValue_kBool"]
 
 
 def encode(values: Mapping[str, NamedValue], keep: list[Any]) -> Any:
-    """Makes a `PJRT_NamedValue[]`.
+    """Make a `PJRT_NamedValue[]`; the Python type decides the C type, TypeError if none fits.
 
-    Args:
-        values: name to value; the Python type decides the C type.
-        keep: takes whatever the array points into; it must live as long as the array.
-
-    Raises:
-        TypeError: a value is of none of the five types.
+    `keep` takes whatever the array points into, which must live as long as the array.
     """
     array = ffi.new("PJRT_NamedValue[]", len(values))
     for item, (name, value) in zip(array, values.items(), strict=True):
@@ -101,29 +96,14 @@ def _text(pointer: Any, size: int) -> str:
 def require_count(
     function: str, name: str, given: int, most: int = MOST_ELEMENTS, least: int = 0
 ) -> int:
-    """Gives a plugin's count back where it can be.
-
-    Args:
-        function: the C function that gave it.
-        name: of the field.
-        given: what stands there.
-        most: the largest that can be.
-        least: the smallest.
-
-    Raises:
-        PluginError: it cannot be.
-    """
+    """Return a plugin's count of a field where it can be; else raise PluginError."""
     if not least <= given <= most:
         refuse_answer(function, f"{given} as {name}")
     return given
 
 
 def text(function: str, name: str, pointer: Any, nbytes: int) -> bytes:
-    """Copies a plugin's bytes.
-
-    Raises:
-        PluginError: there are more than can be, or none where it says that there are some.
-    """
+    """Copy a plugin's bytes; PluginError for more than can be, or none where it says some."""
     if require_count(function, f"the size of {name}", nbytes, MOST_BYTES) == 0:
         return b""
     if pointer == ffi.NULL:

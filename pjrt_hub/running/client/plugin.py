@@ -176,11 +176,7 @@ class Plugin:
     def _shared_client(
         self, options: Mapping[str, values.NamedValue], distributed: Distributed | None
     ) -> Client | None:
-        """Return the open client that this process shares, if it is what is asked for.
-
-        Raises:
-            ValueError: it has another value of an option, or another place among processes.
-        """
+        """Return the open client that this process shares; ValueError if another is asked for."""
         for client in tuple(handle.clients.values()):
             if not (isinstance(client, Client) and client.is_shared and client.api is self.api):
                 continue

@@ -113,20 +113,9 @@ def attempt(
 ) -> tuple[T, CompileOptions]:
     """Compile a program with a plugin's default flags, less those that the plugin refuses.
 
-    Where an MLIR of another age would have written the program otherwise, that is tried, too.
-
-    Args:
-        source: the program.
-        options: the user's, none of whose flags is ever left out.
-        flags: the plugin's own.
-        compile_: compiles the program and the options that it gets.
-        hint: gives the next step after an error, where nothing better is known.
-
-    Returns:
-        What `compile_` gave, and the options that it got.
-
-    Raises:
-        PjrtError: the plugin refuses the program; with the next step.
+    Where an MLIR of another age would have written the program otherwise, that is tried, too. Gives
+    what `compile_` gave, and the options that it got; none of the user's flags is left out. A
+    PjrtError comes with the next step, by `hint` where nothing better is known.
     """
     written = source
     while True:
@@ -242,16 +231,9 @@ def obtain(
 ) -> LoadedExecutable:
     """Call a C function that gives a loaded executable after seconds; Ctrl-C ends the wait.
 
-    Args:
-        client: whose it will be.
-        function: of the C API.
-        keep: lives until the function has ended.
-        signature: what it takes and gives. Without it the plugin is asked, and its answer compared
-            with `program_signature`.
-        program_signature: what the program says of itself.
-        has_devices: whether it is known not to be portable.
-        meanwhile: is called beside the function.
-        inputs: the function's.
+    `keep` lives until the function has ended, and `meanwhile` is called beside it. Without a
+    signature the plugin is asked, and its answer compared with `program_signature`. `has_devices`
+    says that it is known not to be portable.
     """
 
     def call() -> int:

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 def choose(client: CompilingClient, wanted: bool | CompileCache | None) -> CompileCache | None:
-    """Return the cache that `Client.compile(cache=wanted)` means.
-
-    Raises:
-        ValueError: True, and the client's plugin was loaded without a cache.
-        TypeError: no cache at all.
-    """
+    """Return the cache that `Client.compile(cache=wanted)` means; None for none."""
     policy = client.policy
     if wanted is None:
         return policy.compile_cache if policy.caches_by_default else None

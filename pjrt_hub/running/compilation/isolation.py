@@ -48,17 +48,10 @@ def compile(
     options: CompileOptions,
     meanwhile: Callable[[], None],
 ) -> tuple[bytes, Signature | None]:
-    """Compiles in a process of its own, which Ctrl-C ends, and the end of this one.
+    """Compile in a process of its own, which Ctrl-C ends, and the end of this one.
 
-    Args:
-        client: its plugin and create options are those of the other process's client.
-        program: what to compile.
-        options: as the plugin gets them.
-        meanwhile: is called beside it.
-
-    Returns:
-        The plugin's own bytes of the executable, and what it takes and gives, unless that has to be
-        asked where it is loaded.
+    Gives the plugin's own bytes of the executable, and what it takes and gives, unless that has to
+    be asked where it is loaded. `meanwhile` is called beside it.
 
     Raises:
         PjrtError: the plugin refuses the program.

@@ -132,11 +132,8 @@ class DefaultFlags:
     ) -> bool:
         """Send a refused flag no more; return False where it was none of these flags.
 
-        Args:
-            refused: the flag.
-            given: the user's options, whose flags are never left out.
-            sent: the options with which it was refused.
-            error: the plugin's.
+        The user's own flags, of the options `given`, are never left out; `sent` are those it was
+        refused with.
         """
         if refused not in sent.flags or refused in given.flags:
             return False

@@ -34,11 +34,7 @@ class Waiters:
                     wake()
 
     def sleep(self) -> Steps:
-        """Suspends the running task until `fire`.
-
-        Raises:
-            RuntimeError: it is not a task of asyncio or trio.
-        """
+        """Suspend the running task of asyncio or trio until `fire`; elsewhere RuntimeError."""
         sleep, wake = _sleep_of_trio() if _in_trio() else _sleep_of_asyncio()
         key = object()
         self._wakes[key] = wake

@@ -522,12 +522,7 @@ def _memories(client: DeviceClient, addresses: Iterable[int]) -> Listing[Memory]
 
 
 def int32(what: str, value: int) -> int:
-    """Return an int that fits the C function's parameter.
-
-    Raises:
-        TypeError: it is not an int.
-        ValueError: it does not fit.
-    """
+    """Return an int that fits the C function's parameter, or raise TypeError or ValueError."""
     number = operator.index(value)
     if not -(2**31) <= number < 2**31:
         raise ValueError(f"{what} is {number}, which does not fit 32 bits")

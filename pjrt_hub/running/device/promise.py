@@ -100,11 +100,7 @@ class SettableEvent(Event):
 
 
 def read_error(error: PjrtError) -> tuple[int, str]:
-    """Return the code and message of an error that is given to a plugin.
-
-    Raises:
-        TypeError: it is no PjrtError.
-    """
+    """Return code and message of an error for a plugin; TypeError where it is no PjrtError."""
     if not isinstance(error, PjrtError):
         raise TypeError(f"{error!r} is not a PjrtError: errors.CancelledError('why') is one")
     return error.code, error.message

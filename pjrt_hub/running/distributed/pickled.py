@@ -38,12 +38,9 @@ _opening = Lock()
 
 
 def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any] | None) -> Any:
-    """Loads it on the oldest open client of its plugin with its options, else on a new one.
+    """Load it on the oldest open client of its plugin with its options, else on a new one.
 
     The new one is kept for the life of the process, for everything that comes later.
-
-    Raises:
-        PjrtHubError: there is no such client, and none can be made.
     """
     guards, _ = serialized.read(blob)
     with _opening:  # so that two threads do not make a client each
@@ -63,13 +60,7 @@ def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any]
 
 
 def to_topology(data: bytes, reload: Reload | None, platform: str, sha256: str) -> Any:
-    """Makes it with the plugin of any open client that has the same library, else with a new one.
-
-    Raises:
-        PjrtHubError: there is no such plugin.
-        IncompatiblePluginError: the plugin here has another library.
-        UnsupportedByPluginError: the plugin cannot read topologies.
-    """
+    """Make it with the plugin of any open client that has the same library, else with a new one."""
     for client in _open_clients():
         if client.plugin.api.sha256 == sha256:
             return client.plugin.deserialize_topology(data)

@@ -39,21 +39,10 @@ class Called(Protocol):
 
 
 def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
-    """Puts an array for one parameter; it may change as soon as this returns.
+    """Put an array or scalar for one parameter; it may change as soon as this returns.
 
-    Args:
-        executable: what takes it.
-        index: of the parameter.
-        given: an array or scalar of numpy, or something else with DLPack or the buffer protocol.
-        device: where to.
-
-    Returns:
-        The buffer; and the dtype of a plain numpy array, whose like the call path may put itself,
-        or None.
-
-    Raises:
-        TypeError: it is nothing of the kind, or has another dtype.
-        ValueError: it has another shape.
+    Gives the buffer; and the dtype of a plain numpy array, whose like the call path may put itself,
+    or None. What does not fit is a TypeError or ValueError.
     """
     slot, what = _describe_parameter(executable, index)
     array = _array(given)

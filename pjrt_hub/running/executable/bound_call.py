@@ -56,15 +56,8 @@ def bind(
 ) -> BoundCall[Any]:
     """Make the call of an executable with a row of arguments for each device.
 
-    Args:
-        executable: what it runs.
-        rows: buffers or arrays.
-        single: give the outputs of the only row, not a list of rows.
-        simplify: give the only output itself.
-
-    Raises:
-        ValueError: the program donates an argument.
-        TypeError, ClosedError: as for `exe(...)`.
+    `single` gives the outputs of the only row, not a list of rows; `simplify` the only output
+    itself. What does not fit is refused as by `exe(...)`, and whatever the program donates.
     """
     donated = executable.signature.donated
     if donated:

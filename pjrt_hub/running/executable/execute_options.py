@@ -99,19 +99,7 @@ class ExecuteOptions:
             _check_int("an incarnation id", incarnation, _INT64)
 
     def _for(self, executable: Called, num_devices: int, whole: bool) -> Prepared:
-        """Makes the struct for one execution.
-
-        Args:
-            executable: what is executed.
-            num_devices: that it is executed on.
-            whole: whether these are all the devices of the program.
-
-        Raises:
-            ValueError: there is no argument of an index, the context is of another plugin, or
-                callbacks of another number of devices.
-            ClosedError: the context is closed.
-            UnsupportedByPluginError: the plugin is older than an option that is set.
-        """
+        """Make the struct for one execution; `whole`: on all the devices of the program."""
         client, signature = executable.client, executable.signature
         count = len(signature.parameters)
         for index in self.non_donatable:  # the plugin would ignore it, and donate
@@ -161,11 +149,7 @@ class ExecuteOptions:
 
 
 def require_options(options: object) -> ExecuteOptions:
-    """Return the options that were given, or those of a call without any.
-
-    Raises:
-        TypeError: they are something else.
-    """
+    """Return the options that were given, or those of a call without any."""
     if options is None:
         return ExecuteOptions()
     if not isinstance(options, ExecuteOptions):

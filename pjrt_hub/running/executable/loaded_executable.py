@@ -481,12 +481,8 @@ def adopt(
 ) -> LoadedExecutable:
     """Take over a native executable; on any failure it is destroyed.
 
-    Args:
-        client: whose it is.
-        address: of the `PJRT_LoadedExecutable`.
-        signature: what it takes and gives, where that is known.
-        program_signature: what the program says of itself, for one of a plugin that tells little.
-        has_devices: whether it is known not to be portable.
+    Without a signature the plugin is asked; `program_signature` is what the program says, for a
+    plugin that tells little. `has_devices` says that it is known not to be portable.
     """
     executable = LoadedExecutable()
     try:

@@ -74,12 +74,7 @@ class Parts:
     ) -> tuple[tuple[Buffer, ...], Event]:
         """Wait for the other parts, and give what the launch gives on this part's device.
 
-        Who brings the last part launches them all.
-
-        Raises:
-            TimeoutError: no other part came in time; none is launched.
-            ValueError: the options differ from those of a part that waits.
-            Exception: the launch was refused, because of any part.
+        Who brings the last part launches them all. What one part is refused for, all are.
         """
         launch, leads = None, False
         try:

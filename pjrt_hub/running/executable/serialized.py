@@ -70,12 +70,7 @@ class Guards:
         )
 
     def seal(self, code: bytes, signature: Signature | None = None) -> bytes:
-        """Puts the header before what `PJRT_Executable_Serialize` gave.
-
-        Args:
-            code: the plugin's bytes.
-            signature: what they take and give; without it the plugin is asked when they are loaded.
-        """
+        """Put the header before a plugin's bytes; without a signature it is asked for one later."""
         fields = {**values(self), "signature": signature and signature.to_lists()}
         header = json.dumps(fields).encode()
         sealed = len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
@@ -128,14 +123,7 @@ class Serialized(NamedTuple):
 
 
 def read(blob: bytes) -> tuple[Guards, bytes]:
-    """Takes a serialized executable apart: its guards, and the plugin's own bytes.
-
-    Args:
-        blob: what `serialize` gave.
-
-    Raises:
-        FileFormatError: it is none, or damaged.
-    """
+    """Take a serialized executable apart: its guards, and the plugin's own bytes."""
     guards, code, _ = parse(blob)
     return guards, code
 

@@ -44,11 +44,7 @@ class Outputs(NamedTuple):
     shapes: Sequence[tuple[int, ...]] | None
 
     def agree(self, slots: Sequence[Slot]) -> bool:
-        """Tells whether nothing that the plugin tells speaks against these outputs.
-
-        Args:
-            slots: what another source says.
-        """
+        """Tell whether nothing that the plugin tells speaks against these outputs."""
         return (
             (self.number is None or self.number == len(slots))
             and (self.dtypes is None or list(self.dtypes) == [each.code for each in slots])
@@ -56,14 +52,9 @@ class Outputs(NamedTuple):
         )
 
     def require(self, signature: Signature) -> None:
-        """Refuses another number of outputs: the plugin writes all, whatever room there is.
+        """Refuse another number of outputs: the plugin writes all, whatever room there is.
 
-        Args:
-            signature: what another source says.
-
-        Raises:
-            TypeError: the plugin has more: those that are no arrays.
-            PluginError: it has fewer, so that it took the program for another.
+        Where it has more, these are no arrays; where it has fewer, it took the program for another.
         """
         if self.number is not None and self.number < len(signature.outputs):
             refuse_answer(
@@ -90,12 +81,10 @@ class ExecutableSignature(NamedTuple):
 
 
 def of_executable(api: Api, view: int | None, program: Signature | None) -> ExecutableSignature:
-    """Puts together what an executable takes and gives on one device.
+    """Put together what an executable takes and gives on one device.
 
-    Args:
-        api: the plugin's function table.
-        view: a `PJRT_Executable`; None where the plugin gives none of what it loaded.
-        program: what the program says of itself, where it is known and can be read.
+    The view is a `PJRT_Executable`, None where the plugin gives none of what it loaded; `program`
+    what the program says of itself, where it can be read.
 
     Raises:
         TypeError: it gives tokens.
@@ -114,15 +103,7 @@ def of_executable(api: Api, view: int | None, program: Signature | None) -> Exec
 
 
 def require(signature: Signature | None, api: Api) -> Signature:
-    """Gives the signature, if there is one.
-
-    Args:
-        signature: what `of_executable` told.
-        api: the plugin's function table.
-
-    Raises:
-        UnsupportedByPluginError: there is none.
-    """
+    """Return the signature that `of_executable` told, if there is one."""
     if signature is None:
         raise UnsupportedByPluginError(
             "the program cannot be read, and the plugin does not report how many outputs it has, "
@@ -135,16 +116,7 @@ def require(signature: Signature | None, api: Api) -> Signature:
 
 
 def require_outputs(api: Api, view: int, signature: Signature) -> None:
-    """Refuses an executable that gives another number of outputs than its signature says.
-
-    Args:
-        api: the plugin's function table.
-        view: a `PJRT_Executable`.
-        signature: of it.
-
-    Raises:
-        TypeError: it does.
-    """
+    """Refuse an executable that gives another number of outputs than its signature says."""
     Outputs(_number(api, view), None, None).require(signature)
 
 

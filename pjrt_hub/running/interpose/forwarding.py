@@ -22,16 +22,11 @@ def library_path() -> Path:
 
 
 def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
-    """Gives the path of a library that is the plugin to whoever opens it in this process.
+    """Return the path of a library that is the plugin to whoever opens it in this process.
 
-    Its table is a copy, in which `PJRT_Plugin_Initialize` does nothing: the plugin is initialized.
-
-    Args:
-        address: of an initialized plugin's `PJRT_Api`, which must stay there for ever.
-        plugin_path: where that plugin came from, for the error.
-
-    Raises:
-        PluginLoadError: the library forwards to another plugin already.
+    Its table is a copy of that at `address`, which must stay; `PJRT_Plugin_Initialize` does nothing
+    in it: the plugin is initialized. It forwards to one plugin, and PluginLoadError refuses
+    another.
     """
     import ctypes  # only here: a process without such a host does not pay for it
 

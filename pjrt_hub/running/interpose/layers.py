@@ -75,17 +75,9 @@ def read(
     without: str | None = None,
     discrete: str | None = None,
 ) -> Chain:
-    """Read the names of layers and what was set for them.
+    """Read the names of layers, joined by commas, and what was set for them, or PjrtHubError.
 
-    Args:
-        layers: names from `LAYERS`, joined by commas.
-        folder: where the layer `trace` records; it must exist.
-        without: what the layer `without` takes away, as `removals` reads it.
-        discrete: settings of the layer `discrete`, as `settings` reads them.
-
-    Raises:
-        PjrtHubError: a layer or a setting is unknown, `trace` has no folder, or `without` has
-            nothing to take.
+    `trace` records into the folder, which must exist; `removals` and `settings` read the others.
     """
     names = [name.strip() for name in layers.split(",") if name.strip()]
     if unknown := [name for name in names if name not in LAYERS]:
@@ -190,12 +182,7 @@ def _wrap(
 
 
 def growing_structs(host: int, plugin: int) -> tuple[str, ...]:
-    """Names the structs that a plugin may insist on being larger than a host makes them.
-
-    Args:
-        host: the minor of the PJRT API that the host was built for.
-        plugin: the plugin's minor.
-    """
+    """Name the structs that a plugin of that minor may insist on being larger than a host's."""
     names = {function.args for function in table.FUNCTIONS.values()} | {"PJRT_ExecuteOptions"}
     fields = {name: [field.since for field in table.FIELDS[name]] for name in sorted(names)}
     return tuple(
@@ -206,14 +193,10 @@ def growing_structs(host: int, plugin: int) -> tuple[str, ...]:
 
 
 def pad(address: int, host: int, structs: Collection[str]) -> int:
-    """Return the address of a table that pads what a host makes too small.
+    """Return the address of a table that pads what a host of that minor makes too small.
 
-    Functions whose structs cannot be too small are the plugin's own.
-
-    Args:
-        address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
-        host: the minor of the PJRT API that the host was built for.
-        structs: what `growing_structs` names.
+    Functions whose structs, of those that `growing_structs` names, cannot be too small are the
+    plugin's own.
     """
     padded = wrap(address, "pad")
     if host < TRUE_SIZES:

@@ -60,11 +60,7 @@ class Module(NamedTuple):
 
 
 def uses(code: bytes) -> Uses | None:
-    """Reads what a program is made of.
-
-    Returns:
-        None where it is not bytecode of a known version, or is malformed: the compiler says how.
-    """
+    """Read what a program is made of; None where it is malformed or of an unknown version."""
     try:
         return _uses(code)
     except (ValueError, LookupError):  # UnicodeDecodeError is a ValueError

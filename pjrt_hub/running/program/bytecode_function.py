@@ -52,14 +52,10 @@ class _Operation(NamedTuple):
 
 
 def main_function(code: bytes) -> MainFunction:
-    """Reads the head of a program's main function, which is @main, or the only one that it has.
+    """Read the head of a program's main function, which is @main, or the only one that it has.
 
-    Args:
-        code: the program in bytecode, of versions 0 to 6.
-
-    Raises:
-        ValueError, LookupError: there is none, it has a type that no buffer holds, or the bytes are
-            malformed.
+    ValueError or LookupError tell that there is none, that it has a type that no buffer holds, or
+    that the bytes are malformed.
     """
     program = _Program(code)
     heads = (each for each in program.operations() if each.name in (_FUNCTION, _PORTABLE))

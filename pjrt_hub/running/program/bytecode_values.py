@@ -49,7 +49,10 @@ class TypeNumber(NamedTuple):
 
 
 class Values:
-    """The attributes and types of a program, by their numbers; each is read once."""
+    """The attributes and types of a program, by their numbers; each is read once.
+
+    What is malformed, or nothing that a buffer holds, is a ValueError or LookupError.
+    """
 
     def __init__(self, opened: Contents) -> None:
         self._strings = opened.strings
@@ -63,9 +66,6 @@ class Values:
         """Return what an attribute says, as `main_function.Attributes` has it, or a TypeNumber.
 
         Lists are lists, and what nobody asks for is an empty text.
-
-        Raises:
-            ValueError, LookupError: it is malformed.
         """
         if number not in self._read_attributes:
             self._read_attributes[number] = self._read_nested(
@@ -74,21 +74,13 @@ class Values:
         return self._read_attributes[number]
 
     def type(self, number: int) -> TensorTypes:
-        """Return a type, as the tensors that a buffer each holds.
-
-        Raises:
-            ValueError, LookupError: it is malformed, or nothing that a buffer holds.
-        """
+        """Return a type, as the tensors that a buffer each holds."""
         if number not in self._read_types:
             self._read_types[number] = self._read_nested(self._type, self._entries.type(number))
         return self._read_types[number]
 
     def function_type(self, kind: TypeNumber) -> tuple[list[TensorTypes], list[TensorTypes]]:
-        """Return the types of a function's parameters and results.
-
-        Raises:
-            ValueError, LookupError: it is malformed, or has a type that no buffer holds.
-        """
+        """Return the types of a function's parameters and results."""
         dialect, is_text, content = self._entries.type(kind.number)
         content = content.again()
         if is_text or (dialect, content.varint()) not in (("builtin", 2), ("vhlo", 8)):
@@ -98,11 +90,7 @@ class Values:
         return inputs, outputs
 
     def numbers(self, number: int) -> dict[str, int]:
-        """Return the numbers of the attributes in a dictionary, by their names.
-
-        Raises:
-            ValueError, LookupError: it is malformed, or no dictionary.
-        """
+        """Return the numbers of the attributes in a dictionary, by their names."""
         if number not in self._read_numbers:
             dialect, is_text, content = self._entries.attribute(number)
             if is_text or (dialect, content.varint()) != ("builtin", _DICTIONARY):

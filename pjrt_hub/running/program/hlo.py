@@ -78,13 +78,7 @@ class Instruction(NamedTuple):
 
 
 def module(name: str, instructions: Sequence[Instruction], donated: Sequence[int] = ()) -> bytes:
-    """Makes an HloModuleProto of one computation.
-
-    Args:
-        name: of the module.
-        instructions: what it does.
-        donated: the numbers of the parameters that a call may take the memory of.
-    """
+    """Make an HloModuleProto of one computation; a call may take the memory of those `donated`."""
     parameters = [each for each in instructions if each.opcode == "parameter"]
     program = b"".join(
         [
@@ -139,14 +133,10 @@ def with_config(module: bytes, replicas: int, partitions: int) -> bytes:
 
 
 def module_in(code: bytes, form: str) -> memoryview:
-    """Gives the HloModuleProto in the answer of `PJRT_Executable_OptimizedProgram`.
+    """Return the HloModuleProto in the answer of `PJRT_Executable_OptimizedProgram`.
 
-    Args:
-        code: the module, or one with its configuration around it.
-        form: the format that the plugin names, "hlo" or "hlo_with_config".
-
-    Raises:
-        ValueError: the bytes are not what their format says.
+    The form is "hlo", or "hlo_with_config" where the configuration is around it; other bytes are a
+    ValueError.
     """
     whole = memoryview(code)
     return message(whole, WITH_CONFIG_MODULE) if form == "hlo_with_config" else whole
@@ -171,12 +161,7 @@ def _text(number: int, text: str) -> bytes:
 def refuse_feeds(code: bytes, form: str) -> None:
     """Refuse a program with an infeed or outfeed: the PJRT C API has no function to answer it.
 
-    Args:
-        code: what `Signature.of_optimized` takes.
-        form: its format.
-
-    Raises:
-        UnimplementedError: there is one, so that a call would never end, nor hear Ctrl-C.
+    A call would never end, nor hear Ctrl-C: UnimplementedError.
     """
     if not any(feed in code for feed in _FEEDS):  # a walk takes long, and few have one
         return

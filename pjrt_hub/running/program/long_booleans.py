@@ -16,10 +16,9 @@ _CONSTANT = re.compile(
 
 
 def rewrite(text: bytes) -> bytes | None:
-    """Writes constants that have bytes with bits or, where none has, those of bits with bytes.
+    """Write constants that have bytes with bits or, where none has, those of bits with bytes.
 
-    Returns:
-        None where there is no such constant.
+    Gives None where there is no such constant.
     """
     found = [_size(constant) for constant in _CONSTANT.finditer(text)]
     has_bytes = any(nbytes == count > 1 for nbytes, count in found)

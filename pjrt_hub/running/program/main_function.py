@@ -67,11 +67,7 @@ class MainFunction(NamedTuple):
 
 
 def declare(types: list[TensorTypes], attributes: list[Attributes]) -> list[Declared]:
-    """Joins types and what is said of them; without attributes nothing is said of any.
-
-    Raises:
-        Unreadable: there are more of one than of the other.
-    """
+    """Join types and what is said of them; without attributes nothing is said of any."""
     if attributes and len(attributes) != len(types):
         raise Unreadable(f"{len(types)} types and {len(attributes)} dictionaries of attributes")
     return [Declared(*each) for each in zip(types, attributes or [{}] * len(types), strict=True)]

@@ -77,13 +77,10 @@ _NAMED_MESH = re.compile(rb'((?<![\w$.-])[\w$.-]++|"[^"]*")\s*=\s*#sdy\.mesh(<[^
 
 
 def main_function(text: bytes) -> MainFunction:
-    """Reads the head of a program's main function, which is @main, or the only one that it has.
+    """Read the head of a program's main function, which is @main, or the only one that it has.
 
-    Args:
-        text: the program, of any size: what stands behind the head is not looked at.
-
-    Raises:
-        Unreadable: there is none, or it has a type that no buffer holds.
+    What stands behind the head is not looked at. Unreadable: there is none, or a type that no
+    buffer holds.
     """
     only: Callable[[], MainFunction] | None = None
     reader, behind = _Reader(text), 0
@@ -128,11 +125,7 @@ def meshes(text: bytes) -> dict[str, Mesh]:
 
 
 def meshes_of(told: bytes) -> dict[str, Mesh]:
-    """Reads the meshes in the text that stands for them in other dialects.
-
-    Args:
-        told: `{mesh = #sdy.mesh<["x"=8]>}`, which is the attribute xla.sdy.meshes.
-    """
+    """Read the meshes of the attribute xla.sdy.meshes: `{mesh = #sdy.mesh<["x"=8]>}`."""
     return {
         name.strip(b'"').decode("utf-8", "replace"): axes(mesh)
         for name, mesh in _NAMED_MESH.findall(told)
@@ -145,29 +138,17 @@ def axes(mesh: bytes) -> Mesh:
 
 
 def value_type(text: bytes) -> TensorTypes:
-    """Reads a type that stands alone.
-
-    Raises:
-        Unreadable: it is malformed, or nothing that a buffer holds.
-    """
+    """Read a type that stands alone."""
     return _Reader(text).type()
 
 
 def attribute(text: bytes) -> Any:
-    """Reads what an attribute that stands alone says, as `main_function.Attributes` has it.
-
-    Raises:
-        Unreadable: it is malformed.
-    """
+    """Read an attribute that stands alone, as `main_function.Attributes` has it."""
     return _Reader(text, is_alone=True).value()
 
 
 def bounds_in(encoding: str) -> tuple[int | None, ...]:
-    """Reads the bounds of dynamic dimensions: `#stablehlo.bounds<4, ?>`.
-
-    Raises:
-        Unreadable: it is another encoding.
-    """
+    """Read the bounds of dynamic dimensions: `#stablehlo.bounds<4, ?>`."""
     found = _BOUNDS.match(encoding)
     if found is None:
         raise Unreadable(f"the encoding {encoding[:80]}")

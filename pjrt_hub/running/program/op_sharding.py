@@ -23,17 +23,9 @@ _FIELDS = (
 
 
 def of_program(code: bytes, form: str) -> tuple[list[bytes], list[bytes]]:
-    """Reads the OpShardings of all parameters, and those of all outputs, from an optimized program.
+    """Read the OpShardings of all parameters, and of all outputs, of an optimized program.
 
-    Args:
-        code: an HloModuleProto, or one with its configuration around it.
-        form: the format that the plugin names, "hlo" or "hlo_with_config".
-
-    Returns:
-        Either is empty where the program says nothing.
-
-    Raises:
-        ValueError: the bytes are not what their format says.
+    The form is as for `hlo.module_in`. Either is empty where the program says nothing.
     """
     parameters: list[bytes] = []
     outputs: list[bytes] = []
@@ -46,16 +38,9 @@ def of_program(code: bytes, form: str) -> tuple[list[bytes], list[bytes]]:
 
 
 def of_instructions(code: bytes) -> tuple[list[bytes | None], list[bytes | None]]:
-    """Reads the OpShardings of all parameters, and those of all outputs, before any partitioning.
+    """Read the OpShardings of all parameters, and of all outputs, before any partitioning.
 
-    Args:
-        code: an HloModuleProto as a compiler takes it.
-
-    Returns:
-        None for each that the program leaves to the compiler.
-
-    Raises:
-        ValueError: the bytes are not a module, or it has no entry.
+    None stands for each that the program, an HloModuleProto, leaves to the compiler.
     """
     module = memoryview(code)
     entry = dict(wire.fields(module)).get(hlo.MODULE_ENTRY_ID)
@@ -88,15 +73,9 @@ def _of_computation(computation: memoryview) -> tuple[list[bytes | None], list[b
 
 
 def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
-    """Gives the part of an array that each device has.
+    """Return the part of an array that each device has; all of it by an empty OpSharding.
 
-    Args:
-        sharding: an OpSharding; where it is empty, each device has all.
-        shape: of the whole array.
-        count: of the devices.
-
-    Raises:
-        ValueError: it says something else than parts and copies of them.
+    ValueError: it says something else than parts and copies of them.
     """
     import numpy as np
 

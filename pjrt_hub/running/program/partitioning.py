@@ -68,14 +68,10 @@ def options_for(
     where: str,
     more: Callable[[int], str],
 ) -> CompileOptions:
-    """Completes a user's options by what the program says of itself.
+    """Complete a user's options by what the program says of itself.
 
-    Args:
-        program: what will be compiled.
-        given: the user's.
-        there: how many devices there are.
-        where: what has them, for messages.
-        more: says how to get so many.
+    Where it needs more devices than there are, `where` names what has them, and `more` says how to
+    get so many.
 
     Raises:
         TypeError: the options are no CompileOptions.

@@ -37,15 +37,10 @@ Meshes = Callable[[], Mapping[str, Mesh]]
 
 
 def part(attributes: Attributes, shape: Shape, meshes: Meshes) -> Shape | None:
-    """Reads which shape each device's part of a parameter or result has.
+    """Read which shape each device's part of a parameter or result has.
 
-    Args:
-        attributes: what the program says of it.
-        shape: of the whole.
-        meshes: gives the meshes that Shardy's annotations name; asked only where there is one.
-
-    Returns:
-        None where the program leaves that to the compiler, or says it in another way.
+    Gives None where the program leaves that to the compiler, or says it in another way. The meshes
+    that Shardy's annotations name are asked for only where there is one.
     """
     frontend = attributes.get(_FRONTEND)
     exported = frontend.get(_EXPORTED) if isinstance(frontend, dict) else None
@@ -63,12 +58,7 @@ def part(attributes: Attributes, shape: Shape, meshes: Meshes) -> Shape | None:
 
 
 def part_of_proto(message: bytes, shape: Shape) -> Shape | None:
-    """Reads which shape each device's part has; see `part`.
-
-    Args:
-        message: an OpSharding.
-        shape: of the whole.
-    """
+    """Read from an OpSharding which shape each device's part has; see `part`."""
     return _divide(shape, _of_proto(message, len(shape)))
 
 

@@ -235,11 +235,7 @@ class Signature:
 
 
 def tuple_parameters(code: bytes, form: str) -> list[bool]:
-    """Of each parameter of an HLO program, whether it is a tuple; see `Signature.of_optimized`.
-
-    Raises:
-        ValueError: the bytes are not what their format says.
-    """
+    """Of each parameter of an HLO program, tell whether it is a tuple."""
     program = hlo.message(hlo.module_in(code, form), hlo.MODULE_PROGRAM_SHAPE)
     return [
         any(field == (_SHAPE_TYPE, _TUPLE) for field in wire.fields(value))

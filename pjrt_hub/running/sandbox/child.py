@@ -45,14 +45,7 @@ class Child:
         env: Mapping[str, str],
         pass_fds: Sequence[int] = (),
     ) -> None:
-        """Starts it.
-
-        Args:
-            module: its `work` is called with a `watch.Tell` and `words`.
-            words: its arguments.
-            env: its environment.
-            pass_fds: descriptors of this process that it takes over.
-        """
+        """Start it: `work` of the module is called with a `watch.Tell` and the words."""
         import subprocess  # the child, which runs the same modules, need not wait for it
 
         package_root = str(Path(__file__).resolve().parents[3])
@@ -83,11 +76,7 @@ class Child:
         return not self._open
 
     def answers(self, until: float) -> Iterator[dict[str, Any]]:
-        """Yields each line that comes, until it is silent or the time is over.
-
-        Args:
-            until: the time of `time.monotonic`.
-        """
+        """Yield each line that comes, until it is silent or `time.monotonic` is `until`."""
         while not self.silent and time.monotonic() < until:
             for _, line in listen([self], until):
                 yield line
@@ -139,14 +128,9 @@ class Child:
 
 
 def listen(children: Sequence[Child], until: float) -> list[tuple[Child, dict[str, Any]]]:
-    """Waits until one of several children answers or falls silent, or the time is over.
+    """Wait until one of several children answers or falls silent, or the time is over.
 
-    Args:
-        children: at least one that is not silent.
-        until: the time of `time.monotonic`.
-
-    Returns:
-        Each line that came, and from whom.
+    Gives each line that came, and from whom. At least one child is not silent.
     """
     import selectors
 
@@ -159,15 +143,7 @@ def listen(children: Sequence[Child], until: float) -> list[tuple[Child, dict[st
 
 
 def crash(path: Path, doing: str, status: int, words: str, hint: str) -> PluginCrashedError:
-    """Return the error of a plugin whose process died.
-
-    Args:
-        path: of its library.
-        doing: what it was at, " in PJRT_Client_Create"; may be empty.
-        status: how the process ended.
-        words: its last ones.
-        hint: what to do.
-    """
+    """Return the error of a plugin whose process died, `doing` such as " in PJRT_Client_Create"."""
     said = f"; its last output:\n{words}" if words else ""
     return PluginCrashedError(
         f"{path.name} {describe_end(status)}{doing}, in a process of its own ({path}){said}",

@@ -68,10 +68,8 @@ class LastWords:
     def text(self, limit: int = 2000) -> str:
         """Return the words, without backtraces, and "..." where lines are left out.
 
-        Lines that tell why come first where not all fit, those at the end next.
-
-        Args:
-            limit: the most characters.
+        Lines that tell why come first where not all fit into `limit` characters, those at the end
+        next.
         """
         self._keep(self._open)
         self._open = bytearray()

@@ -31,16 +31,7 @@ def code_files() -> list[str]:
 
 
 def code_files_after(modules: Sequence[str], env: Mapping[str, str], seconds: float) -> list[Path]:
-    """Return the files with code in a process that has imported some modules, and only these.
-
-    Args:
-        modules: their names, in the order of the imports.
-        env: the variables of that process.
-        seconds: how long it may take.
-
-    Raises:
-        FrameworkError: one cannot be imported, or not in time.
-    """
+    """Return the files with code in a process that has imported some modules, and only these."""
     deadline = time.monotonic() + seconds
     with Child(__name__, list(modules), env=env) as child:
         answers = list(child.answers(deadline))

@@ -49,10 +49,9 @@ def main() -> NoReturn:
 
 
 def run(work: Callable[[], int]) -> int:
-    """Runs `work` in a child, until it ends or standard input does, and ends all it started.
+    """Run `work` in a child, until it ends or standard input does, and end all it started.
 
-    Returns:
-        The child's exit status, negative for the signal that it died of.
+    Gives the child's exit status, negative for the signal that it died of.
     """
     adopt()
     leash = os.dup(0)
