@@ -70,6 +70,13 @@ def encoded_fields(message: memoryview) -> Iterator[tuple[int, int | memoryview,
         yield number, found, message[start:position]
 
 
+def messages(message: memoryview, *numbers: int) -> Iterator[memoryview]:
+    """Yield what is bytes in the fields of these numbers: texts, and messages in one another."""
+    for number, value in fields(message):
+        if number in numbers and isinstance(value, memoryview):
+            yield value
+
+
 def integers(value: int | memoryview) -> list[int]:
     """Reads a repeated integer field, packed or not, as signed 64-bit numbers."""
     if isinstance(value, int):

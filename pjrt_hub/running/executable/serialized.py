@@ -20,8 +20,6 @@ from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pjrt_hub.running.capi.handle import ClientHandle
 
 #: Magic, the sha256 of what follows, the header's length in four little-endian bytes, the header as
@@ -180,21 +178,15 @@ def _machine(client: ClientHandle) -> str:
         return ""
     told = topology(client)
     try:
-        found = list(_submessages(told, _TOPOLOGY_PLATFORM_SPECIFIC))
-        within = [each for whole in found for each in _submessages(whole, _ANY_VALUE)]
-        own = within[0] if within else told
+        found = wire.messages(memoryview(told), _TOPOLOGY_PLATFORM_SPECIFIC)
+        within = [each for whole in found for each in wire.messages(whole, _ANY_VALUE)]
+        own = within[0] if within else memoryview(told)
         numbers = (_CPU_TOPOLOGY_MACHINE_ATTRIBUTES, _CPU_TOPOLOGY_MACHINE)
-        machine = sorted(map(bytes, _submessages(own, *numbers)))
+        machine = sorted(map(bytes, wire.messages(own, *numbers)))
     except ValueError:  # a plugin that calls itself cpu and writes something else
         machine = []
     # What a later plugin writes in other places is compared whole, its devices with it.
     return _sha256(b"\0".join(machine or [told])).hex() if told else ""
-
-
-def _submessages(message: bytes | memoryview, *numbers: int) -> Iterator[memoryview]:
-    for number, value in wire.fields(memoryview(message)):
-        if number in numbers and isinstance(value, memoryview):
-            yield value
 
 
 def _sha256(data: bytes | memoryview) -> bytes:

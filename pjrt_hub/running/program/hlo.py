@@ -21,8 +21,7 @@ ASSIGNMENT_REPLICAS, ASSIGNMENT_PARTITIONS = 1, 2
 MODULE_ENTRY_ID = 6
 _MODULE_NAME, _MODULE_ENTRY_NAME, _MODULE_ID = 1, 2, 5
 ENTRIES = 1  # of the aliases, and of the donors
-ALIAS_PARAMETER, ALIAS_PARAMETER_INDEX = 2, 3
-DONOR_PARAMETER, DONOR_PARAMETER_INDEX = 1, 2
+ALIAS_PARAMETER, DONOR_PARAMETER = 2, 1  # each with its place in a tuple as the next field
 
 COMPUTATION_INSTRUCTIONS, COMPUTATION_ID, COMPUTATION_ROOT = 2, 5, 6
 _COMPUTATION_NAME, _COMPUTATION_SHAPE = 1, 4
@@ -117,12 +116,10 @@ def module(name: str, instructions: Sequence[Instruction], donated: Sequence[int
 
 def with_config(module: bytes, replicas: int, partitions: int) -> bytes:
     """Makes an HloModuleProtoWithConfig, the "hlo_with_config" of compilers."""
-    (shape,) = (
-        value for each, value in wire.fields(memoryview(module)) if each == MODULE_PROGRAM_SHAPE
-    )
+    shape = bytes(message(memoryview(module), MODULE_PROGRAM_SHAPE))
     config = b"".join(
         [
-            wire.length_delimited(_CONFIG_ENTRY_LAYOUT, bytes(shape)),
+            wire.length_delimited(_CONFIG_ENTRY_LAYOUT, shape),
             wire.varint(_CONFIG_REPLICA_COUNT, replicas),
             wire.varint(_CONFIG_NUM_PARTITIONS, partitions),
         ]
@@ -143,14 +140,9 @@ def module_in(code: bytes, form: str) -> memoryview:
 
 
 def message(of: memoryview, number: int) -> memoryview:
-    """Gives the first message in a field of another.
-
-    Raises:
-        ValueError: it has none there.
-    """
-    for each, value in wire.fields(of):
-        if each == number and isinstance(value, memoryview):
-            return value
+    """Return the first message in a field of another; ValueError where it has none there."""
+    for each in wire.messages(of, number):
+        return each
     raise ValueError(f"field {number} is missing")
 
 
@@ -165,11 +157,11 @@ def refuse_feeds(code: bytes, form: str) -> None:
     """
     if not any(feed in code for feed in _FEEDS):  # a walk takes long, and few have one
         return
-    modules = [memoryview(code)]
-    if form == "hlo_with_config":
-        modules = _members(modules, WITH_CONFIG_MODULE)
-    instructions = _members(_members(modules, MODULE_COMPUTATIONS), COMPUTATION_INSTRUCTIONS)
-    for opcode in _members(instructions, INSTRUCTION_OPCODE):
+    walked = [memoryview(code)]
+    outer = [WITH_CONFIG_MODULE] if form == "hlo_with_config" else []
+    for number in (*outer, MODULE_COMPUTATIONS, COMPUTATION_INSTRUCTIONS, INSTRUCTION_OPCODE):
+        walked = [each for whole in walked for each in wire.messages(whole, number)]
+    for opcode in walked:
         if opcode in _FEEDS:
             raise UnimplementedError(
                 f"the program has an {bytes(opcode).decode()}, which would wait for ever: the PJRT "
@@ -177,12 +169,3 @@ def refuse_feeds(code: bytes, form: str) -> None:
                 hint="exchange values by arguments and results, by a custom call, or by "
                 "stablehlo.send and stablehlo.recv where the plugin compiles these",
             )
-
-
-def _members(messages: list[memoryview], number: int) -> list[memoryview]:
-    return [
-        value
-        for message in messages
-        for each, value in wire.fields(message)
-        if each == number and isinstance(value, memoryview)
-    ]

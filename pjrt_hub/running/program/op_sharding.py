@@ -27,13 +27,12 @@ def of_program(code: bytes, form: str) -> tuple[list[bytes], list[bytes]]:
 
     The form is as for `hlo.module_in`. Either is empty where the program says nothing.
     """
-    parameters: list[bytes] = []
-    outputs: list[bytes] = []
-    for number, value in wire.fields(hlo.module_in(code, form)):
-        if number == hlo.MODULE_PARAMETER_SHARDINGS and isinstance(value, memoryview):
-            parameters += _flatten(value)
-        elif number == hlo.MODULE_OUTPUT_SHARDING and isinstance(value, memoryview):
-            outputs += _flatten(value)
+    module = hlo.module_in(code, form)
+    numbers = (hlo.MODULE_PARAMETER_SHARDINGS, hlo.MODULE_OUTPUT_SHARDING)
+    parameters, outputs = (
+        [one for each in wire.messages(module, number) for one in _flatten(each)]
+        for number in numbers
+    )
     return parameters, outputs
 
 
@@ -44,9 +43,7 @@ def of_instructions(code: bytes) -> tuple[list[bytes | None], list[bytes | None]
     """
     module = memoryview(code)
     entry = dict(wire.fields(module)).get(hlo.MODULE_ENTRY_ID)
-    for number, computation in wire.fields(module):
-        if number != hlo.MODULE_COMPUTATIONS or not isinstance(computation, memoryview):
-            continue
+    for computation in wire.messages(module, hlo.MODULE_COMPUTATIONS):
         if dict(wire.fields(computation)).get(hlo.COMPUTATION_ID) == entry:
             return _of_computation(computation)
     raise ValueError("the module has no entry computation")
@@ -56,9 +53,7 @@ def _of_computation(computation: memoryview) -> tuple[list[bytes | None], list[b
     root = dict(wire.fields(computation)).get(hlo.COMPUTATION_ROOT)
     parameters: dict[int, list[bytes | None]] = {}
     outputs: list[bytes | None] = [None]
-    for number, instruction in wire.fields(computation):
-        if number != hlo.COMPUTATION_INSTRUCTIONS or not isinstance(instruction, memoryview):
-            continue
+    for instruction in wire.messages(computation, hlo.COMPUTATION_INSTRUCTIONS):
         told = dict(wire.fields(instruction))
         opcode, sharding = (told.get(n) for n in (hlo.INSTRUCTION_OPCODE, hlo.INSTRUCTION_SHARDING))
         each: list[bytes | None] = [None]
@@ -108,9 +103,7 @@ def _flatten(sharding: memoryview, depth: int = 0) -> Iterator[bytes]:
     """Yield the OpShardings of a tuple, or the one."""
     if depth > DEEPEST:
         raise ValueError("tuples in one another, deeper than any program has")
-    found = list(wire.fields(sharding))
-    if (hlo.SHARDING_TYPE, hlo.TUPLE) not in found:
+    if (hlo.SHARDING_TYPE, hlo.TUPLE) not in wire.fields(sharding):
         yield bytes(sharding)
-    for number, value in found:
-        if number == hlo.SHARDING_TUPLE and isinstance(value, memoryview):
-            yield from _flatten(value, depth + 1)
+    for each in wire.messages(sharding, hlo.SHARDING_TUPLE):
+        yield from _flatten(each, depth + 1)

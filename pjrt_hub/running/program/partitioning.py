@@ -126,11 +126,10 @@ def _of_text(text: bytes) -> dict[str, int]:
 
 def _of_hlo(code: bytes) -> dict[str, int]:
     """Return the counts of an HloModuleProto's device assignment, where it has one."""
+    counts: dict[int, int | memoryview] = {}
     with suppress(ValueError):  # the compiler says what is wrong
-        for number, value in reversed(list(wire.fields(memoryview(code)))):
-            if number == hlo.MODULE_DEVICE_ASSIGNMENT and isinstance(value, memoryview):
-                counts = dict(wire.fields(value))
-                named = {_REPLICAS: hlo.ASSIGNMENT_REPLICAS, _PARTITIONS: hlo.ASSIGNMENT_PARTITIONS}
-                found = {name: counts.get(number) for name, number in named.items()}
-                return {name: each for name, each in found.items() if isinstance(each, int)}
-    return {}
+        told = [*wire.messages(memoryview(code), hlo.MODULE_DEVICE_ASSIGNMENT)]
+        counts = dict(wire.fields(told[-1])) if told else {}
+    named = {_REPLICAS: hlo.ASSIGNMENT_REPLICAS, _PARTITIONS: hlo.ASSIGNMENT_PARTITIONS}
+    found = {name: counts.get(number) for name, number in named.items()}
+    return {name: each for name, each in found.items() if isinstance(each, int)}

@@ -187,21 +187,15 @@ class Signature:
         """
         module = hlo.module_in(code, form)
         program = hlo.message(module, hlo.MODULE_PROGRAM_SHAPE)
-        parameters: list[Slot] = []
-        outputs: list[Slot] = []
-        names: list[str] = []
-        for number, value in wire.fields(program):
-            if not isinstance(value, memoryview):
-                continue
-            if number == hlo.PROGRAM_PARAMETERS:
-                parameters.extend(flatten(value))
-            elif number == hlo.PROGRAM_RESULT:
-                outputs.extend(flatten(value))
-            elif number == hlo.PROGRAM_NAMES:
-                names.append(bytes(value).decode("utf-8", "replace"))
+        parameters, outputs = (
+            tuple(slot for shape in wire.messages(program, number) for slot in flatten(shape))
+            for number in (hlo.PROGRAM_PARAMETERS, hlo.PROGRAM_RESULT)
+        )
+        told = wire.messages(program, hlo.PROGRAM_NAMES)
+        names = tuple(bytes(each).decode("utf-8", "replace") for each in told)
         if len(names) != len(parameters):  # a tuple of arguments has one name
-            names = []
-        return cls(tuple(parameters), tuple(outputs), tuple(names), _find_donated(module))
+            names = ()
+        return cls(parameters, outputs, names, _find_donated(module))
 
     def to_lists(self) -> list[Any]:
         """Return it as lists, numbers and strings, for JSON."""
@@ -237,36 +231,27 @@ class Signature:
 def tuple_parameters(code: bytes, form: str) -> list[bool]:
     """Of each parameter of an HLO program, tell whether it is a tuple."""
     program = hlo.message(hlo.module_in(code, form), hlo.MODULE_PROGRAM_SHAPE)
-    return [
-        any(field == (_SHAPE_TYPE, _TUPLE) for field in wire.fields(value))
-        for number, value in wire.fields(program)
-        if number == hlo.PROGRAM_PARAMETERS and isinstance(value, memoryview)
-    ]
+    shapes = wire.messages(program, hlo.PROGRAM_PARAMETERS)
+    return [(_SHAPE_TYPE, _TUPLE) in wire.fields(each) for each in shapes]
 
 
 def _find_donated(module: memoryview) -> tuple[int, ...]:
     """Return the parameters that alias an output or give their memory away."""
-    found: set[int] = set()
-    for number, value in wire.fields(module):
-        if number == hlo.MODULE_ALIASES and isinstance(value, memoryview):
-            found.update(_parameters(value, hlo.ALIAS_PARAMETER, hlo.ALIAS_PARAMETER_INDEX))
-        elif number == hlo.MODULE_DONORS and isinstance(value, memoryview):
-            found.update(_parameters(value, hlo.DONOR_PARAMETER, hlo.DONOR_PARAMETER_INDEX))
-    return tuple(sorted(found))
+    found = set(_parameters(module, hlo.MODULE_DONORS, hlo.DONOR_PARAMETER))
+    return tuple(sorted(found.union(_parameters(module, hlo.MODULE_ALIASES, hlo.ALIAS_PARAMETER))))
 
 
-def _parameters(entries: memoryview, number_field: int, index_field: int) -> Iterator[int]:
-    """A parameter in a tuple of all arguments is told by its place there."""
-    for number, entry in wire.fields(entries):
-        if number != hlo.ENTRIES or not isinstance(entry, memoryview):
-            continue
-        parameter, index = 0, list[int]()
-        for each, value in wire.fields(entry):
-            if each == number_field and isinstance(value, int):
-                parameter = value
-            elif each == index_field:
-                index += wire.integers(value)
-        yield index[0] if index else parameter
+def _parameters(module: memoryview, field: int, number_field: int) -> Iterator[int]:
+    """A parameter in a tuple of all arguments is told by its place there, the next field."""
+    for entries in wire.messages(module, field):
+        for entry in wire.messages(entries, hlo.ENTRIES):
+            parameter, index = 0, list[int]()
+            for number, value in wire.fields(entry):
+                if number == number_field and isinstance(value, int):
+                    parameter = value
+                elif number == number_field + 1:
+                    index += wire.integers(value)
+            yield index[0] if index else parameter
 
 
 def tuple_shape(slots: Sequence[Slot]) -> bytes:
@@ -305,8 +290,5 @@ def flatten(shape: memoryview, depth: int = 0) -> Iterator[Slot]:
 
 
 def _minor_to_major(layout: memoryview) -> tuple[int, ...]:
-    order: list[int] = []
-    for number, value in wire.fields(layout):
-        if number == _LAYOUT_MINOR_TO_MAJOR:
-            order += wire.integers(value)
-    return tuple(order)
+    told = (value for number, value in wire.fields(layout) if number == _LAYOUT_MINOR_TO_MAJOR)
+    return tuple(each for value in told for each in wire.integers(value))
