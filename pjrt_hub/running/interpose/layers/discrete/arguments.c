@@ -9,8 +9,7 @@ struct Piece {
 };
 
 void *arena_take(Arena *arena, size_t nbytes) {
-  Piece *piece = calloc(1, sizeof *piece + nbytes + 1);
-  if (piece == NULL) abort();
+  Piece *piece = take(sizeof *piece + nbytes + 1);
   piece->next = arena->pieces;
   arena->pieces = piece;
   return piece->bytes;

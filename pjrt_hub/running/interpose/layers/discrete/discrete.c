@@ -64,8 +64,11 @@ static PJRT_Error *of_event(Plugin *plugin, unsigned function, void *args) {
       return on_ready(args);
     case FN_PJRT_Event_Set:
       return set(plugin, args);
-    default: /* Await, Error */
+    case FN_PJRT_Event_Await:
+    case FN_PJRT_Event_Error:
       return await(event);
+    default:
+      return pass_on(plugin, function, args);
   }
 }
 
@@ -153,10 +156,12 @@ static bool describe(unsigned function, void *args) {
       if (!like->laid_out && !(like->known && never_comes(buffer))) return false;
       layout_tile(layout, like->type, like->dims);
       return true;
-    default:
+    case FN_PJRT_Buffer_Dimensions:
       dims->dims = like->dims;
       dims->num_dims = like->num_dims;
       return like->known;
+    default:
+      return false;
   }
 }
 
@@ -249,29 +254,6 @@ PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_Client_Create:
     case FN_PJRT_Client_Destroy:
       return of_client(plugin, function, args);
-    case FN_PJRT_Event_Destroy:
-    case FN_PJRT_Event_IsReady:
-    case FN_PJRT_Event_Error:
-    case FN_PJRT_Event_Await:
-    case FN_PJRT_Event_OnReady:
-    case FN_PJRT_Event_Set:
-      return of_event(plugin, function, args);
-    case FN_PJRT_Buffer_Destroy:
-    case FN_PJRT_Buffer_Delete:
-    case FN_PJRT_Buffer_IsDeleted:
-    case FN_PJRT_Buffer_IsOnCpu:
-    case FN_PJRT_Buffer_ReadyEvent:
-    case FN_PJRT_Buffer_UnsafePointer:
-    case FN_PJRT_Buffer_OpaqueDeviceMemoryDataPointer:
-    case FN_PJRT_Buffer_ElementType:
-    case FN_PJRT_Buffer_Dimensions:
-    case FN_PJRT_Buffer_UnpaddedDimensions:
-    case FN_PJRT_Buffer_DynamicDimensionIndices:
-    case FN_PJRT_Buffer_GetMemoryLayout:
-    case FN_PJRT_Layouts_PJRT_Buffer_MemoryLayout:
-    case FN_PJRT_Buffer_Device:
-    case FN_PJRT_Buffer_Memory:
-      return of_buffer(plugin, function, args);
     case FN_PJRT_Client_CreateViewOfDeviceBuffer:
       return view(plugin, args);
     case FN_PJRT_LoadedExecutable_Execute:
@@ -301,5 +283,9 @@ PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args) {
     default:
       break;
   }
+  const Handle *first = functions[function].handles;
+  bool given = functions[function].num_handles > 0 && first->direction == IN && first->form == ONE;
+  if (given && first->kind == KIND_PJRT_Event) return of_event(plugin, function, args);
+  if (given && first->kind == KIND_PJRT_Buffer) return of_buffer(plugin, function, args);
   return pass_on(plugin, function, args);
 }

@@ -14,6 +14,13 @@
 
 #include "../layers.h"
 
+/* Memory of zeros, which ends with the process where there is none. */
+static inline void *take(size_t nbytes) {
+  void *taken = calloc(1, nbytes + 1);
+  if (taken == NULL) abort();
+  return taken;
+}
+
 /* What became of something: NULL where all is well. Never freed: errors are few. */
 typedef struct {
   PJRT_Error_Code code;

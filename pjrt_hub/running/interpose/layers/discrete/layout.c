@@ -31,12 +31,6 @@ static Layout *all_layouts;
 static Tiles *all_tiles;
 static Outputs *all_outputs;
 
-static void *take(size_t nbytes) {
-  void *taken = calloc(1, nbytes);
-  if (taken == NULL) abort();
-  return taken;
-}
-
 static PJRT_Layouts_MemoryLayout *keep_layout(const char *text) {
   schedule_lock();
   Layout *layout = all_layouts;

@@ -58,8 +58,7 @@ static Owner **place_of(void *key) {
 static Owner *owner_of(void *key) {
   Owner **at = place_of(key);
   if (*at == NULL) {
-    *at = calloc(1, sizeof **at);
-    if (*at == NULL) abort();
+    *at = take(sizeof **at);
     (*at)->key = key;
   }
   return *at;
@@ -321,8 +320,7 @@ static void add_event(void *context, void **slot) {
 
 /* Makes an operation of a call's arguments, with the lock held. */
 static Operation *make(Plugin *plugin, unsigned function, void *args) {
-  Operation *operation = calloc(1, sizeof *operation);
-  if (operation == NULL) abort();
+  Operation *operation = take(sizeof *operation);
   operation->plugin = plugin;
   operation->function = function;
   operation->refs = 1;
@@ -547,8 +545,7 @@ PJRT_Error *operation_execute(Plugin *plugin, PJRT_LoadedExecutable_Execute_Args
     if (owner->program == NULL) {
       owner->program = program;
       owner->num_inputs = args->num_args;
-      owner->takes = calloc(args->num_args + 1, sizeof *owner->takes);
-      if (owner->takes == NULL) abort();
+      owner->takes = take((args->num_args + 1) * sizeof *owner->takes);
     } else {
       program_free(program);
     }

@@ -43,8 +43,7 @@ static void ask_outputs(Plugin *plugin, Program *program, PJRT_Executable *execu
   SIZED(PJRT_Executable_NumOutputs_Args, number, .executable = executable);
   if (!ask(plugin, FN_PJRT_Executable_NumOutputs, &number)) return;
   program->num_outputs = number.num_outputs;
-  program->outputs = calloc(program->num_outputs + 1, sizeof *program->outputs);
-  if (program->outputs == NULL) abort();
+  program->outputs = take((program->num_outputs + 1) * sizeof *program->outputs);
   SIZED(PJRT_Executable_OutputElementTypes_Args, types, .executable = executable);
   SIZED(PJRT_Executable_OutputDimensions_Args, dims, .executable = executable);
   if (!ask(plugin, FN_PJRT_Executable_OutputElementTypes, &types) ||
@@ -61,8 +60,7 @@ static void ask_outputs(Plugin *plugin, Program *program, PJRT_Executable *execu
 }
 
 Program *program_ask(Plugin *plugin, PJRT_LoadedExecutable *loaded) {
-  Program *program = calloc(1, sizeof *program);
-  if (program == NULL) abort();
+  Program *program = take(sizeof *program);
   SIZED(PJRT_LoadedExecutable_GetExecutable_Args, get, .loaded_executable = loaded);
   if (ask(plugin, FN_PJRT_LoadedExecutable_GetExecutable, &get)) {
     ask_outputs(plugin, program, get.executable);
@@ -72,8 +70,7 @@ Program *program_ask(Plugin *plugin, PJRT_LoadedExecutable *loaded) {
   SIZED(PJRT_LoadedExecutable_AddressableDevices_Args, on, .executable = loaded);
   if (ask(plugin, FN_PJRT_LoadedExecutable_AddressableDevices, &on)) {
     size_t nbytes = on.num_addressable_devices * sizeof *program->devices;
-    program->devices = malloc(nbytes + 1);
-    if (program->devices == NULL) abort();
+    program->devices = take(nbytes);
     if (nbytes > 0) memcpy(program->devices, on.addressable_devices, nbytes);
     program->num_devices = on.num_addressable_devices;
   }

@@ -20,8 +20,7 @@ const Status *status_make(PJRT_Error_Code code, const char *format, ...) {
   int wrote = vsnprintf(text, sizeof text, format, values);
   va_end(values);
   size_t length = wrote < (int)sizeof text ? (size_t)wrote : sizeof text - 1;
-  Status *status = malloc(sizeof *status + length);
-  if (status == NULL) abort();
+  Status *status = take(sizeof *status + length);
   status->code = code;
   status->length = length;
   memcpy(status->text, text, length);
@@ -44,8 +43,7 @@ const Status *status_take(Plugin *plugin, PJRT_Error *error) {
     plugin->real[FN_PJRT_Error_Message](&message);
   SIZED(PJRT_Error_GetCode_Args, code, .error = error);
   if (!refusal_answer(FN_PJRT_Error_GetCode, &code)) plugin->real[FN_PJRT_Error_GetCode](&code);
-  Status *status = malloc(sizeof *status + message.message_size);
-  if (status == NULL) abort();
+  Status *status = take(sizeof *status + message.message_size);
   status->code = code.code;
   status->length = message.message_size;
   memcpy(status->text, message.message, message.message_size);
@@ -84,8 +82,7 @@ static void hear(PJRT_Error *error, void *user_arg) {
 }
 
 static void listen(Plugin *plugin, PJRT_Event *real, bool ends, Heard heard, void *what) {
-  Listener *listener = malloc(sizeof *listener);
-  if (listener == NULL) abort();
+  Listener *listener = take(sizeof *listener);
   *listener = (Listener){plugin, ends ? real : NULL, heard, what};
   SIZED(PJRT_Event_OnReady_Args, args, .event = real, .callback = hear, .user_arg = listener);
   PJRT_Error *error = plugin->real[FN_PJRT_Event_OnReady](&args);
@@ -120,8 +117,7 @@ static void fire(Task *task) {
 
 /* One reference is the host's, one the schedule's. */
 Event *event_make(Plugin *plugin) {
-  Event *event = calloc(1, sizeof *event);
-  if (event == NULL) abort();
+  Event *event = take(sizeof *event);
   event->plugin = plugin;
   event->refs = 2;
   event->task.run = fire;
@@ -179,8 +175,7 @@ Event *event_when(Buffer *buffer) {
 /* Registers the host's callback; false where the event fired already. */
 bool event_call(Event *event, PJRT_Event_OnReadyCallback call, void *user_arg) {
   if (event->fired) return false;
-  Callback *callback = malloc(sizeof *callback), **last = &event->callbacks;
-  if (callback == NULL) abort();
+  Callback *callback = take(sizeof *callback), **last = &event->callbacks;
   *callback = (Callback){NULL, call, user_arg};
   while (*last != NULL) last = &(*last)->next;
   *last = callback;
@@ -194,16 +189,14 @@ static Buffer *mapped; /* those whose addresses were told */
 static Store stores[STORES];
 
 Buffer *buffer_make(Plugin *plugin) {
-  Buffer *buffer = calloc(1, sizeof *buffer);
-  if (buffer == NULL) abort();
+  Buffer *buffer = take(sizeof *buffer);
   buffer->plugin = plugin;
   buffer->refs = 1;
   return buffer;
 }
 
 void description_fill(Description *like, PJRT_Buffer_Type type, const int64_t *dims, size_t count) {
-  like->dims = calloc(2 * count + 1, sizeof *dims);
-  if (like->dims == NULL) abort();
+  like->dims = take((2 * count + 1) * sizeof *dims);
   like->minor_to_major = like->dims + count;
   if (count > 0) memcpy(like->dims, dims, count * sizeof *dims);
   for (size_t i = 0; i < count; i++) like->minor_to_major[i] = (int64_t)(count - 1 - i);

@@ -70,8 +70,7 @@ uint64_t schedule_due(uint64_t after) {
 
 void schedule_after(Task *task, Moment *moment) {
   if (moment->happened) return;
-  Wait *wait = malloc(sizeof *wait);
-  if (wait == NULL) abort();
+  Wait *wait = take(sizeof *wait);
   *wait = (Wait){moment->waits, task};
   moment->waits = wait;
   task->waits++;
@@ -142,8 +141,7 @@ static void begin(Task *task) {
   Task **at = &tasks;
   while (*at != task) at = &(*at)->next;
   *at = task->next;
-  Job *job = malloc(sizeof *job);
-  if (job == NULL) abort();
+  Job *job = take(sizeof *job);
   *job = (Job){NULL, task, task->fires};
   *last_job = job;
   last_job = &job->next;

@@ -18,12 +18,6 @@ struct Transfer {
 
 static Transfer *transfers;
 
-static char *take(size_t nbytes) {
-  char *bytes = malloc(nbytes + 1);
-  if (bytes == NULL) abort();
-  return bytes;
-}
-
 /* Waits for a real event, and ends it. */
 static PJRT_Error *await(Plugin *plugin, PJRT_Event *event) {
   if (event == NULL) return NULL;
@@ -66,8 +60,7 @@ static Transfer *find(PJRT_AsyncHostToDeviceTransferManager *manager) {
 /* Notes what a new manager fills. */
 void transfer_begin(const PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *args) {
   size_t count = args->num_shape_specs;
-  Transfer *transfer = calloc(1, sizeof *transfer + count * sizeof *transfer->fillings);
-  if (transfer == NULL) abort();
+  Transfer *transfer = take(sizeof *transfer + count * sizeof *transfer->fillings);
   transfer->manager = args->transfer_manager;
   transfer->count = count;
   for (size_t i = 0; i < count; i++) {
@@ -112,7 +105,6 @@ PJRT_Error *transfer_data(Plugin *plugin,
   if (nbytes > 0) memcpy(filling->bytes + offset, args->data, nbytes);
   if (!args->is_last_transfer) return NULL;
   char *dense = take(tiling->dense_nbytes);
-  memset(dense, 0, tiling->dense_nbytes);
   tiling_copy(tiling, filling->bytes, dense, false);
   free(filling->bytes);
   filling->bytes = NULL;
