@@ -196,7 +196,6 @@ static PyObject *bound_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 
 static void bound_dealloc(PyObject *self) {
   BoundCallObject *call = (BoundCallObject *)self;
-  PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   if (call->weakrefs != NULL) PyObject_ClearWeakRefs(self);
   free(call->arguments);
@@ -204,8 +203,7 @@ static void bound_dealloc(PyObject *self) {
   free(call->lists);
   Py_XDECREF(call->rows);
   Py_XDECREF((PyObject *)call->exe);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 static int bound_traverse(PyObject *self, visitproc visit, void *arg) {

@@ -194,10 +194,8 @@ static PyObject *in_call_exit(PyObject *self, PyObject *args) {
 }
 
 static void in_call_dealloc(PyObject *self) {
-  PyTypeObject *type = Py_TYPE(self);
   Py_XDECREF((PyObject *)((InCallObject *)self)->client);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 static PyMethodDef in_call_methods[] = {
@@ -245,15 +243,13 @@ static int client_traverse(PyObject *self, visitproc visit, void *arg) {
 static void client_dealloc(PyObject *self) {
   GUARD;
   ClientObject *client = (ClientObject *)self;
-  PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   client->closed = true;
   destroy_idle(client);
   if (client->turns.gate != NULL && client->generation == fork_generation)
     gate_let_go(client->turns.gate);
   Py_XDECREF(client->functions);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 static PyMethodDef methods[] = {

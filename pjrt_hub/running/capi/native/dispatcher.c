@@ -112,8 +112,10 @@ static PyObject *notify(PyObject *args, bool call) {
   Py_RETURN_NONE;
 }
 
+/* notify(api, event, callback): dispatch calls it when the event is ready. */
 PyObject *dispatcher_notify(PyObject *module, PyObject *args) { return notify(args, true); }
 
+/* keep(api, event, object): dispatch lets go of it when the event is ready. */
 PyObject *dispatcher_keep(PyObject *module, PyObject *args) { return notify(args, false); }
 
 /* Takes over an event and a reference, and frees the first at once and the second once it is
@@ -150,6 +152,7 @@ PyObject *dispatcher_deleter(PyObject *module, PyObject *args) {
                        (unsigned long long)(uintptr_t)ticket);
 }
 
+/* Takes the descriptor that is written to when there is work to dispatch. */
 PyObject *dispatcher_wake(PyObject *module, PyObject *fd) {
   long number = PyLong_AsLong(fd);
   if (number == -1 && PyErr_Occurred()) return NULL;

@@ -125,13 +125,11 @@ static int event_traverse(PyObject *self, visitproc visit, void *arg) {
 static void event_dealloc(PyObject *self) {
   GUARD;
   EventObject *event = (EventObject *)self;
-  PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   if (event->ptr != NULL && event->client->generation == fork_generation)
     event_destroy(&event->child);
   Py_XDECREF((PyObject *)event->client);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 static PyObject *event_address(PyObject *self, void *unused) {

@@ -394,7 +394,6 @@ static int executable_traverse(PyObject *self, visitproc visit, void *arg) {
 static void executable_dealloc(PyObject *self) {
   GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
-  PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   if (exe->ptr != NULL && exe->client->generation == fork_generation)
     executable_destroy(&exe->child);
@@ -404,8 +403,7 @@ static void executable_dealloc(PyObject *self) {
   Py_XDECREF(exe->devices);
   Py_XDECREF((PyObject *)exe->buffer_type);
   Py_XDECREF((PyObject *)exe->client);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 static PyObject *executable_adaptive(PyObject *self, void *unused) {

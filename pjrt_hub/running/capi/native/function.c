@@ -328,12 +328,10 @@ static PyObject *function_compiled(PyObject *self, void *unused) {
 
 static void function_dealloc(PyObject *self) {
   FunctionObject *function = (FunctionObject *)self;
-  PyTypeObject *type = Py_TYPE(self);
   free_fields(function->inputs, function->num_inputs);
   free_fields(function->outputs, function->num_outputs);
   Py_XDECREF(function->namespace);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 static PyMethodDef function_methods[] = {
@@ -406,10 +404,8 @@ PyObject *functions_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs
 }
 
 static void functions_dealloc(PyObject *self) {
-  PyTypeObject *type = Py_TYPE(self);
   Py_XDECREF(((FunctionsObject *)self)->bound);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 static PyMethodDef functions_methods[] = {

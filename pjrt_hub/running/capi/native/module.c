@@ -32,6 +32,7 @@ static int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, co
   return PyModule_AddObjectRef(module, name, (PyObject *)*slot);
 }
 
+/* Whether the process forked after that generation. */
 static PyObject *forked_since(PyObject *module, PyObject *arg) {
   unsigned long generation = PyLong_AsUnsignedLong(arg);
   if (generation == (unsigned long)-1 && PyErr_Occurred()) return NULL;
@@ -42,6 +43,7 @@ static PyObject *current_generation(PyObject *module, PyObject *unused) {
   return PyLong_FromUnsignedLong(fork_generation);
 }
 
+/* Whether a plugin was given something that calls Python while a program runs. */
 static PyObject *asks_python(PyObject *module, PyObject *unused) {
   return PyBool_FromLong(python_is_asked);
 }
@@ -120,61 +122,42 @@ static PyObject *error_payloads(PyObject *module, PyObject *args) {
 }
 
 static PyMethodDef functions[] = {
-    {"install", process_install, METH_VARARGS, "install(raise_error, raise_absent, refuse_answer, ClosedError)"},
-    {"ends", process_ends, METH_NOARGS, "Python ends: its other threads end where they come by."},
-    {"interrupt", process_interrupt, METH_NOARGS, "The latest wait was ended by a signal's handler."},
-    {"interrupted", process_interrupted, METH_NOARGS, "Whether it was."},
-    {"leave", process_leave, METH_NOARGS,
-     "Work outlives Python: the process ends with its status, without plugins' static destructors."},
-    {"aside", process_aside, METH_O, "aside(callable): on a thread, also where Python ends."},
-    {"generation", current_generation, METH_NOARGS, "The number of forks above this process."},
-    {"forked_since", forked_since, METH_O, "Whether the process forked after that generation."},
-    {"open_library", open_library, METH_VARARGS,
-     "dlopen(path, NOW | LOCAL | NODELETE): its handle."},
-    {"get_pjrt_api", get_pjrt_api, METH_VARARGS,
-     "GetPjrtApi() of an opened library: the table's address, or None without the function."},
-    {"preload_library", preload_library, METH_VARARGS, "dlopen(path, NOW | GLOBAL | NODELETE)."},
-    {"payloads", error_payloads, METH_VARARGS, "payloads(api, error) -> dict of str to bytes."},
-    {"wake", dispatcher_wake, METH_O, "wake(fd): what is written to when there is work to dispatch."},
-    {"dispatch", dispatcher_dispatch, METH_NOARGS, "Calls what became due, oldest first."},
-    {"end", dispatcher_end, METH_NOARGS, "Nothing is dispatched any more, because Python ends."},
-    {"notify", dispatcher_notify, METH_VARARGS,
-     "notify(api, event, callback): dispatch will call it when the event is ready."},
-    {"keep", dispatcher_keep, METH_VARARGS,
-     "keep(api, event, object): dispatch will let go of it when the event is ready."},
-    {"deleter", dispatcher_deleter, METH_VARARGS,
-     "deleter(callback, kept) -> (function, argument) in C, on which dispatch will call it."},
-    {"kv_store", kv_store, METH_VARARGS,
-     "kv_store(get, try_get, put) -> addresses of the three callbacks and of their user_arg."},
-    {"upcalls_end", upcalls_end, METH_O,
-     "upcalls_end(seconds) -> whether the last function that plugins called has ended; none is called."},
-    {"host_transfer", host_transfer, METH_VARARGS,
-     "host_transfer(api, callable) -> what plugins call it through, and the addresses of that and "
-     "of the functions that take it: send, receive, HLO output."},
-    {"host_transfer_end", host_transfer_end, METH_VARARGS,
-     "host_transfer_end(api, stream): frees a stream, whose program fails if it is not full."},
-    {"ffi_entry", ffi_entry, METH_VARARGS,
-     "ffi_entry(address or callable, traits) -> address of an XLA FFI handler, None if none is left."},
-    {"ffi_return", ffi_return, METH_O, "ffi_return(entry): no plugin took it."},
-    {"ffi_share", ffi_share, METH_VARARGS,
-     "ffi_share(api, context) -> whether executions without a context have this one from now on."},
-    {"ffi_shown", ffi_shown, METH_NOARGS,
-     "ffi_shown() -> address of the XLA FFI table shown since the last time, or 0."},
-    {"ffi_deleter", ffi_deleter, METH_NOARGS, "ffi_deleter() -> address of the deleter of states."},
-    {"ffi_keep", ffi_keep, METH_O, "ffi_keep(object) -> the ticket of a state."},
-    {"ffi_kept", ffi_kept, METH_VARARGS, "ffi_kept(ticket, whether to let it go) -> the object."},
-    {"xla_transform", xla_transform, METH_O,
-     "xla_transform(callable) -> address of what a compiler calls with every module."},
-    {"custom_partitioner", custom_partitioner, METH_VARARGS,
-     "custom_partitioner(callable, side effects) -> address of what a partitioning asks."},
-    {"asks_python", asks_python, METH_NOARGS,
-     "Whether a plugin was given something that calls Python while a program runs."},
-    {"compact_type", compact_type, METH_VARARGS,
-     "compact_type(base, name) -> a subclass without a dict and without slots."},
-    {"capsule_address", capsule_address, METH_O, "The pointer in a capsule of any name."},
-    {"lend", dlpack_lend, METH_VARARGS,
-     "lend(address, device, dtype, shape, strides, flags, deleter) -> a DLPack capsule."},
-    {"borrow", dlpack_borrow, METH_O, "borrow(capsule) -> the parts of the tensor that it lends."},
+    {"install", process_install, METH_VARARGS, NULL},
+    {"ends", process_ends, METH_NOARGS, NULL},
+    {"interrupt", process_interrupt, METH_NOARGS, NULL},
+    {"interrupted", process_interrupted, METH_NOARGS, NULL},
+    {"leave", process_leave, METH_NOARGS, NULL},
+    {"aside", process_aside, METH_O, NULL},
+    {"generation", current_generation, METH_NOARGS, NULL},
+    {"forked_since", forked_since, METH_O, NULL},
+    {"open_library", open_library, METH_VARARGS, NULL},
+    {"get_pjrt_api", get_pjrt_api, METH_VARARGS, NULL},
+    {"preload_library", preload_library, METH_VARARGS, NULL},
+    {"payloads", error_payloads, METH_VARARGS, NULL},
+    {"wake", dispatcher_wake, METH_O, NULL},
+    {"dispatch", dispatcher_dispatch, METH_NOARGS, NULL},
+    {"end", dispatcher_end, METH_NOARGS, NULL},
+    {"notify", dispatcher_notify, METH_VARARGS, NULL},
+    {"keep", dispatcher_keep, METH_VARARGS, NULL},
+    {"deleter", dispatcher_deleter, METH_VARARGS, NULL},
+    {"kv_store", kv_store, METH_VARARGS, NULL},
+    {"upcalls_end", upcalls_end, METH_O, NULL},
+    {"host_transfer", host_transfer, METH_VARARGS, NULL},
+    {"host_transfer_end", host_transfer_end, METH_VARARGS, NULL},
+    {"ffi_entry", ffi_entry, METH_VARARGS, NULL},
+    {"ffi_return", ffi_return, METH_O, NULL},
+    {"ffi_share", ffi_share, METH_VARARGS, NULL},
+    {"ffi_shown", ffi_shown, METH_NOARGS, NULL},
+    {"ffi_deleter", ffi_deleter, METH_NOARGS, NULL},
+    {"ffi_keep", ffi_keep, METH_O, NULL},
+    {"ffi_kept", ffi_kept, METH_VARARGS, NULL},
+    {"xla_transform", xla_transform, METH_O, NULL},
+    {"custom_partitioner", custom_partitioner, METH_VARARGS, NULL},
+    {"asks_python", asks_python, METH_NOARGS, NULL},
+    {"compact_type", compact_type, METH_VARARGS, NULL},
+    {"capsule_address", capsule_address, METH_O, NULL},
+    {"lend", dlpack_lend, METH_VARARGS, NULL},
+    {"borrow", dlpack_borrow, METH_O, NULL},
     {NULL, NULL, 0, NULL},
 };
 

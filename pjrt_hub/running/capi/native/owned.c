@@ -93,14 +93,12 @@ static void owned_finalize(PyObject *self) { Py_XDECREF(owned_release(self, NULL
 static void owned_dealloc(PyObject *self) {
   GUARD;
   OwnedObject *owned = (OwnedObject *)self;
-  PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   if (owned->release != NULL && owned->client->generation == fork_generation)
     owned_destroy(&owned->child);
   Py_XDECREF(owned->release);
   Py_XDECREF((PyObject *)owned->client);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 static PyMethodDef methods[] = {

@@ -74,10 +74,12 @@ PyObject *process_ends(PyObject *module, PyObject *unused) {
 /* Whether the latest wait was ended by what a signal's handler raised: nobody waits for that work. */
 bool wait_interrupted;
 
+/* Whether one did. */
 PyObject *process_interrupted(PyObject *module, PyObject *unused) {
   return PyBool_FromLong(wait_interrupted);
 }
 
+/* Notes that a signal's handler ended the latest wait. */
 PyObject *process_interrupt(PyObject *module, PyObject *unused) {
   wait_interrupted = true;
   Py_RETURN_NONE;
@@ -147,6 +149,14 @@ bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
   return failure == NULL && code.code == PJRT_Error_Code_UNIMPLEMENTED;
 }
 
+/* The end of an object of a type of ours, once what it holds is let go. */
+void object_free(PyObject *self) {
+  PyTypeObject *type = Py_TYPE(self);
+  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
+  Py_DECREF(type);
+}
+
+/* install(raise_error, raise_absent, refuse_answer, ClosedError) */
 PyObject *process_install(PyObject *module, PyObject *args) {
   PyObject *raiser, *absence, *refuser, *closed;
   if (!PyArg_ParseTuple(args, "OOOO", &raiser, &absence, &refuser, &closed)) return NULL;

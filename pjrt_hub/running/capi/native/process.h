@@ -55,6 +55,7 @@ PyObject *raise_closed(const char *message);
 PyObject *raise_answer(const char *function, const char *what);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error);
+void object_free(PyObject *self);
 PyObject *process_install(PyObject *module, PyObject *args);
 extern bool wait_interrupted;
 bool thread_ends(void);

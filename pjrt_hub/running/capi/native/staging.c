@@ -156,11 +156,9 @@ typedef struct {
 PyTypeObject *StagingType;
 
 static void staging_dealloc(PyObject *self) {
-  PyTypeObject *type = Py_TYPE(self);
   Block *block = ((StagingObject *)self)->block;
   if (block != NULL) staging_give_back(block);
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 static int staging_getbuffer(PyObject *self, Py_buffer *out, int flags) {

@@ -264,7 +264,6 @@ static int view_traverse(PyObject *self, visitproc visit, void *arg) {
 static void view_dealloc(PyObject *self) {
   GUARD;
   HostViewObject *view = (HostViewObject *)self;
-  PyTypeObject *type = Py_TYPE(self);
   PyObject_GC_UnTrack(self);
   BufferObject *buffer = view->buffer;
   if (buffer != NULL) {
@@ -276,8 +275,7 @@ static void view_dealloc(PyObject *self) {
     client_view_ended(client, &buffer->child);
     Py_DECREF((PyObject *)buffer);
   }
-  ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
-  Py_DECREF(type);
+  object_free(self);
 }
 
 /* Read-only: the plugin may share this memory with other buffers and with running programs. */
