@@ -180,11 +180,7 @@ def numpy_dtype(code: int) -> numpy.dtype[Any]:
 
 
 def require(element: ElementType, version: ApiVersion) -> None:
-    """Refuses a type that a plugin of this version does not know: it would crash on the number.
-
-    Raises:
-        UnsupportedByPluginError: the plugin is older than the type.
-    """
+    """Refuse a type that a plugin of this version does not know: it would crash on the number."""
     if element.since > version.minor:
         since = ApiVersion(0, element.since)
         raise UnsupportedByPluginError(

@@ -72,9 +72,7 @@ def address_of(array: numpy.ndarray[Any, Any]) -> int:
 def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
     """Return the contiguous memory of an array or of anything with the buffer protocol, not copied.
 
-    Raises:
-        TypeError: it is neither.
-        ValueError: it is not contiguous in row-major order.
+    What is neither is a TypeError, what does not lie row by row a ValueError.
     """
     import numpy
 
@@ -94,11 +92,9 @@ def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
 
 
 def host_array(array: ArrayLike, dtype: Any) -> Any:
-    """Make what `Client.buffer_from_host` puts: Python's numbers become 32 bits wide.
+    """Make what `Client.buffer_from_host` puts: Python's numbers become 32 bits wide, and must fit.
 
-    Raises:
-        TypeError: the array is masked, PJRT has no such dtype, or `convert` refuses it.
-        OverflowError: an int does not fit the dtype, or a Python int int32.
+    Masked arrays are a TypeError.
     """
     import numpy
 
@@ -125,12 +121,9 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
 def convert(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
     """Return the array in another element type; itself where it has that.
 
-    Integers and booleans must fit. Floats are rounded as numpy does it, to an infinity or NaN at
-    the end of their range. A float never becomes an integer, nor a complex number a float.
-
-    Raises:
-        TypeError: it would have to.
-        OverflowError: a value does not fit.
+    Integers and booleans must fit, else OverflowError. Floats are rounded as numpy does it, to an
+    infinity or NaN at the end of their range. A float never becomes an integer, nor a complex
+    number a float: TypeError.
     """
     import numpy
 

@@ -22,12 +22,7 @@ Order = tuple[int, ...]
 
 
 def order_of(layout: Any, rank: int) -> Order | None:
-    """Return the layout that a caller wishes for; None where he has no wish.
-
-    Raises:
-        TypeError: it is not a sequence of ints.
-        ValueError: it is not a permutation of the dimensions.
-    """
+    """Return the layout that a caller wishes for, checked; None where he has no wish."""
     if layout is None:
         return None
     try:

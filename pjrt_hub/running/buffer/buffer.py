@@ -145,11 +145,7 @@ class Buffer(hotpath.Buffer):
     def _from_spec(
         cls, client: DeviceClient, address: int, spec: ShapeSpec, device: Device
     ) -> Buffer:
-        """Takes over a native buffer that was made by a spec.
-
-        Raises:
-            UnsupportedByPluginError: it has another layout than the spec.
-        """
+        """Take over a native buffer that was made by a spec, if it has that layout."""
         buffer = cls._adopt(client, address, spec.element.code, spec.shape, device)
         return buffer if spec.layout is None else require_layout(buffer, spec.layout)
 
@@ -228,14 +224,7 @@ class Buffer(hotpath.Buffer):
         host = numpy.empty(nbytes, numpy.uint8)
         address = host_array.address_of(host)
         answer = call("PJRT_Buffer_ToHostBuffer", **given, dst=address, dst_size=nbytes)
-        event = Event.of(self.client, answer.event)
-        try:
-            event.wait()
-        except BaseException:  # interrupted: the plugin may still write into the array
-            from pjrt_hub.running.capi import callbacks
-
-            callbacks.keep(self.client.api.address, event.address, host)
-            raise
+        Event.of_work(self.client, answer.event, host).wait()
         host.flags.writeable = False
         return host
 
@@ -584,11 +573,7 @@ def block_until_ready(value: T) -> T:
 
 
 def require_layout(buffer: Buffer, order: memory_layout.Order) -> Buffer:
-    """Return the buffer, if the plugin says that it has the layout that was asked for.
-
-    Raises:
-        UnsupportedByPluginError: it has another.
-    """
+    """Return the buffer, if the plugin says that it has the layout that was asked for."""
     if buffer.layout != order:
         raise UnsupportedByPluginError(
             f"the plugin was asked for a buffer of the layout {order} and made one of "

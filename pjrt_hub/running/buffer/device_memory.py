@@ -161,7 +161,7 @@ def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
             offset=start,
             transfer_size=size,
         )
-        return Event.of(buffer.client, event, memory)
+        return Event.of_work(buffer.client, event, memory)
 
 
 def await_memory(buffer: BufferHandle) -> None:

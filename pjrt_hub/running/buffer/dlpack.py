@@ -64,11 +64,7 @@ ELEMENTS = {_type_of(element): element for element in dtypes.ELEMENT_TYPES}
 
 
 def device_of(buffer: BufferHandle) -> tuple[int, int]:
-    """DLPack's (device type, device id) of where a buffer lives.
-
-    Raises:
-        BufferError: DLPack has no such device (TPUs and others).
-    """
+    """Return DLPack's (device type, id) of where a buffer lives; BufferError: it has none."""
     client = buffer.client
     kind = PLATFORMS.get(client.platform_name)
     if kind is None:
@@ -149,11 +145,7 @@ def _hold(buffer: BufferHandle) -> _Memory:
 
 
 def copy_on_device(buffer: BufferHandle) -> Any:
-    """Return a copy of its own memory on the same device.
-
-    Raises:
-        BufferError: the plugin cannot.
-    """
+    """Return a copy of its own memory on the same device, or raise BufferError."""
     try:
         return buffer.copy_to_device(buffer.device)
     except PjrtError as exc:

@@ -10,12 +10,13 @@ import numbers
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.errors import ClosedError, PjrtError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.array import memory_layout
 from pjrt_hub.running.array.host_array import ALIGNMENT, address_of, as_bytes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks
+from pjrt_hub.running.capi.status import answer_or_none
 from pjrt_hub.running.device.device import Device, Memory
 from pjrt_hub.running.device.layout import default_layout
 from pjrt_hub.running.device.promise import Promise, read_error
@@ -201,9 +202,8 @@ def _layout(client: DeviceClient, spec: ShapeSpec) -> Any:
     """Gives the layout of a buffer without data: newer plugins have none of their own for it."""
     if spec.layout is not None:
         return memory_layout.members(spec.layout)
-    try:
-        own = default_layout(client, spec.element.name, spec.shape)
-    except (UnimplementedError, UnsupportedByPluginError):
+    own = answer_or_none(lambda: default_layout(client, spec.element.name, spec.shape))
+    if own is None:
         return memory_layout.members(memory_layout.row_major(len(spec.shape)))
     return memory_layout.members(own.minor_to_major, own.tiles)
 

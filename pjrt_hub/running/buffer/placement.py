@@ -65,8 +65,7 @@ def from_host(
         callbacks.start()  # the buffer's end may be before that of the use of the array
         buffer, done = Buffer._put(client, plain, element.code, shape, semantics, *place)
         if done:
-            callbacks.keep(client.api.address, done, plain)
-            Event.of(client, done)  # owns it, so that it is freed
+            Event.of_work(client, done, plain)
     return buffer
 
 
@@ -145,7 +144,6 @@ def _put(
 ) -> Buffer:
     device, memory_address = place
     with client.in_call():
-        callbacks.start()  # the buffer's end may be before that of the use of the array
         answer = client.api.call(
             "PJRT_Client_BufferFromHostBuffer",
             client=client.address,
@@ -159,7 +157,6 @@ def _put(
         )
         done = answer.done_with_host_buffer
         if done:
-            callbacks.keep(client.api.address, done, given)
-            Event.of(client, done)  # owns it, so that it is freed
+            Event.of_work(client, done, given)
         buffer = Buffer._adopt(client, answer.buffer, element.code, known_shape(shape), device)
         return require_layout(buffer, order)

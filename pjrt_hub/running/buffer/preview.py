@@ -14,7 +14,6 @@ from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.display import THRESHOLD, edge_items, format_array
 from pjrt_hub.running.array.host_array import address_of
-from pjrt_hub.running.capi import callbacks
 from pjrt_hub.running.device.event import Event
 
 if TYPE_CHECKING:
@@ -119,10 +118,5 @@ def _fetch(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, A
             offset=start * buffer.dtype.itemsize,
             transfer_size=host.nbytes,
         )
-        event = Event.of(client, address)
-        try:
-            event.wait()
-        except BaseException:  # interrupted: the plugin may still write into the array
-            callbacks.keep(client.api.address, event.address, host)
-            raise
+        Event.of_work(client, address, host).wait()
     return host.view(buffer.dtype)

@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes, packing
 from pjrt_hub.running.array.host_array import ALIGNMENT
-from pjrt_hub.running.array.memory_layout import Order, members, row_major_or
+from pjrt_hub.running.array.memory_layout import Order, members, row_major, row_major_or
 from pjrt_hub.running.buffer import dlpack, placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, require_layout
 from pjrt_hub.running.capi import callbacks, hotpath
+from pjrt_hub.running.capi.status import answer_or_none
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import Device, DeviceClient
@@ -61,28 +61,19 @@ class Tensor:
     @property
     def row_major(self) -> bool:
         """Whether its elements lie as a buffer's, without gaps."""
-        if not self.size:
-            return True
-        expected = dlpack.strides(self.shape)
-        return all(
-            size == 1 or have == want
-            for size, have, want in zip(self.shape, self.strides, expected, strict=True)
-        )
+        return self.order == row_major(len(self.shape))
 
     @property
     def order(self) -> Order | None:
         """The layout (minor_to_major) of its elements; None where they lie with gaps or overlap."""
-        if self.row_major:
-            return tuple(range(len(self.shape) - 1, -1, -1))
-        order = sorted(
-            range(len(self.shape)), key=lambda d: (self.shape[d] == 1, self.strides[d], -d)
-        )
-        dense = dlpack.strides(self.shape, tuple(order))
-        fits = all(
-            size == 1 or have == want
-            for size, have, want in zip(self.shape, self.strides, dense, strict=True)
-        )
-        return tuple(order) if fits else None
+        rank = len(self.shape)
+        by_strides = sorted(range(rank), key=lambda d: (self.shape[d] == 1, self.strides[d], -d))
+        for order in (row_major(rank), tuple(by_strides)):
+            dense = dlpack.strides(self.shape, order)
+            found = zip(self.shape, self.strides, dense, strict=True)
+            if not self.size or all(size == 1 or have == want for size, have, want in found):
+                return order
+        return None
 
     def to_numpy(self) -> Any:
         """Return its memory as an array, shared except where elements are packed into bytes."""
@@ -191,12 +182,10 @@ def _ready_stream(client: DeviceClient, device: Device | None) -> int:
     """Return the stream on which the plugin looks for foreign values; 0 where it tells none."""
     if device is None:
         return 0
-    name = "PJRT_Get_Stream_For_External_Ready_Events"
-    try:
-        with client.in_call():
-            return int(client.api.extension("Stream").call(name, device=device.address))
-    except (UnsupportedByPluginError, UnimplementedError):
-        return 0
+    name, address = "PJRT_Get_Stream_For_External_Ready_Events", device.address
+    with client.in_call():
+        stream = answer_or_none(lambda: client.api.extension("Stream").call(name, device=address))
+    return int(stream or 0)
 
 
 def _why_copied(client: DeviceClient, tensor: Tensor, copy: bool | None) -> str:

@@ -17,7 +17,7 @@ from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.host_array import address_of, as_bytes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
-from pjrt_hub.running.capi import callbacks, hotpath, irregular
+from pjrt_hub.running.capi import hotpath, irregular
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.device.device import Device, Memory, device_at
@@ -192,7 +192,7 @@ class Transfer(Closing, hotpath.Owned):
                 self._parts[index] = None
             elif source.nbytes:
                 parts.insert(place, (start, end))
-            return self._follow_copy(event, source)
+            return Event.of_work(self.client, event, source)
 
     def transfer_literal(self, buffer_index: int, array: Any) -> Event:
         """Copy one buffer whole and complete it (`..._TransferLiteral`, API 0.83).
@@ -230,7 +230,7 @@ class Transfer(Closing, hotpath.Owned):
                 shape_layout=memory_layout.members(order),
             )
             self._parts[index] = None
-            return self._follow_copy(event, source)
+            return Event.of_work(self.client, event, source)
 
     def set_buffer_error(self, buffer_index: int, error: PjrtError) -> None:
         """Make one buffer fail with an error's code and message (`..._SetBufferError`).
@@ -327,10 +327,6 @@ class Transfer(Closing, hotpath.Owned):
         if parts is None:
             raise ClosedError(f"buffer {index} is complete")
         return parts
-
-    def _follow_copy(self, event: int, source: object) -> Event:
-        callbacks.keep(self.client.api.address, event, source)
-        return Event.of(self.client, event)
 
     def _call(self, function: str, **inputs: Any) -> Any:
         with self.client.in_call(), self._lock:

@@ -199,13 +199,8 @@ def not_plain(struct: str) -> tuple[str, ...]:
 class Struct:
     """A struct that a caller fills for a plugin to read, alive as long as this object.
 
-    Args:
-        name: of the C struct.
-        members: its fields by name, as for `BoundFunction`.
-        version: of the plugin's API, which reads nothing that is newer.
-
-    Raises:
-        UnsupportedByPluginError: a field is newer than the plugin.
+    Members go by name, as for `BoundFunction`; one that is newer than the plugin is
+    UnsupportedByPluginError.
     """
 
     def __init__(self, name: str, members: Mapping[str, Any], version: ApiVersion) -> None:

@@ -22,14 +22,7 @@ _kept: list[CallCounter] = []
 
 
 class CallCounter:
-    """A C function `void (void*, void*)` for events and deleters.
-
-    Args:
-        work: is done in each call, before it counts.
-
-    Attributes:
-        address: of the C function.
-    """
+    """A C function `void (void*, void*)` for events and deleters; each call does `work`."""
 
     def __init__(self, work: Callable[[], object] = lambda: None) -> None:
         self._work = work

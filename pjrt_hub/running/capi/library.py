@@ -19,7 +19,14 @@ from pjrt_hub.base.fork import Lock, cached_property
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.call import BoundFunction, interruptible
-from pjrt_hub.running.capi.status import FIRST_SLOT, lack, raise_absent, raise_error, refuse_answer
+from pjrt_hub.running.capi.status import (
+    FIRST_SLOT,
+    answer_or_none,
+    lack,
+    raise_absent,
+    raise_error,
+    refuse_answer,
+)
 
 hotpath.install(raise_error, raise_absent, refuse_answer, errors.ClosedError)
 
@@ -125,14 +132,9 @@ class Api(hotpath.Functions):
 
 
 class Extension(hotpath.Functions):
-    """One node of a plugin's chain, for example "Layouts".
+    """One node of a plugin's chain, "Layouts"; functions that came after its size are missing.
 
-    Functions go by their C names, "PJRT_Layouts_MemoryLayout_Destroy".
-
-    Attributes:
-        name: the extension's.
-        size: the node's struct_size in bytes: where it ends, newer functions are missing.
-        address: of the node.
+    They go by their C names, "PJRT_Layouts_MemoryLayout_Destroy".
     """
 
     def __init__(self, api: Api, name: str, node: Any) -> None:
@@ -334,10 +336,7 @@ def _initialize(api: Api) -> None:
 
 
 def _attributes(api: Api) -> dict[str, values.NamedValue]:
-    try:
-        return dict(api.call("PJRT_Plugin_Attributes"))
-    except (errors.UnsupportedByPluginError, errors.UnimplementedError):
-        return {}
+    return dict(answer_or_none(lambda: api.call("PJRT_Plugin_Attributes")) or {})
 
 
 def _extensions(node: Any) -> Iterator[tuple[str, Any]]:

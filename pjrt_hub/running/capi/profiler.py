@@ -23,11 +23,7 @@ _FUNCTIONS = {
 
 
 class ProfilerApi:
-    """The `PLUGIN_Profiler_Api` of a plugin.
-
-    Raises:
-        UnsupportedByPluginError: the plugin has no profiler.
-    """
+    """The `PLUGIN_Profiler_Api` of a plugin, or UnsupportedByPluginError."""
 
     def __init__(self, api: Api) -> None:
         node = ffi.cast("PJRT_Profiler_Extension*", api.extension("Profiler").address)

@@ -5,12 +5,15 @@ Owns the classes per status code; must not decide what to do about an error.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
 
 from pjrt_hub import errors
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.running.capi import hotpath, table
 from pjrt_hub.running.capi._pjrt import ffi
+
+T = TypeVar("T")
 
 #: Of a table, in bytes: struct_size, extension_start and PJRT_Api_Version come before it.
 FIRST_SLOT = 40
@@ -76,6 +79,14 @@ def refuse_answer(function: str, what: str) -> NoReturn:
         hint="`pjrt-hub check` with the plugin's library says what else it does wrong; tell its "
         "makers",
     )
+
+
+def answer_or_none(ask: Callable[[], T]) -> T | None:
+    """Return a plugin's answer; None where it has no function for it."""
+    try:
+        return ask()
+    except (errors.UnimplementedError, errors.UnsupportedByPluginError):
+        return None
 
 
 def error_class(code: int) -> type[errors.PjrtError]:

@@ -50,12 +50,7 @@ class Extension(NamedTuple):
 
 
 class Rows(Mapping[str, Row]):
-    """A table whose rows are made when they are first asked for: a start needs a few of them.
-
-    Args:
-        texts: the row of each name, as tools/capi.py writes it.
-        read: makes a row of that.
-    """
+    """A table whose rows are made of texts when they are first asked for: a start needs a few."""
 
     def __init__(self, texts: dict[str, Any], read: Callable[[str, Any], Row]) -> None:
         self._texts = texts

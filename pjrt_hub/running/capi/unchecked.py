@@ -24,14 +24,7 @@ _BEHIND = 16  # words behind a struct that a plugin must not touch
 
 
 class Entry(NamedTuple):
-    """The first words of what `GetPjrtApi` returns.
-
-    Attributes:
-        address: of the table.
-        struct_size: of the table, as it says.
-        version: that it announces.
-        extension_start: the address of the first node of the chain, 0 for none.
-    """
+    """The first words of what `GetPjrtApi` returns; an extension_start of 0 is none."""
 
     address: int
     struct_size: int
@@ -69,17 +62,7 @@ class Entry(NamedTuple):
 class Sized:
     """A struct of another size than the newest, as callers older or newer than this one have it.
 
-    What lies behind a shorter struct is junk.
-
-    Args:
-        name: of the C struct.
-        size: its struct_size.
-        members: its fields by name, as for `BoundFunction`.
-
-    Attributes:
-        name: of the C struct.
-        size: that it says it has.
-        address: of it.
+    What lies behind a shorter struct is junk. Members go by name, as for `BoundFunction`.
     """
 
     def __init__(self, name: str, size: int, **members: Any) -> None:
@@ -211,14 +194,7 @@ def by_its_table(error: int) -> tuple[int, bytes] | None:
 
 
 class UserData:
-    """What hosts keep beside a memory, by the functions that its first field points at.
-
-    Args:
-        memory: a `PJRT_Memory`.
-
-    Attributes:
-        is_there: whether there are both functions.
-    """
+    """What hosts keep beside a `PJRT_Memory`, by the functions that its first field points at."""
 
     def __init__(self, memory: int) -> None:
         self._memory = ffi.cast("PJRT_Memory*", memory)

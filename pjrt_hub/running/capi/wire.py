@@ -32,21 +32,13 @@ def pack(number: int, values: list[int]) -> bytes:
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yields (number, value) of every field: an int for numbers, a view for the rest.
-
-    Raises:
-        ValueError: the bytes are not a message.
-    """
+    """Yield (number, value) of every field, a view for what is no number, or ValueError."""
     for number, value, _ in encoded_fields(message):
         yield number, value
 
 
 def encoded_fields(message: memoryview) -> Iterator[tuple[int, int | memoryview, memoryview]]:
-    """Yields (number, value, bytes of the whole field), for those who hand fields on.
-
-    Raises:
-        ValueError: the bytes are not a message.
-    """
+    """Yield (number, value, bytes of the whole field), for those who hand fields on."""
     position = 0
     while position < len(message):
         start = position

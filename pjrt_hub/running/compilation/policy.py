@@ -106,10 +106,8 @@ class DefaultFlags:
     """The flags that one plugin's compilations get where their options say nothing of them.
 
     XLA drops and renames its flags between versions, and no table of a plugin says which ones it
-    has: what was refused once is not tried again.
-
-    Args:
-        choose: takes the flags of a user's options and a program, gives those to add to them.
+    has: what was refused once is not tried again. `choose` takes the flags of a user's options and
+    a program.
     """
 
     def __init__(self, choose: Callable[[Mapping[str, Flag], bytes], Mapping[str, Flag]]) -> None:

@@ -10,13 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.errors import (
-    ClosedError,
-    PjrtError,
-    UnimplementedError,
-    UnsupportedByPluginError,
-)
+from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.capi.handle import ClientHandle, Closing
+from pjrt_hub.running.capi.status import answer_or_none
 
 if TYPE_CHECKING:
     from pjrt_hub.base.listing import Listing
@@ -133,11 +129,8 @@ class Device(DeviceDescription):
             Bytes and counts by the names of the C struct, "bytes_in_use" always; None where the
             plugin does not count, as the XLA CPU plugin.
         """
-        try:
-            stats = vars(self._ask("PJRT_Device_MemoryStats"))
-        except (UnimplementedError, UnsupportedByPluginError):
-            return None
-        return {
+        stats = answer_or_none(lambda: vars(self._ask("PJRT_Device_MemoryStats")))
+        return stats and {
             name: value
             for name, value in stats.items()
             if not name.endswith("_is_set") and value is not None and stats.get(f"{name}_is_set", 1)

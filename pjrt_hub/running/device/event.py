@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.capi import callbacks, hotpath
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device import awaiting
@@ -25,6 +25,12 @@ class Event(hotpath.Event):
     _waiters: awaiting.Waiters
 
     __slots__ = ("__weakref__", "_waiters")
+
+    @classmethod
+    def of_work(cls, client: Any, address: int, used: object) -> Event:
+        """Return the event of work that uses something, which lives until the work is done."""
+        callbacks.start()  # it lets go of what nobody waited for
+        return cls.of(client, address, used)
 
     def wait(self, timeout: float | None = None) -> None:
         """Wait until it is ready; Ctrl-C ends the wait (`PJRT_Event_OnReady`).
@@ -76,8 +82,6 @@ class Event(hotpath.Event):
         """
         if not callable(callback):
             raise TypeError(f"the callback is {callback!r}, which cannot be called")
-        from pjrt_hub.running.capi import callbacks
-
         self.is_ready()  # raises where it is no event any more
         with self.client.in_call():
             callbacks.when_ready(self.client.api.address, self.address, lambda: callback(self))
@@ -105,7 +109,6 @@ class Event(hotpath.Event):
         try:
             return self._waiters
         except AttributeError:  # nobody awaited it yet
-            from pjrt_hub.running.capi import callbacks
             from pjrt_hub.running.device.awaiting import Waiters
 
             waiters = Waiters()

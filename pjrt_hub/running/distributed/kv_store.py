@@ -225,28 +225,18 @@ class Distributed:
 
 
 class Exchange:
-    """A store as `PJRT_Client_Create` takes it; lives as long as the process.
-
-    Attributes:
-        used: whether a plugin asked anything of it.
-    """
+    """A store as `PJRT_Client_Create` takes it; `used` once a plugin asked anything of it."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self.used = False
         self._store = store
-        addresses = hotpath.kv_store(self._get, self._try_get, self._put)
-        self._get_address, self._try_get_address, self._put_address, self._user_arg = addresses
 
     def arguments(self) -> dict[str, int]:
         """Return the fields of the call. Plugins drop a store that lacks one of the three."""
-        return {
-            "kv_get_callback": self._get_address,
-            "kv_get_user_arg": self._user_arg,
-            "kv_put_callback": self._put_address,
-            "kv_put_user_arg": self._user_arg,
-            "kv_try_get_callback": self._try_get_address,
-            "kv_try_get_user_arg": self._user_arg,
-        }
+        *functions, user_arg = hotpath.kv_store(self._get, self._try_get, self._put)
+        names = ("kv_get", "kv_try_get", "kv_put")
+        members = {f"{name}_callback": at for name, at in zip(names, functions, strict=True)}
+        return members | {f"{name}_user_arg": user_arg for name in names}
 
     # What C reads as an answer: a value, None for "not yet" or "done", or a code with a text.
 

@@ -7,7 +7,7 @@ numpy late.
 from __future__ import annotations
 
 import sys
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
 from pjrt_hub.running.buffer import placement, tensor
@@ -20,6 +20,9 @@ from pjrt_hub.running.program.signature import (
     Signature,
     Slot,
 )
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.device.event import Event
 
 
 class Called(Protocol):
@@ -36,6 +39,19 @@ class Called(Protocol):
     @property
     def devices(self) -> tuple[Device, ...]:
         """Where it runs; none where each call says."""
+
+    def require_open(self) -> None:
+        """Raise once it is closed."""
+
+    def _launch(
+        self,
+        rows: tuple[tuple[Any, ...], ...],
+        devices: tuple[Device, ...],
+        execute_device: int,
+        options: Any,  # ExecuteOptions, or None
+        return_events: bool,
+        /,
+    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]: ...
 
 
 def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:

@@ -129,20 +129,18 @@ class ExecuteOptions:
         if self.hlo_output_callbacks:
             members["hlo_output_callbacks"] = transfers.outputs(self.hlo_output_callbacks)
         struct = Struct("PJRT_ExecuteOptions", members, client.api.version)
-        for name, rows in (("send", self.send_callbacks), ("recv", self.recv_callbacks)):
+        for way, rows in (("send", self.send_callbacks), ("recv", self.recv_callbacks)):
             if rows and not whole:
                 raise ValueError(
-                    f"{name}_callbacks are for execute(), which runs all devices of a program: "
+                    f"{way}_callbacks are for execute(), which runs all devices of a program: "
                     "one device alone cannot exchange with the host"
                 )
             if rows and len(rows) != num_devices:
                 raise ValueError(
-                    f"{name}_callbacks are of {len(rows)} device(s), the program has {num_devices}"
+                    f"{way}_callbacks are of {len(rows)} device(s), the program has {num_devices}"
                 )
-        if self.send_callbacks:
-            transfers.send(struct, self.send_callbacks)
-        if self.recv_callbacks:
-            transfers.receive(struct, self.recv_callbacks)
+            if rows:
+                transfers.exchange(struct, way, rows)
         if self.send_callbacks or self.recv_callbacks or self.hlo_output_callbacks:
             kept += [transfers, struct]
         return Prepared(struct, kept)

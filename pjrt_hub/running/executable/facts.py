@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frozen import frozen
-from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.running.array import display
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.status import answer_or_none
 from pjrt_hub.running.program import hlo
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
@@ -161,11 +162,7 @@ class ExecutableFacts:
         Returns:
             Numbers by the compiler's own names; None where the plugin does not count.
         """
-        try:
-            costs: dict[str, float] = self._ask("PJRT_Executable_GetCostAnalysis")
-        except (UnimplementedError, UnsupportedByPluginError):
-            return None
-        return costs
+        return answer_or_none(lambda: self._ask("PJRT_Executable_GetCostAnalysis"))
 
     def memory_stats(self) -> dict[str, int] | None:
         """Return bytes of code, arguments, ... (`PJRT_Executable_GetCompiledMemoryStats`).
@@ -173,11 +170,8 @@ class ExecutableFacts:
         Returns:
             Bytes by the names of the C struct; None where the plugin does not count.
         """
-        try:
-            stats = vars(self._ask("PJRT_Executable_GetCompiledMemoryStats"))
-        except (UnimplementedError, UnsupportedByPluginError):
-            return None
-        return {name: value for name, value in stats.items() if value is not None}
+        stats = answer_or_none(lambda: vars(self._ask("PJRT_Executable_GetCompiledMemoryStats")))
+        return stats and {name: value for name, value in stats.items() if value is not None}
 
     def optimized_program(self) -> Program:
         """Return what the compiler made of the program (`PJRT_Executable_OptimizedProgram`).
@@ -199,10 +193,7 @@ class ExecutableFacts:
     @property
     def _title(self) -> str:
         """The name, where the plugin tells one."""
-        try:
-            return self.name
-        except (UnimplementedError, UnsupportedByPluginError):
-            return "program"
+        return answer_or_none(lambda: self.name) or "program"
 
     def _ask(self, function: str) -> Any:
         with self.view() as view:
@@ -210,10 +201,16 @@ class ExecutableFacts:
 
     def _signature_rows(self) -> dict[str, str]:
         """Return what it takes and gives as rows of a table, where the plugin tells."""
-        with suppress(UnsupportedByPluginError):
-            signature = self.signature
-            return {
-                "takes": display.lines(map(str, signature.parameters)),
-                "gives": display.lines(map(str, signature.outputs)),
-            }
-        return {}
+        signature = answer_or_none(lambda: self.signature)
+        if signature is None:
+            return {}
+        takes, gives = (
+            display.lines(map(str, s)) for s in (signature.parameters, signature.outputs)
+        )
+        return {"takes": takes, "gives": gives}
+
+    def report(self) -> str:
+        """Return all of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # for people, so not before one asks
+
+        return report.of(self)

@@ -110,9 +110,7 @@ class CopyToDeviceStream(hotpath.Owned):
                 "PJRT_CopyToDeviceStream_AddChunk", stream=self.address, chunk=chunk
             )
             self._added += memory.nbytes
-            event = Event.of(self.client, address)
-            callbacks.keep(self.client.api.address, address, self)  # until the chunk has arrived
-            return event
+            return Event.of_work(self.client, address, self)
 
     def cancel(self) -> None:
         """Closes it; the program fails if it was not full. May be called again."""
@@ -137,38 +135,26 @@ class HostTransfers:
         self._client = client
         self._kept: list[object] = []
 
-    def send(self, struct: Struct, rows: Sequence[Mapping[int, SendCallback]]) -> None:
-        """Puts what a program sends into execute options, for each device by channel."""
+    def exchange(self, struct: Struct, way: str, rows: Sequence[Mapping[int, Any]]) -> None:
+        """Put what a program sends or receives ("recv") into options, by device and channel."""
+        make: Callable[[int, Any], Callable[..., object]] = _sender
+        if way == "recv":
+            for each in _STREAM_FUNCTIONS:
+                self._client.api.require(f"PJRT_CopyToDeviceStream_{each}")
+            make = partial(_receiver, self._client)
         made = [
-            [(each, *self._arguments_for("send", _sender(each, row[each]))) for each in row]
+            [(each, *self._arguments_for(way, make(each, row[each]))) for each in row]
             for row in rows
         ]
-        irregular.put_rows(struct, "send", made)
-
-    def receive(self, struct: Struct, rows: Sequence[Mapping[int, RecvCallback]]) -> None:
-        """Puts what a program receives into execute options, for each device by channel."""
-        for each in _STREAM_FUNCTIONS:
-            self._client.api.require(f"PJRT_CopyToDeviceStream_{each}")
-        receiver = partial(_receiver, self._client)
-        made = [
-            [(each, *self._arguments_for("recv", receiver(each, row[each]))) for each in row]
-            for row in rows
-        ]
-        irregular.put_rows(struct, "recv", made)
+        irregular.put_rows(struct, way, made)
 
     def outputs(self, given: Mapping[int, tuple[OutputCallback, int]]) -> list[dict[str, int]]:
         """HLO output callbacks by their id, as members of execute options."""
         members = []
         for callback_id, (callback, num_operands) in given.items():
             user_arg, function = self._arguments_for("output", _viewer(callback))
-            members.append(
-                {
-                    "user_arg": user_arg,
-                    "callback": function,
-                    "callback_id": callback_id,
-                    "num_operands": num_operands,
-                }
-            )
+            members.append({"user_arg": user_arg, "callback": function})
+            members[-1] |= {"callback_id": callback_id, "num_operands": num_operands}
         return members
 
     def _arguments_for(self, way: str, function: Callable[..., object]) -> tuple[int, int]:

@@ -314,11 +314,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         """
         if not self.devices:
             return ()
-        with self.client.in_call():
-            self.require_open()
-            message = self.api.call(
-                "PJRT_LoadedExecutable_GetDeviceAssignment", executable=self.address
-            )
+        message = self._ask_loaded("PJRT_LoadedExecutable_GetDeviceAssignment")
         return DeviceAssignment().parse(message)
 
     @cached_property
@@ -328,14 +324,9 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         The C function is `PJRT_LoadedExecutable_AddressableDeviceLogicalIds`, of 0.96; for an older
         plugin the device assignment tells the same.
         """
-        if self.api.has("PJRT_LoadedExecutable_AddressableDeviceLogicalIds"):
-            with self.client.in_call():
-                self.require_open()
-                return tuple(
-                    self.api.call(
-                        "PJRT_LoadedExecutable_AddressableDeviceLogicalIds", executable=self.address
-                    )
-                )
+        function = "PJRT_LoadedExecutable_AddressableDeviceLogicalIds"
+        if self.api.has(function):
+            return tuple(self._ask_loaded(function))
         where = {
             device: (replica, partition)
             for replica, row in enumerate(self.device_assignment)
@@ -346,11 +337,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     @property
     def is_deleted(self) -> bool:
         """Whether it is deleted (`PJRT_LoadedExecutable_IsDeleted`)."""
-        if self.closed:
-            return True
-        with self.client.in_call():
-            self.require_open()
-            return self.api.call("PJRT_LoadedExecutable_IsDeleted", executable=self.address)
+        return self.closed or bool(self._ask_loaded("PJRT_LoadedExecutable_IsDeleted"))
 
     def delete(self) -> None:
         """Free the devices' memory and close it (`PJRT_LoadedExecutable_Delete`).
@@ -358,10 +345,13 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         Programs that run already end as if nothing happened. May be called again.
         """
         if not self.closed:
-            with self.client.in_call():
-                self.require_open()
-                self.api.call("PJRT_LoadedExecutable_Delete", executable=self.address)
+            self._ask_loaded("PJRT_LoadedExecutable_Delete")
         self.close()
+
+    def _ask_loaded(self, function: str) -> Any:
+        with self.client.in_call():
+            self.require_open()
+            return self.api.call(function, executable=self.address)
 
     def serialize(self) -> bytes:
         """Return the compiled code, for `Client.load` (`PJRT_Executable_Serialize`).
@@ -375,12 +365,6 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
             code = irregular.serialize_executable(self.client.api, view)
             guards: Guards = self.client.guards
             return guards.seal(code, None if self.takes_tuple else self.signature)
-
-    def report(self) -> str:
-        """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # for people, so not before one asks
-
-        return report.of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as `serialize`, and loads on a client of the same plugin in the other process.
@@ -423,11 +407,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
                 "hint: exe.execute([[a, b]]) on one device, or exe(a, b)"
             ) from None
 
-    def _put(self, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
-        return put(self, index, given, device)
-
-    def _reject(self, index: int, given: object) -> None:
-        reject(self, index, given)
+    _put, _reject = put, reject
 
     def _require(self, function: str) -> None:
         self.client.api.require(function)

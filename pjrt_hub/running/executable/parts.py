@@ -7,39 +7,19 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from pjrt_hub.running.buffer.buffer import Buffer
     from pjrt_hub.running.device.device import Device
     from pjrt_hub.running.device.event import Event
+    from pjrt_hub.running.executable.argument import Called
     from pjrt_hub.running.executable.execute_options import ExecuteOptions
 
 #: Seconds without another part after which a launch gives up.
 PATIENCE = 30.0
 #: Seconds after which a waiting part looks whether the executable was closed.
 _SLICE = 0.1
-
-
-class Launched(Protocol):
-    """What is launched: an executable of several devices."""
-
-    @property
-    def devices(self) -> tuple[Device, ...]:
-        """Where it runs."""
-
-    def require_open(self) -> None:
-        """Raises once it is closed."""
-
-    def _launch(
-        self,
-        rows: tuple[tuple[Buffer, ...], ...],
-        devices: tuple[Device, ...],
-        execute_device: int,
-        options: ExecuteOptions,
-        return_events: bool,
-        /,
-    ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]: ...
 
 
 class _Launch:
@@ -67,7 +47,7 @@ class Parts:
 
     def bring(
         self,
-        executable: Launched,
+        executable: Called,
         row: tuple[Buffer, ...],
         device: Device,
         options: ExecuteOptions,
@@ -113,7 +93,7 @@ class Parts:
         launch.latest = time.monotonic()
         return launch
 
-    def _await(self, executable: Launched, launch: _Launch) -> None:
+    def _await(self, executable: Called, launch: _Launch) -> None:
         while not launch.is_over:
             self._changed.wait(_SLICE)
             if launch in self._waiting:
@@ -121,7 +101,7 @@ class Parts:
                 if time.monotonic() > launch.latest + PATIENCE:
                     self._give_up(executable, launch)
 
-    def _give_up(self, executable: Launched, launch: _Launch) -> None:
+    def _give_up(self, executable: Called, launch: _Launch) -> None:
         self._waiting.remove(launch)
         missing = [str(each) for each in executable.devices if each not in launch.rows]
         launch.error = TimeoutError(
@@ -132,7 +112,7 @@ class Parts:
         )
         self._changed.notify_all()
 
-    def _start(self, executable: Launched, launch: _Launch) -> None:
+    def _start(self, executable: Called, launch: _Launch) -> None:
         devices = executable.devices
         rows = tuple(launch.rows[each] for each in devices)
         try:

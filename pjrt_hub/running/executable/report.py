@@ -5,12 +5,12 @@ Owns the words; asks only what an executable answers, and leaves out what a plug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pjrt_hub.base.listing import WIDTH, size_text
-from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array.shape_spec import order_text
+from pjrt_hub.running.capi.status import answer_or_none
 from pjrt_hub.running.executable.facts import ExecutableFacts
 from pjrt_hub.running.extensions import layouts
 from pjrt_hub.running.program.signature import Signature, Slot
@@ -22,7 +22,7 @@ _COSTS = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
 
 def of(program: ExecutableFacts) -> str:
     """Writes the page, a line for each fact; ends without a newline."""
-    signature = _ask(lambda: program.signature)
+    signature = answer_or_none(lambda: program.signature)
     title = f"{program._title}{signature or ''}"
     lines = [title if len(title) <= WIDTH else program._title]
     for label, value in _facts(program):
@@ -36,23 +36,23 @@ def _facts(program: ExecutableFacts) -> Iterator[tuple[str, Any]]:
     devices = getattr(program, "devices", None)
     if devices is not None:
         yield "devices", ", ".join(map(str, devices)) or "any one, chosen at each execution"
-    counts = _ask(lambda: (program.num_replicas, program.num_partitions))
+    counts = answer_or_none(lambda: (program.num_replicas, program.num_partitions))
     if counts is not None:
         yield "split", "{} replica(s) x {} partition(s)".format(*counts)
-    fingerprint = _ask(lambda: program.fingerprint)
+    fingerprint = answer_or_none(lambda: program.fingerprint)
     if fingerprint:
         shown = (each if each.isprintable() else f"\\x{ord(each):02x}" for each in fingerprint)
         yield "fingerprint", "".join(shown)
-    texts = _ask(lambda: layouts.parameter_layouts(program)) or ()
-    kinds = _ask(lambda: program.parameter_memory_kinds) or ()
-    signature = _ask(lambda: program.signature) or Signature((), ())
+    texts = answer_or_none(lambda: layouts.parameter_layouts(program)) or ()
+    kinds = answer_or_none(lambda: program.parameter_memory_kinds) or ()
+    signature = answer_or_none(lambda: program.signature) or Signature((), ())
     for index, parameter in enumerate(signature.parameters):
         name = f"{signature.names[index]}: " if signature.names and signature.names[index] else ""
         where = _layout(texts, index, parameter.order) + _kind(kinds, index)
         donated = ", donated" * (index in signature.donated)
         yield f"parameter {index}", f"{name}{parameter}{where}{donated}"
-    texts = _ask(lambda: layouts.output_layouts(program)) or ()
-    kinds = _ask(lambda: program.output_memory_kinds) or ()
+    texts = answer_or_none(lambda: layouts.output_layouts(program)) or ()
+    kinds = answer_or_none(lambda: program.output_memory_kinds) or ()
     for index, output in enumerate(signature.outputs):
         where = _layout(texts, index, output.order) + _kind(kinds, index)
         yield f"output {index}", f"{output}{where}"
@@ -65,7 +65,7 @@ def _facts(program: ExecutableFacts) -> Iterator[tuple[str, Any]]:
     ]
     if sizes:
         yield "memory", sizes
-    options = _ask(lambda: program.compile_options)
+    options = answer_or_none(lambda: program.compile_options)
     if options is not None:
         changed = options.changed()
         changed |= changed.pop("flags", {})  # a line for each of XLA's, too
@@ -103,10 +103,3 @@ def _option(value: Any) -> str:
     if isinstance(value, tuple) and value and all(isinstance(each, Slot) for each in value):
         return ", ".join(f"{each}{_layout((), 0, each.order)}" for each in value)
     return repr(value)
-
-
-def _ask(ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except (UnimplementedError, UnsupportedByPluginError):
-        return None

@@ -10,13 +10,9 @@ import json
 from typing import TYPE_CHECKING, NamedTuple
 
 from pjrt_hub.base.frozen import frozen, values
-from pjrt_hub.errors import (
-    FileFormatError,
-    IncompatiblePluginError,
-    UnimplementedError,
-    UnsupportedByPluginError,
-)
+from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 from pjrt_hub.running.capi import wire
+from pjrt_hub.running.capi.status import answer_or_none
 from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
@@ -75,12 +71,7 @@ class Guards:
         return MAGIC + _sha256(sealed) + sealed
 
     def open(self, blob: bytes) -> Serialized:
-        """Takes a serialized executable apart, if it runs here.
-
-        Raises:
-            FileFormatError: no header, or damaged bytes.
-            IncompatiblePluginError: they were compiled with something else.
-        """
+        """Take a serialized executable apart, if it is whole and runs here."""
         found = parse(blob)
         for name, need, have in found.guards.differences(self):
             raise IncompatiblePluginError(
@@ -107,13 +98,7 @@ _SAY = {
 
 
 class Serialized(NamedTuple):
-    """The parts of a serialized executable.
-
-    Attributes:
-        guards: where it runs.
-        code: the plugin's own bytes.
-        signature: what they take and give, where that is written down.
-    """
+    """A serialized executable: where it runs, the plugin's bytes, and a signature if it has one."""
 
     guards: Guards
     code: bytes
@@ -127,11 +112,7 @@ def read(blob: bytes) -> tuple[Guards, bytes]:
 
 
 def parse(blob: bytes) -> Serialized:
-    """Take it apart as `read` does, with the signature.
-
-    Raises:
-        FileFormatError: it is none, or damaged.
-    """
+    """Take it apart as `read` does, with the signature; FileFormatError: it is none, or damaged."""
     if not blob.startswith(MAGIC):
         raise _damage(f"they begin {blob[:8].hex(' ')!r}" if blob else "they are empty")
     sealed = memoryview(blob)[len(MAGIC) + _DIGEST_NBYTES :]
@@ -165,12 +146,13 @@ def topology(client: ClientHandle) -> bytes:
 
     (`PJRT_TopologyDescription_Serialize`)
     """
-    try:
-        with client.in_call():
-            address = client.call("PJRT_Client_TopologyDescription", client=client.address)
-            return client.api.call("PJRT_TopologyDescription_Serialize", topology=address)
-    except (UnsupportedByPluginError, UnimplementedError):
-        return b""
+
+    def ask() -> bytes:
+        address = client.call("PJRT_Client_TopologyDescription", client=client.address)
+        return client.api.call("PJRT_TopologyDescription_Serialize", topology=address)
+
+    with client.in_call():
+        return answer_or_none(ask) or b""
 
 
 def _machine(client: ClientHandle) -> str:

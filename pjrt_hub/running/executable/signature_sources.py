@@ -31,13 +31,7 @@ T = TypeVar("T")
 
 
 class Outputs(NamedTuple):
-    """What the C API tells of an executable's outputs; None where it does not.
-
-    Attributes:
-        number: `PJRT_Executable_NumOutputs`.
-        dtypes: `PJRT_Executable_OutputElementTypes`.
-        shapes: `PJRT_Executable_OutputDimensions`.
-    """
+    """What the C API tells of an executable's outputs; None for what it does not tell."""
 
     number: int | None
     dtypes: Sequence[int] | None

@@ -116,13 +116,10 @@ def wrap(
 
 
 def removals(names: str) -> list[str]:
-    """Reads what a plugin is to be without: functions and extensions, joined by commas.
+    """Read what a plugin is to be without: functions and extensions, joined by commas.
 
     A function by its name answers UNIMPLEMENTED, `PJRT_Buffer_IsOnCpu:null` is NULL in the table;
-    an extension, `Layouts`, is not in the chain.
-
-    Raises:
-        PjrtHubError: nothing is named, or something that there is not.
+    an extension, `Layouts`, is not in the chain. Nothing, or what there is not, is a PjrtHubError.
     """
     taken = [name.strip() for name in names.split(",") if name.strip()]
     known = {*function_names(), *(f"{name}:null" for name in function_names()), *table.EXTENSIONS}
@@ -153,11 +150,7 @@ _SETTINGS = {
 
 
 def settings(text: str) -> list[str]:
-    """Read the settings of the layer `discrete`: "seed=7,capacity=64MiB,hold".
-
-    Raises:
-        PjrtHubError: one is unknown, or its value is none.
-    """
+    """Read the settings of the layer `discrete`: "seed=7,capacity=64MiB,hold", or PjrtHubError."""
     given = [each.strip() for each in text.split(",") if each.strip()]
     for each in given:
         pattern = _SETTINGS.get(each.partition("=")[0])

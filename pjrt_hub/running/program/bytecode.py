@@ -48,12 +48,7 @@ class Uses:
 
 
 class Module(NamedTuple):
-    """What a program says before its first function.
-
-    Attributes:
-        dialects: of its operations.
-        counts: "mhlo.num_replicas" and "mhlo.num_partitions", where it has them.
-    """
+    """What a program says of itself: its dialects, and its counts by name (`mhlo.num_replicas`)."""
 
     dialects: frozenset[str]
     counts: Mapping[str, int]
@@ -85,15 +80,7 @@ def words(code: bytes) -> bytes:
 
 
 class Contents(NamedTuple):
-    """The parts of bytecode, and the names that they call by number.
-
-    Attributes:
-        version: of the format.
-        sections: by their numbers.
-        strings: all that it spells.
-        dialects: the names of dialects.
-        operations: the full names of operations, "vhlo.add_v1".
-    """
+    """The parts of bytecode by their numbers, and the names that they call by number."""
 
     version: int
     sections: dict[int, Reader]
@@ -103,13 +90,7 @@ class Contents(NamedTuple):
 
 
 class TableEntry(NamedTuple):
-    """An attribute or a type.
-
-    Attributes:
-        dialect: whose it is.
-        is_text: whether its assembly is kept, and not numbers of the dialect's own.
-        content: what is kept.
-    """
+    """An attribute or a type: numbers of its dialect's own, or its assembly as text."""
 
     dialect: str
     is_text: bool
@@ -117,11 +98,7 @@ class TableEntry(NamedTuple):
 
 
 def contents(code: bytes) -> Contents:
-    """Takes bytecode apart.
-
-    Raises:
-        ValueError, LookupError: it is not bytecode of a known version, or is malformed.
-    """
+    """Take bytecode apart; ValueError or LookupError: it is malformed, or of an unknown version."""
     version, sections = _sections_of(code)
     strings = _strings(sections[_STRINGS])
     dialects, operations = _operations(sections[_DIALECTS].again(), strings, version)
@@ -131,11 +108,7 @@ def contents(code: bytes) -> Contents:
 class Entries:
     """All attributes and types of a program, each taken out when it is asked for.
 
-    Attributes:
-        attributes: how many attributes there are; the types follow them.
-
-    Raises:
-        ValueError, LookupError: the bytecode is malformed.
+    There are so many attributes as `attributes` says; the types follow them.
     """
 
     def __init__(self, opened: Contents) -> None:
@@ -169,11 +142,7 @@ class Entries:
 
 
 def properties(opened: Contents) -> list[Reader]:
-    """Lists what operations keep as their properties.
-
-    Raises:
-        ValueError, LookupError: the bytecode is malformed.
-    """
+    """List what operations keep as their properties."""
     if _PROPERTIES not in opened.sections:
         return []
     reader = opened.sections[_PROPERTIES].again()
@@ -317,11 +286,7 @@ class Reader:
 
 
 def section(reader: Reader) -> tuple[int, Reader]:
-    """Reads the number and the content of a section.
-
-    Raises:
-        ValueError, LookupError: they are malformed.
-    """
+    """Read the number and the content of a section."""
     number = reader.take(1)[0]
     length = reader.varint()
     if number & 0x80:
@@ -362,11 +327,7 @@ def _operations(reader: Reader, strings: list[bytes], version: int) -> tuple[lis
 
 
 def require_count(count: int, reader: Reader) -> int:
-    """Gives a number of things that take a byte each.
-
-    Raises:
-        ValueError: there are not so many bytes.
-    """
+    """Return a number of things that take a byte each; ValueError: there are not so many bytes."""
     if count > reader.end - reader.position:
         raise ValueError("more of them than bytes")
     return count

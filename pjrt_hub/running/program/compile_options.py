@@ -303,11 +303,7 @@ class CompileOptions:
 
 
 def raw(message: bytes) -> dict[str, int | memoryview]:
-    """Reads a CompileOptionsProto without judging it: each option's last value, as it stands there.
-
-    Raises:
-        ValueError: the bytes are no message.
-    """
+    """Read each option's last value from a CompileOptionsProto, as it stands there, unjudged."""
     options, build = _split(message)
     return {
         each.name: found[-1][0]

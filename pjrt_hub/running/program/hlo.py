@@ -47,12 +47,7 @@ _FEEDS = (b"infeed", b"outfeed")
 class Instruction(NamedTuple):
     """One instruction; a module's parameters come first, its result last.
 
-    Attributes:
-        name: distinct in the module.
-        opcode: "parameter", "add", "custom-call".
-        shape: of what it gives.
-        operands: the places of other instructions, from 0.
-        target: of a custom call.
+    The operands are places of other instructions, from 0; a custom call has a target.
     """
 
     name: str

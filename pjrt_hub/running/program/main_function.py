@@ -43,24 +43,14 @@ TensorTypes = tuple[TensorType, ...]
 
 
 class Declared(NamedTuple):
-    """A parameter or a result.
-
-    Attributes:
-        tensors: of its type.
-        attributes: what is said of it.
-    """
+    """The tensors of a parameter's or a result's type, and what is said of it."""
 
     tensors: TensorTypes
     attributes: Attributes
 
 
 class MainFunction(NamedTuple):
-    """What a program takes and gives, as it says.
-
-    Attributes:
-        parameters: in their order.
-        results: in their order.
-    """
+    """The parameters and results of a program, as it says."""
 
     parameters: list[Declared]
     results: list[Declared]

@@ -24,12 +24,7 @@ class Kind:
     """One kind of option: `check` gives the value in its plain form, or raises."""
 
     def check(self, name: str, value: Any) -> Any:
-        """Refuses what the field cannot hold.
-
-        Raises:
-            TypeError: a value of another type.
-            ValueError: a value out of range.
-        """
+        """Refuse what the field cannot hold: TypeError or ValueError."""
         raise NotImplementedError
 
     def write(self, number: int, value: Any) -> bytes:
@@ -37,11 +32,10 @@ class Kind:
         raise NotImplementedError
 
     def read(self, found: Found) -> Any:
-        """Reads what `write` or another program made; gives None for what it does not know.
+        """Read what `write` or another program made; give None for what it does not know.
 
-        Raises:
-            ValueError: the bytes are no such value.
-            TypeError: they are one of a type that has no name here.
+        ValueError or TypeError tell that the bytes are no such value, or of a type without a name
+        here.
         """
         raise NotImplementedError
 

@@ -30,13 +30,7 @@ _MESH_ATTRIBUTE = b"xla.sdy.meshes"
 
 
 class Partitioning(NamedTuple):
-    """What a program says of itself.
-
-    Attributes:
-        num_replicas: how many copies run together.
-        num_partitions: how many parts it is split into.
-        is_shardy: whether Shardy's annotations say how.
-    """
+    """What a program says of itself: how often it runs, in how many parts, and who says how."""
 
     num_replicas: int
     num_partitions: int

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base.frozen import frozen
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.array.memory_layout import row_major_or
+from pjrt_hub.running.array.memory_layout import row_major, row_major_or
 from pjrt_hub.running.array.shape_spec import dims_text, known_shapes, order_text
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import hlo
@@ -118,7 +118,7 @@ class Slot(NamedTuple):
         """The explicit layout: minor_to_major, for rows too; None if unknown."""
         if self.shape is None or self.layout == UNTOLD_LAYOUT:
             return None
-        return self.layout or tuple(range(len(self.shape) - 1, -1, -1))
+        return self.layout or row_major(len(self.shape))
 
     def serialize(self) -> bytes:
         """Make the ShapeProto, always with a layout: without one a compiler may choose.
@@ -128,7 +128,7 @@ class Slot(NamedTuple):
         """
         if self.shape is None:
             raise ValueError(f"{self} has no shape that could be written")
-        order = self.layout or tuple(range(len(self.shape) - 1, -1, -1))
+        order = self.layout or row_major(len(self.shape))
         return (
             wire.varint(_SHAPE_TYPE, dtypes.of_code(self.code).primitive)
             + wire.pack(_SHAPE_DIMENSIONS, list(self.shape))

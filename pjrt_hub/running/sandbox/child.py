@@ -30,11 +30,7 @@ class Child:
     """A Python process that runs the function `work` of a module of ours, under `watch.main`.
 
     It answers in lines of JSON, on a pipe of its own: whatever the plugin writes to the standard
-    streams is kept apart. A context manager, which ends it.
-
-    Attributes:
-        words: what it wrote to its standard streams.
-        silent: whether nothing can come from it any more.
+    streams is kept apart, in `words`. A context manager, which ends it.
     """
 
     def __init__(

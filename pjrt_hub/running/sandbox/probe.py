@@ -168,17 +168,9 @@ def work(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) 
         topology_error = _topology_error(api)
     mapped = [each for each in code_files() if each not in files]
     imported = _files_of(sys.modules.keys() - modules)
-    attributes: dict[str, object] = dict(api.attributes)
-    result = ProbeResult(
-        str(api.version),
-        api.extensions,
-        attributes,
-        mapped,
-        imported,
-        client_error,
-        topology_error,
-    )
-    tell(**asdict(result))
+    version, attributes = str(api.version), dict[str, object](api.attributes)
+    found = (version, api.extensions, attributes, mapped, imported, client_error, topology_error)
+    tell(**asdict(ProbeResult(*found)))
     return 0
 
 

@@ -142,15 +142,8 @@ static int bind_rows(BoundCallObject *call, ExecutableObject *exe, PyObject *row
     return -1;
   }
   for (Py_ssize_t d = 0; d < devices; d++) {
-    PyObject *row = PyTuple_GetItem(rows, d), *device = PyTuple_GetItem(exe->devices, d);
-    if (!PyTuple_Check(row)) {
-      PyErr_SetString(PyExc_TypeError, "the arguments of a device are not a tuple");
-      return -1;
-    }
-    if (PyTuple_Size(row) != in) {
-      executable_wrong_count(exe, PyTuple_Size(row));
-      return -1;
-    }
+    PyObject *row = executable_row(exe, rows, d, in), *device = PyTuple_GetItem(exe->devices, d);
+    if (row == NULL) return -1;
     call->lists[d] = call->inputs + d * in;
     for (Py_ssize_t i = 0; i < in; i++) {
       PyObject *argument = PyTuple_GetItem(row, i);

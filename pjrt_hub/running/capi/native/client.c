@@ -144,19 +144,6 @@ static PyObject *client_check(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-static PyObject *client_enter_call(PyObject *self, PyObject *unused) {
-  GUARD;
-  if (!client_usable((ClientObject *)self)) return NULL;
-  client_enter((ClientObject *)self);
-  Py_RETURN_NONE;
-}
-
-static PyObject *client_leave_call(PyObject *self, PyObject *unused) {
-  GUARD;
-  client_leave((ClientObject *)self);
-  Py_RETURN_NONE;
-}
-
 static PyObject *client_call(PyObject *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *names) {
   GUARD;
@@ -255,8 +242,6 @@ static void client_dealloc(PyObject *self) {
 static PyMethodDef methods[] = {
     {"_bind", client_bind, METH_VARARGS, "_bind(functions, api address, client address, on_host)"},
     {"require_open", client_check, METH_NOARGS, "Raises ClosedError unless the client can be used."},
-    {"_enter", client_enter_call, METH_NOARGS, "A native call begins: close() waits for it."},
-    {"_leave", client_leave_call, METH_NOARGS, "That native call ended."},
     {"call", (PyCFunction)(void (*)(void))client_call, METH_FASTCALL | METH_KEYWORDS,
      "_call(function, /, **inputs): calls a C function while close() waits."},
     {"in_call", client_in_call, METH_NOARGS,

@@ -238,17 +238,20 @@ static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwarg
   return result;
 }
 
+/* The arguments of a device: NULL with an exception set where they are not as many. */
+PyObject *executable_row(ExecutableObject *exe, PyObject *rows, Py_ssize_t device, Py_ssize_t count) {
+  PyObject *row = PyTuple_GetItem(rows, device);
+  if (!PyTuple_Check(row))
+    return PyErr_Format(PyExc_TypeError, "the arguments of a device are not a tuple");
+  if (PyTuple_Size(row) == count) return row;
+  executable_wrong_count(exe, PyTuple_Size(row));
+  return NULL;
+}
+
 static int take_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyObject *devices) {
   for (Py_ssize_t d = 0; d < launch->num_devices; d++) {
-    PyObject *row = PyTuple_GetItem(rows, d);
-    if (!PyTuple_Check(row)) {
-      PyErr_SetString(PyExc_TypeError, "the arguments of a device are not a tuple");
-      return -1;
-    }
-    if (PyTuple_Size(row) != launch->num_arguments) {
-      executable_wrong_count(exe, PyTuple_Size(row));
-      return -1;
-    }
+    PyObject *row = executable_row(exe, rows, d, launch->num_arguments);
+    if (row == NULL) return -1;
     for (Py_ssize_t i = 0; i < launch->num_arguments; i++)
       if (take_argument(&launch->puts, exe, d, i, PyTuple_GetItem(devices, d), PyTuple_GetItem(row, i),
                         &launch_row(launch, d)[i]) < 0)
