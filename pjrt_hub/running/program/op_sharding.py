@@ -74,11 +74,7 @@ def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
     """
     import numpy as np
 
-    numbers: dict[int, list[int]] = {}
-    for number, value in wire.fields(memoryview(sharding)):
-        if number in _FIELDS:
-            numbers.setdefault(number, []).extend(wire.integers(value))
-    kind, tiles, listed, iota, order, copies = (numbers.get(each, []) for each in _FIELDS)
+    kind, tiles, listed, iota, order, copies = read(sharding)
     if kind in ([], [hlo.REPLICATED]):
         return [tuple(slice(0, size) for size in shape)] * count
     if kind != [hlo.TILED] or any(copies):
@@ -97,6 +93,15 @@ def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
             slice(start, start + length) for start, length in zip(starts, lengths, strict=True)
         )
     return found
+
+
+def read(sharding: bytes) -> list[list[int]]:
+    """Read the numbers in each of `_FIELDS`, the type and the tiles first."""
+    numbers: dict[int, list[int]] = {}
+    for number, value in wire.fields(memoryview(sharding)):
+        if number in _FIELDS:
+            numbers.setdefault(number, []).extend(wire.integers(value))
+    return [numbers.get(each, []) for each in _FIELDS]
 
 
 def _flatten(sharding: memoryview, depth: int = 0) -> Iterator[bytes]:

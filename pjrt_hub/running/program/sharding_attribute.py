@@ -12,8 +12,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import lru_cache
 
-from pjrt_hub.running.capi import wire
-from pjrt_hub.running.program import hlo, mlir_text
+from pjrt_hub.running.program import hlo, mlir_text, op_sharding
 from pjrt_hub.running.program.main_function import Attributes, Mesh
 
 _SHARDY, _EXPORTED, _GSPMD = "sdy.sharding", "xla.sdy.sharding", "mhlo.sharding"
@@ -77,16 +76,11 @@ def _divide(shape: Shape, tiles: Shape | None) -> Shape | None:
 @lru_cache(maxsize=64)
 def _of_proto(message: bytes, rank: int) -> Shape | None:
     """Into how many pieces each dimension is split; what tiles have more of is copies."""
-    kind, tiles = hlo.REPLICATED, list[int]()
     with suppress(ValueError):
-        for number, value in wire.fields(memoryview(message)):
-            if number == hlo.SHARDING_TYPE and isinstance(value, int):
-                kind = value
-            elif number == hlo.SHARDING_TILES:
-                tiles += wire.integers(value)
-        if kind in _NOT_SPLIT:
+        kind, tiles, *_ = op_sharding.read(message)
+        if not kind or kind[-1] in _NOT_SPLIT:
             return (1,) * rank
-        if kind == hlo.TILED:
+        if kind[-1] == hlo.TILED:
             return tuple(tiles[:rank])
     return None
 

@@ -131,13 +131,7 @@ static void drop_borrowed(PyObject *capsule) {
 }
 
 static PyObject *extents_tuple(const int64_t *extents, int rank) {
-  if (extents == NULL && rank > 0) return Py_NewRef(Py_None);
-  PyObject *tuple = PyTuple_New(rank);
-  for (int i = 0; tuple != NULL && i < rank; i++) {
-    PyObject *number = PyLong_FromLongLong(extents[i]);
-    if (number == NULL || PyTuple_SetItem(tuple, i, number) < 0) Py_CLEAR(tuple);
-  }
-  return tuple;
+  return extents == NULL && rank > 0 ? Py_NewRef(Py_None) : tuple_of(extents, rank);
 }
 
 /* borrow(capsule) -> (owner, flags, (device type, id), (code, bits, lanes), address, shape, strides

@@ -29,16 +29,7 @@ static bool is_permutation(const int64_t *order, Py_ssize_t rank) {
 static PyObject *to_tuple(const int64_t *order, Py_ssize_t rank) {
   Py_ssize_t in_place = 0;
   while (in_place < rank && order[in_place] == rank - 1 - in_place) in_place++;
-  if (in_place == rank) return Py_NewRef(Py_None);
-  PyObject *tuple = PyTuple_New(rank);
-  for (Py_ssize_t i = 0; tuple != NULL && i < rank; i++) {
-    PyObject *dimension = PyLong_FromLongLong(order[i]);
-    if (dimension == NULL)
-      Py_CLEAR(tuple);
-    else
-      PyTuple_SetItem(tuple, i, dimension);
-  }
-  return tuple;
+  return in_place == rank ? Py_NewRef(Py_None) : tuple_of(order, rank);
 }
 
 /* What the plugin says: 1; 0 where it does not say; -1 with an exception set. */

@@ -37,15 +37,7 @@ static PyObject *ask_shape(ExecutableObject *exe, PJRT_Buffer *output) {
   if (error != NULL) return raise_status(api, error, "PJRT_Buffer_Dimensions");
   if (args.num_dims > MAX_RANK || (args.dims == NULL && args.num_dims > 0))
     return raise_answer("PJRT_Buffer_Dimensions", "dimensions that no buffer has");
-  PyObject *shape = PyTuple_New((Py_ssize_t)args.num_dims);
-  for (size_t i = 0; shape != NULL && i < args.num_dims; i++) {
-    PyObject *size = PyLong_FromLongLong(args.dims[i]);
-    if (size == NULL)
-      Py_CLEAR(shape);
-    else
-      PyTuple_SetItem(shape, (Py_ssize_t)i, size);
-  }
-  return shape;
+  return tuple_of(args.dims, (Py_ssize_t)args.num_dims);
 }
 
 /* An output of which nobody told all that a Buffer knows. */

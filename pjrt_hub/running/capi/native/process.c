@@ -156,6 +156,15 @@ void object_free(PyObject *self) {
   Py_DECREF(type);
 }
 
+PyObject *tuple_of(const int64_t *numbers, Py_ssize_t count) {
+  PyObject *tuple = PyTuple_New(count);
+  for (Py_ssize_t i = 0; tuple != NULL && i < count; i++) {
+    PyObject *number = PyLong_FromLongLong(numbers[i]);
+    if (number == NULL || PyTuple_SetItem(tuple, i, number) < 0) Py_CLEAR(tuple);
+  }
+  return tuple;
+}
+
 /* install(raise_error, raise_absent, refuse_answer, ClosedError) */
 PyObject *process_install(PyObject *module, PyObject *args) {
   PyObject *raiser, *absence, *refuser, *closed;

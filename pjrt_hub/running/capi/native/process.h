@@ -56,6 +56,7 @@ PyObject *raise_answer(const char *function, const char *what);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error);
 void object_free(PyObject *self);
+PyObject *tuple_of(const int64_t *numbers, Py_ssize_t count);
 PyObject *process_install(PyObject *module, PyObject *args);
 extern bool wait_interrupted;
 bool thread_ends(void);

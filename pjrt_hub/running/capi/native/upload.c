@@ -160,16 +160,9 @@ bool upload_opens(PyObject *object, Py_buffer *view, int *dtype) {
   return false;
 }
 
-/* The dimensions of a view as a tuple, the one that stands for all equal ones where there is one. */
-static PyObject *shape_of(const Py_buffer *view, PyObject *known) {
-  PyObject *shape = PyTuple_New(view->ndim);
-  for (int i = 0; shape != NULL && i < view->ndim; i++) {
-    PyObject *size = PyLong_FromSsize_t(view->shape[i]);
-    if (size == NULL)
-      Py_CLEAR(shape);
-    else
-      PyTuple_SetItem(shape, i, size);
-  }
+/* Dimensions as a tuple, the one that stands for all equal ones where there is one. */
+static PyObject *shape_of(const int64_t *dims, int rank, PyObject *known) {
+  PyObject *shape = tuple_of(dims, rank);
   if (shape == NULL) return NULL;
   PyObject *same = PyDict_GetItemWithError(known, shape);
   if (same == NULL) {
@@ -199,13 +192,13 @@ PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs) 
   if (PyErr_Occurred()) return NULL;
   Py_buffer view;
   if (!upload_opens(args[1], &view, &host.dtype)) Py_RETURN_NONE;
-  PyObject *shape = shape_of(&view, args[3]);
+  int64_t dims[MAX_RANK];
+  for (int i = 0; i < view.ndim; i++) dims[i] = view.shape[i];
+  PyObject *shape = shape_of(dims, view.ndim, args[3]);
   if (shape == NULL) {
     PyBuffer_Release(&view);
     return NULL;
   }
-  int64_t dims[MAX_RANK];
-  for (int i = 0; i < view.ndim; i++) dims[i] = view.shape[i];
   host.data = view.buf;
   host.nbytes = (size_t)view.len;
   host.dims = dims;
