@@ -68,38 +68,29 @@ static PJRT_Error *no_host_pointer(PJRT_RawBuffer_GetHostPointer_Args *args) {
   return refuse(PJRT_Error_Code_UNIMPLEMENTED, text, sizeof text - 1);
 }
 
-/* Whether the plugin is asked first, for it may refuse the caller's struct. */
-static bool names_something(unsigned function) {
-  return function == FN_PJRT_Client_PlatformName ||
-         function == FN_PJRT_TopologyDescription_PlatformName ||
-         function == FN_PJRT_DeviceDescription_Kind ||
-         function == FN_PJRT_DeviceDescription_ToString ||
-         function == FN_PJRT_DeviceDescription_DebugString;
+/* Names something, once the plugin has: it may refuse the caller's struct. */
+static PJRT_Error *tell_name(Plugin *plugin, unsigned function, void *args) {
+  /* All of them have the same fields. */
+  PJRT_DeviceDescription_ToString_Args *named = args;
+  bool of_device = function == FN_PJRT_DeviceDescription_ToString ||
+                   function == FN_PJRT_DeviceDescription_DebugString;
+  PJRT_Error *error = plugin->real[function](args);
+  if (error != NULL) return error;
+  named->to_string = of_device ? name_of(plugin, named->device_description) : settings.platform;
+  named->to_string_size = strlen(named->to_string);
+  return NULL;
 }
 
 /* Answers what the plugin would answer otherwise; false where it would not. */
 bool answer(Plugin *plugin, unsigned function, void *args, PJRT_Error **error) {
-  const char *platform = settings.platform, *name;
   *error = NULL;
-  if (names_something(function) && (*error = plugin->real[function](args)) != NULL) return true;
   switch (function) {
     case FN_PJRT_Client_PlatformName:
-      ((PJRT_Client_PlatformName_Args *)args)->platform_name = platform;
-      ((PJRT_Client_PlatformName_Args *)args)->platform_name_size = strlen(platform);
-      return true;
     case FN_PJRT_TopologyDescription_PlatformName:
-      ((PJRT_TopologyDescription_PlatformName_Args *)args)->platform_name = platform;
-      ((PJRT_TopologyDescription_PlatformName_Args *)args)->platform_name_size = strlen(platform);
-      return true;
     case FN_PJRT_DeviceDescription_Kind:
-      ((PJRT_DeviceDescription_Kind_Args *)args)->device_kind = platform;
-      ((PJRT_DeviceDescription_Kind_Args *)args)->device_kind_size = strlen(platform);
-      return true;
     case FN_PJRT_DeviceDescription_ToString:
-    case FN_PJRT_DeviceDescription_DebugString: /* the same fields */
-      name = name_of(plugin, ((PJRT_DeviceDescription_ToString_Args *)args)->device_description);
-      ((PJRT_DeviceDescription_ToString_Args *)args)->to_string = name;
-      ((PJRT_DeviceDescription_ToString_Args *)args)->to_string_size = strlen(name);
+    case FN_PJRT_DeviceDescription_DebugString:
+      *error = tell_name(plugin, function, args);
       return true;
     case FN_PJRT_Device_MemoryStats:
       memory_stats(args);
