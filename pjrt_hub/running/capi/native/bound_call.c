@@ -223,7 +223,7 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-/* Of the types made of it as well, see compact.c. */
+/* Of the types made of it as well, see compact_type. */
 static PyMemberDef vectorcall[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(BoundCallObject, vectorcall), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

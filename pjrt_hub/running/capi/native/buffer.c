@@ -137,6 +137,6 @@ bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
   return error == NULL && args.num_dynamic_dims > 0;
 }
 
-/* Of the types made of it as well, see compact.c. */
+/* Of the types made of it as well, see compact_type. */
 PyType_Slot buffer_slots[] = {
     {Py_tp_traverse, buffer_traverse}, {Py_tp_dealloc, buffer_dealloc}, {0, NULL}};

@@ -1,7 +1,6 @@
 /* The extension module: what it exports, and the functions that belong to no object. */
 #include "bound_call.h"
 #include "buffer_type.h"
-#include "compact.h"
 #include "compiler.h"
 #include "dispatcher.h"
 #include "dlpack.h"
@@ -119,6 +118,23 @@ static PyObject *error_payloads(PyObject *module, PyObject *args) {
         .visitor = add_payload, .user_arg = payloads);
   drop_error(api, api->PJRT_Error_ForEachPayload(&visit));
   return payloads;
+}
+
+/* compact_type(base, name) -> a subclass as C makes it, whose instances have nothing more: what `compact`
+   of capi/handle.py makes of Python's classes. */
+static PyObject *compact_type(PyObject *module, PyObject *args) {
+  PyObject *base;
+  const char *name;
+  if (!PyArg_ParseTuple(args, "Os", &base, &name)) return NULL;
+  bool is_call = base == (PyObject *)BoundCallType;
+  if (!is_call && base != (PyObject *)BufferType)
+    return PyErr_Format(PyExc_TypeError, "%s: %R has no compact subclasses", name, base);
+  PyType_Spec spec = {name, 0, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                      is_call ? bound_call_slots : buffer_slots};
+  spec.flags |= is_call ? Py_TPFLAGS_HAVE_VECTORCALL : Py_TPFLAGS_DISALLOW_INSTANTIATION;
+  PyObject *type = PyType_FromSpecWithBases(&spec, base);
+  if (type != NULL && !is_call) buffer_type_made((PyTypeObject *)type);
+  return type;
 }
 
 static PyMethodDef functions[] = {
