@@ -57,22 +57,16 @@ static PyObject *buffer_lent(PyObject *self, void *unused) {
 }
 
 static PyMethodDef methods[] = {
-    {"_adopt", buffer_adopt, METH_VARARGS | METH_CLASS,
-     "_adopt(client, buffer address, dtype, shape, device)"},
-    {"_copy_to_device", (PyCFunction)(void (*)(void))buffer_copy_to_device, METH_FASTCALL,
-     "_copy_to_device(device, its address) -> Buffer, or None where Python has to see why not."},
-    {"_copy_raw", (PyCFunction)(void (*)(void))buffer_copy_raw, METH_FASTCALL,
-     "_copy_raw(destination, event type) -> Event, or None where Python has to see why not."},
+    {"_adopt", buffer_adopt, METH_VARARGS | METH_CLASS, NULL},
+    {"_copy_to_device", (PyCFunction)(void (*)(void))buffer_copy_to_device, METH_FASTCALL, NULL},
+    {"_copy_raw", (PyCFunction)(void (*)(void))buffer_copy_raw, METH_FASTCALL, NULL},
     {"_like", buffer_like, METH_VARARGS, "_like(address of a copy, its device)"},
-    {"_put", upload_put, METH_VARARGS | METH_CLASS,
-     "_put(client, source, dtype, shape, semantics, device, device address, memory address)"},
-    {"_put_plain", (PyCFunction)(void (*)(void))upload_plain, METH_FASTCALL | METH_CLASS,
-     "_put_plain(client, array, place, known shapes) -> Buffer, or None where the array is not plain."},
+    {"_put", upload_put, METH_VARARGS | METH_CLASS, NULL},
+    {"_put_plain", (PyCFunction)(void (*)(void))upload_plain, METH_FASTCALL | METH_CLASS, NULL},
     {"_order", buffer_order, METH_NOARGS, "As `layout`, but None for row-major."},
     {"require_open", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
     {"_array", buffer_array, METH_NOARGS, "As to_numpy(), or None where that takes more than a view."},
-    {"_take_dropped", buffer_take_dropped, METH_NOARGS | METH_STATIC,
-     "_take_dropped() -> what ended the latest memoryview of a Buffer and nobody saw, or None."},
+    {"_take_dropped", buffer_take_dropped, METH_NOARGS | METH_STATIC, NULL},
     {"_view", buffer_view, METH_VARARGS, "_view(nbytes) -> HostView, once the value is ready."},
     {"delete", deletion_delete, METH_NOARGS,
      "Gives the device memory back without waiting; may be called again (PJRT_Buffer_Delete).\n\n"

@@ -438,8 +438,7 @@ static PyObject *executable_closed(PyObject *self, void *unused) {
 }
 
 static PyMethodDef methods[] = {
-    {"_bind", executable_bind, METH_VARARGS,
-     "_bind(client, address, Buffer type, parameters or None, outputs or None, devices)"},
+    {"_bind", executable_bind, METH_VARARGS, NULL},
     {"require_open", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
     {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, type of events or None): outputs and events"},
     {"_take", executable_take, METH_VARARGS, "_take(row, device): raises for a Buffer that does not fit."},

@@ -335,8 +335,7 @@ static void function_dealloc(PyObject *self) {
 }
 
 static PyMethodDef function_methods[] = {
-    {"_compile", function_compile, METH_VARARGS,
-     "_compile(address, bytes of its struct, struct_size, inputs, outputs, namespace)"},
+    {"_compile", function_compile, METH_VARARGS, NULL},
     {NULL, NULL, 0, NULL},
 };
 
