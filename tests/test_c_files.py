@@ -53,7 +53,7 @@ UNGUARDED = frozenset(
         host_transfer_end in_call_dealloc open_library owned_finalize preload_library
         process_aside process_ends process_install process_interrupt process_interrupted
         process_leave staging_dealloc staging_getbuffer staging_kept staging_of
-        staging_trim_all upcalls_end view_address view_getbuffer view_releasebuffer
+        staging_trim_all upcalls_end view_getbuffer view_releasebuffer
         xla_transform
         """,
     )

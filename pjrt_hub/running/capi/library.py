@@ -185,16 +185,13 @@ def load(
     meanwhile: Callable[[], None] = lambda: None,
     identity: str = "",
 ) -> Api:
-    """Loads a plugin and initializes it, once for each file in this process.
+    """Load a plugin and initialize it, once for each file in this process.
 
-    Args:
-        path: of the shared library. Symbolic links are followed to its folder, and not out of it:
-            the library finds others beside the place where it was opened.
-        tell: called with the C function of each step before that is called.
-        through: gives the address of a table to use instead of the plugin's, as `layers.wrap` does.
-        meanwhile: is called where the main thread would only wait for the loader.
-        identity: of the file that was compared with a pin, as `digest.identity` gives it; by
-            default of the one that lies there.
+    Symbolic links are followed to its folder, and not out of it: the library finds others beside
+    the place where it was opened. `tell` is called with the C function of each step before that is
+    called, and `meanwhile` where the main thread would only wait for the loader. `through` gives
+    the address of a table to use in place of the plugin's. The identity is that of the file that
+    was compared with a pin, as `digest.identity` gives it; by default of the one that lies there.
 
     Raises:
         PluginLoadError: dlopen failed, the library has no usable `GetPjrtApi`, or the file is not,

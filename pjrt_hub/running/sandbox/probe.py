@@ -72,23 +72,15 @@ def probe(
     seconds: float = 30.0,
     identity: str = "",
 ) -> ProbeResult:
-    """Loads and initializes a plugin in a child process, and makes a client there.
+    """Load and initialize a plugin in a child process, and make a client there.
 
-    Args:
-        path: of the library.
-        env: the child's environment.
-        preload: libraries to load before it, as the parent will.
-        create_options: of the client; None makes none.
-        describe: ask whether it describes devices that are not there.
-        seconds: the deadline of the loading, and that of the client; a child that passes one is
-            ended, with all that it started.
-        identity: of the file that is to be loaded, and no other; by default of what lies there.
+    `preload` are libraries to load before it, as the parent will. Create options of None make no
+    client; `describe` asks whether it describes devices that are not there. The seconds are the
+    deadline of the loading, and that of the client; a child that passes one is ended, with all that
+    it started. The identity is as for `library.load`.
 
     Raises:
-        PluginLoadError: the library cannot be loaded.
-        IncompatiblePluginError: its API version does not fit.
-        UnsupportedByPluginError: it lacks a function that every plugin must have.
-        PjrtError: its initialization failed.
+        PluginLoadError, IncompatiblePluginError, UnsupportedByPluginError, PjrtError: as `load`.
         PluginCrashedError: the child died of a signal or exited by itself.
         PluginTimeoutError: the deadline passed.
     """

@@ -46,11 +46,6 @@ static PyObject *buffer_like(PyObject *self, PyObject *args) {
   return copy;
 }
 
-static PyObject *buffer_address(PyObject *self, void *unused) {
-  GUARD;
-  return PyLong_FromVoidPtr(((BufferObject *)self)->ptr);
-}
-
 static PyObject *buffer_lent(PyObject *self, void *unused) {
   GUARD;
   return PyBool_FromLong(((BufferObject *)self)->child.views > 0);
@@ -75,6 +70,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyMemberDef members[] = {
+    {"address", T_ULONGLONG, offsetof(BufferObject, ptr), READONLY, "The PJRT_Buffer*."},
     {"client", T_OBJECT, offsetof(BufferObject, client), READONLY, "The client that owns it."},
     {"shape", T_OBJECT, offsetof(BufferObject, shape), READONLY, "The dimensions, a tuple of int."},
     {"device", T_OBJECT, offsetof(BufferObject, device), READONLY, "The device it lives on."},
@@ -91,7 +87,6 @@ static PyGetSetDef properties[] = {
     {"is_deleted", deletion_asked, NULL,
      "Whether it was deleted, donated, or closed with its client (PJRT_Buffer_IsDeleted).", NULL},
     {"_is_gone", deletion_looked, NULL, "The same, as far as the plugin tells.", NULL},
-    {"address", buffer_address, NULL, "The PJRT_Buffer*.", NULL},
     {"is_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -208,11 +208,6 @@ static PyObject *client_closed(PyObject *self, void *unused) {
   return PyBool_FromLong(client->closed || client->generation != fork_generation);
 }
 
-static PyObject *client_address(PyObject *self, void *unused) {
-  GUARD;
-  return PyLong_FromVoidPtr(((ClientObject *)self)->ptr);
-}
-
 static PyObject *client_num_children(PyObject *self, void *unused) {
   GUARD;
   Py_ssize_t count = 0;
@@ -252,6 +247,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyMemberDef members[] = {
+    {"address", T_ULONGLONG, offsetof(ClientObject, ptr), READONLY, "The PJRT_Client*."},
     {"num_calls", T_PYSSIZET, offsetof(ClientObject, busy), READONLY, "Native calls in flight."},
     {"is_freeing", T_BOOL, offsetof(ClientObject, freeing), READONLY, "Whether its end is under way."},
     {"lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
@@ -260,7 +256,6 @@ static PyMemberDef members[] = {
 
 static PyGetSetDef properties[] = {
     {"closed", client_closed, NULL, "Whether close() was called, or the process forked.", NULL},
-    {"address", client_address, NULL, "The PJRT_Client*.", NULL},
     {"_num_children", client_num_children, NULL, "How many native objects of it exist.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -132,11 +132,6 @@ static void event_dealloc(PyObject *self) {
   object_free(self);
 }
 
-static PyObject *event_address(PyObject *self, void *unused) {
-  GUARD;
-  return PyLong_FromVoidPtr(((EventObject *)self)->ptr);
-}
-
 static PyMethodDef methods[] = {
     {"of", event_of, METH_VARARGS | METH_CLASS, "of(client, event address, object): owns it, and keeps the object until it is ready."},
     {"_bind", event_bind, METH_VARARGS, "_bind(client, event address)"},
@@ -147,13 +142,9 @@ static PyMethodDef methods[] = {
 };
 
 static PyMemberDef members[] = {
+    {"address", T_ULONGLONG, offsetof(EventObject, ptr), READONLY, "The PJRT_Event*."},
     {"client", T_OBJECT, offsetof(EventObject, client), READONLY, "The client that owns it."},
     {NULL, 0, 0, 0, NULL},
-};
-
-static PyGetSetDef properties[] = {
-    {"address", event_address, NULL, "The PJRT_Event*.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
 };
 
 static PyType_Slot slots[] = {
@@ -163,7 +154,6 @@ static PyType_Slot slots[] = {
     {Py_tp_dealloc, event_dealloc},
     {Py_tp_methods, methods},
     {Py_tp_members, members},
-    {Py_tp_getset, properties},
     {0, NULL},
 };
 

@@ -425,11 +425,6 @@ static int executable_adapt(PyObject *self, PyObject *value, void *unused) {
   return 0;
 }
 
-static PyObject *executable_address(PyObject *self, void *unused) {
-  GUARD;
-  return PyLong_FromVoidPtr(((ExecutableObject *)self)->ptr);
-}
-
 static PyObject *executable_closed(PyObject *self, void *unused) {
   GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
@@ -449,6 +444,7 @@ static PyMethodDef methods[] = {
 };
 
 static PyMemberDef members[] = {
+    {"address", T_ULONGLONG, offsetof(ExecutableObject, ptr), READONLY, "The PJRT_LoadedExecutable*."},
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(ExecutableObject, vectorcall), READONLY, NULL},
     {"client", T_OBJECT, offsetof(ExecutableObject, client), READONLY, "The client that owns it."},
     {"devices", T_OBJECT, offsetof(ExecutableObject, devices), READONLY,
@@ -458,7 +454,6 @@ static PyMemberDef members[] = {
 
 static PyGetSetDef properties[] = {
     {"closed", executable_closed, NULL, "Whether it was closed, itself or with its client.", NULL},
-    {"address", executable_address, NULL, "The PJRT_LoadedExecutable*.", NULL},
     {"_adaptive", executable_adaptive, executable_adapt, "Whether brief launches keep the GIL.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -32,6 +32,9 @@ extern PyObject *guard;
 #define GUARD
 #endif
 
+/* Python shows the addresses of native objects as members of that type. */
+_Static_assert(sizeof(void *) == sizeof(unsigned long long), "addresses have 64 bits");
+
 /* Whether a plugin's table has a function: older ones are shorter, and slots may be empty. */
 #define OFFERS(api, function)                                                       \
   ((api)->struct_size >= offsetof(PJRT_Api, function) + sizeof((api)->function) && \

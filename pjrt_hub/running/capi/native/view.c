@@ -286,13 +286,9 @@ static int view_getbuffer(PyObject *self, Py_buffer *out, int flags) {
                            flags);
 }
 
-static PyObject *view_address(PyObject *self, void *unused) {
-  return PyLong_FromVoidPtr(((HostViewObject *)self)->data);
-}
-
-static PyGetSetDef view_properties[] = {
-    {"address", view_address, NULL, "Of the memory.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
+static PyMemberDef view_members[] = {
+    {"address", T_ULONGLONG, offsetof(HostViewObject, data), READONLY, "Of the memory."},
+    {NULL, 0, 0, 0, NULL},
 };
 
 static PyType_Slot view_slots[] = {
@@ -301,7 +297,7 @@ static PyType_Slot view_slots[] = {
     {Py_tp_dealloc, view_dealloc},
     {Py_bf_getbuffer, view_getbuffer},
     {Py_bf_releasebuffer, view_releasebuffer},
-    {Py_tp_getset, view_properties},
+    {Py_tp_members, view_members},
     {0, NULL},
 };
 
