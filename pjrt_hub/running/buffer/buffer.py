@@ -23,7 +23,7 @@ from pjrt_hub.running.array.shape_spec import ShapeSpec, dims_text
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi.handle import compact
 from pjrt_hub.running.device.device import Device, Memory, memory_at
-from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.device.event import Event, event_of_work
 
 if TYPE_CHECKING:
     import numpy
@@ -224,7 +224,7 @@ class Buffer(hotpath.Buffer):
         host = numpy.empty(nbytes, numpy.uint8)
         address = host_array.address_of(host)
         answer = call("PJRT_Buffer_ToHostBuffer", **given, dst=address, dst_size=nbytes)
-        Event.of_work(self.client, answer.event, host).wait()
+        event_of_work(self.client, answer.event, host).wait()
         host.flags.writeable = False
         return host
 

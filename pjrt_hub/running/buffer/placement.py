@@ -15,7 +15,7 @@ from pjrt_hub.running.array.memory_layout import Order, row_major_or
 from pjrt_hub.running.array.shape_spec import known_shape
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, require_layout
 from pjrt_hub.running.capi import callbacks
-from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.device.event import event_of_work
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import Device, DeviceClient, Memory
@@ -65,7 +65,7 @@ def from_host(
         callbacks.start()  # the buffer's end may be before that of the use of the array
         buffer, done = Buffer._put(client, plain, element.code, shape, semantics, *place)
         if done:
-            Event.of_work(client, done, plain)
+            event_of_work(client, done, plain)
     return buffer
 
 
@@ -157,6 +157,6 @@ def _put(
         )
         done = answer.done_with_host_buffer
         if done:
-            Event.of_work(client, done, given)
+            event_of_work(client, done, given)
         buffer = Buffer._adopt(client, answer.buffer, element.code, known_shape(shape), device)
         return require_layout(buffer, order)

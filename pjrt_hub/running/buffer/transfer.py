@@ -21,7 +21,7 @@ from pjrt_hub.running.capi import hotpath, irregular
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.device.device import Device, Memory, device_at
-from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.device.event import Event, event_of_work
 from pjrt_hub.running.device.promise import read_error
 
 if TYPE_CHECKING:
@@ -192,7 +192,7 @@ class Transfer(Closing, hotpath.Owned):
                 self._parts[index] = None
             elif source.nbytes:
                 parts.insert(place, (start, end))
-            return Event.of_work(self.client, event, source)
+            return event_of_work(self.client, event, source)
 
     def transfer_literal(self, buffer_index: int, array: Any) -> Event:
         """Copy one buffer whole and complete it (`..._TransferLiteral`, API 0.83).
@@ -230,7 +230,7 @@ class Transfer(Closing, hotpath.Owned):
                 shape_layout=memory_layout.members(order),
             )
             self._parts[index] = None
-            return Event.of_work(self.client, event, source)
+            return event_of_work(self.client, event, source)
 
     def set_buffer_error(self, buffer_index: int, error: PjrtError) -> None:
         """Make one buffer fail with an error's code and message (`..._SetBufferError`).

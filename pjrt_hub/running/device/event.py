@@ -26,12 +26,6 @@ class Event(hotpath.Event):
 
     __slots__ = ("__weakref__", "_waiters")
 
-    @classmethod
-    def of_work(cls, client: Any, address: int, used: object) -> Event:
-        """Return the event of work that uses something, which lives until the work is done."""
-        callbacks.start()  # it lets go of what nobody waited for
-        return cls.of(client, address, used)
-
     def wait(self, timeout: float | None = None) -> None:
         """Wait until it is ready; Ctrl-C ends the wait (`PJRT_Event_OnReady`).
 
@@ -121,3 +115,9 @@ class Event(hotpath.Event):
         if not self.address or self.client.closed:
             return "<Event closed>"
         return f"<Event {'ready' if self.is_ready() else 'pending'}>"
+
+
+def event_of_work(client: Any, address: int, used: object) -> Event:
+    """Return the event of work that uses something, which lives until the work is done."""
+    callbacks.start()  # it lets go of what nobody waited for
+    return Event.of(client, address, used)

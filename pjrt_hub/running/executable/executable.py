@@ -97,6 +97,12 @@ class Executable(ExecutableFacts):
         )
         return guards.seal(code)
 
+    def report(self) -> str:
+        """Return all of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # for people, so not before one asks
+
+        return report.of(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles `serialize()`, which becomes what `Client.load` makes of it there.
 

@@ -208,9 +208,3 @@ class ExecutableFacts:
             display.lines(map(str, s)) for s in (signature.parameters, signature.outputs)
         )
         return {"takes": takes, "gives": gives}
-
-    def report(self) -> str:
-        """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # for people, so not before one asks
-
-        return report.of(self)

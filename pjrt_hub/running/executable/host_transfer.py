@@ -16,7 +16,7 @@ from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import address_of, as_bytes
 from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, irregular, upcall
 from pjrt_hub.running.capi.call import Struct
-from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.device.event import Event, event_of_work
 
 if TYPE_CHECKING:
     import numpy
@@ -110,7 +110,7 @@ class CopyToDeviceStream(hotpath.Owned):
                 "PJRT_CopyToDeviceStream_AddChunk", stream=self.address, chunk=chunk
             )
             self._added += memory.nbytes
-            return Event.of_work(self.client, address, self)
+            return event_of_work(self.client, address, self)
 
     def cancel(self) -> None:
         """Closes it; the program fails if it was not full. May be called again."""

@@ -366,6 +366,12 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
             guards: Guards = self.client.guards
             return guards.seal(code, None if self.takes_tuple else self.signature)
 
+    def report(self) -> str:
+        """Return all of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # for people, so not before one asks
+
+        return report.of(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles as `serialize`, and loads on a client of the same plugin in the other process.
 
