@@ -7,9 +7,7 @@ import array
 import ml_dtypes
 import numpy as np
 import pytest
-from children import ADD, PLATFORM, in_child, ones
 
-import pjrt_hub
 from pjrt_hub import Buffer, CompileOptions, ExecuteOptions, empty_aligned
 from pjrt_hub.errors import ClosedError
 
@@ -240,58 +238,3 @@ def test_the_same_array_where_it_is_donated_and_kept(pair, program):
     donate = pair.compile(program("donate"), CompileOptions(num_replicas=2))
     results = donate.execute([[NUMBERS, NUMBERS]] * 2)
     assert [result.tolist() for [result] in results] == [(2 * NUMBERS).tolist()] * 2
-
-
-def test_more_than_fit_on_the_stack(client):
-    count = 300
-    names = [f"%a{index}" for index in range(count)]
-    head = ", ".join(f"{name}: tensor<i32>" for name in names)
-    kinds = ", ".join(["tensor<i32>"] * count)
-    program = client.compile(
-        f"func.func @main({head}) -> ({kinds}) {{ return {', '.join(names)} : {kinds} }}"
-    )
-    for _ in range(2):
-        arguments = [np.array(index, np.int32) for index in range(count)]
-        assert [each.item() for each in program(*arguments)] == list(range(count))
-
-
-def test_nothing_is_left_over(own, program):
-    """The call's own buffers are gone with it, also where it is refused half-way."""
-    add, b = own.compile(program("add")), own.buffer_from_host(NUMBERS)
-    add(NUMBERS, b)
-    before = own._num_children
-    for _ in range(10):
-        add(NUMBERS, NUMBERS)
-        add(NUMBERS, NUMBERS[::-1])
-        with pytest.raises(TypeError):
-            add(NUMBERS, 3)
-    assert own._num_children == before
-
-
-class Acting:
-    """An array that does something when it is asked for."""
-
-    def __init__(self, act):
-        self.act = act
-
-    def __dlpack__(self, **wishes):
-        self.act()
-        return np.ones(8, np.float32).__dlpack__(**wishes)
-
-    def __dlpack_device__(self):
-        return (1, 0)
-
-
-@in_child
-def test_a_client_that_closes_while_its_array_is_asked_for():
-    """Whatever an argument does when it is looked at: an error, or the value."""
-    for name, message in [
-        ("executable", "the executable is closed"),
-        ("buffer", "argument 0 is a buffer that was deleted or donated"),
-        ("client", "the client is closed"),
-    ]:
-        client = pjrt_hub.client(PLATFORM, offline=True)
-        executable, one = client.compile(ADD), ones(client)
-        acts = {"executable": executable.close, "buffer": one.delete, "client": client.close}
-        with pytest.raises(ClosedError, match=message):
-            executable(one, Acting(acts[name]))

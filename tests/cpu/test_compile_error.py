@@ -107,12 +107,6 @@ def test_the_hint_of_a_flag_that_is_not_there(client, flag, words):
     assert words in refusal.value.hint
 
 
-@pytest.mark.parametrize("source", [None, 3, object(), ["func"]])
-def test_something_that_is_no_program(client, source):
-    with pytest.raises(TypeError, match=f"the program is of type {type(source).__name__}; it must"):
-        client.compile(source)
-
-
 @pytest.mark.parametrize("path", ["saved.bin", Path("saved.bin")])
 def test_a_path_is_not_the_bytes_of_an_executable(client, path):
     with pytest.raises(TypeError, match=r"'saved.bin' is not the bytes .*\n\nhint: .*read_bytes"):

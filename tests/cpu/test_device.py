@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from children import NAME, device_count, lacking
+from children import NAME, device_count
 
-import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.running.distributed.process_info import ProcessInfo
 
@@ -30,23 +29,6 @@ def test_a_device_by_its_id(four):
         assert four.lookup_addressable_device(device.local_hardware_id) is device
 
 
-@pytest.mark.parametrize("lookup", ["lookup_device", "lookup_addressable_device"])
-@pytest.mark.parametrize(
-    ("id", "error", "words"),
-    [
-        (4, errors.InvalidArgumentError, "No matching device found"),
-        (-1, errors.InvalidArgumentError, "No matching device found"),
-        (1 << 31, ValueError, "does not fit 32 bits"),
-        (1.0, TypeError, "float"),
-        ("0", TypeError, "str"),
-        (None, TypeError, "NoneType"),
-    ],
-)
-def test_a_device_that_is_not_there(four, lookup, id, error, words):
-    with pytest.raises(error, match=words):
-        getattr(four, lookup)(id)
-
-
 def test_processes(four):
     assert (four.process_index, four.process_count) == (0, 1)
     assert {device.process_index for device in four.all_devices} == {0}
@@ -59,52 +41,6 @@ def test_the_default_device_assignment(four):
     assert four.default_device_assignment(1, 3) == ((0, 1, 2),)
 
 
-@pytest.mark.parametrize(
-    ("counts", "error"),
-    [
-        ((0, 1), ValueError),
-        ((1, 0), ValueError),
-        ((-1, 1), ValueError),
-        ((-2, -2), ValueError),
-        ((5, 1), ValueError),
-        ((2, 3), ValueError),
-        ((1 << 31, 1), ValueError),
-        ((1 << 16, 1 << 16), ValueError),
-        ((1.0, 1), TypeError),
-        (("1", 1), TypeError),
-    ],
-)
-def test_a_device_assignment_that_would_abort(four, counts, error):
-    with pytest.raises(error):
-        four.default_device_assignment(*counts)
-
-
-@pytest.mark.parametrize(
-    ("function", "since", "use"),
-    [
-        ("PJRT_Device_ClearMemoryStats", "0.106", lambda device: device.clear_memory_stats()),
-        ("PJRT_Device_GetAttributes", "0.92", lambda device: device.get_attributes()),
-        (
-            "PJRT_Device_PoisonExecution",
-            "0.85",
-            lambda device: device.poison_execution(1, errors.AbortedError("x")),
-        ),
-        (
-            "PJRT_Device_CreateAsyncTrackingEvent",
-            "0.86",
-            lambda device: device.create_async_tracking_event("x"),
-        ),
-    ],
-)
-def test_what_a_plugin_lacks(plugin, function, since, use):
-    with lacking(plugin, function).client() as client:
-        with pytest.raises(pjrt_hub.errors.UnsupportedByPluginError) as caught:
-            use(client.devices[0])
-        have = str(client.api.version)
-    told = (caught.value.function, caught.value.since, caught.value.have)
-    assert told == (function, since, have)
-
-
 @pytest.mark.api(">=0.106", "it has the functions")
 @pytest.mark.cpu("it has no statistics and no attributes")
 def test_what_newer_plugins_answer(four):
@@ -115,20 +51,6 @@ def test_what_newer_plugins_answer(four):
     assert device.poison_execution(1, errors.AbortedError("x")) is False
     with device.create_async_tracking_event("x"):
         pass
-
-
-@pytest.mark.parametrize(
-    ("launch_id", "error", "kind"),
-    [
-        (1, "text", TypeError),
-        (1, ValueError("x"), TypeError),
-        (1 << 31, errors.AbortedError("x"), ValueError),
-        ("1", errors.AbortedError("x"), TypeError),
-    ],
-)
-def test_poison_is_checked_before_the_plugin_is_asked(four, launch_id, error, kind):
-    with pytest.raises(kind):
-        four.devices[0].poison_execution(launch_id, error)
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from children import in_child, in_threads, ones
 from elements import KNOWN, UNKNOWN
 
 import pjrt_hub
-from pjrt_hub.errors import ClosedError, InternalError, UnsupportedByPluginError
+from pjrt_hub.errors import InternalError, UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes, packing
 from pjrt_hub.running.buffer import dlpack
 from pjrt_hub.running.buffer.tensor import Tensor
@@ -245,26 +245,6 @@ def test_the_host_has_no_streams(vector, stream):
     with pytest.raises(BufferError, match="the host has no streams"):
         vector().__dlpack__(stream=stream)
     assert vector().__dlpack__(stream=-1)
-
-
-def test_a_deleted_buffer_is_not_lent(vector, executables):
-    buffer = vector()
-    buffer.delete()
-    with pytest.raises(ClosedError, match="deleted"):
-        buffer.__dlpack__()
-    donated = vector()
-    executables("donate")(donated, vector())
-    with pytest.raises(ClosedError, match="deleted or donated"):
-        np.from_dlpack(donated)
-
-
-def test_a_closed_client_neither_lends_nor_borrows(plugin):
-    with plugin.client() as client:
-        buffer = client.buffer_from_host([1.0])
-    with pytest.raises(ClosedError):
-        buffer.__dlpack__()
-    with pytest.raises(ClosedError):
-        client.from_dlpack(np.zeros(3))
 
 
 def test_lent_memory_outlives_everything(plugin, program, wait_until):

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from children import promise
 
-from pjrt_hub import ExecuteOptions
-from pjrt_hub.errors import ClosedError, InvalidArgumentError, PjrtError
+from pjrt_hub.errors import ClosedError
 
 NUMBERS = np.arange(8, dtype=np.float32)
 
@@ -44,11 +43,6 @@ def test_no_results(client, vector):
     assert executable.execute([[vector()]]) == [()]
 
 
-def test_a_scalar(client, executables):
-    result = executables("scalar")(client.buffer_from_host(1.5))
-    assert (result.shape, result.item()) == ((), 2.5)
-
-
 @pytest.mark.parametrize(("name", "count"), [("eight_to_eight", 8), ("thirty_to_thirty", 30)])
 def test_many_to_many(executables, vector, name, count):
     arguments = [vector(start) for start in range(count)]
@@ -79,6 +73,8 @@ def test_more_arguments_than_fit_on_the_stack(client, count):
         *range(0, 2 * count, 2),
         count * (count - 1) // 2,
     ]
+    outputs = executable(*(np.array(index, np.int32) for index in range(count)))
+    assert outputs[count - 1].item() == 2 * (count - 1)
     with pytest.raises(TypeError, match=f"takes {count} arguments, {count - 1} given"):
         executable(*(client.buffer_from_host(0) for _ in range(count - 1)))
 
@@ -106,20 +102,6 @@ def test_a_pending_argument_does_not_block(client):
     pending.delete()
     keep()
     assert np.array_equal(result.to_numpy(), 2 * np.eye(256, dtype=np.float32))
-
-
-def test_a_program_outlives_its_executable(client, program, slowly, vector):
-    executable = client.compile(program("add"))
-    result = executable(vector(), vector())
-    executable.close()
-    executable.close()
-    assert executable.closed
-    assert repr(executable) == "<LoadedExecutable closed>"
-    assert result.tolist() == (2 * NUMBERS).tolist()
-    with pytest.raises(ClosedError, match="the executable is closed"):
-        executable(vector(), vector())
-    with pytest.raises(ClosedError, match="the executable is closed"):
-        executable.serialize()
 
 
 def test_mlp(client, executables):
@@ -154,59 +136,8 @@ def test_donation_reuses_the_memory(executables, vector):
     assert value.tolist() == (1001 * NUMBERS).tolist()
 
 
-def test_an_argument_kept_from_donation(executables, vector):
-    given = vector()
-    [[result]] = executables("donate").execute(
-        [[given, vector(1)]], ExecuteOptions(non_donatable=[0])
-    )
-    assert result.tolist() == (2 * NUMBERS + 1).tolist()
-    assert given.tolist() == NUMBERS.tolist()
-
-
-@pytest.mark.parametrize("index", [-1, 2, 10**9])
-def test_keeping_an_argument_that_is_not_there(executables, vector, index):
-    given = vector()
-    with pytest.raises(ValueError, match=f"non_donatable names argument {index}"):
-        executables("donate").execute([[given, vector()]], ExecuteOptions(non_donatable=[index]))
-    assert given.tolist() == NUMBERS.tolist()
-
-
-@pytest.mark.cpu("refuses within the call")
-def test_donating_a_buffer_that_is_also_read(executables, vector):
-    both = vector()
-    with pytest.raises(InvalidArgumentError, match="donate"):
-        executables("donate")(both, both)
-    assert both.tolist() == NUMBERS.tolist()
-
-
 def test_a_refused_call_leaves_its_arguments(executables, vector, client):
     given = vector()
     with pytest.raises(ValueError, match="argument 1"):
         executables("donate")(given, client.buffer_from_host(np.ones(9, np.float32)))
     assert executables("donate")(given, vector()).tolist() == (2 * NUMBERS).tolist()
-
-
-@pytest.mark.cpu("refuses within the call")
-def test_nothing_leaks(own, program):
-    """After any mixture of successes and failures the client has no more children than before."""
-    add, donate = own.compile(program("add")), own.compile(program("donate"))
-    good, bad, donated = (own.buffer_from_host(NUMBERS.astype(t)) for t in ("f4", "i8", "f4"))
-    donate(donated, good)
-    before = own._num_children
-    failures = (
-        lambda: add(good, bad),
-        lambda: add(good),
-        lambda: donate(donated, good),
-        lambda: donate(good, good),
-        lambda: add.execute([[good, bad]]),
-        lambda: add.execute([[good, good], [good]]),
-        lambda: own.buffer_from_host(object()),
-        lambda: own.compile("module {"),
-    )
-    for _ in range(200):
-        for failure in failures:
-            with pytest.raises((TypeError, ClosedError, PjrtError)):
-                failure()
-        donate(own.buffer_from_host(NUMBERS), good).to_numpy()
-    assert own._num_children == before
-    assert good.tolist() == NUMBERS.tolist()

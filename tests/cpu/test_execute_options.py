@@ -165,13 +165,6 @@ def test_an_event_tells_when_it_is_done(client, slowly, executables, vector):
     assert results[0][0].tolist() == (2 * NUMBERS).tolist()
 
 
-def test_an_execution_in_a_context(executables, vector, context):
-    options = ExecuteOptions(context=context)
-    for _ in range(3):
-        [[result]] = executables("add").execute([[vector(), vector()]], options)
-        assert result.tolist() == (2 * NUMBERS).tolist()
-
-
 def test_a_closed_context(executables, vector, context):
     assert not context.closed
     context.close()
@@ -215,21 +208,6 @@ def test_a_context_outlives_its_client(plugin):
     context.close()
     with pytest.raises(ClosedError):
         ExecuteContext(client)
-
-
-def test_contexts_leave_nothing(own, program):
-    """On a client of its own: what earlier tests left on the shared one may go at any time."""
-    ones = own.buffer_from_host(np.ones(8, np.float32))
-    arguments, executable = [[ones, ones]], own.compile(program("add"))
-    before = own._num_children
-    for _ in range(200):
-        options = ExecuteOptions(context=ExecuteContext(own))
-        [[result]], [event] = executable.execute(arguments, options, return_events=True)
-    result.ready.wait(10)
-    event.wait(10)
-    del result, event, options
-    gc.collect()
-    assert own._num_children == before
 
 
 def test_donation_is_in_the_signature(executables, vector):

@@ -24,7 +24,6 @@ from pjrt_hub.errors import (
     AlreadyExistsError,
     DataLossError,
     InvalidArgumentError,
-    NotFoundError,
     PjrtError,
     UnimplementedError,
 )
@@ -247,11 +246,6 @@ def test_elements_that_share_bytes(call, name):
 def test_no_elements_that_share_bytes(call):
     [result] = call(lambda a, out: None)(np.zeros((2, 0), ml_dtypes.int4), results=["0x3xi4"])
     assert result.shape == (0, 3)
-
-
-def test_an_unknown_name_is_an_error_of_the_plugin(client):
-    with pytest.raises((NotFoundError, UnimplementedError, PjrtError), match="never_registered"):
-        compiled(client, "never_registered", [], ["f32"])().to_numpy()
 
 
 def test_a_name_is_registered_once(plugin):

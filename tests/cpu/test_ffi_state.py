@@ -161,22 +161,3 @@ def test_a_state_at_the_end_of_python(client):
       return %0 : tensor<8xf32> }""")
     assert executable(ones(client)).tolist()[0] == 2.0
     return client, executable
-
-
-def test_states_leave_nothing(staged, vector, wait_until):
-    import sys
-
-    marker = Plan(1)
-
-    def instantiate(*, size):
-        plan = Plan(size)
-        plan.marker = marker
-        return plan
-
-    compile = staged(instantiate)
-    before = sys.getrefcount(marker)
-    for _ in range(20):
-        executable = compile()
-        executable(vector).tolist()
-        executable.close()
-    wait_until(lambda: gc.collect() >= 0 and sys.getrefcount(marker) == before)

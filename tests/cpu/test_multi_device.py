@@ -20,7 +20,7 @@ from children import ADD, NAME, PROGRAMS, device_count, in_child, in_threads
 from together import EIGHT, Together
 
 from pjrt_hub import CompileOptions, ExecuteOptions
-from pjrt_hub.errors import ClosedError, InvalidArgumentError, PjrtHubError
+from pjrt_hub.errors import ClosedError, PjrtHubError
 
 #: Compiling for eight replicas, row r of the arguments -> what row r of the results must be.
 COLLECTIVES = {
@@ -236,20 +236,6 @@ def test_a_portable_program_refuses(eight, portable, client):
     assert result.tolist() == [2.0] * 8
 
 
-def test_launches_of_one_id_come_together(eight, put, program):
-    """Two runs at once from two threads: their collectives must not mix."""
-    executable = eight.compile(program("all_reduce"), EIGHT)
-    rows = {n: put(np.full((8, 4), n, np.float32)) for n in (1, 2)}
-
-    def run(n):
-        results = executable.execute(rows[n], ExecuteOptions(launch_id=n))
-        return [result.tolist() for [result] in results]
-
-    with ThreadPoolExecutor(2) as threads:
-        for _ in range(10):
-            assert list(threads.map(run, (1, 2))) == [[[8.0 * n] * 4] * 8 for n in (1, 2)]
-
-
 def test_donation_on_every_device(eight, program):
     executable = eight.compile(program("donate"), CompileOptions(num_replicas=8))
     ones = np.ones(8, np.float32)
@@ -429,8 +415,3 @@ def test_a_close_while_launches_are_under_way():
         eight.client.close()
 
     in_threads(run, run, run, run, close)
-
-
-def test_more_devices_than_the_assignment_has(eight, program):
-    with pytest.raises(InvalidArgumentError, match="device_id 8"):
-        eight.compile(program("all_reduce"), CompileOptions(device_ids=[[8]]))

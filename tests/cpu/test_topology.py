@@ -5,17 +5,15 @@ Since PJRT API 0.115 it reads their bytes and compiles for them.
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 
 import numpy as np
 import pytest
-from children import NAME, PLATFORM, in_child, lacking
+from children import NAME, PLATFORM, in_child
 
 import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.running.capi.call import BoundFunction
-from pjrt_hub.running.executable import serialized
 
 HEADER = b"ML\xefR\x0dStableHLO_v%s\0"
 
@@ -49,22 +47,6 @@ def test_what_it_tells(topology, pair):
 def test_its_bytes_are_of_its_devices(topology, client):
     assert topology.serialize() == topology.serialize()
     assert topology.serialize() != client.topology.serialize()
-
-
-@pytest.mark.parametrize(
-    ("name", "function", "since"),
-    [
-        ("fingerprint", "PJRT_TopologyDescription_Fingerprint", "0.101"),
-        ("memory_space_kind_ids", "PJRT_TopologyDescription_GetMemorySpaceKindIds", "0.110"),
-    ],
-)
-def test_what_a_plugin_lacks(plugin, name, function, since):
-    with (
-        lacking(plugin, function).client() as client,
-        pytest.raises(errors.UnsupportedByPluginError) as caught,
-    ):
-        getattr(client.topology, name)
-    assert (caught.value.function, caught.value.since) == (function, since)
 
 
 @pytest.mark.api(">=0.110", "it tells them")
@@ -200,15 +182,3 @@ def test_the_version_of_a_program(program):
     assert version(HEADER % b"1.13.3") == (1, 13, 3)
     assert version(b"ML\xefR\x01MLIR20.0.0git\0") is None
     assert version(program("add")) is None
-
-
-def test_code_compiled_ahead_of_time_is_guarded_by_what_its_topology_knows(
-    client, executables, vector
-):
-    """Its header leaves open how the machine's own client will call its version."""
-    guards, code = serialized.read(executables("add").serialize())
-    ahead = dataclasses.replace(guards, platform_version="", machine="")
-    loaded = client.load(ahead.seal(code))
-    assert loaded(vector(), vector(1)).tolist() == [1, 3, 5, 7, 9, 11, 13, 15]
-    with pytest.raises(errors.IncompatiblePluginError, match=f"'tpu', here is '{NAME}'"):
-        client.load(dataclasses.replace(ahead, platform="tpu").seal(code))

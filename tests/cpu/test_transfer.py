@@ -103,54 +103,6 @@ def test_it_ends_with_its_client(plugin):
     transfer.close()
 
 
-MISUSE = {
-    "no such buffer": (lambda t: t.retrieve_buffer(2), IndexError, "no buffer 2, of 2"),
-    "a negative index": (lambda t: t.buffer_size(-1), IndexError, "no buffer -1"),
-    "an index of text": (lambda t: t.buffer_size("0"), TypeError, "str"),
-    "data for nobody": (lambda t: t.transfer_data(7, NUMBERS), IndexError, "no buffer 7"),
-    "too far": (lambda t: t.transfer_data(0, NUMBERS, offset=4), ValueError, "do not fit"),
-    "before the start": (lambda t: t.transfer_data(0, NUMBERS, offset=-4), ValueError, "not fit"),
-    "bytes missing": (
-        lambda t: t.transfer_data(0, NUMBERS[:3], is_last=True),
-        ValueError,
-        "4 bytes missing",
-    ),
-    "another dtype": (lambda t: t.transfer_data(0, NUMBERS[:2].astype("f8")), TypeError, "float64"),
-    "strided": (lambda t: t.transfer_data(0, NUMBERS[::2]), ValueError, "contiguous"),
-    "no memory": (lambda t: t.transfer_data(0, [1.0]), TypeError, "list"),
-    "objects": (lambda t: t.transfer_data(0, np.array([None])), TypeError, "objects"),
-    "no error": (lambda t: t.set_buffer_error(0, "bad"), TypeError, "PjrtError"),
-    "metadata that end the process": (lambda t: t.add_metadata({"a": 1}), TypeError, "text"),
-    "a literal of another shape": (
-        lambda t: t.transfer_literal(0, NUMBERS[:2]),
-        ValueError,
-        "(2,)",
-    ),
-    "a literal": (
-        lambda t: t.transfer_literal(0, NUMBERS),
-        errors.UnsupportedByPluginError,
-        "0.83",
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=pytest.mark.api("<0.83", "it takes none"))
-        if name == "a literal"
-        else name
-        for name in MISUSE
-    ],
-)
-@pytest.mark.rows
-def test_misuse(transfer, name):
-    action, error, words = MISUSE[name]
-    with pytest.raises(error) as caught:
-        action(transfer)
-    assert words in str(caught.value)
-
-
 @pytest.mark.api(">=0.83", "it takes literals")
 @pytest.mark.parametrize("element", KNOWN)
 @pytest.mark.rows
@@ -174,37 +126,3 @@ def test_a_literal_in_a_layout(client):
             transfer.transfer_literal(index, matrix)
             buffer = transfer.retrieve_buffer(index)
             assert (buffer.layout, buffer.tolist()) == (specs[index][2], matrix.tolist())
-
-
-@pytest.mark.rows
-def test_once_is_enough(transfer):
-    transfer.retrieve_buffer(0)
-    with pytest.raises(ValueError, match="retrieved before"):
-        transfer.retrieve_buffer(0)
-    transfer.transfer_data(0, NUMBERS[:2])
-    with pytest.raises(ValueError, match="came before"):
-        transfer.transfer_data(0, NUMBERS[1:3], offset=4)
-    transfer.transfer_data(0, NUMBERS[2:], offset=8, is_last=True)
-    for again in (
-        lambda: transfer.transfer_data(0, b""),
-        lambda: transfer.set_buffer_error(0, errors.DataLossError("late")),
-    ):
-        with pytest.raises(errors.ClosedError, match="complete"):
-            again()
-
-
-@pytest.mark.parametrize(
-    ("specs", "error"),
-    [
-        ([], ValueError),
-        ([((2,),)], TypeError),
-        ([((-1,), "f32")], ValueError),
-        ([((1 << 40, 1 << 40), "f32")], ValueError),
-        ([((2.5,), "f32")], TypeError),
-        ([((2,), "O")], TypeError),
-        (3, TypeError),
-    ],
-)
-def test_shape_specs_that_cannot_be(client, specs, error):
-    with pytest.raises(error):
-        client.create_buffers_for_async_host_to_device(specs)

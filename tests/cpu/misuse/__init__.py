@@ -2,4 +2,4 @@
 
 from misuse import calls, making, memory
 
-CASES = {**calls.CASES, **memory.CASES, **making.CASES}
+CASES = [*calls.CASES, *memory.CASES, *making.CASES, *memory.OF_HOSTS]

@@ -36,4 +36,4 @@ def attempt(case, misuse):
 
 shared = Case(pjrt_hub.load(PLATFORM, offline=True))
 for chosen in sys.argv[1:]:
-    print(json.dumps([chosen, attempt(shared, CASES[chosen][0])]), flush=True)
+    print(json.dumps(attempt(shared, CASES[int(chosen)][0])), flush=True)

@@ -9,7 +9,7 @@ import numpy as np
 from children import device_count, lacking
 
 import pjrt_hub
-from pjrt_hub import CompileOptions
+from pjrt_hub import ExecuteOptions
 from pjrt_hub.errors import PluginInternalError
 from pjrt_hub.running.capi import table
 
@@ -55,16 +55,34 @@ class Case:
     def compile(self, name, options=None):
         return self.client.compile(PROGRAMS / f"{name}.mlir", options)
 
-    def options(self, **options):
-        """Compiles with options."""
-        return self.compile("add", CompileOptions(**options))
-
     def put(self, array, **where):
         return self.client.buffer_from_host(array, **where)
 
-    def own(self):
-        """A client of the case's own, which it may close."""
-        return self.plugin.client()
+    def places(self, *counts):
+        return self.client.default_device_assignment(*counts)
+
+    def made(self, count):
+        """A client of so many devices."""
+        return self.plugin.client({"cpu_device_count": count})
+
+    def with_own(self, use):
+        """Uses a client of the case's own, which it may close."""
+        return use(self.plugin.client())
+
+    def with_new(self, use):
+        """Uses a buffer of the case's own."""
+        return use(self.put(NUMBERS))
+
+    def while_lent(self, lend):
+        """Gives a buffer away while it is lent."""
+        buffer = self.put(NUMBERS)
+        lent = lend(buffer)
+        self.alias().fulfill(buffer)
+        return lent
+
+    def run(self, *given, **options):
+        """Executes a row, with options."""
+        return self.add.execute([given], ExecuteOptions(**options))
 
     def typed(self, dtype):
         """Zeros and ones of another dtype; of four bytes each it has the same byte count."""
@@ -94,8 +112,11 @@ class Case:
         alias.fail(FAILED)
         return alias.buffer
 
-    def transfer(self, *specs):
-        return self.client.create_buffers_for_async_host_to_device(specs or [((8,), "f32")])
+    def transfers(self, specs):
+        return self.client.create_buffers_for_async_host_to_device(specs)
+
+    def transfer(self):
+        return self.transfers([((8,), "f32")])
 
     def complete(self):
         transfer = self.transfer()
@@ -192,6 +213,14 @@ def taken_twice(client):
     client.from_dlpack(lent)
 
 
+def released(buffer):
+    """A reference that was given back, twice."""
+    lent = buffer.external_reference()
+    lent.release()
+    lent.release()
+    return lent
+
+
 def row_that(act, *buffers):
     """Arguments that do something between the first and the second."""
     yield buffers[0]
@@ -204,10 +233,21 @@ def acting(act):
     return type("Acting", (), {"__bool__": lambda _: act() is None})()
 
 
+#: Memory that raw copies go to.
+SPACE = np.empty(8, np.float32)
+
+
 def damaged(client):
     serialized = bytearray(client.compile(PROGRAMS / "add.mlir").serialize())
     serialized[-9] ^= 1
     return bytes(serialized)
+
+
+def closed_context(client):
+    context = pjrt_hub.ExecuteContext(client)
+    context.close()
+    context.close()
+    return context
 
 
 def write_into(array):
