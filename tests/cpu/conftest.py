@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +57,13 @@ def client(plugin):
 def pair(plugin):
     """A client of two devices, shared."""
     with plugin.client(device_count(2)) as client:
+        yield client
+
+
+@pytest.fixture(scope="session")
+def eight(plugin):
+    """A client of eight devices, shared."""
+    with plugin.client(device_count(8)) as client:
         yield client
 
 
@@ -126,6 +135,35 @@ def child(clean_env):
 
     child.env = clean_env
     return child
+
+
+@pytest.fixture(scope="session")
+def script(clean_env):
+    """Runs a module of this folder as a script, and gives the process that is done."""
+
+    def script(*words):
+        return subprocess.run(
+            [sys.executable, "-m", *words],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=200,
+            env=clean_env,
+        )
+
+    return script
+
+
+@pytest.fixture
+def kept():
+    """A compile cache in memory."""
+    return Kept()
+
+
+class Kept(dict):
+    """What `compile(cache=...)` asks for, as a dict."""
+
+    put = dict.__setitem__
 
 
 @pytest.fixture(scope="session")

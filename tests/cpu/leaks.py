@@ -13,20 +13,19 @@ import os
 import pickle
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from children import PLATFORM
+from children import PLATFORM, PROGRAMS
 
 import pjrt_hub
 from pjrt_hub import ExecuteContext, ExecuteOptions, HostBufferSemantics
 from pjrt_hub.errors import PjrtHubError, PluginInternalError
 
-PROGRAMS = Path(__file__).absolute().parents[1] / "programs"
 
-
-class Uses:
-    """A client, and each kind of use as a method."""
+class Used:
+    """A client, and what the uses begin with."""
 
     def __init__(self):
         self.client = pjrt_hub.client(PLATFORM, offline=True)
@@ -42,111 +41,27 @@ class Uses:
         self.looped = self.put()
         self.destination = np.empty(8, np.float32)
 
-    def call(self):
-        return self.add(self.buffer, self.buffer)
-
-    def arrays(self):
-        return self.add(self.source, self.source)
-
-    def other_arrays(self):
-        return self.add(self.source[::-1], self.source)
-
-    def bound(self):
-        return self.bound_add()
-
-    def bind(self):
-        return self.add.bind(self.source, self.buffer)
-
-    def donation_loop(self):
-        self.looped = self.donating(self.looped, self.buffer)
-
-    def donated_array(self):
-        return self.donating(self.source, self.buffer)
-
-    def refused_array(self):
-        with contextlib.suppress(TypeError):
-            self.add(self.source, self.halves)
-
-    def rows(self):
-        options = ExecuteOptions(launch_id=1)
-        return self.add.execute([[self.buffer] * 2], options, return_events=True)
-
-    def context(self):
-        with ExecuteContext(self.client) as context:
-            self.add.execute([[self.buffer] * 2], ExecuteOptions(context=context))
-
-    def put(self):
-        return self.client.buffer_from_host(self.source)
-
-    def put_shared(self):
-        return self.client.buffer_from_host(
-            self.source, semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY
-        )
-
-    def get(self):
-        return self.buffer.to_numpy()
-
-    def view(self):
-        return memoryview(self.buffer)
-
-    def event(self):
-        self.call().ready.wait()
-
-    def callback(self):
-        self.buffer.ready.add_done_callback(repr)
-
-    def donate(self):
-        return self.donating(self.put(), self.buffer)
-
-    def copy(self):
-        return self.buffer.copy_to_device(self.client.devices[0])
-
-    def delete(self):
-        self.put().delete()
-
-    def raw_copy(self):
-        self.buffer.copy_raw_to_host(self.destination).wait()
-
-    def reference(self):
-        return self.buffer.external_reference()
+    def put(self, **how):
+        return self.client.buffer_from_host(self.source, **how)
 
     def alias(self):
-        self.client.create_alias_buffer((8,)).fulfill(self.put())
-
-    def broken_alias(self):
-        self.client.create_alias_buffer((8,)).fail(PluginInternalError("on purpose"))
-
-    def forgotten_alias(self):
         return self.client.create_alias_buffer((8,))
 
-    def foreign_memory(self):
-        return self.client.create_view_of_device_buffer(self.source, (8,))
+    def execute(self, **options):
+        row = [self.buffer] * 2
+        return self.add.execute([row], ExecuteOptions(**options), return_events=True)
 
-    def uninitialized(self):
-        return self.client.create_uninitialized_buffer((8,))
+    def donate_again(self):
+        self.looped = self.donating(self.looped, self.buffer)
+
+    def execute_in_a_context(self):
+        with ExecuteContext(self.client) as context:
+            self.execute(context=context)
 
     def transfer(self):
         with self.client.create_buffers_for_async_host_to_device([((8,), "f32")]) as transfer:
             transfer.transfer_data(0, self.source, is_last=True)
             return transfer.retrieve_buffer(0)
-
-    def dlpack(self):
-        return self.client.from_dlpack(np.from_dlpack(self.buffer))
-
-    def capsule(self):
-        return self.buffer.__dlpack__(max_version=(1, 0))
-
-    def pickled_buffer(self):
-        return pickle.loads(pickle.dumps(self.buffer))
-
-    def pickled_executable(self):
-        return pickle.loads(pickle.dumps(self.add))
-
-    def load(self):
-        return self.client.load(self.saved)
-
-    def compile(self):
-        return self.client.compile(PROGRAMS / "add.mlir")
 
     def topology(self):
         vars(self.client).pop("topology", None)
@@ -156,20 +71,57 @@ class Uses:
         with self.client.plugin.client() as client:
             client.buffer_from_host(self.source).ready.wait()
 
-    def refused(self):
-        with contextlib.suppress(TypeError):
-            self.add(self.buffer, self.wrong)
 
-    def failed(self):
-        with contextlib.suppress(PjrtHubError):
-            self.client.lookup_device(99)
-
-    def failed_compile(self):
-        with contextlib.suppress(PjrtHubError):
-            self.client.compile(b"func.func @main() -> () { nonsense }")
+def refused(use, *arguments, error=TypeError):
+    with contextlib.suppress(error):
+        use(*arguments)
 
 
-KINDS = tuple(name for name in vars(Uses) if not name.startswith("_"))
+FAILURE = PluginInternalError("on purpose")
+ZERO_COPY = HostBufferSemantics.IMMUTABLE_ZERO_COPY
+#: Each kind of use.
+KINDS = {
+    "call": lambda u: u.add(u.buffer, u.buffer),
+    "arrays": lambda u: u.add(u.source, u.source),
+    "other_arrays": lambda u: u.add(u.source[::-1], u.source),
+    "bound": lambda u: u.bound_add(),
+    "bind": lambda u: u.add.bind(u.source, u.buffer),
+    "donation_loop": Used.donate_again,
+    "donated_array": lambda u: u.donating(u.source, u.buffer),
+    "refused_array": lambda u: refused(u.add, u.source, u.halves),
+    "rows": lambda u: u.execute(launch_id=1),
+    "context": Used.execute_in_a_context,
+    "put": Used.put,
+    "put_shared": lambda u: u.put(semantics=ZERO_COPY),
+    "get": lambda u: u.buffer.to_numpy(),
+    "view": lambda u: memoryview(u.buffer),
+    "event": lambda u: u.add(u.buffer, u.buffer).ready.wait(),
+    "callback": lambda u: u.buffer.ready.add_done_callback(repr),
+    "donate": lambda u: u.donating(u.put(), u.buffer),
+    "copy": lambda u: u.buffer.copy_to_device(u.client.devices[0]),
+    "delete": lambda u: u.put().delete(),
+    "raw_copy": lambda u: u.buffer.copy_raw_to_host(u.destination).wait(),
+    "reference": lambda u: u.buffer.external_reference(),
+    "alias": lambda u: u.alias().fulfill(u.put()),
+    "broken_alias": lambda u: u.alias().fail(FAILURE),
+    "forgotten_alias": Used.alias,
+    "foreign_memory": lambda u: u.client.create_view_of_device_buffer(u.source, (8,)),
+    "uninitialized": lambda u: u.client.create_uninitialized_buffer((8,)),
+    "transfer": Used.transfer,
+    "dlpack": lambda u: u.client.from_dlpack(np.from_dlpack(u.buffer)),
+    "capsule": lambda u: u.buffer.__dlpack__(max_version=(1, 0)),
+    "pickled_buffer": lambda u: pickle.loads(pickle.dumps(u.buffer)),
+    "pickled_executable": lambda u: pickle.loads(pickle.dumps(u.add)),
+    "load": lambda u: u.client.load(u.saved),
+    "compile": lambda u: u.client.compile(PROGRAMS / "add.mlir"),
+    "topology": Used.topology,
+    "one_client": Used.one_client,
+    "refused": lambda u: refused(u.add, u.buffer, u.wrong),
+    "failed": lambda u: refused(u.client.lookup_device, 99, error=PjrtHubError),
+    "failed_compile": lambda u: refused(
+        u.client.compile, b"func.func @main() -> () { nonsense }", error=PjrtHubError
+    ),
+}
 
 
 def resident():
@@ -188,22 +140,22 @@ def settled(client, children):
     return client._num_children
 
 
-def grown(uses, kind, count):
+def grown(used, kind, count):
     """Bytes, seconds and native objects that `count` uses leave, after as many before.
 
     The least of three rounds: what leaks does so in each, and malloc's arenas grow in one of them.
     """
-    use, first = getattr(uses, kind), uses.client._num_children
+    use, first = partial(KINDS[kind], used), used.client._num_children
     for _ in range(count):
         use()
-    children = settled(uses.client, first)
+    children = settled(used.client, first)
     rounds = []
     while len(rounds) < 3 and (not rounds or min(rounds)[0] > 0):
         before, start = resident(), time.perf_counter()
         for _ in range(count):
             use()
         seconds = time.perf_counter() - start
-        left = settled(uses.client, children) - children
+        left = settled(used.client, children) - children
         rounds.append((resident() - before, seconds, left))
         children += left
     nbytes, seconds, _ = min(rounds)
@@ -211,7 +163,7 @@ def grown(uses, kind, count):
 
 
 if __name__ == "__main__":
-    uses = Uses()
+    used = Used()
     for each in sys.argv[1:]:
         kind, _, count = each.partition("=")
-        print(json.dumps([kind, int(count), *grown(uses, kind, int(count))]), flush=True)
+        print(json.dumps([kind, int(count), *grown(used, kind, int(count))]), flush=True)

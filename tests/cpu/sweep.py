@@ -28,18 +28,8 @@ from pjrt_hub.running.device.promise import SettableEvent
 from pjrt_hub.running.executable.bound_call import BoundCall
 
 #: AttributeError where an argument has not what it must have, NotImplementedError by memoryviews.
-EXPECTED = (
-    PjrtHubError,
-    ArithmeticError,
-    AttributeError,
-    BufferError,
-    LookupError,
-    MemoryError,
-    NotImplementedError,
-    OSError,
-    TypeError,
-    ValueError,
-)
+EXPECTED = (PjrtHubError, ArithmeticError, AttributeError, BufferError, LookupError, MemoryError)
+EXPECTED += (NotImplementedError, OSError, TypeError, ValueError)
 UNMADE = (pjrt_hub.Client, pjrt_hub.Device, pjrt_hub.Event, pjrt_hub.Executable)
 UNMADE += (pjrt_hub.LoadedExecutable, pjrt_hub.Memory, pjrt_hub.Topology, SettableEvent)
 UNMADE += (Alias, BoundCall, DmaMapping, ExternalReference, RawCopy, Transfer)

@@ -17,20 +17,12 @@ TOOL = ROOT / "tools" / "hosts"
 PROFILE = ROOT / "pjrt_hub" / "kit" / "conformance" / "hosts" / "pjrt_hub.toml"
 
 #: What a compilation needs; nothing else is missed before a call.
-COMPILING = {
-    "PJRT_Client_Compile",
-    "PJRT_Client_Devices",
-    "PJRT_Client_AddressableDevices",
-    "PJRT_DeviceDescription_Id",
-    "PJRT_Device_GetDescription",
-}
-
+COMPILING = {"PJRT_Client_Compile", "PJRT_Client_Devices", "PJRT_Client_AddressableDevices"}
+COMPILING |= {"PJRT_DeviceDescription_Id", "PJRT_Device_GetDescription"}
 
 #: The steps that wait for a value and read it.
-TAKEN_TO_THE_HOST = (
-    *("get", "result", "wait", "call_with_arrays", "donate", "call_on_two", "copy"),
-    "load_serialized",
-)
+TAKEN_TO_THE_HOST = ("get", "result", "wait", "call_with_arrays", "donate", "call_on_two", "copy")
+TAKEN_TO_THE_HOST += ("load_serialized",)
 
 
 @pytest.fixture(scope="module")
@@ -41,12 +33,6 @@ def measurement():
 
     sys.path.remove(str(TOOL))
     return measurement
-
-
-@pytest.fixture(scope="module")
-def library(plugin):
-    """Its path."""
-    return plugin.path
 
 
 @pytest.fixture(scope="module")

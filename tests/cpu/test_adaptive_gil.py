@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 from children import ADD, SLOW, in_child, ones, promise
+from texts import custom_call
 
 from pjrt_hub.errors import ClosedError
 
@@ -115,13 +116,6 @@ def test_a_promise_that_another_thread_keeps(client):
     assert add.gil == "adaptive"
 
 
-CALL = """func.func @main(%a: tensor<8xf32>, %b: tensor<256x256xf32>) -> tensor<8xf32> {
-  %0 = stablehlo.custom_call @slowly(%a) {api_version = 4 : i32, backend_config = {}}
-    : (tensor<8xf32>) -> tensor<8xf32>
-  return %0 : tensor<8xf32>
-}"""
-
-
 @in_child
 def test_a_custom_call_in_python(client):
     """It needs the lock on another thread while launches wait for it."""
@@ -132,7 +126,8 @@ def test_a_custom_call_in_python(client):
         out[...] = a + 1
 
     client.plugin.ffi.register("slowly", slowly)
-    calling = client.compile(CALL)
+    text = custom_call("slowly").replace(") ->", ", %b: tensor<256x256xf32>) ->", 1)
+    calling = client.compile(text)
     pending, keep = promise(client)
     result = calling(one, pending)
     assert not result.ready.is_ready()

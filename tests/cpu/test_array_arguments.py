@@ -7,6 +7,7 @@ import array
 import ml_dtypes
 import numpy as np
 import pytest
+from texts import adding, identity
 
 from pjrt_hub import Buffer, CompileOptions, ExecuteOptions, empty_aligned
 from pjrt_hub.errors import ClosedError
@@ -14,23 +15,10 @@ from pjrt_hub.errors import ClosedError
 NUMBERS = np.arange(8, dtype=np.float32)
 #: numpy dtype -> StableHLO's name.
 DTYPES = {
-    "bool": "i1",
-    "int8": "i8",
-    "int16": "i16",
-    "int32": "i32",
-    "int64": "i64",
-    "uint8": "ui8",
-    "uint16": "ui16",
-    "uint32": "ui32",
-    "uint64": "ui64",
-    "float16": "f16",
-    "float32": "f32",
-    "float64": "f64",
-    "complex64": "complex<f32>",
-    "complex128": "complex<f64>",
-    "bfloat16": "bf16",
-    "float8_e4m3fn": "f8E4M3FN",
-    "int4": "i4",
+    **{"bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "int4": "i4"},
+    **{"uint8": "ui8", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "float16": "f16"},
+    **{"float32": "f32", "float64": "f64", "complex64": "complex<f32>", "bfloat16": "bf16"},
+    **{"complex128": "complex<f64>", "float8_e4m3fn": "f8E4M3FN"},
 }
 
 
@@ -40,10 +28,9 @@ def same(client):
     compiled = {}
 
     def same(dtype, shape):
-        kind = f"tensor<{''.join(f'{size}x' for size in shape)}{dtype}>"
+        kind = "".join(f"{size}x" for size in shape) + dtype
         if kind not in compiled:
-            text = f"func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}"
-            compiled[kind] = client.compile(text)
+            compiled[kind] = client.compile(identity(kind))
         return compiled[kind]
 
     return same
@@ -79,11 +66,7 @@ def test_every_dtype_and_rank(same, name, shape):
 @pytest.mark.parametrize("aligned", [True, False])
 def test_the_array_may_change_at_once(client, elements, aligned):
     """Also where the memory could be shared, and where the program still waits for it."""
-    kind = f"tensor<{elements}xf32>"
-    program = client.compile(f"""func.func @main(%a: {kind}, %b: {kind}) -> {kind} {{
-      %0 = stablehlo.add %a, %b : {kind}
-      return %0 : {kind}
-    }}""")
+    program = client.compile(adding(f"{elements}xf32"))
     memory = empty_aligned((elements + 4,))
     given = memory[:elements] if aligned else memory[4:]
     for turn in range(5):
@@ -105,10 +88,11 @@ def test_the_array_may_change_at_once(client, elements, aligned):
         lambda a: a.astype(a.dtype.newbyteorder(">")),
         lambda a: np.ndarray(a.shape, a.dtype, b"\0" + a.tobytes(), 1),
         lambda a: np.broadcast_to(a[0], (1, 3)).repeat(2, 0),
+        lambda a: np.broadcast_to(np.float32(5), (2, 3)),
         lambda a: memoryview(a),
         lambda a: a.view(type("Mine", (np.ndarray,), {})),
     ],
-    ids=["columns", "strides", "reversed", "byte order", "unaligned", "rows", "view", "subclass"],
+    ids=["columns", "strides", "reversed", "order", "unaligned", "rows", "one", "view", "subclass"],
 )
 def test_however_it_lies(same, change):
     program = same("f32", (2, 3))
@@ -119,17 +103,8 @@ def test_however_it_lies(same, change):
         assert program(given).tolist() == np.asarray(given).tolist()
 
 
-def test_a_row_that_does_not_vary(same):
-    given = np.broadcast_to(np.float32(5), (2, 3))
-    assert same("f32", (2, 3))(given).tolist() == [[5.0] * 3] * 2
-
-
-def test_numpy_scalars(executables):
-    for value in (np.float32(1.5), np.array(1.5, np.float32)):
-        assert executables("scalar")(value).item() == 2.5
-
-
-def test_memory_of_others(same):
+def test_memory_of_others(same, executables):
+    assert executables("scalar")(np.float32(1.5)).item() == 2.5
     assert same("f32", (3,))(array.array("f", [1, 2, 3])).tolist() == [1, 2, 3]
     assert same("ui8", (3,))(b"abc").tolist() == [97, 98, 99]
 
@@ -159,7 +134,8 @@ def test_what_is_refused(client, program, vector, warm):
     add = client.compile(program("add"))
     if warm:
         add(NUMBERS, NUMBERS)
-    masked = np.ma.masked_array(NUMBERS, NUMBERS > 3)
+    uses = [lambda b: add(NUMBERS, b), lambda b: add.execute([[vector(), b]])]
+    uses.append(lambda b: add.bind(vector(), b))
     for given, kind, words in (
         (np.arange(8.0), TypeError, r'has elements of float64(.|\n)*astype\("float32"\)'),
         (np.arange(8, dtype=np.int32), TypeError, "has elements of int32"),
@@ -174,14 +150,11 @@ def test_what_is_refused(client, program, vector, warm):
         (list(NUMBERS), TypeError, "in a Buffer or an array, not list"),
         (b"12345678", TypeError, "has elements of uint8"),
     ):
-        with pytest.raises(kind, match=rf"argument 1 of 2 must be f32\[8\](.|\n)*{words}"):
-            add(NUMBERS, given)
-        with pytest.raises(kind, match=rf"argument 1 of 2 must be f32\[8\](.|\n)*{words}"):
-            add.execute([[vector(), given]])
-        with pytest.raises(kind, match=rf"argument 1 of 2 must be f32\[8\](.|\n)*{words}"):
-            add.bind(vector(), given)
+        for use in uses:
+            with pytest.raises(kind, match=rf"argument 1 of 2 must be f32\[8\](.|\n)*{words}"):
+                use(given)
     with pytest.raises(TypeError, match="masked"):
-        add(NUMBERS, masked)
+        add(NUMBERS, np.ma.masked_array(NUMBERS, NUMBERS > 3))
     assert add(NUMBERS, NUMBERS).tolist() == (2 * NUMBERS).tolist()
 
 
@@ -199,10 +172,8 @@ def test_donation(executables, vector):
 
 
 def test_a_parameter_by_columns(client):
-    program = client.compile(
-        "func.func @main(%a: tensor<2x3xf32>) -> tensor<2x3xf32> { return %a : tensor<2x3xf32> }",
-        CompileOptions(argument_layouts=[("f32", (2, 3), (0, 1))]),
-    )
+    options = CompileOptions(argument_layouts=[("f32", (2, 3), (0, 1))])
+    program = client.compile(identity("2x3xf32"), options)
     [parameter] = program.signature.parameters
     assert parameter.layout == (0, 1)
     values = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import ADD, command, ones
+from children import ADD, command, in_child, ones
+from texts import identity
 
-import pjrt_hub
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.errors import (
     ClosedError,
@@ -29,68 +29,32 @@ from pjrt_hub.running.compilation import compile_cache
 from pjrt_hub.running.executable import serialized, signature_sources
 
 
-class Memory(dict):
-    """A compile cache that counts."""
-
-    def __init__(self):
-        super().__init__()
-        self.asked = []
-
-    def get(self, key):
-        self.asked.append(key)
-        return super().get(key)
-
-    def put(self, key, value):
-        self[key] = value
-
-
-@pytest.fixture
-def memory():
-    return Memory()
-
-
 def added(client, executable):
     ones = client.buffer_from_host(np.ones(8, np.float32))
     return executable(ones, ones).tolist()
 
 
-def test_the_second_compilation_is_loaded(client, program, memory):
-    first = client.compile(program("add"), cache=memory)
-    second = client.compile(program("add"), cache=memory)
-    assert len(memory) == 1
-    assert memory.asked[0] == memory.asked[1]
-    (blob,) = memory.values()
+def test_the_second_compilation_is_loaded(client, program, kept):
+    first = client.compile(program("add"), cache=kept)
+    second = client.compile(program("add"), cache=kept)
+    (blob,) = kept.values()
     assert second.serialize() is blob  # it was loaded, not compiled
     assert added(client, first) == added(client, second) == [2.0] * 8
     assert second.signature == first.signature
 
 
-def test_loading_prints_nothing_beside_jax(child):
+@in_child(TF_CPP_MIN_LOG_LEVEL="1")
+def test_loading_prints_nothing_beside_jax(client):
     """The plugin of API 0.106 logs errors, and JAX lets errors through."""
-    child(load_what_was_compiled, TF_CPP_MIN_LOG_LEVEL="1")
-
-
-def load_what_was_compiled(client):
     assert added(client, client.load(client.compile(ADD).serialize())) == [2.0] * 8
 
 
-def test_without_a_word_nothing_is_cached(child, tmp_path):
-    child(compile_without_a_word, PJRT_HUB_CACHE=str(tmp_path))
-
-
-def compile_without_a_word(client):
-    client.compile(ADD)
-    client.compile(ADD, cache=False)
-    assert list(pjrt_hub.cache().root.rglob("compiled")) == []
-
-
-def test_two_devices(pair, memory):
-    text = "func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> { return %a : tensor<2xf32> }"
+def test_two_devices(pair, kept):
     for _ in range(2):
-        executable = pair.compile(text, CompileOptions(num_replicas=2), cache=memory)
+        executable = pair.compile(identity("2xf32"), CompileOptions(num_replicas=2), cache=kept)
         rows = [[pair.buffer_from_host([1.0, d.id], device=d)] for d in executable.devices]
         assert [out[0].tolist() for out in executable.execute(rows)] == [[1.0, 0.0], [1.0, 1.0]]
-    assert len(memory) == 1
+    assert len(kept) == 1
 
 
 @pytest.fixture(scope="module")
@@ -174,12 +138,7 @@ def test_every_cut_and_every_flipped_byte_is_refused(client, program):
 @pytest.mark.parametrize(
     "header",
     [
-        b"",
-        b"{}",
-        b"[]",
-        b"5",
-        b"{",
-        b"[" * 100_000,
+        *(b"", b"{}", b"[]", b"5", b"{", b"[" * 100_000),
         b'{"signature": null, "platform": []}',
         b'{"signature": [[[11, [8], null]], [], [], []]}',
     ],
@@ -204,33 +163,33 @@ def test_the_signature_is_read_and_not_asked_for(client, program, monkeypatch):
         client.load(without)
 
 
-def test_what_cannot_be_loaded_is_compiled_again(client, program, memory, caplog):
-    client.compile(program("add"), cache=memory)
-    (name,) = memory
-    whole = memory[name]
+def test_what_cannot_be_loaded_is_compiled_again(client, program, kept, caplog):
+    client.compile(program("add"), cache=kept)
+    (name,) = kept
+    whole = kept[name]
     refused = client.guards.seal(b"what only the plugin finds wrong")
     with pytest.raises(PjrtError):
         client.load(refused)
     older = dataclasses.replace(client.guards, platform_version="older", plugin_sha256="0" * 64)
     of_another_version = older.seal(serialized.read(whole)[1])
     for broken in (b"", whole[:-1], refused, of_another_version, b"no bytes of ours"):
-        memory[name] = broken
+        kept[name] = broken
         with caplog.at_level(logging.WARNING):
-            assert added(client, client.compile(program("add"), cache=memory)) == [2.0] * 8
+            assert added(client, client.compile(program("add"), cache=kept)) == [2.0] * 8
         assert "compiled again" in caplog.text
         caplog.clear()
-        serialized.read(memory[name])  # and kept again
+        serialized.read(kept[name])  # and kept again
 
 
-def test_errors_of_a_compilation_are_not_hidden(client, memory):
+def test_errors_of_a_compilation_are_not_hidden(client, kept):
     with pytest.raises(PjrtError):
-        client.compile("func.func @main() { return %x }", cache=memory)
-    assert memory == {}
+        client.compile("func.func @main() { return %x }", cache=kept)
+    assert kept == {}
 
 
-@pytest.mark.parametrize(("wrong", "error"), [(5, TypeError), ("1", TypeError)])
-def test_what_is_no_cache(client, program, wrong, error):
-    with pytest.raises(error, match="cache is"):
+@pytest.mark.parametrize("wrong", [5, "1"])
+def test_what_is_no_cache(client, program, wrong):
+    with pytest.raises(TypeError, match="cache is"):
         client.compile(program("add"), cache=wrong)
 
 
@@ -241,12 +200,6 @@ def test_a_plugin_without_a_cache(plugin, program):
         assert added(client, client.compile(program("add"))) == [2.0] * 8
         with pytest.raises(ValueError, match="loaded without a compile cache"):
             client.compile(program("add"), cache=True)
-
-
-def test_a_closed_client(own, program, memory):
-    own.close()
-    with pytest.raises(ClosedError):
-        own.compile(program("add"), cache=memory)
 
 
 def compile_add(client, *cache):
@@ -271,8 +224,8 @@ def test_the_cache_on_disk_serves_the_next_process(child, tmp_path):
 
 def compile_together(client, folder, me, other):
     """Waits at a look-up for the other process to have looked."""
-    kept = client.plugin.compile_cache
-    get = type(kept).get
+    cache = client.plugin.compile_cache
+    get = type(cache).get
 
     def together(self, key):
         found = get(self, key)
@@ -281,7 +234,7 @@ def compile_together(client, folder, me, other):
             time.sleep(0.001)
         return found
 
-    type(kept).get = together
+    type(cache).get = together
     compile_add(client, True)
 
 
@@ -315,6 +268,12 @@ def test_the_variable(child, tmp_path, value, place, second):
     found = {name for name in ("cache", "dir") if (tmp_path / name / "v1/compiled").exists()}
     assert found == ({place} if place else set())
     assert child(compile_add, False, **env) == "compiled\n"
+
+
+def test_without_a_word_nothing_is_cached(child, tmp_path):
+    for said in ((), (False,)):
+        child(compile_add, *said, PJRT_HUB_CACHE=str(tmp_path))
+    assert list(tmp_path.rglob("compiled")) == []
 
 
 def test_a_small_cache_forgets(client, program, tmp_path):

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-import subprocess
-import sys
 
 import ml_dtypes
 import numpy as np
 import pytest
 from children import PLATFORM
+from texts import adding
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
@@ -111,10 +109,7 @@ def test_a_sum_stays_a_sum(client):
 @pytest.mark.parametrize("operation", ["maximum", "minimum"])
 def test_the_nan_of_either_side_is_kept(client, operation):
     """By the newest build, whose default flag says so."""
-    code = f"""func.func @main(%a: tensor<3xf32>, %b: tensor<3xf32>) -> tensor<3xf32> {{
-      %0 = stablehlo.{operation} %a, %b : tensor<3xf32>
-      return %0 : tensor<3xf32>
-    }}"""
+    code = adding("3xf32").replace("add", operation)
     sides = np.array([np.nan, 1, 2], np.float32), np.array([1, np.nan, 2], np.float32)
     found = client.compile(code)(*sides).to_numpy()
     kept = np.isnan(found).tolist()
@@ -236,28 +231,14 @@ def test_another_error_is_the_programs(client):
     assert client.plugin.compile_flags == before
 
 
-def test_they_are_part_of_the_cache_key(client):
-    kept: dict[str, bytes] = {}
-
-    class Memory:
-        get = staticmethod(kept.get)
-        put = staticmethod(kept.__setitem__)
-
-    client.compile(SUM, cache=Memory)
-    client.compile(SUM, CompileOptions(flags=client.plugin.compile_flags), cache=Memory)
+def test_they_are_part_of_the_cache_key(client, kept):
+    client.compile(SUM, cache=kept)
+    client.compile(SUM, CompileOptions(flags=client.plugin.compile_flags), cache=kept)
     assert len(kept) == 1
-    assert not is_fused(client.compile(SUM, CompileOptions(flags={YNN: ""}), cache=Memory))
+    assert not is_fused(client.compile(SUM, CompileOptions(flags={YNN: ""}), cache=kept))
     assert len(kept) == 2
-    loaded = client.compile(SUM, cache=Memory)
+    loaded = client.compile(SUM, cache=kept)
     assert loaded.compile_options.flags == client.plugin.compile_flags
-
-
-def test_other_options_stay(client):
-    options = CompileOptions(profile_version=3, flags={"xla_cpu_enable_fast_math": False})
-    sent = client.plugin.default_flags.over(options, b"")
-    assert sent.profile_version == 3
-    assert sent.flags == {**client.plugin.compile_flags, **options.flags}
-    assert options.flags == {"xla_cpu_enable_fast_math": False}
 
 
 @pytest.mark.parametrize(
@@ -269,13 +250,13 @@ def test_other_options_stay(client):
         ("a file", {NAN}),
     ],
 )
-def test_the_users_variable_wins(plugin, clean_env, tmp_path, value, told):
+def test_the_users_variable_wins(plugin, child, tmp_path, value, told):
     if value == "a file":
         value = str(tmp_path / "flags")
         (tmp_path / "flags").write_text(f"--{YNN}=\n")
-    code = "import pjrt_hub; print(*pjrt_hub.load('cpu', offline=True).compile_flags)"
-    env = {**clean_env, "XLA_FLAGS": value, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
-    )
-    assert set(done.stdout.split()) == set(told) & plugin.compile_flags.keys()
+    printed = child(print_flags, prepared=False, XLA_FLAGS=value)
+    assert set(printed.split()) == set(told) & plugin.compile_flags.keys()
+
+
+def print_flags():
+    print(*pjrt_hub.load(PLATFORM, offline=True).compile_flags)

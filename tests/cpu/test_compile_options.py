@@ -7,51 +7,32 @@ import pickle
 
 import numpy as np
 import pytest
+from texts import doubling
 
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import InternalError, InvalidArgumentError
 from pjrt_hub.running.capi import wire
 
 VECTORS = [("f32", (8,))] * 2
-MATRIX = """func.func @main(%a: tensor<2x3xf32>) -> tensor<2x3xf32> {
-  %0 = stablehlo.add %a, %a : tensor<2x3xf32>
-  return %0 : tensor<2x3xf32>
-}"""
+MATRIX = doubling("2x3xf32")
 #: Field numbers of CompileOptionsProto and, behind a dot, of its ExecutableBuildOptionsProto.
 NUMBERS = {
-    "num_replicas": "3.4",
-    "num_partitions": "3.5",
-    "device_ids": "3.9",
-    "use_spmd_partitioning": "3.6",
-    "use_shardy_partitioner": "3.19",
-    "allow_spmd_sharding_propagation_to_parameters": "3.18",
-    "allow_spmd_sharding_propagation_to_output": "3.12",
-    "use_auto_spmd_partitioning": "3.7",
-    "auto_spmd_partitioning_mesh_shape": "3.16",
-    "auto_spmd_partitioning_mesh_ids": "3.17",
-    "compile_portable_executable": "4",
-    "parameter_is_tupled_arguments": "2",
-    "argument_layouts": "1",
-    "result_layout": "3.2",
-    "optimization_level": "3.24",
-    "memory_fitting_level": "3.25",
-    "device_memory_size": "3.15",
-    "deduplicate_hlo": "3.8",
-    "alias_passthrough_params": "3.10",
-    "run_backend_only": "3.11",
-    "allow_in_place_mlir_modification": "9",
-    "matrix_unit_operand_precision": "10",
-    "fdo_profile": "3.14",
-    "profile_version": "5",
-    "process_index": "3.22",
-    "process_count": "3.23",
-    "compiler_variant": "11",
-    "individually_defined_output_indices": "12",
-    "target_config": "8",
-    "gpu_topology": "3.27",
-    "serialized_multi_slice_config": "6",
-    "comp_envs": "3.13",
-    "flags": "7",
+    **{"num_replicas": "3.4", "num_partitions": "3.5", "device_ids": "3.9"},
+    **{"use_spmd_partitioning": "3.6", "use_shardy_partitioner": "3.19"},
+    **{"allow_spmd_sharding_propagation_to_parameters": "3.18"},
+    **{"allow_spmd_sharding_propagation_to_output": "3.12"},
+    **{"use_auto_spmd_partitioning": "3.7", "auto_spmd_partitioning_mesh_shape": "3.16"},
+    **{"auto_spmd_partitioning_mesh_ids": "3.17", "compile_portable_executable": "4"},
+    **{"parameter_is_tupled_arguments": "2", "argument_layouts": "1", "result_layout": "3.2"},
+    **{"optimization_level": "3.24", "memory_fitting_level": "3.25"},
+    **{"device_memory_size": "3.15", "deduplicate_hlo": "3.8"},
+    **{"alias_passthrough_params": "3.10", "run_backend_only": "3.11"},
+    **{"allow_in_place_mlir_modification": "9", "matrix_unit_operand_precision": "10"},
+    **{"fdo_profile": "3.14", "profile_version": "5", "process_index": "3.22"},
+    **{"process_count": "3.23", "compiler_variant": "11"},
+    **{"individually_defined_output_indices": "12", "target_config": "8"},
+    **{"gpu_topology": "3.27", "serialized_multi_slice_config": "6", "comp_envs": "3.13"},
+    **{"flags": "7"},
 }
 #: A value for each option, with what it needs beside it.
 VALUES = {
@@ -173,6 +154,11 @@ def test_junk_is_no_options(message):
         CompileOptions.parse(message)
 
 
+PORTABLE = {"compile_portable_executable": True}
+AUTO = {"use_auto_spmd_partitioning": True, "use_spmd_partitioning": True, "num_partitions": 2}
+PERMISSIONS = "allow_spmd_sharding_propagation_to_parameters"
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
@@ -221,40 +207,14 @@ def test_junk_is_no_options(message):
         ({"argument_layouts": [("f32", (2, 3), (0,))]}, ValueError, "not a permutation of 2"),
         ({"argument_layouts": [("f32", (2, 3), (0, 0))]}, ValueError, "not a permutation"),
         ({"result_layout": [("f32", (2,), (1,))]}, ValueError, r"result_layout\[0\]"),
-        (
-            {"compile_portable_executable": True, "num_replicas": 2},
-            ValueError,
-            "neither device_ids nor several",
-        ),
-        (
-            {"compile_portable_executable": True, "device_ids": [[0]]},
-            ValueError,
-            "neither device_ids nor several",
-        ),
-        (
-            {"allow_spmd_sharding_propagation_to_parameters": [True] * 3},
-            ValueError,
-            "has 3 values",
-        ),
+        ({**PORTABLE, "num_replicas": 2}, ValueError, "neither device_ids nor several"),
+        ({**PORTABLE, "device_ids": [[0]]}, ValueError, "neither device_ids nor several"),
+        ({PERMISSIONS: [True] * 3}, ValueError, "has 3 values"),
         ({"auto_spmd_partitioning_mesh_shape": [1]}, ValueError, "needs use_auto_spmd"),
         ({"use_auto_spmd_partitioning": True}, ValueError, "needs use_spmd_partitioning"),
+        ({**AUTO, "auto_spmd_partitioning_mesh_shape": [3]}, ValueError, "has not the size of 2"),
         (
-            {
-                "use_auto_spmd_partitioning": True,
-                "use_spmd_partitioning": True,
-                "num_partitions": 2,
-                "auto_spmd_partitioning_mesh_shape": [3],
-            },
-            ValueError,
-            "has not the size of 2",
-        ),
-        (
-            {
-                "use_auto_spmd_partitioning": True,
-                "use_spmd_partitioning": True,
-                "num_partitions": 2,
-                "auto_spmd_partitioning_mesh_ids": [0, 9],
-            },
+            {**AUTO, "auto_spmd_partitioning_mesh_ids": [0, 9]},
             ValueError,
             "each of the 2 partition",
         ),

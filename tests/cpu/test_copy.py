@@ -5,19 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from elements import KNOWN
+from texts import cut, identity
 
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.array import dtypes
 
 VALUES = np.arange(12, dtype=np.float32).reshape(4, 3)
-#: Gives the first rows, as many as its second argument says.
-CUT = """func.func @main(%a: tensor<4x3xf32>, %n: tensor<i32>)
-      -> tensor<?x3xf32, #stablehlo.bounds<4, ?>> {
-    %0 = stablehlo.set_dimension_size %a, %n, dim = 0
-      : (tensor<4x3xf32>, tensor<i32>) -> tensor<?x3xf32, #stablehlo.bounds<4, ?>>
-    return %0 : tensor<?x3xf32, #stablehlo.bounds<4, ?>> }"""
-IDENTITY = """func.func @main(%a: tensor<4x3xf32>) -> tensor<4x3xf32> {
-    return %a : tensor<4x3xf32> }"""
 
 
 @pytest.mark.parametrize("element", KNOWN)
@@ -72,7 +65,7 @@ def test_a_donated_buffer_is_not_copied(client, pair, program):
 
 
 def test_what_no_array_can_be_is_refused_with_the_way(client, pair):
-    rows = client.compile(CUT)(client.buffer_from_host(VALUES), client.buffer_from_host(2))
+    rows = client.compile(cut("?x3"))(client.buffer_from_host(VALUES), client.buffer_from_host(2))
     for copy in (
         lambda: rows.copy_to_device(pair.devices[0]),
         lambda: rows.copy_to_memory(pair.memories[0]),
@@ -82,7 +75,7 @@ def test_what_no_array_can_be_is_refused_with_the_way(client, pair):
     static = pair.buffer_from_host(np.asarray(rows))
     assert static.tolist() == VALUES[:2].tolist()
     with pytest.raises(ValueError, match=r"(?s)another client .*are dynamic.*hint: client\.buffer"):
-        pair.compile(IDENTITY)(rows)
+        pair.compile(identity("4x3xf32"))(rows)
 
 
 def test_another_clients_argument_is_refused_with_the_way(client, pair, program):

@@ -7,22 +7,13 @@ import weakref
 
 import numpy as np
 import pytest
+from texts import doubling
 
 NUMBERS = np.arange(8, dtype=np.float32)
-PROGRAM = """
-func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-  %0 = stablehlo.add %a, %a : tensor<8xf32>
-  return %0 : tensor<8xf32>
-}
-"""
 
 
 def executable(client):
-    return client.compile(PROGRAM)
-
-
-def transfer(client):
-    return client.create_buffers_for_async_host_to_device([((8,), "f32")] * 2)
+    return client.compile(doubling("8xf32"))
 
 
 KINDS = {
@@ -37,7 +28,7 @@ KINDS = {
     "executable": executable,
     "bound call": lambda client: executable(client).bind(client.buffer_from_host(NUMBERS)),
     "alias": lambda client: client.create_alias_buffer((8,)),
-    "transfer": transfer,
+    "transfer": lambda client: client.create_buffers_for_async_host_to_device([((8,), "f32")]),
     "topology": lambda client: client.topology,
     "signature": lambda client: executable(client).parameters,
 }

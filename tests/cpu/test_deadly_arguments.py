@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from children import in_child
 
-import pjrt_hub
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import InvalidArgumentError
 from pjrt_hub.kit.conformance.programs import ADD
@@ -22,21 +18,8 @@ SAY_NOTHING = [
     *(CompileOptions(unread=each) for each in COUNTS),
 ]
 #: No element types: the numbers of INVALID and TOKEN, some of no type, and names.
-NO_TYPES = [
-    0,
-    23,
-    99,
-    -1,
-    "token",
-    "invalid",
-    "opaque",
-    "f7",
-    object,
-    "U3",
-    "M8[s]",
-    "V4",
-    "i4, f4",
-]
+NO_TYPES = [0, 23, 99, -1, "token", "invalid", "opaque", "f7", object, "U3", "M8[s]", "V4"]
+NO_TYPES += ["i4, f4"]
 #: Every way to name the type of a buffer.
 WAYS = {
     "from_host": lambda client, dtype: client.buffer_from_host(np.zeros(2), dtype),
@@ -50,25 +33,10 @@ WAYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def client():
-    with pjrt_hub.client("cpu", offline=True) as client:
-        yield client
-
-
-def compile_all():
-    """Compiles with all that says nothing, in a process that the plugin may end."""
-    client = pjrt_hub.client("cpu", offline=True)
+@in_child
+def test_options_that_say_nothing_are_those_of_one_device(client):
     for options in SAY_NOTHING:
-        print(client.compile(ADD, options)(*[np.ones(4, np.float32)] * 2).tolist(), flush=True)
-
-
-def test_options_that_say_nothing_are_those_of_one_device():
-    command = [sys.executable, "-c", "import test_deadly_arguments as t; t.compile_all()"]
-    ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=60, cwd=Path(__file__).parent
-    )
-    assert ended.stdout.splitlines() == ["[2.0, 2.0, 2.0, 2.0]"] * len(SAY_NOTHING), ended.stderr
+        assert client.compile(ADD, options)(*[np.ones(4, np.float32)] * 2).tolist() == [2.0] * 4
 
 
 @pytest.mark.parametrize("options", [b"", {}, 0, "", *map(CompileOptions.parse, COUNTS)], ids=str)

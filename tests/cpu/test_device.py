@@ -53,22 +53,6 @@ def test_what_newer_plugins_answer(four):
         pass
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        lambda client: client.lookup_device(0),
-        lambda client: client.lookup_addressable_device(0),
-        lambda client: client.default_device_assignment(),
-        lambda client: client.topology,
-    ],
-)
-def test_a_closed_client_looks_nothing_up(plugin, use):
-    client = plugin.client()
-    client.close()
-    with pytest.raises(errors.ClosedError):
-        use(client)
-
-
 def test_a_memory_in_the_plugins_words(four):
     memory, other = four.devices[0].default_memory, four.devices[1].default_memory
     assert memory.to_string() == "CPU_DEVICE_0"

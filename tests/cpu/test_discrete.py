@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import shlex
 import signal
-import subprocess
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -15,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from children import command, in_child
+from texts import DONATED, adding, custom_call, doubling
 
 import pjrt_hub
 from pjrt_hub.errors import InvalidArgumentError, PjrtHubError, ResourceExhaustedError
@@ -28,6 +28,7 @@ ON = {"PJRT_HUB_LAYERS": "discrete"}
 STILL = "hold,silence=100"
 HELD = {**ON, "PJRT_HUB_DISCRETE": f"{STILL},seed=1"}
 SMALL = {**ON, "PJRT_HUB_DISCRETE": "capacity=1MiB"}
+DONATE, ADD = doubling("8xf32", DONATED), adding("8xf32")
 #: Makes 2 MiB of 32 bytes, more than there is.
 LARGE = """func.func @main(%a: tensor<8xf32>) -> tensor<65536x8xf32> {
   %0 = stablehlo.broadcast_in_dim %a, dims = [1] : (tensor<8xf32>) -> tensor<65536x8xf32>
@@ -36,14 +37,6 @@ LARGE = """func.func @main(%a: tensor<8xf32>) -> tensor<65536x8xf32> {
 SLICE = """func.func @main(%a: tensor<65536x8xf32>) -> tensor<1x8xf32> {
   %0 = stablehlo.slice %a [0:1, 0:8] : (tensor<65536x8xf32>) -> tensor<1x8xf32>
   return %0 : tensor<1x8xf32>
-}"""
-DONATE = """func.func @main(%a: tensor<8xf32> {tf.aliasing_output = 0 : i32}) -> tensor<8xf32> {
-  %0 = stablehlo.add %a, %a : tensor<8xf32>
-  return %0 : tensor<8xf32>
-}"""
-ADD = """func.func @main(%a: tensor<8xf32>, %b: tensor<8xf32>) -> tensor<8xf32> {
-  %0 = stablehlo.add %a, %b : tensor<8xf32>
-  return %0 : tensor<8xf32>
 }"""
 EIGHT = np.arange(8, dtype=np.float32)
 
@@ -71,11 +64,8 @@ def test_another_name(client):
 
 
 @pytest.mark.parametrize("touch", ["read", "write"])
-def test_device_memory_cannot_be_touched(child, touch):
-    child(touch_device_memory, touch, status=-signal.SIGSEGV, PYTHONFAULTHANDLER="", **ON)
-
-
-def touch_device_memory(client, touch):
+@in_child(status=-signal.SIGSEGV, PYTHONFAULTHANDLER="", **ON)
+def test_device_memory_cannot_be_touched(client, touch):
     buffer = client.buffer_from_host(EIGHT)
     address = buffer.unsafe_pointer()
     if touch == "read":
@@ -199,13 +189,7 @@ def test_the_hosts_array_is_read_late(client):
 def order_of_events(client):
     program = client.compile(DONATE)
     buffers = [client.buffer_from_host(EIGHT + each) for each in range(12)]
-    results = [program(each) for each in buffers]
-    seen = []
-    for number, result in enumerate(results):
-        result.ready.add_done_callback(lambda event, number=number: seen.append(number))
-    while len(seen) < 12:
-        signal.sigtimedwait((), 0.001)
-    print(*seen)
+    print_order([program(each).ready for each in buffers])
 
 
 @pytest.mark.slow
@@ -327,55 +311,42 @@ def run_seed(child, seed):
     """Runs the mix of a seed in a process of its own; a failure names what runs it again."""
     settings, devices = mixed(seed)
     try:
-        printed = child(run_mix, seed, devices, prepared=False, PJRT_HUB_DISCRETE=settings, **ON)
+        return child(run_mix, seed, devices, prepared=False, PJRT_HUB_DISCRETE=settings, **ON)
     except AssertionError as exc:
         again = " ".join(map(shlex.quote, command(run_mix, seed, devices, prepared=False)))
         exc.add_note(
             f"seed {seed}, again: PJRT_HUB_LAYERS=discrete PJRT_HUB_DISCRETE={settings} {again}"
         )
         raise
-    return printed
 
 
-def test_a_failing_seed_names_the_command_that_runs_it_again(child, monkeypatch):
-    def fails(*_, **__):
-        raise AssertionError("it failed")
+def order_on(devices):
+    with pjrt_hub.load("cpu").client({"cpu_device_count": devices}) as client:
+        order_of_a_mix(client)
 
-    with pytest.raises(AssertionError) as caught:
-        run_seed(fails, 5)
-    [note] = caught.value.__notes__
-    done = subprocess.run(
-        ["sh", "-ec", note.partition("again: ")[2]],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=child.env,
-    )
-    assert (done.returncode, done.stdout) == (0, run_seed(child, 5))
+
+def print_order(events):
+    """Prints in which order they fire."""
+    seen = []
+    for number, event in enumerate(events):
+        event.add_done_callback(lambda _, number=number: seen.append(number))
+    while len(seen) < len(events):
+        signal.sigtimedwait((), 0.001)
+    print(*seen)
 
 
 def order_of_a_mix(client):
     """Says in which order the events of copies between devices and of programs fire."""
-    seen = []
     first, last = client.devices[0], client.devices[-1]
     program = client.compile(DONATE)
     made = []
     for number in range(8):
         buffer = client.buffer_from_host(EIGHT + number, device=first)
         made += [buffer.copy_to_device(last), program(buffer)]
-    for number, each in enumerate(made):
-        each.ready.add_done_callback(lambda event, number=number: seen.append(number))
-    while len(seen) < len(made):
-        signal.sigtimedwait((), 0.001)
+    print_order([each.ready for each in made])
     with ThreadPoolExecutor(len(made)) as pool:  # all at once: each alone would wait for silence
         for number, value in enumerate(pool.map(lambda each: each.to_numpy(), made)):
             assert np.array_equal(value, (1 + number % 2) * (EIGHT + number // 2))
-    print(*seen)
-
-
-def order_on(devices):
-    with pjrt_hub.load("cpu").client({"cpu_device_count": devices}) as client:
-        order_of_a_mix(client)
 
 
 @pytest.mark.slow
@@ -403,11 +374,8 @@ def test_what_is_held_is_held_until_somebody_waits(client):
 
 
 @pytest.mark.parametrize("ask", ["program", "layout", "raw"])
-def test_no_question_keeps_python_from_work_that_waits_for_it(child, ask):
-    child(ask_beside_python, ask, PJRT_HUB_DISCRETE="hold,seed=1", timeout=60, **ON)
-
-
-def ask_beside_python(client, ask):
+@in_child(PJRT_HUB_DISCRETE="hold,seed=1", timeout=60, **ON)
+def test_no_question_keeps_python_from_work_that_waits_for_it(client, ask):
     """What Python is asked while the device runs a function of Python's must not stop that."""
     begun = threading.Event()
 
@@ -416,14 +384,7 @@ def ask_beside_python(client, ask):
         out[...] = a[::-1]
 
     client.plugin.ffi.register("turn", turn)
-    types = "(tensor<5xi4>) -> tensor<5xi4>"
-    program = client.compile(
-        f"""func.func @main(%a: tensor<5xi4>) -> tensor<5xi4> {{
-          %0 = stablehlo.custom_call @turn(%a) {{api_version = 4 : i32, backend_config = {{}}}} :
-            {types}
-          return %0 : tensor<5xi4>
-        }}"""
-    )
+    program = client.compile(custom_call("turn", "5xi4"))
     result = program(client.buffer_from_host(np.arange(5).astype(ml_dtypes.int4)))
     if ask == "layout":
         assert result.layout == (0,)
@@ -436,16 +397,7 @@ def ask_beside_python(client, ask):
 
 def test_settings():
     assert layers.settings("seed=7, hold,tiled") == ["seed=7", "hold", "tiled"]
-    for wrong in (
-        "speed=1",
-        "silence=",
-        "silence=0",
-        "seed",
-        "seed=x",
-        "capacity=1GB",
-        "hold=1",
-        "tiled=8",
-        "window=0",
-    ):
+    wrongs = "speed=1 silence= silence=0 seed seed=x capacity=1GB hold=1 tiled=8 window=0"
+    for wrong in wrongs.split():
         with pytest.raises(PjrtHubError, match=f"has no setting '{wrong}'.*\n*hint"):
             layers.settings(wrong)

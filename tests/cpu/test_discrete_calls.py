@@ -10,6 +10,7 @@ import time
 import numpy as np
 import pytest
 from children import in_child
+from texts import DONATED, adding, custom_call, doubling
 
 import pjrt_hub
 from pjrt_hub.errors import PjrtError, ResourceExhaustedError
@@ -25,23 +26,14 @@ HELD = {**ON, "PJRT_HUB_DISCRETE": "hold,silence=100,window=64,seed=1"}
 SMALL = {**ON, "PJRT_HUB_DISCRETE": "capacity=1MiB"}
 TILED = {**ON, "PJRT_HUB_DISCRETE": "tiled"}
 EIGHT = np.arange(8, dtype=np.float32)
-ADD = """func.func @main(%a: tensor<8xf32> {tf.aliasing_output = 0 : i32}, %b: tensor<8xf32>)
-    -> tensor<8xf32> {
-  %0 = stablehlo.add %a, %b : tensor<8xf32>
-  return %0 : tensor<8xf32>
-}"""
 MEBIBYTE = np.ones(1 << 20, np.uint8)
 EXECUTE = "PJRT_LoadedExecutable_Execute"
 CREATE = "PJRT_Client_CreateBuffersForAsyncHostToDevice"
 
 
-def doubling(count):
+def in_place(count):
     """A program that takes so many numbers and gives their doubles in their place."""
-    return f"""func.func @main(%a: tensor<{count}xf32> {{tf.aliasing_output = 0 : i32}})
-        -> tensor<{count}xf32> {{
-      %0 = stablehlo.add %a, %a : tensor<{count}xf32>
-      return %0 : tensor<{count}xf32>
-    }}"""
+    return doubling(f"{count}xf32", DONATED)
 
 
 def sized(name, **members):
@@ -87,7 +79,7 @@ class Launch:
 def test_what_a_call_points_at_is_the_hosts_again_after_it(client):
     # As a profiler's: struct_size, type, next, a table, by which number it knows the call.
     node = np.array([40, 1, 0, 0, 7], np.uint64)
-    program = client.compile(doubling(8))
+    program = client.compile(in_place(8))
     launch = Launch(program, client.buffer_from_host(EIGHT), node.ctypes.data)
     node.fill(0xA5A5A5A5A5A5A5A5)
     assert np.array_equal(launch.read(), 2 * EIGHT)
@@ -95,13 +87,10 @@ def test_what_a_call_points_at_is_the_hosts_again_after_it(client):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", ["keeps it", "is refused"])
-def test_a_first_run_that_takes_nothing_tells_nothing(child, first):
-    child(donate_after, first, **HELD)
-
-
-def donate_after(client, first):
+@in_child(**HELD)
+def test_a_first_run_that_takes_nothing_tells_nothing(client, first):
     """Copies that were asked for before a donation are made before it."""
-    program, kept = client.compile(doubling(8)), np.zeros(1, np.int64)
+    program, kept = client.compile(in_place(8)), np.zeros(1, np.int64)
     if first == "keeps it":
         indices = {"non_donatable_input_indices": kept.ctypes.data}
         buffer = client.buffer_from_host(EIGHT)
@@ -124,7 +113,7 @@ def donate_after(client, first):
 @in_child(**HELD)
 def test_where_an_array_will_lie_is_told_before_its_work_begins(client):
     """But for the first result of a program, of a plugin that does not tell it either."""
-    program = client.compile(doubling(8))
+    program = client.compile(in_place(8))
     assert np.array_equal(program(client.buffer_from_host(EIGHT)).to_numpy(), 2 * EIGHT)
     array, until = EIGHT.copy(), pjrt_hub.HostBufferSemantics.IMMUTABLE_UNTIL_TRANSFER_COMPLETES
     given = client.buffer_from_host(array, semantics=until)
@@ -138,7 +127,7 @@ def test_where_an_array_will_lie_is_told_before_its_work_begins(client):
 
 @in_child(**ON)
 def test_what_the_plugin_refuses_late_is_an_error_of_the_result(client):
-    result = client.compile(ADD)(*[client.buffer_from_host(EIGHT)] * 2)
+    result = client.compile(adding("8xf32", DONATED))(*[client.buffer_from_host(EIGHT)] * 2)
     assert result.memory is client.devices[0].default_memory
     with pytest.raises(PjrtError, match="previously donated in the same call"):
         result.to_numpy()
@@ -191,7 +180,7 @@ def test_refusals_leave_nothing_on_the_device(client):
 
 @in_child(**SMALL)
 def test_what_is_deleted_before_it_is_there_gives_its_memory_back(client):
-    result = client.compile(doubling(1 << 16))(
+    result = client.compile(in_place(1 << 16))(
         client.buffer_from_host(np.ones(1 << 16, np.float32))
     )
     result.delete()
@@ -204,7 +193,7 @@ def test_what_is_deleted_before_it_is_there_gives_its_memory_back(client):
 @in_child(**SMALL)
 def test_what_is_donated_is_counted_once(client):
     ones = np.ones(3 << 16, np.float32)  # 768 KiB
-    result = client.compile(doubling(3 << 16))(client.buffer_from_host(ones))
+    result = client.compile(in_place(3 << 16))(client.buffer_from_host(ones))
     assert np.array_equal(result.to_numpy(), 2 * ones)
 
 
@@ -230,7 +219,7 @@ def test_a_callback_may_ask_for_more_than_there_is(client):
 @in_child(**ON)
 def test_what_never_comes_does_not_hold_up_the_rest(client):
     """If each of 2,000 programs waited a while for it, the process would not end in time."""
-    program, buffer = client.compile(doubling(8)), client.buffer_from_host(EIGHT)
+    program, buffer = client.compile(in_place(8)), client.buffer_from_host(EIGHT)
     promise = client.create_alias_buffer((8,), np.float32)
     assert not promise.buffer.ready.is_ready()
     for _ in range(2000):
@@ -243,22 +232,13 @@ def test_what_never_comes_does_not_hold_up_the_rest(client):
     "ask",
     ["as Python", pytest.param("as others", marks=pytest.mark.slow)],  # ten seconds
 )
-def test_a_question_does_not_wait_for_a_program_that_waits_for_python(child, ask):
-    child(ask_while_it_runs, ask, **ON)
-
-
-def ask_while_it_runs(client, ask):
+@in_child(**ON)
+def test_a_question_does_not_wait_for_a_program_that_waits_for_python(client, ask):
     def turn(a, out):
         out[...] = a[::-1]
 
     client.plugin.ffi.register("turn", turn)
-    program = client.compile(
-        """func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-          %0 = stablehlo.custom_call @turn(%a) {api_version = 4 : i32, backend_config = {}} :
-            (tensor<8xf32>) -> tensor<8xf32>
-          return %0 : tensor<8xf32>
-        }"""
-    )
+    program = client.compile(custom_call("turn"))
     buffer = client.buffer_from_host(EIGHT)
     result = program(buffer)
     if ask == "as Python":
@@ -273,13 +253,10 @@ def ask_while_it_runs(client, ask):
     assert np.array_equal(result.to_numpy(), EIGHT[::-1])
 
 
-def test_a_forked_child_has_a_schedule_of_its_own(child, plugin):
-    child(move_data_in_a_fork, plugin.api.path, prepared=False, TF_CPP_MIN_LOG_LEVEL="1")
-
-
-def move_data_in_a_fork(path):
+@in_child(TF_CPP_MIN_LOG_LEVEL="1")
+def test_a_forked_child_has_a_schedule_of_its_own(library):
     """The parent has the layer, and no client; the child is the first to move data."""
-    library = ctypes.CDLL(path)
+    library = ctypes.CDLL(library)
     library.GetPjrtApi.restype = ctypes.c_void_p
     assert layers.read("discrete").wrap(library.GetPjrtApi()) != library.GetPjrtApi()
     os.environ["PJRT_HUB_LAYERS"] = "discrete"

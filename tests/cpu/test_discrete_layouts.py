@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
 from children import in_child
+from texts import DONATED, cut, doubling
 from tiles import ARRAYS, dtype_of, lying, tiles_in
 
 import pjrt_hub
@@ -52,6 +54,19 @@ def put(client, values, order):
     with pytest.raises(UnimplementedError, match="layout"):
         client.buffer_from_host(values, layout=order)
     return None
+
+
+def lies_in_tiles(client, values, order):
+    """Whether an array does, and comes back, where the plugin takes it in that order."""
+    buffer = put(client, values, order)
+    if buffer is None:
+        return True
+    text = str(layouts.buffer_layout(buffer)).partition(":")[2].rstrip("}")
+    expected, there = lying(values, order, text)
+    assert buffer.layout == order
+    assert same(buffer.to_numpy(), values)
+    assert same(buffer.to_numpy(layout=order), values)
+    return np.array_equal(raw(buffer) & there, expected & there)
 
 
 def same(array, values):
@@ -99,15 +114,7 @@ def test_every_order_of_dimensions(client):
         for shape in ((9, 13), (3, 9, 13)):
             values = values_of(name, shape)
             for order in ORDERS[len(shape)]:
-                buffer = put(client, values, order)
-                if buffer is None:
-                    continue
-                text = str(layouts.buffer_layout(buffer)).partition(":")[2].rstrip("}")
-                expected, there = lying(values, order, text)
-                assert buffer.layout == order
-                assert np.array_equal(raw(buffer) & there, expected & there), (name, order)
-                assert same(buffer.to_numpy(), values)
-                assert same(buffer.to_numpy(layout=order), values)
+                assert lies_in_tiles(client, values, order), (name, order)
 
 
 @in_child(**ON)
@@ -117,14 +124,7 @@ def test_arrays_of_random_shapes(client):
         name = choose.choice(["float64", "int32", "bfloat16", "int8", "bool", "uint4", "int2"])
         shape = tuple(int(each) for each in choose.integers(1, 40, choose.integers(1, 5)))
         order = tuple(int(each) for each in choose.permutation(len(shape)))
-        values = values_of(name, shape)
-        buffer = put(client, values, order)
-        if buffer is None:
-            continue
-        text = str(layouts.buffer_layout(buffer)).partition(":")[2].rstrip("}")
-        expected, there = lying(values, order, text)
-        assert np.array_equal(raw(buffer) & there, expected & there), (name, shape, order)
-        assert same(buffer.to_numpy(), values)
+        assert lies_in_tiles(client, values_of(name, shape), order), (name, shape, order)
 
 
 @in_child(**ON)
@@ -171,11 +171,7 @@ TWO = """func.func @main(%a: tensor<9x130xf32>) -> (tensor<9x130xbf16>, tensor<9
   %1 = stablehlo.convert %a : (tensor<9x130xf32>) -> tensor<9x130xi4>
   return %0, %1 : tensor<9x130xbf16>, tensor<9x130xi4>
 }"""
-DONATE = """func.func @main(%a: tensor<9x130xf32> {tf.aliasing_output = 0 : i32})
-    -> tensor<9x130xf32> {
-  %0 = stablehlo.add %a, %a : tensor<9x130xf32>
-  return %0 : tensor<9x130xf32>
-}"""
+DONATE = doubling("9x130xf32", DONATED)
 
 
 def check_results(client):
@@ -226,12 +222,13 @@ def test_donation(client):
 def test_a_program_of_columns(client):
     values = values_of("float32", (9, 130))
     options = CompileOptions(argument_layouts=[Slot.of("f32", (9, 130), (0, 1))])
-    executable = client.compile(DONATE.replace(" {tf.aliasing_output = 0 : i32}", ""), options)
+    executable = client.compile(doubling("9x130xf32"), options)
     for given in (client.buffer_from_host(values, layout=(0, 1)), values):
         assert np.array_equal(executable(given).to_numpy(), 2 * values)
 
 
-def two_devices():
+@in_child(**ON)
+def test_copies_between_devices_and_memories():
     with pjrt_hub.load("cpu").client({"cpu_device_count": 2}) as client:
         first, second = client.devices
         values = values_of("int4", (9, 130))
@@ -244,10 +241,6 @@ def two_devices():
             assert np.array_equal(raw(copy) & there, tiles & there)
             assert (copy.on_device_nbytes, copy.layout) == (2048, (1, 0))
             assert same(copy.to_numpy(), values)
-
-
-def test_copies_between_devices_and_memories(child):
-    child(two_devices, prepared=False, **ON)
 
 
 def send_tiles(client):
@@ -339,10 +332,9 @@ def test_arrays_that_the_host_does_not_give(client):
 
 
 @in_child(**ON)
-def test_an_array_of_a_file(client, file):
-    values = np.arange(3 * 2**20, dtype=np.float32).reshape(-1, 256)
-    with open(file, "wb") as opened:
-        opened.write(values.tobytes())
+def test_an_array_of_a_file(client, tmp_path):
+    file, values = Path(tmp_path, "array"), np.arange(3 << 20, dtype=np.float32).reshape(-1, 256)
+    file.write_bytes(values.tobytes())
     buffer = client.buffer_from_file(file, values.shape)
     assert buffer.on_device_nbytes == values.nbytes  # so it is the order that differs
     assert same(buffer.to_numpy(), values)
@@ -350,21 +342,15 @@ def test_an_array_of_a_file(client, file):
 
 
 @in_child(**ON)
-def test_a_vector_of_a_file_goes_in_parts(client, file):
-    values = np.arange(4096, dtype=np.float32)
-    with open(file, "wb") as opened:
-        opened.write(values.tobytes())
-    with open(file, "rb") as opened:
+def test_a_vector_of_a_file_goes_in_parts(client, tmp_path):
+    file, values = Path(tmp_path, "array"), np.arange(4096, dtype=np.float32)
+    file.write_bytes(values.tobytes())
+    with file.open("rb") as opened:
         for shape, parts in (((4096,), True), ((16, 256), False)):
             spec = ShapeSpec.of(shape, "float32", client.api.version)
             buffer = in_parts(client, opened.fileno(), spec, 0, part_nbytes=4096)
             assert (buffer is not None) is parts
             assert not parts or same(buffer.to_numpy(), values)
-
-
-@pytest.fixture
-def file(tmp_path):
-    return tmp_path / "array"
 
 
 @in_child(PJRT_HUB_LAYERS="discrete", PJRT_HUB_DISCRETE="tiled,platform=cuda")
@@ -414,18 +400,10 @@ def test_a_wish_for_tiles(client):
             wish(client, values, order, *others)
 
 
-BOUNDED = "tensor<?x3xf32, #stablehlo.bounds<4, ?>>"
-CUT = f"""func.func @main(%a: tensor<4x3xf32>, %n: tensor<i32>) -> {BOUNDED} {{
-  %r = "stablehlo.set_dimension_size"(%a, %n) {{dimension = 0 : i64}}
-      : (tensor<4x3xf32>, tensor<i32>) -> {BOUNDED}
-  return %r : {BOUNDED}
-}}"""
-
-
 @in_child(**ON)
 def test_dynamic_dimensions(client):
     values = values_of("float32", (4, 3))
-    result = client.compile(CUT)(client.buffer_from_host(values), client.buffer_from_host(2))
+    result = client.compile(cut("?x3"))(client.buffer_from_host(values), client.buffer_from_host(2))
     assert result.dynamic_dimensions == (0,)
     assert result.on_device_nbytes == 2048
     assert np.array_equal(result.to_numpy(), values[:2])
@@ -433,7 +411,8 @@ def test_dynamic_dimensions(client):
         raw(result)
 
 
-def another_client():
+@in_child(**ON)
+def test_a_copy_on_another_client():
     plugin = pjrt_hub.load("cpu")
     with plugin.client() as first, plugin.client() as second:
         values = values_of("uint4", (9, 130))
@@ -444,7 +423,3 @@ def another_client():
             copy = buffer.copy_to_device(second.devices[0])
             assert copy.layout == order
             assert same(copy.to_numpy(), values)
-
-
-def test_a_copy_on_another_client(child):
-    child(another_client, prepared=False, **ON)

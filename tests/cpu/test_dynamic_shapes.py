@@ -7,28 +7,13 @@ import pickle
 import numpy as np
 import pytest
 from children import NAME, there
+from texts import BOUNDS, bounded, cut, doubling, identity
 
 from pjrt_hub import errors
 from pjrt_hub.running.array.dtypes import of_type
 
 VALUES = np.arange(1, 13, dtype=np.float32).reshape(4, 3)
-ROWS, COLUMNS = "?x3", "4x?"
-BOUNDS = {ROWS: "4, ?", COLUMNS: "?, 3"}
-
-
-def bounded(dims, element="f32"):
-    return f"tensor<{dims}x{element}, #stablehlo.bounds<{BOUNDS[dims]}>>"
-
-
-def cut(dims, element="f32", attribute=""):
-    """A program that gives the first rows or columns of its argument, as many as the other says."""
-    kind, axis = bounded(dims, element), dims.split("x").index("?")
-    return f"""
-    func.func @main(%a: tensor<4x3x{element}>, %n: tensor<i32>) -> ({kind} {attribute}) {{
-      %r = "stablehlo.set_dimension_size"(%a, %n) {{dimension = {axis} : i64}}
-          : (tensor<4x3x{element}>, tensor<i32>) -> {kind}
-      return %r : {kind}
-    }}"""
+ROWS, COLUMNS = BOUNDS
 
 
 @pytest.fixture(scope="module")
@@ -91,9 +76,7 @@ def test_its_memory_is_not_lent_as_if_it_were_whole(client, cutting):
 
 
 def test_a_program_of_the_whole_shape_does_not_take_it(client, cutting):
-    program = client.compile(
-        "func.func @main(%a: tensor<4x3xf32>) -> tensor<4x3xf32> { return %a : tensor<4x3xf32> }"
-    )
+    program = client.compile(identity("4x3xf32"))
     with pytest.raises(ValueError, match=r"argument 0 .*dynamic .* are \(0,\)"):
         program(cutting(ROWS, 2))
     again = client.buffer_from_host(np.asarray(cutting(ROWS, 4)))
@@ -121,8 +104,7 @@ def test_a_copy_is_right_or_fails(pair):
 @pytest.mark.cpu("takes no dynamic argument")
 def test_a_dynamic_parameter_takes_nothing(client, cutting):
     """The plugin gives what it does not take: since 0.106 it would read sizes behind the array."""
-    kind = bounded(ROWS)
-    program = client.compile(f"func.func @main(%a: {kind}) -> {kind} {{ return %a : {kind} }}")
+    program = client.compile(identity(bounded(ROWS)[7:-1]))
     assert str(program.signature) == "(f32[<=4,3]) -> (f32[<=4,3])"
     with pytest.raises(errors.UnsupportedByPluginError, match=r"dynamic dimensions, \(0,\), and"):
         program(cutting(ROWS, 2))
@@ -133,17 +115,5 @@ def test_a_dynamic_parameter_takes_nothing(client, cutting):
 
 
 def test_what_the_plugin_does_not_compile(client):
-    kind = bounded(ROWS)
-    for program, words in (
-        (
-            f"func.func @main(%a: {kind}) -> {kind} {{ "
-            f"%s = stablehlo.add %a, %a : {kind} return %s : {kind} }}",
-            "PadToStatic",
-        ),
-        (
-            "func.func @main(%a: tensor<?xf32>) -> tensor<?xf32> { return %a : tensor<?xf32> }",
-            "dyn",
-        ),
-    ):
-        with pytest.raises(errors.PjrtError, match=words):
-            client.compile(program)
+    with pytest.raises(errors.PjrtError, match="PadToStatic"):
+        client.compile(doubling(bounded(ROWS)[7:-1]))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from children import device_count
 
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.running.program.entry import signature
@@ -28,13 +27,6 @@ TYPES = [
 COLLECTIVES = ("all_gather", "all_reduce", "all_to_all", "collective_permute", "reduce_scatter")
 SPLIT = ("matmul_gspmd", "matmul_shardy")
 DIMENSIONS = ["", "8x", "0x", "2x3x", "1x1x1x", "2x3x4x5x6x", "?x3x", "4x?x?x"]
-
-
-@pytest.fixture(scope="module")
-def eight(plugin):
-    """A client of eight devices."""
-    with plugin.client(device_count(8)) as client:
-        yield client
 
 
 def compiled(client, program, options=None):

@@ -8,9 +8,9 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
-from children import PLATFORM
 
 #: What runs takes a minute; the exit waits for it, except after Ctrl-C.
 SETUP = """
@@ -19,8 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pjrt_hub
 
-client = pjrt_hub.client({platform!r}, offline=True)
-SLOW = {slow!r}
+sys.path.insert(0, {folder!r})
+from children import PLATFORM, SLOW
+from texts import products
+
+client = pjrt_hub.client(PLATFORM, offline=True)
 slow = client.compile(SLOW)
 identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
 rounds = client.buffer_from_host(np.int32({rounds}))
@@ -28,16 +31,6 @@ rounds = client.buffer_from_host(np.int32({rounds}))
 def start(): return slow(identity, rounds)
 
 def ready(): print("ready", flush=True)
-
-def huge(count=20_000):
-    # So many products that compiling them takes minutes.
-    kind = "tensor<64x64xf32>"
-    line = ("  %{{}} = stablehlo.dot_general %{{}}, %a, contracting_dims = [1] x [0] :"
-            " ({{}}, {{}}) -> {{}}")
-    lines = [line.format(n + 1, n, kind, kind, kind) for n in range(count)]
-    lines.insert(0, f"  %0 = stablehlo.add %a, %a : {{kind}}")
-    lines = [f"func.func @main(%a: {{kind}}) -> {{kind}} {{{{", *lines]
-    return "\\n".join([*lines, f"  return %{{count}} : {{kind}}", "}}"])
 
 async def awaited(buffer): await buffer.ready
 
@@ -62,7 +55,7 @@ STATES = {
     ),
     "awaits": "result = start(); ready(); asyncio.run(awaited(result))",
     "awaits on trio": "import trio; result = start(); ready(); trio.run(awaited, result)",
-    "compiles": "program = huge(); ready(); client.compile(program)",
+    "compiles": "program = products(); ready(); client.compile(program)",
     "launches the 33rd": "ready(); launch_for_ever()",
     "launches bound calls": "call = slow.bind(identity, rounds); ready()\nwhile 1: last = call()",
     "closes the client": "result = start(); ready(); client.close()",
@@ -90,11 +83,11 @@ STATES = {
 
 
 @pytest.fixture(scope="module")
-def begin(clean_env, slow):
+def begin(clean_env):
     """Starts a process, and gives it once it says that it is ready."""
 
     def begin(code, rounds=400_000):
-        setup = SETUP.format(platform=PLATFORM, slow=slow, rounds=rounds)
+        setup = SETUP.format(folder=str(Path(__file__).parent), rounds=rounds)
         process = subprocess.Popen(
             [sys.executable, "-c", setup + textwrap.dedent(code)],
             stdout=subprocess.PIPE,

@@ -6,18 +6,16 @@ import contextlib
 import ctypes
 import gc
 import itertools
-import shutil
 import signal
 import subprocess
-import sysconfig
 import threading
 import time
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import pytest
-from children import PLATFORM, calling, in_child, ones
+from children import PLATFORM, calling, in_child, in_threads, ones
+from texts import custom_call
 
 import pjrt_hub
 from pjrt_hub.errors import (
@@ -27,8 +25,11 @@ from pjrt_hub.errors import (
     PjrtError,
     UnimplementedError,
 )
+from pjrt_hub.running.array import dtypes
 
 NUMBERS = itertools.count()
+DTYPES = ("f32", "f64", "bf16", "f16", "f8E4M3FN", "i8", "i64", "ui16")
+DTYPES += ("complex<f32>", "complex<f64>")
 
 
 @pytest.fixture
@@ -68,36 +69,20 @@ def compiled(client, name, buffers, results, config=""):
 
 
 def signature(buffer):
-    from pjrt_hub.running.array import dtypes
-
     return "".join(f"{size}x" for size in buffer.shape) + dtypes.of_code(buffer._dtype).name
-
-
-DTYPES = {
-    "f32": np.float32,
-    "f64": np.float64,
-    "bf16": ml_dtypes.bfloat16,
-    "f16": np.float16,
-    "f8E4M3FN": ml_dtypes.float8_e4m3fn,
-    "i8": np.int8,
-    "i64": np.int64,
-    "ui16": np.uint16,
-    "complex<f32>": np.complex64,
-    "complex<f64>": np.complex128,
-}
 
 
 @pytest.mark.parametrize("name", DTYPES)
 def test_every_dtype_arrives_and_returns(call, name):
-    seen = []
+    dtype, seen = dtypes.numpy_dtype(dtypes.of_type(name).code), []
 
     def add(a, b, out):
         seen.append((a.dtype, a.shape, out.dtype, out.shape))
         out[...] = a + b
 
-    values = np.arange(6).astype(DTYPES[name]).reshape(2, 3)
+    values = np.arange(6).astype(dtype).reshape(2, 3)
     [result] = call(add)(values, values, results=[f"2x3x{name}"])
-    assert seen == [(np.dtype(DTYPES[name]), (2, 3)) * 2]
+    assert seen == [(dtype, (2, 3)) * 2]
     assert result.tolist() == (values + values).tolist()
 
 
@@ -290,13 +275,7 @@ def test_from_several_threads(plugin, client):
     value = client.buffer_from_host(np.float32(1))
     executable = compiled(client, "meet", [value], ["f32"])
     answers = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(executable(value).item())) for _ in range(4)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    in_threads(*[lambda: answers.append(executable(value).item())] * 4)
     assert (answers, len(places)) == ([2.0] * 4, 4)
 
 
@@ -367,27 +346,13 @@ XLA_FFI_Error *triple(XLA_FFI_CallFrame *frame) {
 
 
 @pytest.fixture(scope="session")
-def c_library(tmp_path_factory):
+def c_library(tmp_path_factory, header_folder):
     """A handler in C, built against our own declarations."""
-    import sys
-
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    root = Path(__file__).parents[2]
-    sys.path.insert(0, str(root / "tools"))
-    try:
-        import capi
-    finally:
-        sys.path.remove(str(root / "tools"))
     folder = tmp_path_factory.mktemp("ffi")
-    (folder / "pjrt_api.h").write_text(capi.header(capi.read()))
     (folder / "triple.c").write_text(C_SOURCE)
-    library = folder / f"triple{sysconfig.get_config_var('SHLIB_SUFFIX')}"
-    subprocess.run(
-        [compiler, "-shared", "-fPIC", "-o", library, folder / "triple.c"], check=True, timeout=60
-    )
-    return ctypes.CDLL(str(library))
+    words = ["cc", "-shared", "-fPIC", f"-I{header_folder}", "-o", "triple.so", "triple.c"]
+    subprocess.run(words, cwd=folder, check=True, timeout=60)
+    return ctypes.CDLL(str(folder / "triple.so"))
 
 
 @pytest.mark.parametrize("form", ["ctypes", "address"])
@@ -398,14 +363,6 @@ def test_a_function_in_c(call, c_library, form):
     with pytest.raises(PjrtError, match="one dimension, please") as caught:
         run(np.float32(1), results=["f32"])
     assert caught.value.code == 11
-
-
-def of_eight(name):
-    """A program of eight floats that calls a function."""
-    return f"""func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
-      %0 = stablehlo.custom_call @{name}(%a) {{api_version = 4 : i32, backend_config = {{}}}}
-          : (tensor<8xf32>) -> tensor<8xf32>
-      return %0 : tensor<8xf32> }}"""
 
 
 @in_child(stdout="ran\n")
@@ -420,7 +377,7 @@ def test_functions_run_until_the_end_and_not_after_it(client):
         print("ran", flush=True)
 
     client.plugin.ffi.register("slow", slow)
-    executable, value = client.compile(of_eight("slow")), ones(client)
+    executable, value = client.compile(custom_call("slow")), ones(client)
     threading.Thread(target=lambda: executable(value), daemon=True).start()
     begun.wait()
     return client, executable, value
@@ -457,17 +414,32 @@ def test_any_end_while_the_plugin_calls(order):
 
 @in_child
 def test_an_interrupt_inside_a_function_reaches_the_caller(client):
-    def wait(out):
+    def wait(a, out):
         signal.raise_signal(signal.SIGINT)
         time.sleep(5)
 
     client.plugin.ffi.register("wait", wait)
-    executable = client.compile("""func.func @main() -> tensor<f32> {
-      %0 = stablehlo.custom_call @wait() {api_version = 4 : i32, backend_config = {}}
-          : () -> tensor<f32>
-      return %0 : tensor<f32> }""")
+    executable = client.compile(custom_call("wait"))
     with pytest.raises(KeyboardInterrupt):
-        executable().to_numpy(), time.sleep(5)
+        executable(ones(client)).to_numpy(), time.sleep(5)
+
+
+@in_child
+def test_a_function_that_closes_the_client(client):
+    """The program waits for the function, and the end of the client for the program."""
+
+    def close(a, out):
+        client.close()
+        out[...] = a
+
+    client.plugin.ffi.register("close", close)
+    executable = client.compile(calling("close"))
+    value = client.buffer_from_host(np.eye(256, dtype=np.float32))
+    executable(value, client.buffer_from_host(np.int32(3)))
+    deadline = time.monotonic() + 30
+    while client.address and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (client.closed, client.address) == (True, 0)
 
 
 @in_child
@@ -520,16 +492,11 @@ def test_a_result_in_the_memory_of_an_argument(plugin, client):
         out[...] = a + 1
 
     plugin.ffi.register("in_place", add)
-    executable = client.compile("""
-        func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-          %s = stablehlo.add %a, %a : tensor<8xf32>
-          %r = stablehlo.custom_call @in_place(%s) {api_version = 4 : i32, backend_config = {},
-            output_operand_aliases = [#stablehlo.output_operand_alias<
-              output_tuple_indices = [], operand_index = 0, operand_tuple_indices = []>]}
-              : (tensor<8xf32>) -> tensor<8xf32>
-          return %r : tensor<8xf32>
-        }
-    """)
+    aliases = """@in_place(%s) {output_operand_aliases = [#stablehlo.output_operand_alias<
+        output_tuple_indices = [], operand_index = 0, operand_tuple_indices = []>], """
+    added = "%s = stablehlo.add %a, %a : tensor<8xf32>\n  %r ="
+    text = custom_call("in_place").replace("%r =", added).replace("@in_place(%a) {", aliases)
+    executable = client.compile(text)
     value = client.buffer_from_host(np.arange(8, dtype=np.float32))
     assert executable(value).tolist() == [2 * i + 1 for i in range(8)]
     assert seen == [True]

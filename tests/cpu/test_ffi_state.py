@@ -9,7 +9,8 @@ import weakref
 
 import numpy as np
 import pytest
-from children import in_child, ones
+from children import in_child, in_threads, ones
+from texts import custom_call
 
 from pjrt_hub.errors import AlreadyExistsError, InvalidArgumentError
 
@@ -123,14 +124,7 @@ def test_states_and_threads(staged, vector):
 
     executable = staged(instantiate)()
     answers = []
-    threads = [
-        threading.Thread(target=lambda: answers.append(executable(vector).tolist()))
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    in_threads(*[lambda: answers.append(executable(vector).tolist())] * 8)
     assert answers == [[0, 15, 30, 45]] * 8
 
 
@@ -155,9 +149,6 @@ def test_a_state_at_the_end_of_python(client):
         out[...] = a + (type(client.plugin.ffi.current.state) is Bare)
 
     client.plugin.ffi.register("use", use, instantiate=Bare)
-    executable = client.compile("""func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-      %0 = stablehlo.custom_call @use(%a) {api_version = 4 : i32, backend_config = {}}
-          : (tensor<8xf32>) -> tensor<8xf32>
-      return %0 : tensor<8xf32> }""")
+    executable = client.compile(custom_call("use"))
     assert executable(ones(client)).tolist()[0] == 2.0
     return client, executable

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -138,55 +137,6 @@ def test_a_name_that_nothing_is_called(run, name):
     said = answer(run(f"report(lambda: pjrt_hub.client({name!r}))"))
     assert said["error"] in ("PluginNotFoundError", "ValueError")
     assert len(said["text"]) < 5000
-
-
-@pytest.fixture(scope="module")
-def library(plugin):
-    return plugin.path
-
-
-def patched(path, library, position, value):
-    """A copy of the plugin with one byte of its ELF header changed."""
-    shutil.copyfile(library, path)
-    with path.open("r+b") as file:
-        file.seek(position)
-        file.write(bytes([value]))
-
-
-FILES = {
-    "missing": (lambda path, _: None, "is not a file"),
-    "empty": (lambda path, _: path.write_bytes(b""), "empty|not a shared library"),
-    "text": (lambda path, _: path.write_text("<html>404</html>\n" * 99), "not a shared library"),
-    "zip": (lambda path, _: path.write_bytes(b"PK\3\4" + bytes(999)), "not a shared library"),
-    "a directory": (lambda path, _: path.mkdir(), "directory|file"),
-    "only the magic": (lambda path, _: path.write_bytes(b"\x7fELF"), "ELF|truncated|ends"),
-    "truncated": (
-        lambda path, library: path.write_bytes(library.read_bytes()[: 1 << 20]),
-        "truncated|ends|end of the file",
-    ),
-    "32 bits": (lambda path, library: patched(path, library, 4, 1), "32"),
-    "another architecture": (lambda path, library: patched(path, library, 18, 0xB7), "aarch64"),
-    "no plugin": (lambda path, _: shutil.copyfile(LIBM, path), "GetPjrtApi"),
-}
-LIBM = Path(f"/lib/{os.uname().machine}-linux-gnu/libm.so.6")
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_files_that_are_no_plugin(run, tmp_path, library, kind):
-    make, words = FILES[kind]
-    path = tmp_path / "plugin.so"
-    if kind == "no plugin" and not LIBM.exists():
-        pytest.skip(f"{LIBM} is not here")
-    make(path, library)
-    code = f"report(lambda: pjrt_hub.load({str(path)!r}))"
-    done = run(code)
-    said = answer(done)
-    assert said["error"] == "PluginLoadError"
-    assert str(path) in said["text"]
-    assert re.search(words, said["text"]), said["text"]
-    assert said["hint"], said
-    assert len(said["text"]) < 1000
-    assert done.stderr == ""
 
 
 def test_a_library_by_its_path(run, library, program):

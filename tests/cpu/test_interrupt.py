@@ -14,18 +14,9 @@ import time
 import numpy as np
 import pytest
 from children import ADD, SLOW, in_child, ones, promise, start
+from texts import products
 
 SLOWEST = 50_000  # rounds, ten seconds
-
-
-def square(count):
-    """So many products that compiling them takes minutes."""
-    kind = "tensor<64x64xf32>"
-    product = "  %{} = stablehlo.dot_general %{}, %a, contracting_dims = [1] x [0] : ({}, {}) -> {}"
-    lines = [product.format(n + 1, n, kind, kind, kind) for n in range(count)]
-    head = f"func.func @main(%a: {kind}) -> {kind} {{"
-    lines = [head, f"  %0 = stablehlo.add %a, %a : {kind}", *lines, f"  return %{count} : {kind}"]
-    return "\n".join([*lines, "}"])
 
 
 def begin(client, rounds=SLOWEST):
@@ -58,7 +49,7 @@ def close(client, end, rounds=SLOWEST):
 
 
 def compile_much(client):
-    client.compile(square(20_000))
+    client.compile(products())
 
 
 #: Each would take ten seconds or more; the interrupt comes after half a second.
@@ -114,17 +105,14 @@ def test_a_process_ends_in_order_after_an_interrupted_compile(client):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("what", ["wait", "close"])
 @in_child
-def test_a_process_ends_in_order_after_an_interrupted_wait(client):
+def test_a_process_ends_in_order_after_an_interrupted(client, what):
     """It waits no second time, and no destructor runs in which a plugin that is cut off dies."""
-    interrupt(lambda client: begin(client, 10_000).ready.wait(), client)
-    return client
-
-
-@pytest.mark.slow
-@in_child
-def test_a_process_ends_in_order_after_an_interrupted_close(client):
-    interrupt(lambda client: close(client, client.close, 10_000), client)
+    if what == "wait":
+        interrupt(lambda client: begin(client, 10_000).ready.wait(), client)
+    else:
+        interrupt(lambda client: close(client, client.close, 10_000), client)
     return client
 
 

@@ -8,10 +8,12 @@ import os
 import signal
 import subprocess
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 from children import PLATFORM, command, in_child
+from texts import DONATED, custom_call, doubling, products
 
 import pjrt_hub
 from pjrt_hub import CompileOptions
@@ -32,6 +34,10 @@ def main(arguments: str, results: str, *body: str, attributes: str = "") -> str:
     return "\n".join([head, *body, f"return %r : {results}", "}"])
 
 
+def of_vector(*body: str) -> str:
+    return main(f"%a: {VECTOR}", VECTOR, *body)
+
+
 def calling(name: str, callee: str, visibility: str = "private") -> str:
     return (
         f"func.func {visibility} @{name}(%a: {VECTOR}) -> {VECTOR} {{\n"
@@ -46,20 +52,14 @@ def chain(depth: int) -> str:
 
 
 def by_zero(operation: str) -> str:
-    return main(
-        "",
-        "tensor<i32>",
-        "%a = stablehlo.constant dense<1> : tensor<i32>",
-        "%z = stablehlo.constant dense<0> : tensor<i32>",
-        f"%r = stablehlo.{operation} %a, %z : tensor<i32>",
-    )
+    a, z = (f"%{x} = stablehlo.constant dense<{n}> : tensor<i32>" for x, n in ("a1", "z0"))
+    return main("", "tensor<i32>", a, z, f"%r = stablehlo.{operation} %a, %z : tensor<i32>")
 
 
 def bitcast(given: str, wanted: str) -> str:
+    given, wanted = f"tensor<{given}>", f"tensor<{wanted}>"
     return main(
-        f"%a: tensor<{given}>",
-        f"tensor<{wanted}>",
-        f"%r = stablehlo.bitcast_convert %a : (tensor<{given}>) -> tensor<{wanted}>",
+        f"%a: {given}", wanted, f"%r = stablehlo.bitcast_convert %a : ({given}) -> {wanted}"
     )
 
 
@@ -72,12 +72,9 @@ def reordered(element: str) -> str:
 
 
 BOUNDED = "tensor<?x3xf32, #stablehlo.bounds<2, ?>>"
-COMPOSITE = (
-    f"func.func @main(%a: {VECTOR}) -> {VECTOR} {{\n"
-    f'  %r = stablehlo.composite "a.b" %a {{decomposition = @main}} : ({VECTOR}) -> {VECTOR}\n'
-    f"  return %r : {VECTOR}\n}}"
+COMPOSITE = of_vector(
+    f'%r = stablehlo.composite "a.b" %a {{decomposition = @main}} : ({VECTOR}) -> {VECTOR}'
 )
-HUGE = "tensor<4611686018427387904xf32>"
 TERABYTES = "tensor<1099511627776xf32>"
 GENERIC_CALL = f"""
 "builtin.module"() ({{
@@ -94,10 +91,7 @@ DEADLY = {
     "a function that calls itself": (calling("main", "main", "public"), "SIGSEGV"),
     "the same in MLIR's generic form": (GENERIC_CALL, "SIGSEGV"),
     "a composite of itself": (COMPOSITE, "SIGSEGV"),
-    "sizes that overflow": (
-        main(f"%a: {HUGE}", HUGE, f"%r = stablehlo.add %a, %a : {HUGE}"),
-        "SIGABRT",
-    ),
+    "sizes that overflow": (doubling("4611686018427387904xf32"), "SIGABRT"),
     "functions in a circle": (calling("main", "f", "public") + calling("f", "main"), "SIGSEGV"),
     "5000 calls deep": (chain(5000), "SIGSEGV"),
     "i1 as i64": (bitcast("64xi1", "i64"), "SIGSEGV"),
@@ -245,14 +239,8 @@ def test_what_comes_is_what_a_plain_compilation_gives(client, program):
     assert adds(client, client.load(executable.serialize()))
 
 
-DONATING = (
-    "func.func @main(%a: tensor<8xf32> {tf.aliasing_output = 0 : i32}) -> tensor<8xf32> {\n"
-    "  %r = stablehlo.add %a, %a : tensor<8xf32>\n  return %r : tensor<8xf32>\n}"
-)
-
-
 def test_donation_is_kept(client, vector):
-    executable = client.compile(DONATING, isolated=True)
+    executable = client.compile(doubling("8xf32", DONATED), isolated=True)
     given = vector()
     assert executable(given).tolist() == [2.0 * n for n in range(8)]
     with pytest.raises(ClosedError, match="deleted or donated"):
@@ -284,14 +272,12 @@ def test_options_are_kept(pair, program, options):
     ("text", "options"),
     [
         ("module {}", None),
-        (main(f"%a: {VECTOR}", VECTOR, f"%r = stablehlo.newer %a : {VECTOR}"), None),
-        (main(f"%a: {VECTOR}", VECTOR, f"%r = stablehlo.custom_call @absent(%a) "
-              f"{{api_version = 4 : i32}} : ({VECTOR}) -> {VECTOR}"), None),
-        (main(f"%a: {VECTOR}", VECTOR, f"%r = stablehlo.tanh %a : {VECTOR}"),
-         CompileOptions(flags={"xla_absent": True})),
-        (main(f"%a: {VECTOR}", VECTOR, "%t = stablehlo.create_token : !stablehlo.token",
-              '%r, %u = "stablehlo.infeed"(%t) {infeed_config = ""} : '
-              f"(!stablehlo.token) -> ({VECTOR}, !stablehlo.token)"), None),
+        (of_vector(f"%r = stablehlo.newer %a : {VECTOR}"), None),
+        (custom_call("absent"), None),
+        (doubling("4xf32"), CompileOptions(flags={"xla_absent": True})),
+        (of_vector("%t = stablehlo.create_token : !stablehlo.token",
+                   '%r, %u = "stablehlo.infeed"(%t) {infeed_config = ""} : '
+                   f"(!stablehlo.token) -> ({VECTOR}, !stablehlo.token)"), None),
     ],
     ids=["no main", "an operation", "a function", "a flag", "an infeed"],
 )  # fmt: skip
@@ -312,12 +298,7 @@ def test_a_function_of_this_process_is_called(own, plugin):
         out[...] = given * times
 
     plugin.ffi.register("isolated_double", double, instantiate=lambda **attributes: attributes)
-    text = main(
-        f"%a: {VECTOR}",
-        VECTOR,
-        "%r = stablehlo.custom_call @isolated_double(%a) {api_version = 4 : i32, "
-        f"backend_config = {{times = 3.0 : f32}}}} : ({VECTOR}) -> {VECTOR}",
-    )
+    text = custom_call("isolated_double", "4xf32", "times = 3.0 : f32")
     executable = own.compile(text, isolated=True)
     assert executable(np.arange(4, dtype=np.float32)).tolist() == [0.0, 3.0, 6.0, 9.0]
 
@@ -336,10 +317,6 @@ def test_large_constants(client):
     np.testing.assert_array_equal(result.to_numpy(), values + 1)
 
 
-class Kept(dict):
-    put = dict.__setitem__
-
-
 @pytest.fixture
 def started(monkeypatch):
     """Counts the processes that were started."""
@@ -354,13 +331,12 @@ def started(monkeypatch):
     return count
 
 
-def test_a_cached_compilation_starts_no_process(client, program, started):
-    kept = Kept()
+def test_a_cached_compilation_starts_no_process(client, program, started, kept):
     for _ in range(3):
         assert adds(client, client.compile(program("add"), cache=kept, isolated=True))
     assert (len(kept), len(started)) == (1, 1)
     assert adds(client, client.compile(program("add"), cache=kept))
-    other = Kept()
+    other = type(kept)()
     client.compile(program("add"), cache=other)
     assert other.keys() == kept.keys()
     client.compile(program("add"), cache=other, isolated=True)
@@ -380,23 +356,14 @@ def test_the_variable_says_what_is_isolated(clean_env, program, monkeypatch, sta
 
 
 @pytest.mark.slow
-def test_a_deadline(clean_env, slow_to_compile, monkeypatch):
+def test_a_deadline(clean_env, monkeypatch):
     monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
     monkeypatch.setenv("PJRT_HUB_ISOLATE_SECONDS", "8")
     with pjrt_hub.client(PLATFORM, offline=True) as client:
         with pytest.raises(PluginTimeoutError, match="within 8 s") as caught:
-            client.compile(slow_to_compile, isolated=True)
+            client.compile(products(), isolated=True)
         assert caught.value.seconds == 8
         assert "PJRT_HUB_ISOLATE_SECONDS" in caught.value.hint
-
-
-@pytest.fixture(scope="module")
-def slow_to_compile():
-    kind = "tensor<64x64xf32>"
-    product = "%{} = stablehlo.dot_general %{}, %a, contracting_dims = [1] x [0] : ({}, {}) -> {}"
-    lines = [product.format(n + 1, n, kind, kind, kind) for n in range(20_000)]
-    first = f"%0 = stablehlo.add %a, %a : {kind}"
-    return main(f"%a: {kind}", kind, first, *lines, f"%r = stablehlo.add %20000, %a : {kind}")
 
 
 def compilers(mark: str) -> list[int]:
@@ -404,26 +371,20 @@ def compilers(mark: str) -> list[int]:
     found = []
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
-            with (
-                open(f"/proc/{pid}/cmdline", "rb") as words,
-                open(f"/proc/{pid}/environ", "rb") as env,
-            ):
-                if (
-                    b"pjrt_hub.running.compilation.isolation" in words.read()
-                    and mark.encode() in env.read()
-                ):
-                    found.append(int(pid))
+            words, env = (
+                Path(f"/proc/{pid}", name).read_bytes() for name in ("cmdline", "environ")
+            )
+            if b"pjrt_hub.running.compilation.isolation" in words and mark.encode() in env:
+                found.append(int(pid))
         except OSError:
             continue
     return found
 
 
 @pytest.mark.parametrize("end", ["SIGINT", "SIGKILL"])
-def test_the_compiler_ends_with_whoever_waits_for_it(
-    child, slow_to_compile, tmp_path, wait_until, end
-):
+def test_the_compiler_ends_with_whoever_waits_for_it(child, tmp_path, wait_until, end):
     path = tmp_path / "slow.mlir"
-    path.write_text(slow_to_compile)
+    path.write_text(products())
     mark = f"MARK={tmp_path}"
     env = {**child.env, "MARK": str(tmp_path)}
     words = command(compile_isolated, str(path))
@@ -472,10 +433,3 @@ def test_create_options_that_only_one_client_can_have(own, program, caplog, star
     assert len(started) == 1
     words = "died of SIGABRT" if own.api.version.minor < 115 else "has type index 0 but expected"
     assert caplog.text.count(words) == 2
-
-
-def test_a_closed_client(plugin, program):
-    client = plugin.client()
-    client.close()
-    with pytest.raises(ClosedError):
-        client.compile(program("add"), isolated=True)

@@ -7,13 +7,13 @@ from traceback import format_exception
 
 import numpy as np
 import pytest
+from texts import identity
 
 import pjrt_hub
 from pjrt_hub import Program
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.frameworks import safetensors
 
-IDENTITY = "func.func @main(%a: tensor<f32>) -> tensor<f32> {return %a : tensor<f32>}"
 CALLS = {
     "load": lambda _, junk: pjrt_hub.load(junk),
     "Program": lambda _, junk: Program(junk, "mlir"),
@@ -21,7 +21,7 @@ CALLS = {
     "compile": lambda client, junk: client.compile(junk),
     "topology.compile": lambda client, junk: client.topology.compile(junk),
     "client.load": lambda client, junk: client.load(junk),
-    "execute": lambda client, junk: client.compile(IDENTITY).execute(junk),
+    "execute": lambda client, junk: client.compile(identity("f32")).execute(junk),
     "load_exported": lambda client, junk: pjrt_hub.load_exported(junk, client=client),
     "safetensors.load_file": lambda client, junk: safetensors.load_file(junk, client),
     "safetensors.open_file": lambda _, junk: safetensors.open_file(junk),

@@ -10,6 +10,7 @@ from children import NAME
 from elements import OLD
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from texts import doubling
 
 import pjrt_hub
 from pjrt_hub import CompileOptions, HostBufferSemantics
@@ -51,12 +52,8 @@ def lying(array, order, bits=8):
 
 def reader(client, shape, order):
     """A program that takes an f32 array in one layout and gives it row-major, doubled."""
-    kind = f"tensor<{'x'.join(map(str, shape))}xf32>"
-    return client.compile(
-        f"func.func @main(%a: {kind}) -> {kind} {{ "
-        f"%r = stablehlo.add %a, %a : {kind} return %r : {kind} }}",
-        CompileOptions(argument_layouts=[Slot.of("f32", shape, order)]),
-    )
+    options = CompileOptions(argument_layouts=[Slot.of("f32", shape, order)])
+    return client.compile(doubling("x".join([*map(str, shape), "f32"])), options)
 
 
 @pytest.mark.parametrize("rank", range(5))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub import CompileOptions, Program
-from pjrt_hub.errors import InvalidArgumentError, NotFoundError, UnknownError
+from pjrt_hub.errors import InvalidArgumentError, UnknownError
 from pjrt_hub.running.program import long_booleans
 
 CAUSAL = np.tril(np.ones((64, 64), bool))
@@ -152,23 +152,10 @@ def test_ahead_of_time(client):
     assert np.array_equal(result, np.where(CAUSAL, x, np.float32(-1e9)))
 
 
-@pytest.mark.api("<0.115", "it compiles for no topology")
-def test_ahead_of_time_without_a_compiler(client):
-    """The CPU plugin reads the program before it says that it has no compiler for it."""
-    with pytest.raises(NotFoundError, match=r"No compiler (registered|factory)") as caught:
-        client.topology.compile(MASK)
-    assert "client.compile(program).serialize()" in caught.value.hint
-
-
-def test_from_the_compile_cache(client, monkeypatch):
-    kept = {}
-
-    class Cache:
-        get, put = staticmethod(kept.get), staticmethod(kept.__setitem__)
-
-    first = client.compile(MASK, cache=Cache())
+def test_from_the_compile_cache(client, kept, monkeypatch):
+    first = client.compile(MASK, cache=kept)
     monkeypatch.setattr(long_booleans, "rewrite", None)
-    again = client.compile(MASK, cache=Cache())
+    again = client.compile(MASK, cache=kept)
     x = np.ones((64, 64), np.float32)
     assert len(kept) == 1
     assert np.array_equal(first(x), again(x))

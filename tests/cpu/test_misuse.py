@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from misuse import CASES, memory
@@ -20,18 +17,11 @@ pytestmark = pytest.mark.devices(2)
 
 
 @pytest.fixture(scope="module")
-def outcomes(clean_env):
+def outcomes(script):
     """What became of each case: the exception's classes and its text, in as few processes as go."""
     told, left = [], [*map(str, range(len(CASES)))]
     while left:
-        child = subprocess.run(
-            [sys.executable, "-m", "misuse", *left],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            env=clean_env,
-        )
+        child = script("misuse", *left)
         ended = [*map(json.loads, child.stdout.splitlines())]
         told += ended
         left = left[len(ended) :]
@@ -66,16 +56,9 @@ def test_nothing_is_said_aside(outcomes):
     assert outcomes[1] == ""
 
 
-def test_junk_for_everything(clean_env):
+def test_junk_for_everything(script):
     """Every public member of forty objects, also closed and unmade ones, called with junk."""
-    child = subprocess.run(
-        [sys.executable, "-m", "sweep"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env=clean_env,
-    )
+    child = script("sweep")
     last = child.stderr.splitlines()[-1:]  # what was called when it ended
     assert child.returncode == 0, last
     count, strays = json.loads(child.stdout)

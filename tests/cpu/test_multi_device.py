@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from children import ADD, NAME, PROGRAMS, device_count, in_child, in_threads
+from children import ADD, NAME, PROGRAMS, in_child, in_threads
 from together import EIGHT, Together
 
 from pjrt_hub import CompileOptions, ExecuteOptions
@@ -30,13 +30,6 @@ COLLECTIVES = {
     "collective_permute": ((8, 4), lambda rows: np.vstack([np.zeros((1, 4)), rows[:-1]])),
     "reduce_scatter": ((8, 16), lambda rows: rows.sum(axis=0).reshape(8, 2)),
 }
-
-
-@pytest.fixture(scope="module")
-def eight(plugin):
-    """A client of eight devices."""
-    with plugin.client(device_count(8)) as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -83,28 +76,38 @@ def test_collectives_on_other_devices(eight, put, program, name):
     assert np.array_equal(np.stack([result.to_numpy() for [result] in results]), wanted)
 
 
+def split_rows(devices, a, b):
+    """The parts of two matrices on a mesh of 4x2, for each device."""
+    rows = []
+    for index, device in enumerate(devices):
+        x, y = divmod(index, 2)
+        parts = a[2 * x : 2 * x + 2, 8 * y : 8 * y + 8], b[8 * y : 8 * y + 8]
+        put = device.client.buffer_from_host
+        rows.append([put(part.copy(), device=device) for part in parts])
+    return rows
+
+
+@pytest.mark.parametrize("said", ["by the options", "by the module"])
 @pytest.mark.parametrize(
     ("name", "shardy"), [("matmul_gspmd", False), ("matmul_shardy", True)], ids=["gspmd", "shardy"]
 )
-def test_a_partitioned_program_equals_the_whole(eight, program, name, shardy):
+def test_a_partitioned_program_equals_the_whole(eight, program, name, shardy, said):
     """The mesh is 4x2: a is split both ways, b by what is summed, the result by its rows."""
+    text, options = program(name).read_text(), None
+    if said == "by the module":
+        text = f"module attributes {{mhlo.num_partitions = 8 : i32}} {{\n{text}\n}}"
+    else:
+        more = {"use_spmd_partitioning": True, "use_shardy_partitioner": shardy}
+        options = CompileOptions(num_partitions=8, **more)
     random = np.random.default_rng(2)
     a = random.normal(size=(8, 16)).astype(np.float32)
     b = random.normal(size=(16, 6)).astype(np.float32)
     whole = eight.compile(program("matmul_tanh"))
     expected = whole(eight.buffer_from_host(a), eight.buffer_from_host(b)).to_numpy()
-    split = eight.compile(
-        program(name),
-        CompileOptions(num_partitions=8, use_spmd_partitioning=True, use_shardy_partitioner=shardy),
-    )
+    split = eight.compile(text, options)
     assert (split.num_replicas, split.num_partitions) == (1, 8)
     assert [each.shape for each in split.signature.parameters] == [(2, 8), (8, 6)]
-    rows = []
-    for index, device in enumerate(split.devices):
-        x, y = divmod(index, 2)
-        parts = a[2 * x : 2 * x + 2, 8 * y : 8 * y + 8], b[8 * y : 8 * y + 8]
-        rows.append([eight.buffer_from_host(part.copy(), device=device) for part in parts])
-    for index, [part] in enumerate(split.execute(rows)):
+    for index, [part] in enumerate(split.execute(split_rows(split.devices, a, b))):
         x = index // 2
         assert part.device is split.devices[index]
         np.testing.assert_allclose(part.to_numpy(), expected[2 * x : 2 * x + 2], rtol=1e-5)

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from children import NAME, device_count
+from children import NAME
+from test_multi_device import split_rows
+from texts import doubling
 
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError
@@ -17,13 +19,6 @@ from pjrt_hub.running.program.partitioning import Partitioning
 
 SPLIT = Path(__file__).parents[1] / "exported" / "artifacts" / "split.jaxexport"
 ROWS = np.random.default_rng(0).integers(-9, 9, (16, 4)).astype(np.float32)
-
-
-@pytest.fixture(scope="module")
-def eight(plugin):
-    """A client of eight devices."""
-    with plugin.client(device_count(8)) as client:
-        yield client
 
 
 def module(text: str, attributes: str) -> str:
@@ -50,24 +45,6 @@ def test_a_mapped_program_runs_on_its_devices(eight, program, name, options):
     told = executable.compile_options
     assert told.use_spmd_partitioning is True
     assert told.use_shardy_partitioner is (name == "shard_map_shardy")
-
-
-@pytest.mark.parametrize("name", ["matmul_gspmd", "matmul_shardy"])
-def test_a_split_program_runs_on_its_devices(eight, program, name):
-    """As `test_multi_device` has it with options; here the module's attributes are all."""
-    random = np.random.default_rng(2)
-    a, b = (random.normal(size=size).astype(np.float32) for size in ((8, 16), (16, 6)))
-    executable = eight.compile(module(program(name).read_text(), "mhlo.num_partitions = 8 : i32"))
-    rows = []
-    for index, device in enumerate(executable.devices):
-        x, y = divmod(index, 2)
-        parts = a[2 * x : 2 * x + 2, 8 * y : 8 * y + 8], b[8 * y : 8 * y + 8]
-        rows.append([eight.buffer_from_host(part.copy(), device=device) for part in parts])
-    for index, [part] in enumerate(executable.execute(rows)):
-        x = index // 2
-        np.testing.assert_allclose(
-            part.to_numpy(), np.tanh(a @ b)[2 * x : 2 * x + 2], rtol=1e-5, atol=1e-6
-        )
 
 
 SPLITS = {
@@ -115,12 +92,8 @@ def test_outputs_that_are_left_to_the_compiler(eight, split, options, in_parts):
     random = np.random.default_rng(3)
     a, b = (random.integers(-9, 9, size).astype(np.float32) / 16 for size in ((8, 16), (16, 6)))
     executable = eight.compile(text, options)
-    rows, product, total = [], np.tanh(a @ b), a.sum(axis=0)
-    for index, device in enumerate(executable.devices):
-        x, y = divmod(index, 2)
-        parts = a[2 * x : 2 * x + 2, 8 * y : 8 * y + 8], b[8 * y : 8 * y + 8]
-        rows.append([eight.buffer_from_host(part.copy(), device=device) for part in parts])
-    for index, found in enumerate(executable.execute(rows)):
+    product, total = np.tanh(a @ b), a.sum(axis=0)
+    for index, found in enumerate(executable.execute(split_rows(executable.devices, a, b))):
         x, y = divmod(index, 2)
         expected = (product, total)
         if in_parts:
@@ -181,10 +154,7 @@ def test_an_hlo_proto(client):
     assert Partitioning.of(Program(shardy, "hlo")) == (1, 1, True)
 
 
-TWICE = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
-  %0 = stablehlo.add %a, %a : tensor<4xf32>
-  return %0 : tensor<4xf32>
-}"""
+TWICE = doubling("4xf32")
 
 
 @pytest.mark.parametrize(
@@ -286,16 +256,10 @@ def test_too_few_devices(client, pair):
         client.topology.compile(text)
 
 
-def test_compile_cache_keeps_them_apart(eight):
-    kept: dict[str, bytes] = {}
-
-    class Memory:
-        get = staticmethod(kept.get)
-        put = staticmethod(kept.__setitem__)
-
+def test_compile_cache_keeps_them_apart(eight, kept):
     text = module(TWICE, "mhlo.num_replicas = 8 : i32")
-    assert eight.compile(text, cache=Memory).num_replicas == 8
-    assert eight.compile(text, CompileOptions(num_replicas=8), cache=Memory).num_replicas == 8
+    assert eight.compile(text, cache=kept).num_replicas == 8
+    assert eight.compile(text, CompileOptions(num_replicas=8), cache=kept).num_replicas == 8
     assert len(kept) == 1
 
 

@@ -20,6 +20,23 @@ from pjrt_hub.running.executable import parts
 pytestmark = pytest.mark.devices(8)
 
 
+class Parts(Together):
+    """The sum on eight devices, launched in parts."""
+
+    def __init__(self, value=5):
+        super().__init__()
+        self.rows, self.threads = self.put(value), ThreadPoolExecutor(17)
+
+    def run(self, i, row=None, options=None):
+        """Launches a part, of other arguments where they are given, and gives its outputs."""
+        row = self.rows[i] if row is None else row
+        return self.reduce.execute_sharded(row, self.reduce.devices[i], options)[0]
+
+    def begin(self, *places, options=None):
+        """Launches parts in threads of their own."""
+        return [self.threads.submit(self.run, i, None, options) for i in places]
+
+
 def waiting(eight, count):
     """Waits until so many parts of the sum wait for the others."""
     while sum(len(launch.rows) for launch in eight.reduce._parts._waiting) != count:
@@ -60,18 +77,13 @@ def test_a_thousand_rounds(callers):
 def test_a_part_that_never_comes():
     """XLA would end the process after 40 s; so nothing is started, and the client is as before."""
     parts.PATIENCE = 0.3
-    eight = Together()
-    rows = eight.put(5)
+    eight, options = Parts(), ExecuteOptions(launch_id=7)
     why = rf"launch 7 was not started: 7 of its 8 parts came, .* 0.3 s none of {NAME}:7\n\nhint:"
-    with ThreadPoolExecutor(8) as threads:
-        run, options = eight.reduce.execute_sharded, ExecuteOptions(launch_id=7)
-        places = eight.reduce.devices
-        started = [threads.submit(run, rows[i], places[i], options) for i in range(7)]
-        refused(started, TimeoutError, why)
-        with pytest.raises(TimeoutError, match="1 of its 8 parts came"):
-            run(rows[7], places[7], options)
-        eight.check_reduce(2)
-        eight.check(eight.in_parts(threads, rows, launch_id=7), 5)
+    refused(eight.begin(*range(7), options=options), TimeoutError, why)
+    with pytest.raises(TimeoutError, match="1 of its 8 parts came"):
+        eight.run(7, options=options)
+    eight.check_reduce(2)
+    eight.check(eight.in_parts(eight.threads, eight.rows, launch_id=7), 5)
 
 
 @in_child
@@ -91,96 +103,82 @@ def test_a_part_alone_of_a_program_without_collectives():
 @in_child
 def test_what_does_not_fit_is_refused_at_once():
     """The other parts do not hear of it, and the right one still joins them."""
-    eight = Together()
-    rows, places, run = eight.put(5), eight.reduce.devices, eight.reduce.execute_sharded
+    eight = Parts()
     gone, long = eight.put(5)[7], eight.put(5, size=5)[7]
     gone[0].delete()
-    with ThreadPoolExecutor(7) as threads:
-        started = [threads.submit(run, rows[i], places[i]) for i in range(7)]
-        waiting(eight, 7)
-        for row, options, error, match in [
-            (rows[6], None, ValueError, "its row is for another device"),
-            (long, None, ValueError, r"the buffer has the shape \(5,\)"),
-            ([], None, TypeError, "takes 1 argument, 0 given"),
-            (gone, None, ClosedError, "deleted or donated"),
-            (rows[7], 3, TypeError, "the options are 3"),
-            (rows[7], ExecuteOptions(non_donatable=[0]), ValueError, "hint: give all parts"),
-        ]:
-            with pytest.raises(error, match=match):
-                run(row, places[7], options)
-        last = run([np.full(4, 5, np.float32)], places[7])[0]
-        eight.check([*(each.result()[0] for each in started), last], 5)
+    started = eight.begin(*range(7))
+    waiting(eight, 7)
+    for row, options, error, match in [
+        (eight.rows[6], None, ValueError, "its row is for another device"),
+        (long, None, ValueError, r"the buffer has the shape \(5,\)"),
+        ([], None, TypeError, "takes 1 argument, 0 given"),
+        (gone, None, ClosedError, "deleted or donated"),
+        (None, 3, TypeError, "the options are 3"),
+        (None, ExecuteOptions(non_donatable=[0]), ValueError, "hint: give all parts"),
+    ]:
+        with pytest.raises(error, match=match):
+            eight.run(7, row, options)
+    last = eight.run(7, [np.full(4, 5, np.float32)])
+    eight.check([*(each.result() for each in started), last], 5)
 
 
 @in_child
 def test_two_parts_of_one_device_are_of_two_launches():
-    eight = Together()
-    rows, places, run = eight.put(1), eight.reduce.devices, eight.reduce.execute_sharded
-    with ThreadPoolExecutor(16) as threads:
-        started = [threads.submit(run, rows[i], places[i]) for i in [*range(7), *range(7)]]
-        waiting(eight, 14)
-        started += [threads.submit(run, rows[7], places[7]) for _ in "12"]
-        assert [each.result()[0][0].tolist() for each in started] == [[8.0] * 4] * 16
+    eight = Parts(1)
+    started = eight.begin(*range(7), *range(7))
+    waiting(eight, 14)
+    started += eight.begin(7, 7)
+    assert [each.result()[0].tolist() for each in started] == [[8.0] * 4] * 16
 
 
 @in_child
 def test_what_is_deleted_while_the_parts_wait():
     """It starts on no device, and all parts are told."""
-    eight = Together()
-    rows, places, run = eight.put(5), eight.reduce.devices, eight.reduce.execute_sharded
-    with ThreadPoolExecutor(8) as threads:
-        started = [threads.submit(run, rows[i], places[i]) for i in range(7)]
-        waiting(eight, 7)
-        rows[2][0].delete()
-        started.append(threads.submit(run, rows[7], places[7]))
-        refused(started, ClosedError, "deleted or donated")
+    eight = Parts()
+    started = eight.begin(*range(7))
+    waiting(eight, 7)
+    eight.rows[2][0].delete()
+    refused([*started, *eight.begin(7)], ClosedError, "deleted or donated")
     eight.check_reduce(2)
 
 
 @pytest.mark.parametrize("closed", ["reduce", "client"])
 @in_child
 def test_closed_while_a_part_waits(closed):
-    eight = Together()
-    with ThreadPoolExecutor(1) as threads:
-        first = threads.submit(
-            eight.reduce.execute_sharded, eight.put(5)[0], eight.client.devices[0]
-        )
-        waiting(eight, 1)
-        getattr(eight, closed).close()
-        refused([first], ClosedError, "closed")
+    eight = Parts()
+    first = eight.begin(0)
+    waiting(eight, 1)
+    getattr(eight, closed).close()
+    refused(first, ClosedError, "closed")
 
 
 @in_child
 def test_ctrl_c_ends_the_wait_for_other_parts():
     """The part may come again, and the others still wait for it."""
-    eight = Together()
-    rows, places, run = eight.put(5), eight.reduce.devices, eight.reduce.execute_sharded
-    with ThreadPoolExecutor(7) as threads:
-        started = [threads.submit(run, rows[i], places[i]) for i in range(6)]
-        waiting(eight, 6)
-        timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
-        with pytest.raises(KeyboardInterrupt):
-            timer.start(), run(rows[7], places[7])
-        waiting(eight, 6)
-        started += [threads.submit(run, rows[6], places[6])]
-        last = run(rows[7], places[7])[0]
-        eight.check([*(each.result()[0] for each in started), last], 5)
+    eight = Parts()
+    started = eight.begin(*range(6))
+    waiting(eight, 6)
+    timer = threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT])
+    with pytest.raises(KeyboardInterrupt):
+        timer.start(), eight.run(7)
+    waiting(eight, 6)
+    started += eight.begin(6)
+    last = eight.run(7)
+    eight.check([*(each.result() for each in started), last], 5)
 
 
 @pytest.mark.cpu("its launches take turns")
 @in_child
 def test_ctrl_c_ends_the_last_part_s_wait_for_a_turn():
     """Who brings it waits for all: interrupted, it takes its own part back alone."""
-    eight = Together()
-    rows, places, run = eight.put(5), eight.reduce.devices, eight.reduce.execute_sharded
-    slow, eye, many = eight.slow(places[0], np.int32(10_000))
+    eight = Parts()
+    slow, eye, many = eight.slow(eight.client.devices[0], np.int32(10_000))
     under_way = [slow(eye, many) for _ in range(32)]
-    for row, place in zip(rows[:7], places, strict=False):
-        threading.Thread(target=run, args=(row, place), daemon=True).start()
+    eight.begin(*range(7))
     waiting(eight, 7)
     timer = threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT])
     with pytest.raises(KeyboardInterrupt):
-        timer.start(), run(rows[7], places[7])
+        timer.start(), eight.run(7)
     waiting(eight, 7)
     assert not under_way[-1].ready.is_ready()
     os._exit(0)  # not to wait for all of them

@@ -16,47 +16,14 @@ SCRIPT = [str(Path(sys.executable).with_name("pjrt-hub"))]
 MODULE = [sys.executable, "-P", "-m", "pjrt_hub.cli"]
 ARGS = ["--arg", "f32[8]:1", "--arg", "f32[8]:2"]
 
-MODULES = [
-    "ast",
-    "certifi",
-    "cffi",
-    "click",
-    "ctypes",
-    "html",
-    "httpx",
-    "importlib_metadata",
-    "jax",
-    "jaxlib",
-    "json",
-    "keyring",
-    "logging",
-    "ml_dtypes",
-    "netrc",
-    "numpy",
-    "packaging",
-    "pip",
-    "platformdirs",
-    "selectors",
-    "shutil",
-    "sitecustomize",
-    "socket",
-    "subprocess",
-    "tempfile",
-    "typing",
-    "usercustomize",
-    "lammps_jax_pjrt_cpu",
-    "xla_cpu_pjrt",
-]
-PACKAGES = [
-    "pjrt_hub",
-    "pjrt_hub/kit",
-    "pjrt_hub/kit/authoring",
-    "pjrt_hub/running",
-    "pjrt_hub/running/capi",
-    "pjrt_hub/running/sandbox",
-    "jax_plugins",
-    "pjrt_plugins/evil",
-]
+MODULES = ["ast", "certifi", "cffi", "click", "ctypes", "html", "httpx", "importlib_metadata"]
+MODULES += ["jax", "jaxlib", "json", "keyring", "logging", "ml_dtypes", "netrc", "numpy"]
+MODULES += ["packaging", "pip", "platformdirs", "selectors", "shutil", "sitecustomize"]
+MODULES += ["socket", "subprocess", "tempfile", "typing", "usercustomize"]
+MODULES += ["lammps_jax_pjrt_cpu", "xla_cpu_pjrt"]
+PACKAGES = ["pjrt_hub", "pjrt_hub/kit", "pjrt_hub/kit/authoring", "pjrt_hub/running"]
+PACKAGES += ["pjrt_hub/running/capi", "pjrt_hub/running/sandbox", "jax_plugins"]
+PACKAGES += ["pjrt_plugins/evil"]
 PROGRAMS = ["cc", "gcc", "git", "keyring", "ldconfig", "pip", "pip3", "python", "python3", "uv"]
 
 
@@ -76,12 +43,8 @@ def folder(tmp_path, sprung):
     for name in PACKAGES:
         (folder / name).mkdir(parents=True)
         (folder / name / "__init__.py").write_text(trap(str(sprung), name))
-    for name in (
-        "cli",
-        "running/sandbox/probe",
-        "running/sandbox/watch",
-        "kit/authoring/interpreter",
-    ):
+    inner = "cli running/sandbox/probe running/sandbox/watch kit/authoring/interpreter"
+    for name in inner.split():
         (folder / "pjrt_hub" / f"{name}.py").write_text(trap(str(sprung), name))
     for name in PROGRAMS:
         (folder / name).write_text(f"#!/bin/sh\necho {name} >> {sprung}\nexit 1\n")
@@ -177,19 +140,16 @@ def test_a_library_is_built_of_a_module_among_traps(run, folder):
 
 def test_the_main_calls_run_nothing_of_this_folder(run, tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(
-        textwrap.dedent(
-            """
-            import contextlib
-            import pjrt_hub.errors
-            from pjrt_hub.kit.authoring.reference import Reference
+    code = """
+        import contextlib
+        import pjrt_hub.errors
+        from pjrt_hub.kit.authoring.reference import Reference
 
-            with pjrt_hub.capture_native_logs(), pjrt_hub.client("cpu", offline=True) as client:
-                print(client.platform_name)
-            print("evil" in {each.name for each in pjrt_hub.plugins()})
-            with contextlib.suppress(pjrt_hub.errors.PjrtHubError):  # it may lack jaxlib
-                Reference().attributes
-            """
-        )
-    )
+        with pjrt_hub.capture_native_logs(), pjrt_hub.client("cpu", offline=True) as client:
+            print(client.platform_name)
+        print("evil" in {each.name for each in pjrt_hub.plugins()})
+        with contextlib.suppress(pjrt_hub.errors.PjrtHubError):  # it may lack jaxlib
+            Reference().attributes
+    """
+    script.write_text(textwrap.dedent(code))
     assert run(sys.executable, script) == "cpu\nFalse\n"

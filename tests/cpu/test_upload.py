@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from texts import DONATED, doubling
 
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks import safetensors
@@ -114,12 +115,7 @@ def test_tensors_that_begin_anywhere(client, tmp_path, padding):
 
 
 def test_a_donated_file_stays(own, numbers):
-    text = """
-    func.func @main(%a: tensor<NxF> {tf.aliasing_output = 0 : i32}) -> tensor<NxF> {
-      %sum = stablehlo.add %a, %a : tensor<NxF>
-      return %sum : tensor<NxF>
-    }
-    """.replace("NxF", f"{COUNT}xf32")
+    text = doubling(f"{COUNT}xf32", DONATED)
     before = numbers.read_bytes()
     given = own.buffer_from_file(numbers, (COUNT,), offset=4)
     assert np.array_equal(own.compile(text)(given).to_numpy(), 2 * np.arange(COUNT))

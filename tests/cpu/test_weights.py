@@ -50,16 +50,6 @@ def test_what_the_plugin_does_not_know(client, tmp_path, element):
         safetensors.load_file(path, client)
 
 
-@pytest.mark.cpu("shares memory with the host")
-def test_the_device_uses_the_mapped_file(client, tmp_path):
-    path = safetensors.save_file({"t": np.ones(64, np.float32)}, tmp_path / "a.safetensors")
-    buffer = safetensors.load_file(path, client)["t"]
-    with path.open("r+b") as file:
-        file.seek(-4, 2)
-        file.write(np.float32(5).tobytes())
-    assert buffer.to_numpy()[-1] == 5
-
-
 def test_shards_go_straight_to_eight_devices(plugin, tmp_path):
     weights = {
         f"layer.{n}.{part}": np.full((16, 16), n, np.float32) for n in range(8) for part in "wb"

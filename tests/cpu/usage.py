@@ -11,10 +11,9 @@ import pickle
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
-from children import PLATFORM, device_count
+from children import PLATFORM, PROGRAMS, device_count
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -29,7 +28,6 @@ import pjrt_hub
 from pjrt_hub import HostBufferSemantics
 from pjrt_hub.errors import ClosedError, InvalidArgumentError, PjrtError, PluginInternalError
 
-PROGRAMS = Path(__file__).absolute().parents[1] / "programs"
 WHICH = st.integers(0, 99)
 NUMBER = st.integers(-9, 9)
 MOST = 24
@@ -79,6 +77,11 @@ class Promised:
 
     def __call__(self):
         return self.given() if callable(self.given) else self.given
+
+
+def on_held(**given):
+    """A rule for when a buffer is held, which it is given by a number."""
+    return lambda step: precondition(lambda self: self.held)(rule(which=WHICH, **given)(step))
 
 
 class Usage(RuleBasedStateMachine):
@@ -158,8 +161,7 @@ class Usage(RuleBasedStateMachine):
             array[:] = -1
         self.hold(buffer, lambda: expected, far)
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH, other=WHICH, rows=st.booleans())
+    @on_held(other=WHICH, rows=st.booleans())
     def add(self, which, other, rows):
         a, b = self.pick(which), self.pick(other)
         executable = self.executables["add"]
@@ -181,8 +183,7 @@ class Usage(RuleBasedStateMachine):
             for held in (a, b):
                 held.users.append(value)
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH, other=WHICH)
+    @on_held(other=WHICH)
     def donate(self, which, other):
         a, b = self.settled(which), self.settled(other)
         if not a or not b or a.far or b.far or self.waits():
@@ -200,8 +201,7 @@ class Usage(RuleBasedStateMachine):
         if not a.gone:
             self.reads(a, a.buffer.to_numpy)
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH, keep=st.booleans())
+    @on_held(keep=st.booleans())
     def read(self, which, keep):
         held = self.pick(which)
         if held.gone or held.value() is not None:
@@ -210,8 +210,7 @@ class Usage(RuleBasedStateMachine):
                 self.arrays.append((held.buffer.to_numpy(), held.value().copy()))
                 del self.arrays[:-MOST]
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH)
+    @on_held()
     def look(self, which):
         """Looking never waits and never raises."""
         held = self.pick(which)
@@ -219,15 +218,13 @@ class Usage(RuleBasedStateMachine):
         assert held.buffer.is_deleted == held.gone
         assert (held.buffer.shape, held.buffer.nbytes) == ((8,), 32)
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH)
+    @on_held()
     def view(self, which):
         held = self.pick(which)
         if held.gone or held.value() is not None:
             self.reads(held, lambda: np.frombuffer(memoryview(held.buffer), np.float32))
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH)
+    @on_held()
     def raw_copy(self, which):
         held = self.pick(which)
 
@@ -239,15 +236,13 @@ class Usage(RuleBasedStateMachine):
         if held.gone or held.value() is not None:
             self.reads(held, read)
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH)
+    @on_held()
     def pickles(self, which):
         held = self.pick(which)
         if held.gone or held.value() is not None:
             self.reads(held, lambda: pickle.loads(pickle.dumps(held.buffer)))
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH)
+    @on_held()
     def lend_and_borrow(self, which):
         """Over DLPack to numpy and back, which shares the memory."""
         held = self.settled(which)
@@ -258,8 +253,7 @@ class Usage(RuleBasedStateMachine):
             device = self.client.devices[0]
             self.hold(self.client.from_dlpack(array, device=device), lambda: expected)
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH, far=st.booleans(), memory=st.booleans())
+    @on_held(far=st.booleans(), memory=st.booleans())
     def copy(self, which, far, memory):
         held = self.pick(which)
         device = self.client.devices[far]
@@ -274,20 +268,17 @@ class Usage(RuleBasedStateMachine):
         elif held.value() is not None:
             self.hold(make(), held.value, far)
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH)
+    @on_held()
     def delete(self, which):
         held = self.pick(which)
         held.buffer.delete()
         held.gone = True
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH)
+    @on_held()
     def forget(self, which):
         self.held.pop(which % len(self.held))
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH, callback=st.booleans())
+    @on_held(callback=st.booleans())
     def ready(self, which, callback):
         held = self.pick(which)
         if held.gone:
@@ -305,8 +296,7 @@ class Usage(RuleBasedStateMachine):
         else:
             event.wait()
 
-    @precondition(lambda self: self.held)
-    @rule(which=WHICH)
+    @on_held()
     def refer(self, which):
         held = self.settled(which)
         if held and isinstance(held.value(), np.ndarray):
@@ -374,9 +364,7 @@ class Usage(RuleBasedStateMachine):
     def reload(self, name):
         old = self.executables[name]
         assert old.serialize() == self.saved[name]
-        self.executables[name] = (
-            pickle.loads(pickle.dumps(old)) if False else self.client.load(self.saved[name])
-        )
+        self.executables[name] = self.client.load(self.saved[name])
         old.close()
         self.refused(old, ClosedError, old)
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from pathlib import Path
 
 import numpy as np
-from children import device_count, lacking
+from children import PROGRAMS, device_count, lacking
+from texts import custom_call
 
 import pjrt_hub
 from pjrt_hub import ExecuteOptions
 from pjrt_hub.errors import PluginInternalError
 from pjrt_hub.running.capi import table
 
-PROGRAMS = Path(__file__).parents[2] / "programs"
 NUMBERS = np.arange(8, dtype=np.float32)
 FAILED = PluginInternalError("on purpose")
 #: What came after PJRT API 0.81.
@@ -127,11 +126,7 @@ class Case:
         """Runs a program that calls a Python function."""
         name = f"misuse_{function.__name__}"
         self.plugin.ffi.register(name, function)
-        program = f"""func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
-            %0 = stablehlo.custom_call @{name}(%a) {{api_version = 4 : i32}}
-                : (tensor<8xf32>) -> tensor<8xf32>
-            return %0 : tensor<8xf32> }}"""
-        self.client.compile(program)(self.f).ready.wait()
+        self.client.compile(custom_call(name))(self.f).ready.wait()
 
 
 class Index:
@@ -207,8 +202,7 @@ def capsule(*shape, device=1, ndim=None, code=2, bits=32, lanes=1, null=False):
     return make(ctypes.addressof(tensor), b"dltensor", None)
 
 
-def taken_twice(client):
-    lent = capsule(8)
+def taken_twice(client, lent):
     client.from_dlpack(lent)
     client.from_dlpack(lent)
 

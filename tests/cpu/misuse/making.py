@@ -6,12 +6,13 @@ import copy
 import gc
 import pickle
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 from children import NAME
 
 import pjrt_hub
-from misuse.case import FAILED, NUMBERS, damaged
+from misuse.case import FAILED, NUMBERS, PROGRAMS, damaged, raises
 from pjrt_hub import Event, LoadedExecutable, Program
 from pjrt_hub.errors import (
     ClosedError,
@@ -24,6 +25,9 @@ from pjrt_hub.errors import (
     UnsupportedByPluginError,
 )
 from pjrt_hub.running.capi import hotpath
+
+#: A compile cache that nobody may ask.
+NEVER = SimpleNamespace(get=raises, put=raises)
 
 
 def of_older(use, case):
@@ -91,6 +95,15 @@ CASES = [
     (lambda c: c.places("1", 1), TypeError, ""),
     (lambda c: c.stale_device.memory_stats(), ClosedError, "client is closed"),
     (lambda c: c.stale_topology.attributes, ClosedError, "client is closed"),
+    (lambda c: c.late.lookup_device(0), ClosedError, "client is closed"),
+    (lambda c: c.late.lookup_addressable_device(0), ClosedError, "client is closed"),
+    (lambda c: c.late.default_device_assignment(), ClosedError, "client is closed"),
+    (lambda c: c.with_own(lambda o: (o.close(), o.devices)), ClosedError, "client is closed"),
+    (lambda c: c.with_own(lambda o: (o.close(), o.all_devices)), ClosedError, "client is closed"),
+    (lambda c: c.stale_device.memories, ClosedError, "client is closed"),
+    (lambda c: c.stale.memory, ClosedError, "client is closed"),
+    (lambda c: c.late.compile(PROGRAMS / "add.mlir", cache=NEVER), ClosedError, "is closed"),
+    (lambda c: c.late.compile(PROGRAMS / "add.mlir", isolated=True), ClosedError, "is closed"),
     (
         lambda c: (
             c.other.topology,
@@ -197,7 +210,9 @@ CASES = [
     ),
     (lambda c: pickle.dumps(c.f.device), TypeError, "belong to their process"),
     (lambda c: pickle.dumps(c.f.ready), TypeError, "pickle"),
-    (lambda c: copy.copy(c.f), TypeError, "not copied this way"),
+    (lambda c: pickle.dumps(c.f.memory), TypeError, "belong to their process"),
+    (lambda c: copy.copy(c.f), TypeError, "not copied this way\n\nhint: .*copy_to_device"),
+    (lambda c: copy.deepcopy(c.f), TypeError, "not copied this way\n\nhint: .*copy_to_device"),
     (lambda c: pickle.dumps(c.deleted), ClosedError, "deleted"),
     (lambda c: pickle.dumps(c.shut), ClosedError, "closed"),
     # Events
