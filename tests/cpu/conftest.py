@@ -100,12 +100,6 @@ def vector(client):
 
 
 @pytest.fixture(scope="session")
-def slow():
-    """The text of a program that takes as long as its second argument says."""
-    return SLOW
-
-
-@pytest.fixture(scope="session")
 def slowly(client):
     """Starts work in the background and gives its result, the identity, still pending."""
     executable = client.compile(SLOW)

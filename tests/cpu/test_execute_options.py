@@ -7,6 +7,7 @@ import weakref
 
 import numpy as np
 import pytest
+from children import SLOW
 
 from pjrt_hub import CompileOptions, ExecuteContext, ExecuteOptions
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
@@ -180,9 +181,9 @@ class Thing:
     """Something whose end can be seen."""
 
 
-def test_a_running_execution_keeps_its_context(client, slow, wait_until):
+def test_a_running_execution_keeps_its_context(client, wait_until):
     """Closed while the program runs, what it keeps goes when the program has ended, not before."""
-    executable = client.compile(slow)
+    executable = client.compile(SLOW)
     context, thing = ExecuteContext(client), Thing()
     context.keep(thing)
     seen = weakref.ref(thing)
