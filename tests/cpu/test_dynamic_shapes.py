@@ -53,7 +53,7 @@ def test_of_other_element_types(client, name):
 
 
 def test_what_is_computed_with_it(client):
-    kind = bounded(ROWS)
+    kind = f"tensor<{bounded(ROWS)}>"
     program = client.compile(
         cut(ROWS).replace(
             f"return %r : {kind}", f"%s = stablehlo.add %r, %r : {kind} return %s : {kind}"
@@ -104,7 +104,7 @@ def test_a_copy_is_right_or_fails(pair):
 @pytest.mark.cpu("takes no dynamic argument")
 def test_a_dynamic_parameter_takes_nothing(client, cutting):
     """The plugin gives what it does not take: since 0.106 it would read sizes behind the array."""
-    program = client.compile(identity(bounded(ROWS)[7:-1]))
+    program = client.compile(identity(bounded(ROWS)))
     assert str(program.signature) == "(f32[<=4,3]) -> (f32[<=4,3])"
     with pytest.raises(errors.UnsupportedByPluginError, match=r"dynamic dimensions, \(0,\), and"):
         program(cutting(ROWS, 2))
@@ -116,4 +116,4 @@ def test_a_dynamic_parameter_takes_nothing(client, cutting):
 
 def test_what_the_plugin_does_not_compile(client):
     with pytest.raises(errors.PjrtError, match="PadToStatic"):
-        client.compile(doubling(bounded(ROWS)[7:-1]))
+        client.compile(doubling(bounded(ROWS)))

@@ -41,12 +41,12 @@ def custom_call(name: str, kind: str = "8xf32", config: str = "", version: int =
 
 def bounded(dims: str, element: str = "f32") -> str:
     """The type of the first rows ("?x3") or columns ("4x?") of 4x3 elements."""
-    return f"tensor<{dims}x{element}, #stablehlo.bounds<{BOUNDS[dims]}>>"
+    return f"{dims}x{element}, #stablehlo.bounds<{BOUNDS[dims]}>"
 
 
 def cut(dims: str, element: str = "f32") -> str:
     """Gives the first rows or columns of its argument, as many as the other says."""
-    kind, axis = bounded(dims, element), dims.split("x").index("?")
+    kind, axis = f"tensor<{bounded(dims, element)}>", dims.split("x").index("?")
     return f"""func.func @main(%a: tensor<4x3x{element}>, %n: tensor<i32>) -> {kind} {{
   %r = "stablehlo.set_dimension_size"(%a, %n) {{dimension = {axis} : i64}}
       : (tensor<4x3x{element}>, tensor<i32>) -> {kind}
