@@ -16,7 +16,7 @@
         ArchiveError              an archive is malformed or not what the pin says
         CacheError                the cache directory cannot be used
         OfflineError              the network is needed and was forbidden
-        LockFileError             `pjrt-hub.lock` cannot be read, written or fulfilled; `.path`
+        LockFileError             `pylock.pjrt.toml` cannot be read, written or fulfilled; `.path`
       FileFormatError             a program or data file is malformed; `.path` (ValueError)
       NotRunnableError            an exported function cannot be run here; `.reasons` (RuntimeError)
       FrameworkError              a framework on top is missing or too old, or does not take it (RuntimeError)
@@ -216,7 +216,7 @@ class OfflineError(StoreError):
 
 
 class LockFileError(StoreError):
-    """A `pjrt-hub.lock` cannot be read, written, or made to hold what was asked for.
+    """A `pylock.pjrt.toml` cannot be read, written, or made to hold what was asked for.
 
     Attributes:
         path: the lock file.

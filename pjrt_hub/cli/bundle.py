@@ -62,7 +62,7 @@ def export(
     "import",
     examples=(
         "pjrt-hub bundle import plugins.bundle",
-        "PJRT_HUB_LOCK=pjrt-hub.lock pjrt-hub bundle import plugins.bundle",
+        "PJRT_HUB_LOCK=pylock.pjrt.toml pjrt-hub bundle import plugins.bundle",
     ),
 )
 @click.argument(

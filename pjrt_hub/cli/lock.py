@@ -39,7 +39,7 @@ def command(
     allow_look_alike: bool,
     as_json: bool,
 ) -> int:
-    """Write pjrt-hub.lock: outside of it nothing is fetched or loaded.
+    """Write pylock.pjrt.toml: outside of it nothing is fetched or loaded.
 
     Without arguments, for what the file was written for; where there is none yet, for all that the
     registry knows. ARCHIVE is the path or address of a .whl, .tar.gz, .zip or .so file.
@@ -67,9 +67,11 @@ def command(
             print(change)
         verdict = ("would change" if check else "written") if locked.changes else "is up to date"
         print(f"{locked.pins.path}: {verdict}, {len(locked.pins.rows)} builds")
-        if locked.additions:
-            names = ", ".join(locked.additions)
-            print(f"in no registry, so only with PJRT_HUB_LOCK={locked.pins.path}: {names}")
+        if names := ", ".join(locked.additions):
+            place = f"PJRT_HUB_LOCK={locked.pins.path}"
+            print(f"no registry pins {names}: use {place}, or make a registry of this file")
+        if names := ", ".join((locked.changes and not check and locked.pins.left_out) or ()):
+            print(f"pip and uv leave out {names}: an archive is no wheel, or no index has it")
     return FAILED if check and locked.changes else 0
 
 

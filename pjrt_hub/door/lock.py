@@ -48,8 +48,8 @@ class Locked:
     Attributes:
         pins: what it says, or would say.
         changes: what is not as it was, a line for each; empty where the file was right already.
-        additions: plugins that the registry does not pin as the file does; they can be used only
-            where the user names the file.
+        additions: plugins that no registry pins as the file does; they can be used only where the
+            user names the file, or where it is made a registry.
     """
 
     __module__ = "pjrt_hub"
@@ -76,7 +76,7 @@ def lock(
             else the whole registry. Of a plugin that several packages build the newest is taken,
             unless a package is named.
         hosts: machines such as "linux-x86_64" or "linux-x86_64-glibc2.28"; as for `requests`.
-        output: the file; by default the one that holds here, else `pjrt-hub.lock` in this folder.
+        output: the file; by default the one that holds here, else `pylock.pjrt.toml` here.
         upgrade: take the newest rows, instead of those that the file has.
         check: only compare.
         allow_look_alike: accept a new name that could be mistaken for a known one.
@@ -95,44 +95,52 @@ def lock(
     if before is not None:
         requests, hosts = requests or before.requests, tuple(hosts) or before.hosts
     resolving = _Resolving(path, before, tuple(hosts), upgrade, allow_look_alike, trust)
-    after = Pins(path, tuple(requests), tuple(hosts), resolving.rows(requests))
-    # As it would be read: sorted, and held to the same rules.
+    rows = resolving.rows(requests)
+    addresses = _addresses(rows, before, check)
+    after = Pins(path, tuple(requests), tuple(hosts), rows, addresses)
     changes = tuple(_changes(before, after))
     if changes and not check:
         after.write()
-    vouched = after.among(resolving.known)
-    return Locked(
-        after, changes, tuple({row.plugin for row in after.rows} - {row.plugin for row in vouched})
-    )
+    added = {row.plugin for row in rows} - {row.plugin for row in after.among(resolving.known)}
+    return Locked(after, changes, tuple(sorted(added)))
+
+
+def _addresses(rows: Iterable[Artifact], before: Pins | None, check: bool) -> dict[str, str]:
+    """Return where installers get wheels: as the file says, else, to write it, as indexes do."""
+    known = dict(before.addresses) if before else {}
+    archives = (each for row in rows for each in row.archives)
+    missing = [each for each in archives if not each.urls and each.sha256 not in known]
+    if missing and not check:
+        from pjrt_hub.base.progress import choose_progress
+        from pjrt_hub.finding.store.transfer import index
+        from pjrt_hub.finding.store.transfer.partial import enter, report_to
+
+        with report_to(choose_progress(pins.FILE_NAME)) as progress:
+            enter(progress, "looking")
+            known |= index.locate(missing, environment())
+            enter(progress, "done")
+    return known
 
 
 def _changes(before: Pins | None, after: Pins) -> Iterable[str]:
-    old = _by_machine(before.rows) if before else {}
-    new = _by_machine(after.rows)
+    old = {build(row): row for row in before.rows} if before else {}
+    new = {build(row): row for row in after.rows}
     for key in sorted(old.keys() | new.keys()):
-        was, now = old.get(key, ()), new.get(key, ())
+        was, now = old.get(key), new.get(key)
         if was != now:
-            yield f"{key[0]} for {key[1]}-{key[2]}: {_summary(was)} -> {_summary(now)}"
+            plugin, _, system, machine, _ = key
+            yield f"{plugin} for {system}-{machine}: {_summary(was)} -> {_summary(now)}"
     if before and (before.requests, before.hosts) != (after.requests, after.hosts):
         yield "it was written for other requests or hosts"
     if before is None and not new:
         yield "there is no file yet"
+    if before and before.text() != replace(before, addresses=after.addresses).text():
+        yield "it lacks addresses for pip and uv"
 
 
-def _by_machine(rows: Iterable[Artifact]) -> dict[tuple[str, ...], tuple[Artifact, ...]]:
-    """Return the builds of each plugin for each kind of machine; most have one."""
-    found: dict[tuple[str, ...], tuple[Artifact, ...]] = {}
-    for row in sorted(rows, key=lambda row: row.package):
-        key = (row.plugin, *row.kind)
-        found[key] = (*found.get(key, ()), row)
-    return found
-
-
-def _summary(rows: tuple[Artifact, ...]) -> str:
-    return " and ".join(map(_summary_of, rows)) or "nothing"
-
-
-def _summary_of(row: Artifact) -> str:
+def _summary(row: Artifact | None) -> str:
+    if row is None:
+        return "nothing"
     count = len(row.requires)
     beside = f" with {count} archive{'s' * (count != 1)} that it requires" if count else ""
     return f"{row.package} {row.version} sha256 {row.sha256[:12]}{beside}"

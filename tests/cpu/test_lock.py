@@ -1,4 +1,4 @@
-"""`pjrt-hub.lock` as a project uses it: written, committed, held to, with the real CPU plugin."""
+"""`pylock.pjrt.toml` as a project uses it: written, committed, held to, with a real plugin."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ def project(tmp_path):
 
 @pytest.fixture
 def hub(tmp_path, project, clean_env):
-    """Runs `pjrt-hub` in the project's folder, with a cache of the test's own."""
-    env = {**clean_env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
+    """Runs `pjrt-hub` in the project's folder, with a cache of the test's own and no index."""
+    without_index = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+    env = {**clean_env, **without_index, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
     def call(*args, status=0, cwd=project, **more):
         done = subprocess.run(
@@ -58,29 +59,32 @@ def altered(library, folder):
 
 def test_a_project_is_locked_and_runs(hub, project):
     done = hub("lock", "cpu", "--host", "linux-x86_64")
-    assert done.stdout.splitlines()[-1] == f"{project}/pjrt-hub.lock: written, 1 builds"
-    text = (project / "pjrt-hub.lock").read_text()
+    assert done.stdout.splitlines()[1:] == [
+        f"{project}/pylock.pjrt.toml: written, 1 builds",
+        "pip and uv leave out cpu: an archive is no wheel, or no index has it",
+    ]
+    text = (project / "pylock.pjrt.toml").read_text()
     assert "# Written by `pjrt-hub lock cpu --host linux-x86_64`" in text
     assert "up to date" in hub("lock", "--check").stdout
     deep = project / "src" / "deep"
     deep.mkdir(parents=True)
     assert "f32" in hub("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", cwd=deep).stdout
-    assert hub("list").stdout.splitlines()[-1] == f"locked by {project}/pjrt-hub.lock"
+    assert hub("list").stdout.splitlines()[-1] == f"locked by {project}/pylock.pjrt.toml"
     doctor = hub("doctor", "cpu").stdout
-    assert f"ok    lock: {project}/pjrt-hub.lock allows cpu 0.11.2, and nothing else" in doctor
+    assert f"ok    lock: {project}/pylock.pjrt.toml allows cpu 0.11.2, and nothing else" in doctor
     done = hub("fetch", "cuda", status=3)
-    assert f"the lock file {project}/pjrt-hub.lock does not hold it" in done.stderr
+    assert f"the lock file {project}/pylock.pjrt.toml does not hold it" in done.stderr
     assert "`pjrt-hub lock cpu cuda13`" in done.stderr
 
 
 def test_a_check_fails_where_the_file_would_change(hub, project):
     assert "would change" in hub("lock", "cpu", "--check", status=1).stdout
-    assert not (project / "pjrt-hub.lock").exists()
+    assert not (project / "pylock.pjrt.toml").exists()
     hub("lock", "cpu", "--host", "linux-x86_64")
     done = hub("lock", "cpu", "cuda12", "--check", status=1)
     assert "cuda12 for linux-x86_64: nothing -> jax-cuda12-pjrt" in done.stdout
     told = json.loads(hub("lock", "--json", "--check").stdout)
-    assert (told["path"], told["changes"]) == (str(project / "pjrt-hub.lock"), [])
+    assert (told["path"], told["changes"]) == (str(project / "pylock.pjrt.toml"), [])
     assert [each["plugin"] for each in told["artifacts"]] == ["cpu"]
 
 
@@ -89,7 +93,7 @@ def test_other_bytes_are_neither_chosen_nor_loaded(hub, project, library):
     copy = altered(library, project)
     hub("lock", "cpu")
     run = ("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", "--platform")
-    told = f"{project}/pjrt-hub.lock does not lock the bytes of {copy}"
+    told = f"{project}/pylock.pjrt.toml does not lock the bytes of {copy}"
     done = hub(*run, copy, status=5)
     assert told in done.stderr
     assert f"`pjrt-hub lock {copy}`" in done.stderr
@@ -106,17 +110,17 @@ def test_a_library_of_ones_own_is_trusted_once_and_never_silently(hub, project, 
     done = hub("lock", f"mine={copy}", status=1)
     assert "this release is in no registry that you trust" in done.stderr
     assert "nobody has said that it is to be trusted" in done.stderr
-    assert not (project / "pjrt-hub.lock").exists()
+    assert not (project / "pylock.pjrt.toml").exists()
     done = hub("lock", f"mine={copy}", "--yes")
     assert "trusted, as --yes says" in done.stderr
     row = json.loads(hub("lock", "--json", "--check").stdout)["artifacts"][0]
     assert (row["plugin"], row["platform"], row["package"]) == ("mine", "mine", "mine")
     assert (row["api_version"], row["library"]) == (str(plugin.api_version), library.name)
     # It is fetched from where it lay, held to the bytes that were looked at.
-    assert f"only with PJRT_HUB_LOCK={project}/pjrt-hub.lock: mine" in done.stdout
-    named = {"PJRT_HUB_LOCK": str(project / "pjrt-hub.lock")}
+    assert f"no registry pins mine: use PJRT_HUB_LOCK={project}/pylock.pjrt.toml" in done.stdout
+    named = {"PJRT_HUB_LOCK": str(project / "pylock.pjrt.toml")}
     run = ("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", "--platform", "mine")
-    assert f"PJRT_HUB_LOCK={project}/pjrt-hub.lock" in hub(*run, status=3).stderr
+    assert f"PJRT_HUB_LOCK={project}/pylock.pjrt.toml" in hub(*run, status=3).stderr
     assert "f32" in hub(*run, **named).stdout
     assert "mine" in hub("cache", "list").stdout
     assert hub(*run, status=3).stdout == ""  # what lies in the cache is not believed either
@@ -130,7 +134,7 @@ def test_a_strangers_lock_makes_nobody_run_its_code(hub, project, library, tmp_p
     """A cloned repository brings a library under a known name, and a file that locks it."""
     copy = altered(library, project)
     hub("lock", f"mine={copy}", "--yes")
-    path = project / "pjrt-hub.lock"
+    path = project / "pylock.pjrt.toml"
     path.write_text(path.read_text().replace('"mine"', '"cpu"').replace("mine=", "cpu="))
     hub("cache", "clear")
     run = ("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1")
@@ -157,35 +161,15 @@ def test_a_strangers_lock_makes_nobody_run_its_code(hub, project, library, tmp_p
     assert not ran.exists()
 
 
-BUILDERS = "fastatomstruct-xla-cpu and lammps-jax-pjrt-cpu and xla-cpu-pjrt"
-
-
-@pytest.mark.parametrize(
-    ("request_", "status", "told"),
-    [
-        ("cqu={so}", 1, f"could be mistaken for 'cpu' of {BUILDERS}"),
-        ("cpu={so}", 1, f"a name that the registry gives to {BUILDERS}"),
-        ("cdua", 3, "did you mean 'cuda'"),
-        ("cud\u0430", 3, "no row of the registry is called 'cud\\u0430'"),
-        ("free-gpu==1.0", 3, "the registry has no package 'free-gpu'"),
-    ],
-)
-@pytest.mark.slow
-def test_what_is_refused(hub, project, library, request_, status, told):
-    done = hub("lock", "--yes", request_.format(so=library), status=status)
-    assert told in done.stderr
-    assert not (project / "pjrt-hub.lock").exists()
-
-
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("<<<<<<< ours", "is malformed: it is not TOML"),
-        ("format = 2", "has format 2, this pjrt-hub reads format 1"),
+        ("format = 1", "has the form of pjrt-hub 0.1.0"),
     ],
 )
 def test_a_lock_that_cannot_be_read_stops_everything(hub, project, text, told):
-    (project / "pjrt-hub.lock").write_text(text)
+    (project / "pylock.pjrt.toml").write_text(text)
     for command in (("list",), ("fetch", "cpu"), ("lock", "cpu")):
         done = hub(*command, status=1)
         assert told in done.stderr

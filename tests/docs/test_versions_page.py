@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from pjrt_hub.base import abi
 from pjrt_hub.cli.__main__ import ALIASES
 from pjrt_hub.finding.contract import manifest
-from pjrt_hub.finding.store import pins
+from pjrt_hub.finding.store import pylock
 from pjrt_hub.finding.store.cache import layout
 from pjrt_hub.frameworks.jax import framework
 from pjrt_hub.kit.tracing import recording
@@ -25,7 +25,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 @pytest.mark.parametrize(
     "row",
     [
-        f"| `pjrt-hub.lock` | `format = {pins.FORMAT}` |",
+        f"| `pylock.pjrt.toml` | `format = {pylock.FORMAT}` |",
         f"| manifests, `pjrt_plugin.toml` | `schema = {manifest.SCHEMA}` |",
         f"| the store | its folder `{layout.LAYOUT}` |",
         f"the first line `\\x93{serialized.MAGIC[1:-1].decode()}` |",

@@ -71,7 +71,7 @@ def evil(folder: Path) -> Path:
     """A folder of the caller's, with a file wherever one could be looked for."""
     evil = folder / "evil"
     evil.mkdir()
-    for name in ("pjrt-hub.lock", "uv.toml", "pyproject.toml", ".netrc", "libevil.so"):
+    for name in ("pylock.pjrt.toml", "uv.toml", "pyproject.toml", ".netrc", "libevil.so"):
         (evil / name).write_text("evil")
     (evil / "pjrt_plugins" / "evil").mkdir(parents=True)
     (evil / "pjrt_plugins" / "evil" / "pjrt_plugin.toml").write_text("evil")
@@ -139,5 +139,5 @@ def test_an_elevated_program_opens_nothing_of_its_caller(opened, folder, tally):
 def test_without_more_rights_the_caller_is_heard(opened):
     (why, _), touched = opened(user="root")
     assert why == ""
-    assert any(path.endswith("pjrt-hub.lock") for path in touched)
+    assert any(path.endswith("pylock.pjrt.toml") for path in touched)
     assert len(touched) > 5

@@ -1,29 +1,36 @@
-"""A pjrt-hub.lock: any bytes give pins or a PjrtHubError."""
+"""A pylock.pjrt.toml: any bytes give pins, which can be written again, or a PjrtHubError."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from files import written
-from fuzz_registry import seeds as rows
+from fuzz_registry import seeds as row_files
 
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.finding.store import pins
+from pjrt_hub.finding.store.catalog import read_rows
 
-FINDINGS: tuple[bytes, ...] = ()
+#: Tables of another kind than that of lock files.
+FINDINGS = (b"[tool]\npjrt-hub = 'abc'\n", b"packages = [1]\ntool = 1\n")
 
 
 def seeds() -> Iterator[bytes]:
-    """Lock files of the rows that come with pjrt-hub."""
-    head = f'format = {pins.FORMAT}\nrequests = ["cuda"]\nhosts = ["linux-x86_64"]\n'
-    yield head.encode()
-    for row in rows():
-        yield head.encode() + row
+    """Lock files of the rows that come with pjrt-hub, for installers and without addresses."""
+    for data in row_files():
+        path = written(data, "rows.toml")
+        file = pins.Pins(path, ("cuda",), ("linux-x86_64",), read_rows(path))
+        yield file.text().encode()
+        archives = [each for row in file.rows for each in row.archives]
+        addresses = {each.sha256: f"https://host/{each.file_name}" for each in archives}
+        yield replace(file, addresses=addresses).text().encode()
 
 
 def one(data: bytes) -> None:
     """Reads one input."""
     try:
-        pins.read(written(data, pins.FILE_NAME))
+        file = pins.read(written(data, pins.FILE_NAME))
     except PjrtHubError:
         return
+    assert pins.read(written(file.text().encode(), pins.FILE_NAME)).rows is not None

@@ -91,7 +91,7 @@ def test_a_bundle_does_not_vouch_for_itself(made: Path, cache: Cache):
     with pytest.raises(ArchiveError, match="neither the registry nor a lock file") as caught:
         bundle.read(made, [ONE], cache)
     assert f"Toy.Plugin 1.0 (sha256 {TWO.sha256})" in caught.value.message
-    assert "pjrt-hub.lock" in caught.value.hint
+    assert "pylock.pjrt.toml" in caught.value.hint
     assert_untouched(cache)
     # What the known row says is what counts, whatever the bundle's own row names as members.
     generous = replace(TWO, members=(), library="x")

@@ -32,7 +32,7 @@ from pjrt_hub.errors import ArchiveError, CacheError, OfflineError, StoreError
 from pjrt_hub.finding.store.cache import closure
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Archive, Artifact, Catalog, Member, Requirement
-from pjrt_hub.finding.store.pins import Pins
+from pjrt_hub.finding.store.pins import Pins, read
 from pjrt_hub.finding.store.transfer import installers
 
 LIBRARY, DEPENDENCY, TOOL = "toy/lib/toy.so", "dep/lib/libdep.so", "dep/bin/tool"
@@ -453,10 +453,11 @@ def test_a_lock_file_pins_them(toys: Toys, tmp_path: Path, monkeypatch: pytest.M
 
     monkeypatch.delenv("PJRT_HUB_LOCK")
     monkeypatch.setattr(lock, "registry", lambda there: Catalog([], [toys.row]))
-    path = tmp_path / "pjrt-hub.lock"
+    path = tmp_path / "pylock.pjrt.toml"
     (told,) = lock.lock("toy", output=path).changes
     assert "with 2 archives that it requires" in told
     assert lock.lock(output=path, check=True).changes == ()
+    assert (read(path).rows, read(path).left_out) == ((toys.row,), ())
     other = replace(toys.tool, sha256="c" * 64)
     newer = replace(toys.row, requires=(toys.library, other))
     monkeypatch.setattr(lock, "registry", lambda there: Catalog([], [newer]))
@@ -469,7 +470,7 @@ def test_a_lock_file_that_was_found_narrows_what_is_required(toys: Toys) -> None
 
     def among(*requires: Requirement) -> list[Artifact]:
         locked = replace(toys.row, requires=requires)
-        return Pins(Path("pjrt-hub.lock"), (), (), (locked,)).among([toys.row])
+        return Pins(Path("pylock.pjrt.toml"), (), (), (locked,)).among([toys.row])
 
     assert among(*toys.row.requires) == [toys.row]
     assert among(toys.tool) == [replace(toys.row, requires=(toys.tool,))]

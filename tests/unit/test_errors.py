@@ -122,9 +122,9 @@ REAL: dict[str, tuple[Callable[[Path], object], type[errors.PjrtHubError], str]]
         "jax-rocm7-pjrt",
     ),
     "lock": (
-        lambda folder: pins_of(written(folder / "pjrt-hub.lock", "not = [toml")),
+        lambda folder: pins_of(written(folder / "pylock.pjrt.toml", "not = [toml")),
         errors.LockFileError,
-        "pjrt-hub.lock",
+        "pylock.pjrt.toml",
     ),
 }
 

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import shutil
+import subprocess
 import sys
 from dataclasses import replace
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 import wheels
 from fetching import Interrupting, Phases
 from loopback import Answer, Loopback
+from packaging.version import Version
 from trees import plugin_bytes
 
 from pjrt_hub.base import progress
@@ -41,13 +47,16 @@ def row(version: str, **changed: object) -> Artifact:
     return replace(FIRST, version=version, sha256=sha256, **changed)
 
 
-def wheel(version: str = "9.9", name: str = "toy_plugin") -> tuple[str, bytes]:
+def wheel(version: str = "9.9", name: str = "toy_plugin", more: str = "") -> tuple[str, bytes]:
     """A wheel with the smallest plugin, for this machine; RECORD and all."""
     import base64
 
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-any\n"
     members = {
-        "toy/lib/toy.so": plugin_bytes(),
-        f"{name}-{version}.dist-info/METADATA": b"Name: x\n",
+        "toy/lib/toy.so": plugin_bytes() + more.encode(),
+        f"{name}-{version}.dist-info/METADATA": metadata.encode(),
+        f"{name}-{version}.dist-info/WHEEL": tags.encode(),
     }
     record = "".join(
         f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(body).digest()).rstrip(b'=').decode()},"
@@ -117,14 +126,14 @@ class Asked(list[str]):
 
 
 def locked(path: Path | None = None) -> dict[tuple[str, str], str]:
-    read = pins.read(path or Path("pjrt-hub.lock"))
+    read = pins.read(path or Path("pylock.pjrt.toml"))
     return {(each.plugin, each.host.arch): each.version for each in read.rows}
 
 
 def test_the_newest_row_of_each_kind_of_machine(registry, here: Path):
     registry(row("1.0"), row("2.0"), row("10.0", host=ARM), row("3.0", host=ARM), OTHER)
     answer = lock.lock("toy")
-    assert answer.pins.path == here / "pjrt-hub.lock"
+    assert answer.pins.path == here / "pylock.pjrt.toml"
     assert locked() == {("toy", "x86_64"): "2.0", ("toy", "aarch64"): "10.0"}
     assert lock.lock().changes == ()
     assert lock.lock("toy", check=True).changes == ()
@@ -175,7 +184,7 @@ def test_a_release_of_the_index_is_shown_then_recorded(registry, index, server: 
     (told,) = asked
     for part in ("in no registry", "toy-plugin 9.9", sha256, "toy/lib/toy.so: sha256 "):
         assert part in told
-    (found,) = pins.read(Path("pjrt-hub.lock")).rows
+    (found,) = pins.read(Path("pylock.pjrt.toml")).rows
     assert (found.plugin, found.platform, found.sha256) == ("toy", "toy", sha256)
     assert (found.library, found.host.arch) == ("toy/lib/toy.so", HERE.arch)
     assert [member.path for member in found.members] == ["toy/lib/toy.so"]
@@ -185,6 +194,72 @@ def test_a_release_of_the_index_is_shown_then_recorded(registry, index, server: 
     before = len(server.requests)
     assert lock.lock(check=True, trust=None).changes == ()
     assert len(server.requests) == before
+
+
+def test_addresses_for_installers_hold_no_secret(
+    registry, server: Loopback, monkeypatch: pytest.MonkeyPatch
+):
+    """The index's login is left out, because installers ask for it themselves."""
+    name, body = wheel()
+    pinned = replace(row("9.9"), file_name=name, sha256=hashlib.sha256(body).hexdigest())
+    registry(pinned)
+
+    def found(link: str) -> tuple[dict[str, str], tuple[str, ...]]:
+        page = Answer(
+            f'<a href="{link}">{name}</a>'.encode(), headers={"Content-Type": "text/html"}
+        )
+        server.script("/simple/toy-plugin/", page)
+        file = lock.lock("toy", output=Path("pylock.new.toml")).pins
+        assert pins.read(file.path).rows == (pinned,)
+        text = file.path.read_text()
+        assert "SECRET" not in text
+        file.path.unlink()
+        return dict(file.addresses), file.left_out
+
+    monkeypatch.setenv("PJRT_HUB_MIRRORS", server.url("/simple").replace("//", "//me:SECRET@"))
+    there = {pinned.sha256: server.url(f"/f/{name}")}
+    assert found(f"/f/{name}") == found(f"/f/{name}#sha256={pinned.sha256}") == (there, ())
+    assert found(f"/f/{name}?token=SECRET") == ({}, ("toy",))
+    assert found(f"/f/{name}#sha256={'0' * 64}") == ({}, ("toy",))
+
+
+def test_addresses_that_are_missing_come_with_the_next_lock(registry, index):
+    name, body = wheel()
+    registry(replace(row("9.9"), file_name=name, sha256=hashlib.sha256(body).hexdigest()))
+    assert lock.lock("toy").pins.left_out == ("toy",)
+    index(name, body)
+    assert lock.lock(check=True).changes == ()  # which asks nobody
+    assert lock.lock().changes == ("it lacks addresses for pip and uv",)
+    assert pins.read(Path("pylock.pjrt.toml")).left_out == ()
+    assert lock.lock().changes == ()
+
+
+INSTALLERS = {
+    "pip": ("26.1", "install", "--no-deps", "--target", "site", "-r"),
+    "uv": ("0.9", "pip", "sync", "--target", "site"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("installer", INSTALLERS)
+def test_installers_get_the_locked_bytes_or_nothing(registry, index, here: Path, installer: str):
+    oldest, *arguments = INSTALLERS[installer]
+    if not find_spec(installer) or Version(version(installer)) < Version(oldest):
+        pytest.skip(f"{installer} {oldest} is not installed")
+    command = [sys.executable, "-m", installer, *arguments, "pylock.pjrt.toml"]
+    name, body = wheel()
+    registry(row("1.0"))
+    index(name, body)
+    lock.lock("toy-plugin==9.9", trust=Asked())
+    env = {**os.environ, "PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1"}
+    subprocess.run(command, env=env, timeout=100, check=True)
+    assert (here / "site/toy/lib/toy.so").read_bytes() == plugin_bytes()
+    shutil.rmtree("site")
+    index(name, wheel(more="1")[1])
+    done = subprocess.run(command, env=env, timeout=100, capture_output=True, text=True)
+    assert done.returncode != 0
+    assert re.search("hash|size mismatch", done.stderr, re.IGNORECASE)
+    assert not (here / "site/toy/lib/toy.so").exists()
 
 
 def test_an_index_cannot_take_a_name_over_from_an_earlier_one(
@@ -202,7 +277,7 @@ def test_an_index_cannot_take_a_name_over_from_an_earlier_one(
         with pytest.raises(DownloadError, match=r"no wheel of toy-plugin 99\.0"):
             lock.lock("toy-plugin==99.0", trust=Asked())
         lock.lock("toy-plugin==2.0", trust=Asked())
-        assert [each.sha256 for each in pins.read(Path("pjrt-hub.lock")).rows] == [sha256]
+        assert [each.sha256 for each in pins.read(Path("pylock.pjrt.toml")).rows] == [sha256]
         assert other.requests == []
 
 
@@ -220,7 +295,7 @@ def test_one_wheel_of_those_for_each_python(
         server.file(f"/{each}", body)
     monkeypatch.setenv("PJRT_HUB_MIRRORS", server.url("/simple"))
     lock.lock("toy-plugin==9.9", trust=Asked())
-    (found,) = pins.read(Path("pjrt-hub.lock")).rows
+    (found,) = pins.read(Path("pylock.pjrt.toml")).rows
     assert found.file_name == names[1]
     with pytest.raises(LockFileError, match="no wheel for the hosts that were named"):
         lock.lock("toy-plugin==9.9", hosts=["linux-riscv64"], trust=Asked())
@@ -232,7 +307,7 @@ def test_nothing_is_trusted_silently(registry, index, trust):
     index(*wheel())
     with pytest.raises(LockFileError, match="nobody has said that it is to be trusted"):
         lock.lock("toy-plugin==9.9", trust=trust)
-    assert not Path("pjrt-hub.lock").exists()
+    assert not Path("pylock.pjrt.toml").exists()
 
 
 def test_an_index_that_contradicts_its_file(registry, index):
@@ -250,7 +325,7 @@ def test_a_file_that_changes_after_it_was_locked_is_not_taken(registry, index, t
     name, body = wheel()
     index(name, body)
     lock.lock("toy-plugin==9.9", trust=Asked())
-    (pinned,) = pins.read(Path("pjrt-hub.lock")).rows
+    (pinned,) = pins.read(Path("pylock.pjrt.toml")).rows
     altered = bytearray(body)
     altered[100] ^= 1
     index(name, bytes(altered))
@@ -270,6 +345,7 @@ def test_who_waits_sees_what_is_done(registry, index, monkeypatch: pytest.Monkey
     assert {label: (steps.phases, steps.finished) for label, steps in heard.items()} == {
         "toy-plugin==9.9": (["looking"], 1),
         wheel()[0]: (["looking", "fetching", "checking", "done"], 1),
+        "pylock.pjrt.toml": (["looking", "done"], 1),
     }
 
 
@@ -283,7 +359,7 @@ def test_ctrl_c_says_that_nothing_is_kept(registry, server, monkeypatch: pytest.
     assert caught.value.__notes__ == [
         f"interrupted: nothing of {name} is kept; run it again to start over"
     ]
-    assert not Path("pjrt-hub.lock").exists()
+    assert not Path("pylock.pjrt.toml").exists()
 
 
 def test_an_address(registry, server: Loopback):
@@ -292,7 +368,7 @@ def test_an_address(registry, server: Loopback):
     server.file(f"/get/{name}", body)
     url = server.url(f"/get/{name}")
     lock.lock(url, trust=Asked())
-    (found,) = pins.read(Path("pjrt-hub.lock")).rows
+    (found,) = pins.read(Path("pylock.pjrt.toml")).rows
     assert (found.plugin, found.package, found.version) == ("toy", "newcomer", "9.9")
     assert found.urls == (url,)
 
@@ -306,7 +382,7 @@ def test_a_secret_is_not_written_down(registry, url: str):
     with pytest.raises(LockFileError, match="would be written into the lock file") as caught:
         lock.lock(url, trust=Asked())
     assert "SECRET" not in str(caught.value)
-    assert not Path("pjrt-hub.lock").exists()
+    assert not Path("pylock.pjrt.toml").exists()
 
 
 def test_an_address_that_gives_nothing(registry, server: Loopback):
@@ -328,7 +404,7 @@ def test_archives_that_are_no_plugin(registry, here: Path):
     (here / "no.so").write_bytes(b"\x7fELF")
     with pytest.raises(ArchiveError, match="no ELF libraries that export GetPjrtApi"):
         lock.lock("./no.so", trust=Asked())
-    assert not (here / "pjrt-hub.lock").exists()
+    assert not (here / "pylock.pjrt.toml").exists()
 
 
 @pytest.mark.parametrize(
@@ -383,6 +459,7 @@ def test_an_unknown_package_is_not_looked_for(registry, server: Loopback, index)
     [
         ("nosuch", "ask for PACKAGE==VERSION, or for an archive by its path or address"),
         ("alt-plugni", "did you mean 'alt-plugin'?"),
+        ("\u0430lt", "did you mean 'alt'?"),
         ("alt-plugni==1.0", "did you mean 'alt-plugin'?"),
     ],
 )
@@ -391,5 +468,6 @@ def test_a_name_that_no_row_has(registry, here: Path, request_: str, hint: str):
     with pytest.raises(PluginNotFoundError) as caught:
         lock.lock(request_, trust=Asked())
     assert caught.value.hint == hint
+    assert str(caught.value).isascii()  # a look-alike letter is shown as what it is
     assert status_of(caught.value) == NOT_CHOSEN
-    assert not (here / "pjrt-hub.lock").exists()
+    assert not (here / "pylock.pjrt.toml").exists()

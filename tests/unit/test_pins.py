@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 import wheels
 from hypothesis import given
 from hypothesis import strategies as st
+from packaging.pylock import Pylock
 from trees import Site, plugin_bytes, world
 
 from pjrt_hub.base import digest
@@ -47,9 +49,10 @@ def plugin_row() -> Artifact:
 
 
 def test_what_is_written_is_read(tmp_path: Path):
-    pins = locking(tmp_path / FILE_NAME, PIN, ARM, OTHER)
+    pins = replace(addressed(PIN, ARM, OTHER), path=tmp_path / FILE_NAME)
     pins.write()
     assert read(pins.path) == replace(pins, rows=(OTHER, ARM, PIN))
+    assert read(pins.path).text() == pins.text()
     assert os.listdir(tmp_path) == [FILE_NAME]
 
 
@@ -69,31 +72,82 @@ def test_any_request_survives(tmp_path_factory: pytest.TempPathFactory, requests
     assert read(path).requests == tuple(requests)
 
 
-ROW = locking(Path(), PIN).text().partition("[[artifact]]")[2]
-HEAD = "format = 1\n"
+URL = "https://index.example/toy_plugin-1.0-py3-none-manylinux_2_17_x86_64.whl"
+
+
+def addressed(*rows: Artifact) -> Pins:
+    return replace(locking(Path(FILE_NAME), *rows), addresses={PIN.sha256: URL})
+
+
+@pytest.mark.parametrize(
+    ("host", "system", "machine"),
+    [
+        ("linux-aarch64-glibc2.17", "linux", "aarch64"),
+        ("macos-aarch64-14.0", "darwin", "arm64"),
+        ("windows-x86_64", "win32", "AMD64"),
+    ],
+)
+def test_installers_find_a_wheel_once_and_for_its_machines(host: str, system: str, machine: str):
+    row = replace(PIN, host=HostTag.parse(host))
+    odd = ("bare.so", "toy-1.whl", "other-1.0-py3-none-any.whl")
+    others = [replace(PIN, plugin=f"odd{i}", file_name=name) for i, name in enumerate(odd)]
+    pins = addressed(row, replace(row, plugin="alt"), *others)
+    lock = Pylock.from_dict(tomllib.loads(pins.text()))
+    [package] = lock.packages
+    marker = f'sys_platform == "{system}" and platform_machine == "{machine}"'
+    assert (package.name, str(package.marker)) == ("toy-plugin", marker)
+    assert [str(each) for each in lock.environments or ()] == [marker]
+    [wheel] = package.wheels or ()
+    assert (wheel.name, wheel.url, wheel.size) == (PIN.file_name, URL, PIN.size)
+    assert wheel.hashes == {"sha256": PIN.sha256}
+    assert pins.left_out == ("odd0", "odd1", "odd2")
+
+
+def test_what_an_installer_would_get_is_what_counts(tmp_path: Path):
+    """A row cannot name other bytes than the wheel that stands above it."""
+    path = tmp_path / FILE_NAME
+    path.write_text(TEXT.replace('plugin = "toy"\n', f'plugin = "toy"\nsha256 = "{"f" * 64}"\n'))
+    assert read(path).rows == (PIN,)
+
+
+def test_a_file_of_the_first_release_says_what_next(tmp_path: Path):
+    path = tmp_path / "pjrt-hub.lock"
+    path.write_text('format = 1\nrequests = ["cpu"]\n')
+    assert find({}, tmp_path) == path
+    with pytest.raises(LockFileError, match=r"has the form of pjrt-hub 0\.1\.0") as caught:
+        read(path)
+    assert "`pjrt-hub lock`" in caught.value.hint
+    (tmp_path / FILE_NAME).touch()
+    assert find({}, tmp_path) == tmp_path / FILE_NAME
+
+
+TEXT = addressed(PIN).text()
 MALFORMED = {
-    "it is not TOML": HEAD + "<<<<<<< ours\n",
-    "it is not TOML: 'utf-8'": HEAD + "# \udcff",
-    "its format is None": "requests = []\n",
-    "its format is True": "format = true\n",
-    "its format is '1'": "format = '1'\n",
-    "requests is not an array of strings": HEAD + "requests = [1]\n",
-    "hosts is not an array of strings": HEAD + "hosts = 'linux'\n",
-    "it has an unknown key 'hots'": HEAD + "hots = []\n",
-    "artifact is not an array of tables": HEAD + "artifact = [1]\n",
-    "artifact 1: the column 'plugin' is missing": HEAD + "[[artifact]]\n",
-    "artifact 2: sha256 must be 64": HEAD
-    + f"[[artifact]]{ROW}[[artifact]]{ROW.replace(PIN.sha256, 'F' * 64)}",
-    "'toy' is locked twice: Toy.Plugin 1.0 and Toy.Plugin 2.0": HEAD
-    + f"[[artifact]]{ROW}[[artifact]]"
-    + ROW.replace('version = "1.0"', 'version = "2.0"'),
+    "it is not TOML": TEXT + "<<<<<<< ours\n",
+    "it is not TOML: 'utf-8'": TEXT + "# \udcff",
+    "its lock-version is None, its format None": "requests = []\n",
+    "its lock-version is '2.0', its format 1": TEXT.replace('"1.0"', '"2.0"', 1),
+    "its format True": TEXT.replace("format = 1", "format = true"),
+    "its format '1'": TEXT.replace("format = 1", "format = '1'"),
+    "requests: found ": TEXT.replace("requests = [", "requests = [1, "),
+    "hosts: found 'linux', expected an array": TEXT.replace('["linux-x86_64"]', "'linux'"),
+    "tool.pjrt-hub.hots: unknown key": TEXT + "hots = []\n",
+    "it is not built as a lock file is": TEXT + "artifact = [1]\n",
+    "artifact 1: the column 'plugin' is missing": TEXT.replace('plugin = "toy"\n', ""),
+    "artifact 1: sha256 must be 64": TEXT.replace(PIN.sha256, "F" * 64),
+    "it has toy_plugin-1.0-py3-none-manylinux_2_17_x86_64.whl twice": TEXT.replace(
+        "[tool.", f"{TEXT[TEXT.index('[[packages]]') : TEXT.index('[[packages.t')]}[tool."
+    ).replace(PIN.sha256, "f" * 64, 1),
+    "'toy' is locked twice: Toy.Plugin 1.0 and Toy.Plugin 2.0": locking(
+        Path(), PIN, replace(PIN, version="2.0")
+    ).text(),
 }
 
 
 def test_several_packages_may_build_a_plugin(tmp_path: Path):
     other = replace(PIN, package="free-gpu", sha256="f" * 64)
     locking(tmp_path / FILE_NAME, PIN, other).write()
-    assert read(tmp_path / FILE_NAME).rows == (PIN, other)
+    assert read(tmp_path / FILE_NAME).rows == (other, PIN)
 
 
 @pytest.mark.parametrize("told", MALFORMED)
@@ -110,7 +164,7 @@ def test_a_malformed_file_says_what_and_what_next(tmp_path: Path, told: str):
 
 def test_a_newer_format_asks_for_a_newer_release(tmp_path: Path):
     path = tmp_path / FILE_NAME
-    path.write_text("format = 2\nwhatever = { new = true }\n")
+    path.write_text(TEXT.replace("format = 1", "format = 2\nwhatever = { new = true }"))
     with pytest.raises(LockFileError, match="has format 2, this pjrt-hub reads format 1") as caught:
         read(path)
     assert "pip install --upgrade pjrt-hub" in caught.value.hint
@@ -253,7 +307,7 @@ def test_what_a_found_file_adds_is_told_with_the_way_to_name_it(tmp_path: Path):
 def test_a_process_with_more_rights_than_its_caller_looks_for_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    (tmp_path / FILE_NAME).write_text("format = 1\n")
+    (tmp_path / FILE_NAME).write_text(TEXT)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PJRT_HUB_LOCK", raising=False)
     assert process.lock_path(os.environ) == tmp_path / FILE_NAME

@@ -109,12 +109,12 @@ def test_lock_writes_the_rows_of_a_package(site: Site, tmp_path: Path, monkeypat
     assert pjrt_hub.lock("toy", output=tmp_path / "rows.toml").pins.rows == (ROW,)
     shutil.copy(tmp_path / "rows.toml", path)
     assert rows() == (*SHIPPED, *read_rows(path)) == (*SHIPPED, ROW)
-    shutil.copy(path, tmp_path / "pjrt-hub.lock")
+    shutil.copy(path, tmp_path / "pylock.pjrt.toml")
     monkeypatch.delenv("PJRT_HUB_LOCK")
     monkeypatch.chdir(tmp_path)
     narrowed = process.world().catalog
     assert narrowed is not None
     assert (narrowed.rows(), narrowed.owner(ROW)) == ((ROW,), "acme-registry 1.0")
     path.write_text(path.read_text().replace("format = 1", "format = 2"))
-    with pytest.raises(ManifestError, match="the head of a lock file of format 1 or nothing"):
+    with pytest.raises(ManifestError, match="has format 2, this pjrt-hub reads format 1"):
         read_rows(path)

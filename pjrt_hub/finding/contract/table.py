@@ -1,4 +1,4 @@
-"""A TOML table with checked reads.
+"""TOML: tables with checked reads, and how they are written.
 
 Owns the one text for malformed plugin data: file, key, what was found, what was expected.
 """
@@ -26,6 +26,9 @@ _LONG_KEY = re.compile(
 #: build writes it (tools/parsed.py), because importing `tomllib` and reading the files would take a
 #: tenth of a start.
 PARSED = Path(__file__).with_name("parsed.json")
+
+#: Lists of tables that are written as sections, `[[artifact]]`; others stand in their line.
+SECTIONS = ("packages", "artifact")
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -60,6 +63,41 @@ def _parsed_files() -> dict[str, str]:
         # An unbuilt checkout has no such file; everything just takes longer.
         return {}
     return found
+
+
+def write(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
+    """Format a table as TOML: its values, then its tables, and its lists in `SECTIONS` as such.
+
+    Args:
+        table: of strings, numbers, lists and tables.
+        path: of the keys that lead to it.
+    """
+    values = sections = ""
+    for key, value in table.items():
+        inner = (*path, key)
+        if isinstance(value, dict):
+            text = write(value, inner)
+            head = f"\n[{'.'.join(inner)}]\n" if text and not text.startswith("\n") else ""
+            sections += head + text
+        elif key in SECTIONS:
+            head = f"\n[[{'.'.join(inner)}]]\n"
+            sections += "".join(head + write(each, inner) for each in value)
+        else:
+            values += f"{key} = {_value(value)}\n"
+    return values + sections
+
+
+def _value(value: object, indent: str = "") -> str:
+    """Format a string, a number, a list or an inline table."""
+    if isinstance(value, dict):
+        return (
+            f"{{ {', '.join(f'{key} = {_value(each, indent)}' for key, each in value.items())} }}"
+        )
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        inner = indent + "  "
+        return "[\n" + "".join(f"{inner}{_value(each, inner)},\n" for each in value) + f"{indent}]"
+    # JSON's strings and lists are TOML too, but for DEL, which TOML wants escaped.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 class Table:

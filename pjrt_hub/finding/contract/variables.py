@@ -70,7 +70,7 @@ OURS = (
         "PJRT_HUB_LOCK",
         "the lock file, which lists all plugins that may be fetched or loaded and replaces the "
         "registry; `0` for none",
-        "the nearest `pjrt-hub.lock` from the working directory upward",
+        "the nearest `pylock.pjrt.toml` from the working directory upward",
     ),
     Variable("PJRT_HUB_PROBE_SECONDS", "the time limit of the first contact with a library", "30"),
     Variable(

@@ -6,7 +6,6 @@ who owns the name of a plugin. Reads data only: no network, no cache, no native 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -17,12 +16,9 @@ from pjrt_hub.base.abi import DECLARED, ApiVersion, compatible
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frozen import frozen
 from pjrt_hub.base.host import HostTag
-from pjrt_hub.errors import ManifestError
+from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.finding.contract.names import canonical, is_name
-from pjrt_hub.finding.contract.table import parse
-
-#: Of lock files, and so of rows: a change that an older pjrt-hub would misread raises it.
-FORMAT = 1
+from pjrt_hub.finding.contract.table import parse, write
 
 
 @frozen
@@ -352,14 +348,19 @@ def _tables(path: Path) -> list[tuple[str, dict[str, Any]]]:
         data = parse(digest.content(path))
     except (OSError, ValueError) as exc:
         raise ManifestError(f"cannot read the registry file {path}: {exc}") from None
-    rows = data.pop("artifact", [])
-    if data.pop("format", FORMAT) == FORMAT:  # the rest of a lock file's head says how to write it
-        data.pop("requests", None), data.pop("hosts", None)
-    if data or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise ManifestError(
-            f"{path}: a registry file holds [[artifact]] tables, and above them the head of a lock "
-            f"file of format {FORMAT} or nothing"
-        )
+    if "lock-version" in data:
+        from pjrt_hub.finding.store import pylock
+
+        try:
+            rows, *_ = pylock.read(path, data)
+        except LockFileError as exc:
+            raise ManifestError(exc.message, hint=exc.hint) from None
+    else:
+        rows = data.pop("artifact", [])
+        if data or not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ManifestError(
+                f"{path}: a registry file holds [[artifact]] tables, or a lock file"
+            )
     return [(f"{path}, row {i}", row) for i, row in _each(rows)]
 
 
@@ -415,23 +416,7 @@ def _rows_of(package: RegistryPackage, flaws: list[Flaw]) -> Iterator[tuple[str,
 
 def write_rows(rows: Iterable[Artifact]) -> str:
     """Format `[[artifact]]` tables for `read_rows`, in the order of `rows`."""
-    return "\n".join(
-        "[[artifact]]\n" + "".join(f"{key} = {as_toml(value)}\n" for key, value in columns.items())
-        for columns in (row.as_row() for row in rows)
-    )
-
-
-def as_toml(value: object, indent: str = "") -> str:
-    """Format a column's value as TOML: a string, a number, a list, or a list of tables."""
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        inner = indent + "  "
-        tables = (
-            ", ".join(f"{key} = {as_toml(each, inner)}" for key, each in item.items())
-            for item in value
-        )
-        return "[\n" + "".join(f"{inner}{{ {table} }},\n" for table in tables) + f"{indent}]"
-    # JSON's strings and lists are TOML too, but for DEL, which TOML wants escaped.
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return write({"artifact": [row.as_row() for row in rows]}).removeprefix("\n")
 
 
 def shipped_registry() -> Path:

@@ -1,7 +1,7 @@
-"""A project's lock file, `pjrt-hub.lock`: what it may fetch and load.
+"""A project's lock file, `pylock.pjrt.toml`: what it may fetch and load.
 
-Owns the file's format, where it is looked for, and whether a library is one that it names. The
-locks that make processes take turns are `lock.py`.
+Owns where the file is looked for, and whether a library is one that it names; `pylock.py` has its
+format. The locks that make processes take turns are `lock.py`.
 """
 
 from __future__ import annotations
@@ -15,20 +15,18 @@ from pjrt_hub.base.frozen import field, frozen, replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.finding.contract.names import canonical
-from pjrt_hub.finding.contract.table import parse
+from pjrt_hub.finding.contract.table import Table, parse, write
 from pjrt_hub.finding.store import disk
-from pjrt_hub.finding.store.catalog import FORMAT, Artifact, as_toml, write_rows
+from pjrt_hub.finding.store.catalog import Artifact
 
-FILE_NAME = "pjrt-hub.lock"
+FILE_NAME = "pylock.pjrt.toml"
+#: Of release 0.1.0, whose form nothing reads any more.
+_OLD_NAME = "pjrt-hub.lock"
 VARIABLE = "PJRT_HUB_LOCK"
 _MAX_NBYTES = 16 << 20
 _HEAD = """\
 # The plugins that this project fetches and loads, byte for byte; nothing else is. Commit this file.
 # Written by `{command}`. To compare: `pjrt-hub lock --check`.
-
-format = {format}
-requests = [{requests}]
-hosts = [{hosts}]
 
 """
 
@@ -42,6 +40,8 @@ class Pins:
         requests: what was to be locked: platforms, plugins, packages, addresses; () for all.
         hosts: the machines that it is for, such as "linux-x86_64"; () for all.
         rows: what may be fetched and loaded.
+        addresses: where pip and uv get each wheel, by its sha256; pjrt-hub looks for it where they
+            look for packages, because their index may not be the one of whoever wrote the file.
         is_named: whether the user named the file; whoever wrote one that was only found may
             narrow what the registry pins, and not add to it.
     """
@@ -51,6 +51,7 @@ class Pins:
     requests: tuple[str, ...]
     hosts: tuple[str, ...]
     rows: tuple[Artifact, ...]
+    addresses: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
     is_named: bool = field(default=False, compare=False)
 
     def among(self, rows: Iterable[Artifact]) -> list[Artifact]:
@@ -94,14 +95,23 @@ class Pins:
 
         hosts = (word for host in self.hosts for word in ("--host", host))
         command = shlex.join(["pjrt-hub", "lock", *self.requests, *hosts])
-        head = _HEAD.format(
-            # TOML wants no control characters in a comment.
-            command="".join(char if char.isprintable() else "?" for char in command),
-            format=FORMAT,
-            requests=", ".join(map(as_toml, self.requests)),
-            hosts=", ".join(map(as_toml, self.hosts)),
+        # TOML wants no control characters in a comment.
+        head = _HEAD.format(command="".join(c if c.isprintable() else "?" for c in command))
+        return head + write(self._tables())
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The plugins that pip and uv leave out: an archive is no wheel, or has no address."""
+        return tuple(
+            {row["plugin"]: None for row in self._tables()["tool"]["pjrt-hub"]["artifact"]}
         )
-        return head + write_rows(sorted(self.rows, key=_place))
+
+    def _tables(self) -> dict[str, Any]:
+        from pjrt_hub.finding.store import pylock
+
+        rows = [row.as_row() for row in sorted(self.rows, key=build)]
+        own = {"requests": list(self.requests), "hosts": list(self.hosts)}
+        return pylock.arrange(rows, self.addresses, own)
 
     def write(self) -> None:
         """Write the file in one step, so that nobody reads half of it.
@@ -132,7 +142,8 @@ def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
     if named := env.get(VARIABLE):
         return None if named == "0" else Path(named).expanduser().absolute()
     for each in (folder, *folder.parents) if folder else ():
-        if (path := disk.find(each, FILE_NAME)) is not None:
+        path = disk.find(each, FILE_NAME) or disk.find(each, _OLD_NAME)
+        if path is not None:
             _require_ours(path)
             return path
     return None
@@ -146,8 +157,10 @@ def read(path: Path, *, is_named: bool = False) -> Pins:
         is_named: whether the user named it.
 
     Raises:
-        LockFileError: it cannot be read, is malformed, or of a newer format.
+        LockFileError: it cannot be read, is malformed, or of another format.
     """
+    from pjrt_hub.finding.store import pylock
+
     try:
         data = parse(digest.content(path, _MAX_NBYTES))
     except OSError as exc:
@@ -157,53 +170,25 @@ def read(path: Path, *, is_named: bool = False) -> Pins:
             hint=f"write it with `pjrt-hub lock --output {path}`, or unset {VARIABLE}",
         ) from None
     except ValueError as exc:
-        raise _format_error(path, f"it is not TOML: {exc}") from None
-    form = data.pop("format", None)
-    if type(form) is int and form > FORMAT:
-        raise LockFileError(
-            f"the lock file {path} has format {form}, this pjrt-hub reads format {FORMAT}",
-            path=path,
-            hint="install a newer pjrt-hub: `pip install --upgrade pjrt-hub`",
-        )
-    if form != FORMAT or isinstance(form, bool):
-        raise _format_error(path, f"its format is {form!r}, and not {FORMAT}")
-    requests, hosts = (_texts(path, data, key) for key in ("requests", "hosts"))
-    rows = data.pop("artifact", [])
-    if data:
-        raise _format_error(path, f"it has an unknown key {min(data)!r}")
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
-        raise _format_error(path, "artifact is not an array of tables")
-    read_rows = tuple(_row(path, *each) for each in enumerate(rows, 1))
-    pins = Pins(path, requests, hosts, read_rows, is_named)
-    _require_one_each(pins)
-    return pins
-
-
-def _row(path: Path, number: int, row: dict[str, Any]) -> Artifact:
+        raise pylock.malformed(path, f"it is not TOML: {exc}") from None
+    rows, addresses, own = pylock.read(path, data)
+    words = Table(own, Path(path.name), "tool.pjrt-hub")
     try:
-        return Artifact.from_row(row, f"artifact {number}")
+        found = tuple(Artifact.from_row(row, f"artifact {i}") for i, row in enumerate(rows, 1))
+        requests, hosts = words.texts("requests"), words.texts("hosts")
+        words.finish()
     except ManifestError as exc:
-        raise _format_error(path, exc.message) from None
-
-
-def _texts(path: Path, data: dict[str, Any], key: str) -> tuple[str, ...]:
-    value = data.pop(key, [])
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise _format_error(path, f"{key} is not an array of strings")
-    return tuple(value)
-
-
-def _require_one_each(pins: Pins) -> None:
-    """Check that each build of a plugin is one release for each kind of machine."""
+        raise pylock.malformed(path, f"{exc.message}") from None
     seen: dict[object, Artifact] = {}
-    for row in pins.rows:
+    for row in found:  # each build of a plugin is one release for each kind of machine
         first = seen.setdefault(build(row), row)
         if first is not row:
-            raise _format_error(
-                pins.path,
+            raise pylock.malformed(
+                path,
                 f"the plugin {row.plugin!r} is locked twice: {first.package} "
                 f"{first.version} and {row.package} {row.version}",
             )
+    return Pins(path, requests, hosts, found, addresses, is_named)
 
 
 def build(row: Artifact) -> tuple[str, ...]:
@@ -219,10 +204,6 @@ def serves(row: Artifact, hosts: Sequence[HostTag]) -> bool:
     )
 
 
-def _place(row: Artifact) -> tuple[str, ...]:
-    return row.platform, row.plugin, *row.kind, row.package
-
-
 def _require_ours(path: Path) -> None:
     """Check who can write the file: a lock that holds here decides what this user loads."""
     if what := disk.suspicion(path):
@@ -232,11 +213,3 @@ def _require_ours(path: Path) -> None:
             hint=f"`chmod o-w` or `chown` it, or say that it is meant: {VARIABLE}={path}; "
             f"{VARIABLE}=0 goes without a lock",
         )
-
-
-def _format_error(path: Path, what: str) -> LockFileError:
-    return LockFileError(
-        f"the lock file {path} is malformed: {what}",
-        path=path,
-        hint="restore it from version control, or delete it and run `pjrt-hub lock` again",
-    )

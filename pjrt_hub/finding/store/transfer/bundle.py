@@ -158,7 +158,7 @@ def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_S
         raise ArchiveError(
             f"the bundle {path} is refused: neither the registry nor a lock file of this machine "
             f"knows {', '.join(unknown)}",
-            hint="a bundle does not vouch for itself: bring the project's pjrt-hub.lock along "
+            hint="a bundle does not vouch for itself: bring the project's pylock.pjrt.toml along "
             "and name it by PJRT_HUB_LOCK, or install the pjrt-hub release whose registry has "
             "these rows",
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -19,7 +19,7 @@ from pjrt_hub.base import digest
 from pjrt_hub.errors import DownloadError, StoreError
 from pjrt_hub.finding.store.catalog import Archive
 from pjrt_hub.finding.store.transfer import installers
-from pjrt_hub.finding.store.transfer.credentials import redact
+from pjrt_hub.finding.store.transfer.credentials import redact, split
 from pjrt_hub.finding.store.transfer.partial import local_path
 from pjrt_hub.finding.store.transfer.transport import Late, Page, Patience, Refused, Transport
 
@@ -31,6 +31,8 @@ MEDIA_TYPES = (
     "application/vnd.pypi.simple.v1+html",
     "application/vnd.pypi.simple.v1+json",
 )
+#: Addresses are looked for no longer than this, because a lock file can do without them.
+_LOCATE_SECONDS = 60.0
 Failures = list[tuple[str, str]]
 _Found = TypeVar("_Found")
 
@@ -110,6 +112,39 @@ def releases(
     )
 
 
+def locate(archives: Iterable[Archive], env: Mapping[str, str]) -> dict[str, str]:
+    """Find addresses from which installers can get wheels, by their sha256, as far as there are.
+
+    An address is left out if its index gives another sha256, or if it has a query, which may be a
+    secret.
+
+    Args:
+        archives: the pins.
+        env: as for a download.
+    """
+    missing = {each.file_name: each for each in archives}
+    found: dict[str, str] = {}
+
+    def look(kind: Kind, place: str, transport: Transport) -> Iterator[list[IndexFile]]:
+        for package in sorted({each.package for each in missing.values()}):
+            with suppress(Refused):
+                yield from _wheels(package, kind, place, transport)
+
+    limits = Patience.from_env(env)
+    seconds = min(limits.overall_seconds, _LOCATE_SECONDS)
+    limits = replace(limits, tries=1, overall_seconds=seconds).start()
+    with suppress(Late, StoreError), closing(search(env, limits, [], look)) as places:
+        for files, _ in places:
+            for file in files:
+                url, archive = split(file.url)[0], missing.get(file.name)
+                if archive and file.sha256 in ("", archive.sha256) and redact(url) == url:
+                    found[archive.sha256] = url
+                    del missing[file.name]
+            if not missing:
+                break
+    return found
+
+
 def search(
     env: Mapping[str, str],
     patience: Patience,
@@ -131,23 +166,25 @@ def search(
         Late: the overall time is over.
     """
 
-    def search(kind: Kind, place: str) -> Iterator[tuple[_Found, Transport]]:
-        try:
-            for found in look(kind, place, transport):
-                yield found, transport
-        except Late as exc:
-            failures.append((place, transport.hide(str(exc))))
-            raise
-        except (Refused, OSError) as exc:  # a page may repeat the login
-            failures.append((place, transport.hide(str(exc))))
+    def visit(
+        sources: installers.Sources, places: list[tuple[Kind, str]]
+    ) -> Iterator[tuple[_Found, Transport]]:
+        if not places:
+            return
+        with Transport(env, sources=sources, patience=patience) as transport:
+            for kind, place in places:
+                try:
+                    for found in look(kind, place, transport):
+                        yield found, transport
+                except Late as exc:
+                    failures.append((place, transport.hide(str(exc))))
+                    raise
+                except (Refused, OSError) as exc:  # a page may repeat the login
+                    failures.append((place, transport.hide(str(exc))))
 
-    with Transport(
-        env, sources=installers.read_mirror_sources(env), patience=patience
-    ) as transport:
-        for base in mirrors(env):
-            yield from search("mirror", base)
-        for url in own:
-            yield from search("own", url)
+    named: list[tuple[Kind, str]] = [("mirror", base) for base in mirrors(env)]
+    named += [("own", url) for url in own]
+    yield from visit(installers.read_mirror_sources(env), named)
     try:
         sources = installers.read_sources(env)
     except StoreError as exc:
@@ -155,11 +192,9 @@ def search(
             raise
         failures.append(("package index", exc.message))
         return
-    with Transport(env, sources=sources, patience=patience) as transport:
-        for place in sources.find_links:
-            yield from search("find-links", place)
-        for base in sources.indexes:
-            yield from search("index", base)
+    places: list[tuple[Kind, str]] = [("find-links", place) for place in sources.find_links]
+    places += [("index", base) for base in sources.indexes]
+    yield from visit(sources, places)
 
 
 def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
