@@ -59,6 +59,7 @@ def command(
             "path": str(locked.pins.path),
             "changes": locked.changes,
             "additions": locked.additions,
+            "left_out": locked.pins.left_out,
             "artifacts": rows,
         }
         output.show_json(value)

@@ -64,7 +64,7 @@ def test_a_project_is_locked_and_runs(hub, project):
         "pip and uv leave out cpu: an archive is no wheel, or no index has it",
     ]
     text = (project / "pylock.pjrt.toml").read_text()
-    assert "# Written by `pjrt-hub lock cpu --host linux-x86_64`" in text
+    assert 'requests = ["cpu"]\nhosts = ["linux-x86_64"]\n' in text
     assert "up to date" in hub("lock", "--check").stdout
     deep = project / "src" / "deep"
     deep.mkdir(parents=True)
@@ -85,6 +85,7 @@ def test_a_check_fails_where_the_file_would_change(hub, project):
     assert "cuda12 for linux-x86_64: nothing -> jax-cuda12-pjrt" in done.stdout
     told = json.loads(hub("lock", "--json", "--check").stdout)
     assert (told["path"], told["changes"]) == (str(project / "pylock.pjrt.toml"), [])
+    assert (told["additions"], told["left_out"]) == ([], ["cpu"])
     assert [each["plugin"] for each in told["artifacts"]] == ["cpu"]
 
 

@@ -26,7 +26,7 @@ VARIABLE = "PJRT_HUB_LOCK"
 _MAX_NBYTES = 16 << 20
 _HEAD = """\
 # The plugins that this project fetches and loads, byte for byte; nothing else is. Commit this file.
-# Written by `{command}`. To compare: `pjrt-hub lock --check`.
+# `pjrt-hub lock` writes it again, and `pjrt-hub lock --check` compares.
 
 """
 
@@ -91,13 +91,7 @@ class Pins:
 
     def text(self) -> str:
         """Return the file's text; the same pins give the same bytes."""
-        import shlex
-
-        hosts = (word for host in self.hosts for word in ("--host", host))
-        command = shlex.join(["pjrt-hub", "lock", *self.requests, *hosts])
-        # TOML wants no control characters in a comment.
-        head = _HEAD.format(command="".join(c if c.isprintable() else "?" for c in command))
-        return head + write(self._tables())
+        return _HEAD + write(self._tables())
 
     @property
     def left_out(self) -> tuple[str, ...]:

@@ -19,9 +19,13 @@ from pjrt_hub.finding.contract.names import canonical
 FORMAT = 1
 _OURS = "pjrt-hub"
 _HEAD = {"lock-version": "1.0", "created-by": _OURS}
-#: What environment markers call a system or a machine, where `HostTag` has another word.
-_SYSTEMS = {"macos": "darwin", "windows": "win32"}
-_MACHINES = {"macos-aarch64": "arm64", "windows-aarch64": "ARM64", "windows-x86_64": "AMD64"}
+#: What environment markers call a system and its machine, where `HostTag` has other words.
+_MACHINES = {
+    "macos-aarch64": ("darwin", "arm64"),
+    "macos-x86_64": ("darwin", "x86_64"),
+    "windows-aarch64": ("win32", "ARM64"),
+    "windows-x86_64": ("win32", "AMD64"),
+}
 _Table = Mapping[str, Any]
 
 
@@ -64,10 +68,6 @@ def arrange(rows: Iterable[_Table], addresses: Mapping[str, str], own: _Table) -
 
 def read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, Any]]:
     """Read the tables of a lock file.
-
-    Args:
-        path: the file, for errors.
-        data: what it says.
 
     Returns:
         The rows, as `Artifact.from_row` reads them; where installers get each wheel, by its sha256;
@@ -151,6 +151,5 @@ def _remainder(row: _Table) -> dict[str, Any]:
 
 def _marker(host: HostTag) -> str:
     """Return for which environments a host's wheels are."""
-    machine = _MACHINES.get(f"{host.os}-{host.arch}", host.arch)
-    system = _SYSTEMS.get(host.os, host.os)
+    system, machine = _MACHINES.get(f"{host.os}-{host.arch}", (host.os, host.arch))
     return f"sys_platform == '{system}' and platform_machine == '{machine}'"
