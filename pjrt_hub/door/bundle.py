@@ -80,7 +80,7 @@ def export_bundle(
         number = f"{len(archives)} archive{'s' * (len(archives) != 1)}"
         say(f"{path} will hold {number}, {size_text(total)}")
     try:
-        bundle.write(path.absolute(), rows, bring)
+        bundle.write(path.absolute(), archives, bring)
     except KeyboardInterrupt as exc:
         exc.add_note(f"interrupted: {path} was not written; run it again to start over")
         raise

@@ -13,7 +13,7 @@ from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Artifact, Catalog
 from pjrt_hub.finding.store.transfer import bundle
 
-FINDINGS = (b"pjrt-hub-bundle.toml".ljust(124, b"\0").ljust(512, b"9"),)
+FINDINGS = (b"archives/x.whl".ljust(124, b"\0").ljust(512, b"9"),)
 
 
 def seeds() -> Iterator[bytes]:
@@ -33,9 +33,9 @@ def seeds() -> Iterator[bytes]:
         (place / "archive").write_bytes(archive)
         yield place / "archive"
 
-    for rows in ((), (row,)):
+    for archives in ((), (row,)):
         path = Path(folder()) / "seed.bundle"
-        bundle.write(path, rows, bring)
+        bundle.write(path, archives, bring)
         yield path.read_bytes()
 
 

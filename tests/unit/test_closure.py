@@ -529,7 +529,7 @@ def test_a_bundle_with_a_requirement_that_is_not_pinned_here_is_refused(
 ) -> None:
     path = exported()
     pin(replace(toys.row, requires=(toys.library,)))
-    with pytest.raises(ArchiveError, match=r"toy-tool 1\.0") as caught:
+    with pytest.raises(ArchiveError, match=r"toy_tool-1\.0") as caught:
         bundle.import_bundle(path)
     assert "toy-dep" not in caught.value.message
     assert held(here) == set()

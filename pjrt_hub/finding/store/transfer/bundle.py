@@ -1,15 +1,13 @@
 """Pinned archives in one file, for machines without a network.
 
-A bundle is a plain tar file of one possible form: its rows, then each row's archive. So it is read
-by comparing it with what it must be. Its own rows prove nothing; those of the reader's registry or
-lock file do.
+A bundle is a plain tar file of one possible form: archives, by their names. What they are, only
+the reader's registry or lock file says.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
-import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -17,34 +15,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
-from pjrt_hub.errors import ArchiveError, DigestMismatchError, ManifestError
-from pjrt_hub.finding.contract.table import parse
+from pjrt_hub.errors import ArchiveError, DigestMismatchError
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.catalog import Archive, Artifact, write_rows
+from pjrt_hub.finding.store.catalog import Archive, Artifact
 from pjrt_hub.finding.store.transfer.partial import Progress, enter, report_to
 
-#: A change that an older pjrt-hub would misread raises this.
-FORMAT = 1
-_ROWS_NAME = "pjrt-hub-bundle.toml"
-_FOLDER = "archives"
-_HEAD = f"# Archives of PJRT plugins, for `pjrt-hub bundle import`.\n\nformat = {FORMAT}\n\n"
-_OCTAL = re.compile(rb"[0-7]{11}")
+_FOLDER = "archives/"
 _BLOCK = 512
 _CHUNK = 1 << 20
-_MOST_ROWS_NBYTES = 16 << 20
-_END = bytes(2 * _BLOCK)
 
 
 def write(
     path: Path,
-    rows: Iterable[Artifact],
+    archives: Iterable[Archive],
     fetch: Callable[[Archive, Path], AbstractContextManager[Path]],
 ) -> None:
-    """Write a bundle; the same rows give the same bytes.
+    """Write a bundle; the same archives give the same bytes.
 
     Args:
         path: the file, which appears when it is whole.
-        rows: what to put in, each with what it requires.
+        archives: what to put in.
         fetch: brings an archive, verified, into the folder that it is given, for a block.
 
     Raises:
@@ -54,15 +44,15 @@ def write(
     """
     import tempfile
 
-    ordered = _sort(rows)
-    archives = _archives(path, ordered)
+    by_name: dict[str, Archive] = {}
+    for each in archives:
+        if by_name.setdefault(each.file_name, each).sha256 != each.sha256:
+            _refuse(path, f"two archives have the name {each.file_name}")
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
         partial = Path(scratch, "bundle")
         with partial.open("xb") as out:
-            text = (_HEAD + write_rows(ordered)).encode()
-            out.write(_header(path, _ROWS_NAME, len(text)) + text + _pad(len(text)))
-            for row in archives:
-                out.write(_header(path, f"{_FOLDER}/{row.file_name}", row.size))
+            for name, row in sorted(by_name.items()):
+                out.write(_header(path, _FOLDER + name, row.size))
                 folder = Path(scratch, row.sha256)
                 folder.mkdir()
                 with fetch(row, folder) as archive_path:
@@ -70,7 +60,7 @@ def write(
                         _copy(archive, row, path, out.write)
                     archive_path.unlink()
                 out.write(_pad(row.size))
-            out.write(_END)
+            out.write(bytes(2 * _BLOCK))
             out.flush()
             os.fsync(out.fileno())
         partial.replace(path)
@@ -133,26 +123,27 @@ class _Slot:
 
 
 def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_Slot]:
-    """Check that the file has the one form that its rows allow, without reading the archives."""
-    rows = _archives(path, _rows(path, file))
-    by_sha256 = {each.sha256: each for row in known for each in row.archives}
-    offset = file.tell()
-    unknown = []
-    for row in rows:
-        file.seek(offset)
-        if file.read(_BLOCK) != _header(path, f"{_FOLDER}/{row.file_name}", row.size):
-            _refuse(path, f"it does not hold {row.file_name} where its rows say")
-        ours = by_sha256.get(row.sha256)
-        if ours is None or (ours.size, ours.file_name) != (row.size, row.file_name):
-            unknown.append(f"{row.package} {row.version} (sha256 {row.sha256})")
+    """Check that the file has the form of a bundle, without reading the archives."""
+    by_name = {each.file_name: each for row in known for each in row.archives}
+    last, unknown = "", []
+    while (block := file.read(_BLOCK)) != bytes(_BLOCK):
+        try:
+            info = tarfile.TarInfo.frombuf(block, "ascii", "strict")
+        except (tarfile.HeaderError, ValueError) as exc:
+            _refuse(path, f"it is incomplete, or no bundle: {exc}", exc)
+        name = info.name.removeprefix(_FOLDER)
+        if block != _header(path, _FOLDER + name, info.size) or name <= last:
+            _refuse(path, f"it does not hold {name!a} as a bundle does")
+        row, last = by_name.get(name), name
+        if row is None or row.size != info.size:
+            unknown.append(f"{name} ({info.size:,} bytes)")
         else:
-            yield _Slot(ours, offset + _BLOCK)
-        file.seek(offset := offset + _BLOCK + row.size)
-        padding = _pad(row.size)
+            yield _Slot(row, file.tell())
+        file.seek(info.size, os.SEEK_CUR)
+        padding = _pad(info.size)
         if file.read(len(padding)) != padding:
-            _refuse(path, f"it is incomplete, or has bytes after {row.file_name}")
-        offset += len(padding)
-    if file.read(len(_END) + 1) != _END:
+            _refuse(path, f"it is incomplete, or has bytes after {name}")
+    if file.read(_BLOCK + 1) != bytes(_BLOCK):
         _refuse(path, "it is incomplete, or has bytes after its end")
     if unknown:
         raise ArchiveError(
@@ -162,48 +153,6 @@ def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_S
             "and name it by PJRT_HUB_LOCK, or install the pjrt-hub release whose registry has "
             "these rows",
         )
-
-
-def _rows(path: Path, file: BinaryIO) -> tuple[Artifact, ...]:
-    header = file.read(_BLOCK)
-    digits = header[124:135]
-    nbytes = int(digits, 8) if _OCTAL.fullmatch(digits) else 0
-    if header != _header(path, _ROWS_NAME, nbytes) or nbytes > _MOST_ROWS_NBYTES:
-        _refuse(path, "it does not begin as a bundle does")
-    raw = file.read(nbytes)
-    if len(raw) != nbytes or file.read(len(_pad(nbytes))) != _pad(nbytes):
-        _refuse(path, "it is incomplete")
-    try:
-        data = parse(raw)
-        form = data.pop("format", None)
-        if type(form) is int and form > FORMAT:
-            raise ArchiveError(
-                f"the bundle {path} has format {form}, this pjrt-hub reads format {FORMAT}",
-                hint="install a newer pjrt-hub",
-            )
-        tables = data.pop("artifact", [])
-        rows = [Artifact.from_row(row, f"artifact {i}") for i, row in enumerate(tables, 1)]
-    except ManifestError as exc:
-        _refuse(path, exc.message, exc)
-    except (ValueError, TypeError, AttributeError) as exc:
-        _refuse(path, f"its rows are malformed: {str(exc)[:200]}", exc)
-    ordered = _sort(rows)
-    if raw != (_HEAD + write_rows(ordered)).encode():
-        _refuse(path, "its rows are not written as they must be")
-    return ordered
-
-
-def _sort(rows: Iterable[Artifact]) -> tuple[Artifact, ...]:
-    return tuple(sorted(rows, key=lambda row: row.file_name))
-
-
-def _archives(path: Path, rows: Iterable[Artifact]) -> tuple[Archive, ...]:
-    """Return every archive of some rows once, in the order in which a bundle has them."""
-    by_name: dict[str, Archive] = {}
-    for each in (archive for row in rows for archive in row.archives):
-        if by_name.setdefault(each.file_name, each).sha256 != each.sha256:
-            _refuse(path, f"two archives have the name {each.file_name}")
-    return tuple(row for _, row in sorted(by_name.items()))
 
 
 def _header(path: Path, name: str, nbytes: int) -> bytes:
