@@ -222,7 +222,7 @@ def locked() -> list[tuple[str, str]]:
 def test_a_lock_takes_the_newest_build_for_each_machine(registry):
     registry(*ALL, replace(OLD, host=ARM, sha256="a" * 64))
     lock.lock("cpu", hosts=["linux-x86_64", "linux-aarch64"])
-    assert locked() == [("old", "aarch64"), ("new", HostTag.current().arch)]
+    assert locked() == [("new", HostTag.current().arch), ("old", "aarch64")]
 
 
 def test_a_lock_takes_the_builds_that_are_named(registry):
