@@ -1,35 +1,30 @@
-"""How a transfer goes: a line on a terminal or in a notebook, lines in a log elsewhere.
-
-Imports nothing of ours, and nothing of IPython where no kernel runs.
-"""
+"""How a transfer goes: a line by rich on a terminal or in a notebook, elsewhere lines in a log."""
 
 from __future__ import annotations
 
+import logging
 import sys
-import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from pjrt_hub.base.listing import size_text
 
 if TYPE_CHECKING:
-    from rich.live import Live
-    from rich.table import Table
-    from rich.text import Text
+    from rich.progress import Task
 
 #: Seconds between two lines in the log.
 LOG_SECONDS = 10.0
-#: The speed is that of the last seconds, and is told after half a second.
-_SPEED_SECONDS, _SHORTEST_SECONDS = 5.0, 0.5
+#: The speed that is shown is that of the last seconds.
+_SPEED_SECONDS = 5.0
 #: A transfer without a byte for so many seconds has stopped, as far as a user can see.
 _SILENT_SECONDS = 2.0
-_BAR_COLUMNS = 20
-_NOTEBOOK_SECONDS = 0.2
 
 
-class TerminalProgress:
-    """Draws one transfer as a line on stderr, and leaves there what came of it.
+class BarProgress:
+    """Draws one transfer as a line, and leaves there that it is done.
 
     Args:
         label: what is transferred.
@@ -37,151 +32,77 @@ class TerminalProgress:
     """
 
     def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._label = label
-        self._clock = clock
-        self._live: Live | None = None
-        self._phase = "looking"
-        self._total: int | None = None
-        self._done = 0
-        self._began = self._entered = clock()
-        self._restart_speed()
-
-    def enter(self, phase: str) -> None:
-        """Shows what is done from now on; "done" says that all is."""
-        self._phase = phase
-        self._entered = self._clock()
-        self._restart_speed()
-        self._show()
-
-    def start(self, total: int, already: int) -> None:
-        """Sets the sizes, also where the transfer begins again.
-
-        Args:
-            total: the size of the whole transfer, in bytes.
-            already: how many of them are there.
-        """
-        self._total, self._done = total, already
-        self._restart_speed()
-        self._show()
-
-    def advance(self, n: int) -> None:
-        """Adds `n` bytes that have arrived."""
-        self._done += n
-        self._last = now = self._clock()
-        if now - self._recent[-1][0] >= _SHORTEST_SECONDS / 5:
-            self._recent.append((now, self._done))
-            while now - self._recent[0][0] > _SPEED_SECONDS:
-                self._recent.popleft()
-
-    def finish(self) -> None:
-        """Ends the line; what is not done leaves none, since an error follows. Safe to repeat."""
-        live, self._live = self._live, None
-        if live is not None:
-            live.stop()
-            if self._phase == "done":
-                live.console.print(self._result())
-
-    def _line(self) -> Table:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn
         from rich.text import Text
 
-        now = self._clock()
-        is_measured = self._phase == "fetching" and self._total is not None
-        row = Table.grid(padding=(0, 1))
-        row.add_column(overflow="ellipsis")
-        row.add_column(no_wrap=True)
-        row.add_column(max_width=_BAR_COLUMNS)  # this one and the first yield on a narrow terminal
-        row.add_column(no_wrap=True)
-        row.add_row(
-            Text(self._label),
-            Text(f"{self._phase:9}", "cyan"),
-            ProgressBar(self._total if is_measured else None, self._done, animation_time=now),
-            Text(self._detail(now)),
-        )
-        return row
+        class Numbers(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                return Text(_numbers(task))
 
-    def _show(self) -> None:
-        if self._live is not None:
-            return
-        from rich.console import Console
-        from rich.constrain import Constrain
-        from rich.live import Live
-
-        console = Console(stderr=True, force_jupyter=False)
-        self._live = Live(
-            # A terminal shows Ctrl-C as ^C behind it, which must not begin another line.
-            get_renderable=lambda: Constrain(self._line(), console.width - 2),
-            console=console,
+        self._bar = Progress(
+            TextColumn("{task.description}", markup=False),
+            TextColumn("{task.fields[phase]}", style="cyan"),
+            BarColumn(20),
+            Numbers(),
+            console=Console(stderr=True),
+            get_time=clock,
+            speed_estimate_period=_SPEED_SECONDS,
             transient=True,
-            refresh_per_second=10,
             redirect_stdout=sys.stdout is not None and sys.stdout.isatty(),
         )
-        self._live.start(refresh=True)
+        self._clock, self._began = clock, clock()
+        self._bar.add_task(label, total=None, phase="looking", since=self._began)
 
-    def _restart_speed(self) -> None:
-        self._last = self._clock()
-        self._recent = deque([(self._last, self._done)])
+    @property
+    def _task(self) -> Task:
+        return self._bar.tasks[0]
 
-    def _detail(self, now: float) -> str:
-        """Return the numbers of the phase: sizes and speed, or for how long it has lasted."""
-        if self._phase != "fetching":
-            seconds = now - self._entered
-            return f"{int(seconds)} s" if seconds >= 1 else ""
-        words = [_size(self._done, self._total)] if self._done or self._total else []
-        since, before = self._recent[0]
-        if now - self._last >= _SILENT_SECONDS:
-            words.append(f"nothing for {int(now - self._last)} s")
-        elif now - since >= _SHORTEST_SECONDS and self._done > before:
-            speed = (self._done - before) / (now - since)
-            words.append(f"{_size(speed)}/s")
-            if self._total is not None:
-                words.append(str(timedelta(seconds=round((self._total - self._done) / speed))))
-        return " ".join(words)
+    def enter(self, phase: str) -> None:
+        """Show what is done from now on; "done" says that all is."""
+        self._bar.update(self._task.id, phase=phase, since=self._clock())
+        self._bar.start()
 
-    def _result(self) -> Text:
-        from rich.text import Text
+    def start(self, total: int | None, already: int) -> None:
+        """Set the sizes in bytes, also where the transfer begins again."""
+        fields = self._task.fields
+        self._bar.reset(self._task.id, total=total, completed=already, **fields)
 
-        seconds = f"in {self._clock() - self._began:.0f} s"
-        nbytes = self._total or self._done
-        if self._phase != "done":
-            words = f"stopped, {_size(self._done, self._total)} {seconds}"
-        else:
-            words = f"done, {_size(nbytes)} {seconds}" if nbytes else f"done {seconds}"
-        return Text(f"{self._label}: {words}")
-
-
-class NotebookProgress(TerminalProgress):
-    """Draws one transfer as a line in the output of a notebook's cell, which keeps its end."""
-
-    def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(label, clock)
-        self._output: Any = None
-        self._ended = threading.Event()
-        self._drawing = threading.Thread(target=self._draw, name="pjrt-hub draw", daemon=True)
+    def advance(self, n: int) -> None:
+        """Add `n` bytes that have arrived."""
+        self._bar.update(self._task.id, advance=n, since=self._clock())
 
     def finish(self) -> None:
-        """Leaves what came of it, if anything did. Safe to repeat."""
-        from rich.text import Text
+        """End the line; what is not done leaves none, since an error follows. Safe to repeat."""
+        if not self._bar.live.is_started:
+            return
+        self._bar.stop()
+        if self._task.fields["phase"] == "done":
+            nbytes = int(self._task.total or self._task.completed)
+            size = f", {size_text(nbytes)}" if nbytes else ""
+            told = f"{self._task.description}: done{size} in {self._clock() - self._began:.0f} s"
+            self._bar.console.print(told, markup=False, highlight=False)
 
-        output, self._output = self._output, None
-        if output is not None:
-            self._ended.set()
-            self._drawing.join()
-            output.update(self._result() if self._phase == "done" or self._done else Text())
 
-    def _show(self) -> None:
-        if self._output is None:
-            from importlib import import_module
+def _numbers(task: Task) -> str:
+    """Return the sizes and the speed of a fetch, or for how long another phase has lasted.
 
-            display = import_module("IPython.display").display
-            self._output = display(self._line(), display_id=True)
-            self._drawing.start()
-
-    def _draw(self) -> None:
-        output = self._output
-        while not self._ended.wait(_NOTEBOOK_SECONDS):
-            output.update(self._line())
+    The field `since` is when the phase began or, in a fetch, when the last bytes came.
+    """
+    seconds = task.get_time() - task.fields["since"]
+    if task.fields["phase"] != "fetching":
+        return f"{int(seconds)} s" if seconds >= 1 else ""
+    if task.total is None:
+        words = [size_text(int(task.completed))] if task.completed else []
+    else:
+        words = [f"{size_text(int(task.completed))} of {size_text(int(task.total))}"]
+    if seconds >= _SILENT_SECONDS:
+        words.append(f"nothing for {int(seconds)} s")
+    elif task.speed:
+        words.append(f"{size_text(int(task.speed))}/s")
+        if task.time_remaining is not None:
+            words.append(str(timedelta(seconds=task.time_remaining)))
+    return " ".join(words)
 
 
 class LoggedProgress:
@@ -195,69 +116,57 @@ class LoggedProgress:
     """
 
     def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
-        self._label = label
-        self._clock = clock
+        self._label, self._clock = label, clock
+        self._log = logging.getLogger("pjrt_hub.store")
         self._total: int | None = None
         self._done = self._already = 0
         self._began = self._told = clock()
 
     def enter(self, phase: str) -> None:
-        """Tells what is done from now on."""
-        import logging
+        """Tell what is done from now on."""
+        self._log.debug("%s: %s", self._label, phase)
 
-        logging.getLogger("pjrt_hub.store").debug("%s: %s", self._label, phase)
-
-    def start(self, total: int, already: int) -> None:
-        """Begins, or begins again, like `TerminalProgress.start`."""
+    def start(self, total: int | None, already: int) -> None:
+        """Begin, or begin again, like `BarProgress.start`."""
         self._total, self._done, self._already = total, already, already
         self._began = self._clock()
 
     def advance(self, n: int) -> None:
-        """Adds `n` bytes that have arrived."""
+        """Add `n` bytes that have arrived; every ten seconds, tell how many there are."""
         self._done += n
         now = self._clock()
-        if now - self._told >= LOG_SECONDS:
-            self._told = now
-            self._tell()
-
-    def finish(self) -> None:
-        """Tells nothing more."""
-
-    def _tell(self) -> None:
-        import logging
-
-        speed = (self._done - self._already) / max(self._told - self._began, 1e-9)
-        left = "unknown time"
-        if self._total is not None and speed > 0:
-            left = f"{(self._total - self._done) / speed:.0f} s"
-        logging.getLogger("pjrt_hub.store").info(
-            "%s: %s, %s/s, %s left",
+        if now - self._told < LOG_SECONDS:
+            return
+        self._told = now
+        speed = (self._done - self._already) / max(now - self._began, 1e-9)
+        whole, left = "", "unknown time"
+        if self._total is not None:
+            whole = f" of {size_text(self._total)}"
+            left = f"{(self._total - self._done) / speed:.0f} s" if speed else left
+        self._log.info(
+            "%s: %s%s, %s/s, %s left",
             self._label,
-            _size(self._done, self._total, " of "),
-            _size(speed),
+            size_text(self._done),
+            whole,
+            size_text(int(speed)),
             left,
             extra={"pjrt_hub_nbytes": self._done, "pjrt_hub_total_nbytes": self._total},
         )
 
-
-def _size(nbytes: float, total: int | None = None, between: str = "/") -> str:
-    step, unit = (1e6, "MB") if max(nbytes, total or 0) >= 1e5 else (1e3, "kB")
-    whole = "" if total is None else f"{between}{total / step:.1f}"
-    return f"{nbytes / step:.1f}{whole} {unit}"
+    def finish(self) -> None:
+        """Tell nothing more."""
 
 
 def choose_progress(
     label: str, clock: Callable[[], float] = time.monotonic
-) -> TerminalProgress | LoggedProgress:
-    """Return a line in a notebook or on a terminal, else lines in the log."""
-    if _in_notebook():
-        return NotebookProgress(label, clock)
+) -> BarProgress | LoggedProgress:
+    """Return a line on a terminal or in a notebook, else lines in the log."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return TerminalProgress(label, clock) if is_terminal else LoggedProgress(label, clock)
+    return (BarProgress if is_terminal or _in_notebook() else LoggedProgress)(label, clock)
 
 
 def _in_notebook() -> bool:
-    """Check whether a kernel runs this process: then IPython is imported already."""
-    ipython = sys.modules.get("IPython")
+    """Check whether a kernel runs this process, and ipywidgets are there, with which rich draws."""
+    ipython = sys.modules.get("IPython")  # a kernel has imported it
     shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
+    return getattr(shell, "kernel", None) is not None and find_spec("ipywidgets") is not None
