@@ -29,7 +29,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import DownloadError, PjrtHubError
 from pjrt_hub.finding.contract import manifest
@@ -248,7 +247,7 @@ def complete(row: Artifact, wheel: Path, options: argparse.Namespace) -> Artifac
         taken = _follow(folder, named, [one for *_, members in found for one in members])
         for each, path, members in found:
             used = [
-                replace(member, executable="/bin/" in member.path)
+                member._replace(executable="/bin/" in member.path)
                 for member in members
                 if member.path in taken
             ]
@@ -272,7 +271,7 @@ def complete(row: Artifact, wheel: Path, options: argparse.Namespace) -> Artifac
                 )
             )
             print(f"{path.name}: {len(used)} of {len(members)} files", file=sys.stderr)
-    return replace(row, requires=tuple(requires))
+    return row._replace(requires=tuple(requires))
 
 
 def _manifests() -> list[manifest.Manifest]:
@@ -360,7 +359,7 @@ def _with_version(row: Artifact, library: Path) -> Artifact:
     here = HostTag.current()
     if here.runs(row.host):
         theirs, ours = (f"{host.os}-{host.arch}" for host in (row.host, here))
-        return replace(row, api_note=f"not loaded: it is for {theirs}, measured on {ours}")
+        return row._replace(api_note=f"not loaded: it is for {theirs}, measured on {ours}")
     try:
         done = subprocess.run(
             [sys.executable, "-c", _PROBE, str(library)],
@@ -370,14 +369,14 @@ def _with_version(row: Artifact, library: Path) -> Artifact:
             timeout=_LOAD_SECONDS,
         )
     except subprocess.TimeoutExpired:
-        return replace(row, api_note=f"not loaded: it took more than {_LOAD_SECONDS} s")
+        return row._replace(api_note=f"not loaded: it took more than {_LOAD_SECONDS} s")
     version, *attributes = done.stdout.splitlines() or [""]
     if not version:
         told = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
         told = told.removeprefix("OSError: ").replace(f"{library.parent}/", "")
-        return replace(row, api_note=f"not loaded: {told}")
+        return row._replace(api_note=f"not loaded: {told}")
     major, minor = json.loads(version)
-    return replace(row, api_version=ApiVersion(major, minor), stablehlo="".join(attributes[:1]))
+    return row._replace(api_version=ApiVersion(major, minor), stablehlo="".join(attributes[:1]))
 
 
 def attested(row: Artifact, env: Mapping[str, str]) -> Artifact:
@@ -396,8 +395,7 @@ def attested(row: Artifact, env: Mapping[str, str]) -> Artifact:
     with Transport(env, patience=Patience(overall_seconds=60).start()) as transport:
         content = transport.page(pages[0], accept="application/json").content
     publisher, issuer = provenance(content, row.sha256)
-    return replace(
-        row,
+    return row._replace(
         publisher=publisher,
         issuer=issuer,
         attestation=hashlib.sha256(content).hexdigest(),
@@ -440,7 +438,7 @@ def _issuer(certificate: bytes) -> str:
 def _with_what_is_elsewhere(found: Artifact, row: Artifact) -> Artifact:
     """Attestations are the index's, and what a plugin requires is in other wheels."""
     names = ("publisher", "issuer", "attestation", "attestation_note", "requires")
-    return replace(found, **{name: getattr(row, name) for name in names})
+    return found._replace(**{name: getattr(row, name) for name in names})
 
 
 def _rows(path: Path) -> list[Artifact]:

@@ -5,14 +5,12 @@ Owns `ApiVersion`, `Verdict` and `compatible`; must not read files, the environm
 
 from __future__ import annotations
 
-from pjrt_hub.base.frozen import frozen
+from typing import NamedTuple
 
 
-@frozen(order=True)
-class ApiVersion:
+class ApiVersion(NamedTuple):
     """A PJRT C API version: what `PJRT_Api_Version` holds."""
 
-    __module__ = "pjrt_hub"
     major: int
     minor: int
 
@@ -35,8 +33,10 @@ class ApiVersion:
         return cls(int(major), int(minor))
 
 
-@frozen
-class Verdict:
+ApiVersion.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+
+
+class Verdict(NamedTuple):
     """An answer with its reason; a positive one may carry a note.
 
     Attributes:
@@ -44,12 +44,14 @@ class Verdict:
         reason: why, or the note.
     """
 
-    __module__ = "pjrt_hub"
     ok: bool | None
     reason: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.ok)
+
+
+Verdict.__module__ = "pjrt_hub"
 
 
 #: The version that our declarations describe.

@@ -8,12 +8,10 @@ from __future__ import annotations
 import os
 import platform
 import sys
+from typing import NamedTuple
 
-from pjrt_hub.base.frozen import frozen
 
-
-@frozen
-class HostTag:
+class HostTag(NamedTuple):
     """What decides whether a native library can load here.
 
     Written "linux-x86_64-glibc2.36", "macos-arm64-14.0" or "windows-x86_64".

@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.base.listing import size_text
 from pjrt_hub.door.process import cache, catalog, environment, installed, known_rows, pins, say
@@ -71,7 +70,7 @@ def export_bundle(
 
     rows = _newest_rows(platforms, hosts)
     if plugin_only:
-        rows = [replace(row, requires=()) for row in rows]
+        rows = [row._replace(requires=()) for row in rows]
     archives = _archives(rows)
     if not allow_restricted:
         _require_licenses(archives)

@@ -276,7 +276,6 @@ def choose(
         to_run: fetch nothing for hardware that is absent.
         failed: what was chosen before, and why it is of no use.
     """
-    from pjrt_hub.base.frozen import replace
     from pjrt_hub.finding.contract.variables import is_on
     from pjrt_hub.finding.discovery import select
     from pjrt_hub.finding.discovery.survey import survey
@@ -284,14 +283,14 @@ def choose(
     here = world()
     if path_or_name is not None and _is_path(path_or_name):
         given = survey(here, Path(path_or_name).absolute())
-        return replace(select.choose(given), world=here)
+        return select.choose(given)._replace(world=here)
     asked = None if path_or_name is None else os.fspath(path_or_name)
     request = select.Request.read(asked, here.env)
     offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE")
     found = survey(here)
     for candidate, reason in failed:
         found = found.without(candidate, reason)
-    choice = replace(select.choose(found, request, offline=offline, to_run=to_run), world=here)
+    choice = select.choose(found, request, offline=offline, to_run=to_run)._replace(world=here)
     _tell(choice)
     return choice
 

@@ -10,9 +10,8 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.door import preflight
 from pjrt_hub.door.diagnosis import Step
 from pjrt_hub.errors import PluginLoadError
@@ -39,8 +38,7 @@ _DEADLINE = 20
 _LIBCUDA = "libcuda.so.1"
 
 
-@frozen
-class Opening:
+class Opening(NamedTuple):
     """A plugin that is to be opened.
 
     Attributes:

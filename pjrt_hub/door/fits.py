@@ -14,10 +14,9 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base.frames import hide_below
-from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.base.listing import Listing, size_text
 from pjrt_hub.door import client, process
 from pjrt_hub.errors import PjrtHubError, TargetNotFoundError
@@ -34,8 +33,7 @@ if TYPE_CHECKING:
 _AT_ONCE = min(4, os.cpu_count() or 1)
 
 
-@frozen
-class Fit:
+class Fit(NamedTuple):
     """What a machine makes of a program.
 
     Attributes:
@@ -48,7 +46,6 @@ class Fit:
         reason: why the program does not fit; empty where it does, as far as the plugin counts.
     """
 
-    __module__ = "pjrt_hub"
     target: str
     device: str = ""
     num_devices: int = 0
@@ -83,6 +80,9 @@ class Fit:
             return f"no: {self.reason}"
         counted = self.headroom_nbytes is not None
         return "yes" if counted else "it compiles; how much memory it needs is not told"
+
+
+Fit.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
 
 
 @hide_below
@@ -189,13 +189,13 @@ def _fit(target: str, said: Mapping[str, Any], seconds: float) -> Fit:
     if fit.reason:
         return fit
     if status is None:
-        return replace(fit, reason=f"it was not compiled within {seconds:g} s")
+        return fit._replace(reason=f"it was not compiled within {seconds:g} s")
     if status:
         how = f"died of {signal_name(-status)}" if status < 0 else f"exited with {status}"
-        return replace(fit, reason=f"the compiler {how}")
+        return fit._replace(reason=f"the compiler {how}")
     if fit.headroom_nbytes is not None and fit.headroom_nbytes < 0:
         has = f"a device has {_text(fit.limit_nbytes)}"
-        return replace(fit, reason=f"it needs {_text(fit.peak_nbytes)}, {has}")
+        return fit._replace(reason=f"it needs {_text(fit.peak_nbytes)}, {has}")
     return fit
 
 

@@ -7,7 +7,7 @@ caller, and recorded only if the caller trusts it. Must not decide that for anyb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -134,7 +134,7 @@ def _changes(before: Pins | None, after: Pins) -> Iterable[str]:
         yield "it was written for other requests or hosts"
     if before is None and not new:
         yield "there is no file yet"
-    if before and before.text() != replace(before, addresses=after.addresses).text():
+    if before and before.text() != before._replace(addresses=after.addresses).text():
         yield "it lacks addresses for pip and uv"
 
 
@@ -352,7 +352,7 @@ class _Resolving:
             row = self._with_names(row, folder, plugin)
             for each in self._before:
                 if each.sha256 == row.sha256:  # not run again: who wrote the file need not be we
-                    return replace(row, api_version=each.api_version, api_note=each.api_note)
+                    return row._replace(api_version=each.api_version, api_note=each.api_note)
             if self._trust is None or not self._trust(_description(row)):
                 raise self._fail(
                     f"{row.package} {row.version} (sha256 {row.sha256}) is in no registry, and "
@@ -372,7 +372,7 @@ class _Resolving:
             kin = [each.requires for each in family if each.kind == row.kind]
             requires = kin[0] if kin else ()
             names = family[0]
-            return replace(row, plugin=names.plugin, platform=names.platform, requires=requires)
+            return row._replace(plugin=names.plugin, platform=names.platform, requires=requires)
         owners: dict[str, set[str]] = {}
         for each in self.known:
             for name in (each.plugin, each.platform):
@@ -391,8 +391,7 @@ class _Resolving:
                 f"{known!r} of {' and '.join(sorted(owners[known]))}",
                 "name it otherwise: NAME=ARCHIVE; or, if that is meant, --allow-look-alike",
             )
-        return replace(
-            row,
+        return row._replace(
             plugin=name,
             # A platform that the registry owns goes on to mean what the registry says.
             platform=platform if platform and platform not in owners else name,
@@ -438,8 +437,8 @@ def _with_version(row: Artifact, library_path: Path) -> Artifact:
         answer = preflight.first_contact(library_path, (), environment())
     except PjrtHubError as exc:
         text = exc.message.replace(f"{library_path.parent}/", "").partition("\n")[0]
-        return replace(row, api_note=f"not loaded: {text}")
-    return replace(row, api_version=ApiVersion.parse(answer["api_version"]), api_note="")
+        return row._replace(api_note=f"not loaded: {text}")
+    return row._replace(api_version=ApiVersion.parse(answer["api_version"]), api_note="")
 
 
 def _is_archive(request: str) -> bool:

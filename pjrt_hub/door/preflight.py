@@ -252,7 +252,7 @@ def _key(manifest: Manifest, create_options: Mapping[str, NamedValue]) -> str:
 def _all_else(path: Path, world: World, env: Mapping[str, str]) -> dict[str, Any]:
     """Return what can be seen of all that a plugin may look at: variables, installed packages."""
     changed = {}
-    for folder in {*map(str, world.sys_path), str(path.parent)}:
+    for folder in {*map(str, world.installed.sys_path), str(path.parent)}:
         with suppress(OSError):
             changed[folder] = os.stat(folder).st_mtime_ns
     return {name: env[name] for name in env.keys() - _SHELLS_OWN} | {"": changed, "path": str(path)}
@@ -367,11 +367,9 @@ def first_contact(
         PluginCrashedError: it died.
         PluginTimeoutError: it hung.
     """
-    from dataclasses import asdict
-
     from pjrt_hub.running.sandbox.probe import probe
 
-    answer = probe(
+    return probe(
         path,
         env=env,
         preload=dependencies,
@@ -379,8 +377,7 @@ def first_contact(
         describe=describe,
         seconds=_deadline(env),
         identity=identity,
-    )
-    return asdict(answer)
+    )._asdict()
 
 
 def _deadline(env: Mapping[str, str]) -> float:

@@ -94,7 +94,7 @@ def test_every_guard_is_in_the_key_and_refused_in_words(client, pair, key_of, mo
     here = client.guards
     assert getattr(here, name) == getattr(pair.guards, name) != ""
     plain, blob = key_of(), client.compile("func.func @main() { return }").serialize()
-    elsewhere = dataclasses.replace(here, **{name: "another"})
+    elsewhere = here._replace(**{name: "another"})
     with pytest.raises(IncompatiblePluginError, match="another") as caught:
         client.load(elsewhere.seal(serialized.read(blob)[1]))
     assert (caught.value.need, caught.value.have) == ("another", getattr(here, name))
@@ -106,7 +106,7 @@ def test_every_guard_is_in_the_key_and_refused_in_words(client, pair, key_of, mo
 @pytest.mark.parametrize("unknown", ["machine", "platform_version"])
 def test_what_the_compiler_did_not_know_is_not_compared(client, program, unknown):
     code = serialized.read(client.compile(program("add")).serialize())[1]
-    anywhere = dataclasses.replace(client.guards, **{unknown: ""})
+    anywhere = client.guards._replace(**{unknown: ""})
     assert added(client, client.load(anywhere.seal(code))) == [2.0] * 8
 
 
@@ -170,7 +170,7 @@ def test_what_cannot_be_loaded_is_compiled_again(client, program, kept, caplog):
     refused = client.guards.seal(b"what only the plugin finds wrong")
     with pytest.raises(PjrtError):
         client.load(refused)
-    older = dataclasses.replace(client.guards, platform_version="older", plugin_sha256="0" * 64)
+    older = client.guards._replace(platform_version="older", plugin_sha256="0" * 64)
     of_another_version = older.seal(serialized.read(whole)[1])
     for broken in (b"", whole[:-1], refused, of_another_version, b"no bytes of ours"):
         kept[name] = broken

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import multiprocessing
 import pickle
 from types import SimpleNamespace
@@ -89,7 +88,7 @@ def test_executables_of_two_devices_do_not_arrive_on_one(again, pair, client):
 def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypatch):
     monkeypatch.setattr(client.policy, "reload", None)  # an open client must do
     blob = client.compile(program("add")).serialize()
-    ahead = dataclasses.replace(client.guards, platform_version="", machine="")
+    ahead = client.guards._replace(platform_version="", machine="")
     loaded = client.load(ahead.seal(serialized.read(blob)[1]))
     assert pickle.loads(pickle.dumps(loaded)).client.options == client.options
 
@@ -98,7 +97,7 @@ def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, p
     """As the pickle of an `Executable` does: its topology has no create options."""
     with plugin.client(device_count(2)) as client:
         code = serialized.read(client.compile(program("add")).serialize())[1]
-        ahead = dataclasses.replace(client.guards, platform_version="", machine="").seal(code)
+        ahead = client.guards._replace(platform_version="", machine="").seal(code)
         revive, words = Topology._reduce_executable(SimpleNamespace(reload=None), ahead)
         assert revive(*words).client.guards == client.guards
 
@@ -151,7 +150,7 @@ def load_twice(stream):
 def test_a_client_that_cannot_run_it_is_not_kept(client, program, child):
     """As where another version of the plugin is installed; each attempt makes one and ends it."""
     code = serialized.read(client.compile(program("add")).serialize())[1]
-    elsewhere = dataclasses.replace(client.guards, platform_version="another").seal(code)
+    elsewhere = client.guards._replace(platform_version="another").seal(code)
     reload = client.plugin.reload
     child(load_in_vain, pickle.dumps((elsewhere, reload)), prepared=False)
 

@@ -10,7 +10,6 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -80,7 +79,7 @@ def toys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Toy, Toy]]:
             wheel = wheels.build(members, stored=True)
             name = f"toy_plugin-{version}-py3-none-manylinux_2_17_x86_64.whl"
             pin = wheels.pin(wheel, members, version=version, file_name=name)
-            pin = replace(pin, api_version=ApiVersion(0, 117))
+            pin = pin._replace(api_version=ApiVersion(0, 117))
             row = folder / f"{version}.json"
             row.write_text(json.dumps(pin.as_row()))
             server.file(f"/files/{name}", wheel)

@@ -19,13 +19,15 @@ FINDINGS = (b"archives/x.whl".ljust(124, b"\0").ljust(512, b"9"),)
 def seeds() -> Iterator[bytes]:
     """The empty bundle, and one of an archive that a row of the registry was bent to."""
     import hashlib
-    from dataclasses import replace
 
     archive = b"PK\5\6" + bytes(18)
-    row = replace(
-        Catalog.read_shipped().rows()[0],
-        size=len(archive),
-        sha256=hashlib.sha256(archive).hexdigest(),
+    row = (
+        Catalog.read_shipped()
+        .rows()[0]
+        ._replace(
+            size=len(archive),
+            sha256=hashlib.sha256(archive).hexdigest(),
+        )
     )
 
     @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from files import written
 from fuzz_registry import seeds as row_files
@@ -24,7 +23,7 @@ def seeds() -> Iterator[bytes]:
         yield file.text().encode()
         archives = [each for row in file.rows for each in row.archives]
         addresses = {each.sha256: f"https://host/{each.file_name}" for each in archives}
-        yield replace(file, addresses=addresses).text().encode()
+        yield file._replace(addresses=addresses).text().encode()
 
 
 def one(data: bytes) -> None:

@@ -15,7 +15,6 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,7 +161,7 @@ def test_what_writers_make_is_read(tmp_path: Path, make: Callable[[], bytes]) ->
 @pytest.mark.parametrize("prefix", ["", "./"])
 @pytest.mark.parametrize("folder", ["", "long/" * 25])
 def test_every_form_of_tar_is_read(tmp_path: Path, form: int, prefix: str, folder: str) -> None:
-    pins = tuple(replace(pin, path=folder + pin.path) for pin in PINNED)
+    pins = tuple(pin._replace(path=folder + pin.path) for pin in PINNED)
     archive = tarball(form, prefix + folder)
     taken = {folder + name: body for name, body in TAKEN.items()}
     assert files(unpacked(archive, tmp_path, pins, "toy.tar.gz")) == taken
@@ -189,7 +188,7 @@ def test_every_kind_of_archive_is_fetched_and_published(
         archive = MEMBERS[wheels.LIBRARY]
         members = (Member(name, len(archive), hashlib.sha256(archive).hexdigest()),)
     row = wheels.pin(archive, MEMBERS, file_name=name)
-    row = replace(row, members=members, library=members[0].path)
+    row = row._replace(members=members, library=members[0].path)
     (tmp_path / "mirror").mkdir()
     (tmp_path / "mirror" / name).write_bytes(archive)
     row = Artifact.from_row(row.as_row(), "test")
@@ -261,14 +260,14 @@ def test_a_right_record_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptu
 
 
 def test_other_bytes_than_the_pin(tmp_path: Path) -> None:
-    pin = replace(PINNED[0], sha256="0" * 64)
+    pin = PINNED[0]._replace(sha256="0" * 64)
     with pytest.raises(ArchiveError, match=f"the pin says {'0' * 64}"):
         unpacked(WHEEL, tmp_path, (pin,))
 
 
 @pytest.mark.parametrize("name", ["toy.whl", "toy.tar.gz"])
 def test_a_pinned_member_that_is_not_there(tmp_path: Path, name: str) -> None:
-    pin = replace(PINNED[0], path="toy_plugin/other.so")
+    pin = PINNED[0]._replace(path="toy_plugin/other.so")
     with pytest.raises(ArchiveError, match=r"'toy_plugin/other.so' is pinned and not in it"):
         unpacked(WHEEL if name == "toy.whl" else tarball(), tmp_path, (pin,), name)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,8 +44,7 @@ path = "new_code/toy.so"
 
 def build(package: str, api: str, version: str = "1.0", **changed: object) -> Artifact:
     sha256 = hashlib.sha256(f"{package}{version}{changed}".encode()).hexdigest()
-    return replace(
-        FIRST,
+    return FIRST._replace(
         plugin="cpu",
         platform="cpu",
         package=package,
@@ -55,7 +53,7 @@ def build(package: str, api: str, version: str = "1.0", **changed: object) -> Ar
         sha256=sha256,
         api_version=ApiVersion.parse(api) if api else None,
         api_note="" if api else "not loaded",
-        **{"host": replace(HostTag.current(), version=()), **changed},
+        **{"host": HostTag.current()._replace(version=()), **changed},
     )
 
 
@@ -73,7 +71,7 @@ def at(tmp_path: Path, *rows: Artifact, site: Site | None = None, cached: tuple 
         library.write_bytes(plugin_bytes())
     here = site or Site(tmp_path / "site")
     here.write("pjrt_plugins/cpu/pjrt_plugin.toml", MANIFEST)
-    return replace(world(tmp_path, here), catalog=Catalog([], rows), cache=cache)
+    return world(tmp_path, here)._replace(catalog=Catalog([], rows), cache=cache)
 
 
 def install(site: Site, package: str, version: str = "1.0") -> None:
@@ -121,8 +119,8 @@ def test_a_package_is_chosen_by_its_name(tmp_path: Path):
 
 
 def test_what_does_not_fit_here_is_no_build(tmp_path: Path):
-    elsewhere = replace(NEW, host=ARM)
-    too_new = replace(MIDDLE, api_version=ApiVersion(9, 1))
+    elsewhere = NEW._replace(host=ARM)
+    too_new = MIDDLE._replace(api_version=ApiVersion(9, 1))
     here = at(tmp_path, OLD, elsewhere, too_new)
     assert ask(here).candidate.artifact == OLD
     assert [api for api, _ in told(here)] == ["0.81"]
@@ -181,7 +179,7 @@ def test_the_next_build_stands_for_one_that_failed(tmp_path: Path):
 def test_a_variable_stands_before_all_builds(tmp_path: Path):
     path = Site(tmp_path / "own").write("toy.so", plugin_bytes())
     here = at(tmp_path, *ALL)
-    here = replace(here, env={"PJRT_HUB_PLUGIN_PATH": f"cpu={path}"})
+    here = here._replace(env={"PJRT_HUB_PLUGIN_PATH": f"cpu={path}"})
     assert ask(here).candidate.library_path == path
     assert [api for api, _ in told(here)] == ["None"]
 
@@ -193,7 +191,7 @@ def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path: Path,
     with pytest.raises(AmbiguousPluginError, match="2 plugins of equal standing"):
         ask(here, "cpu")
     rows = (build("old", "0.81"), NEW)
-    here = replace(here, catalog=Catalog([], rows))
+    here = here._replace(catalog=Catalog([], rows))
     assert ask(here, "cpu").candidate.distribution == "new"
 
 
@@ -220,7 +218,7 @@ def locked() -> list[tuple[str, str]]:
 
 
 def test_a_lock_takes_the_newest_build_for_each_machine(registry):
-    registry(*ALL, replace(OLD, host=ARM, sha256="a" * 64))
+    registry(*ALL, OLD._replace(host=ARM, sha256="a" * 64))
     lock.lock("cpu", hosts=["linux-x86_64", "linux-aarch64"])
     assert locked() == [("new", HostTag.current().arch), ("old", "aarch64")]
 
@@ -245,7 +243,7 @@ def test_a_lock_narrows_the_builds(tmp_path: Path, site: Site):
     install(site, "new")
     file = pins.Pins(tmp_path / "pylock.pjrt.toml", (), (), (OLD,))
     here = at(tmp_path, *ALL, site=site)
-    here = replace(here, pins=file, catalog=Catalog([], file.among(here.catalog.rows())))
+    here = here._replace(pins=file, catalog=Catalog([], file.among(here.catalog.rows())))
     assert ask(here).candidate.artifact == OLD
     assert "does not lock the bytes" in str(survey(here).rejections)
 
@@ -275,8 +273,8 @@ def test_what_a_build_requires_is_its_own(tmp_path: Path):
         **{"plugin": "cpu", "platform": "cpu", "package": "math", "version": "1.0"},
         file_name="math-1.0-py3-none-any.whl",
     )
-    other = replace(library, package="other")
-    rows = (replace(OLD, requires=(library,)), replace(NEW, requires=(other,)))
+    other = library._replace(package="other")
+    rows = (OLD._replace(requires=(library,)), NEW._replace(requires=(other,)))
     here = at(tmp_path, *rows)
     assert find_required(here, "cpu", "old", "9.0") == (library,)
     assert [each.package for each in find_required(here, "cpu", "new", "1.1")] == ["other"]

@@ -6,7 +6,6 @@ import shutil
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -89,14 +88,14 @@ def test_a_bundle_does_not_vouch_for_itself(made: Path, cache: Cache):
     assert f"knows {TWO.file_name} ({TWO.size:,} bytes)" in caught.value.message
     assert "pylock.pjrt.toml" in caught.value.hint
     with pytest.raises(ArchiveError, match="neither the registry nor a lock file"):
-        bundle.read(made, [ONE, replace(TWO, size=TWO.size + 1)], cache)
+        bundle.read(made, [ONE, TWO._replace(size=TWO.size + 1)], cache)
     with pytest.raises(DigestMismatchError):
-        bundle.read(made, [ONE, replace(TWO, sha256="f" * 64)], cache)
+        bundle.read(made, [ONE, TWO._replace(sha256="f" * 64)], cache)
     assert_untouched(cache)
 
 
 def test_the_known_row_decides_what_is_unpacked(made: Path, cache: Cache):
-    narrow = replace(TWO, members=TWO.members[:1])
+    narrow = TWO._replace(members=TWO.members[:1])
     bundle.read(made, [ONE, narrow], cache)
     found = cache.lookup(narrow)
     assert found is not None
@@ -197,9 +196,9 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
     with pytest.raises(DigestMismatchError):
         bundle.write(path, [ONE], wrong)
     with pytest.raises(ArchiveError, match="two archives have the name"):
-        bundle.write(path, [ONE, replace(TWO, file_name=ONE.file_name)], fetch)
+        bundle.write(path, [ONE, TWO._replace(file_name=ONE.file_name)], fetch)
     with pytest.raises(ArchiveError, match="does not fit into a tar file"):
-        bundle.write(path, [replace(ONE, file_name="x" * 120 + ".whl")], fetch)
+        bundle.write(path, [ONE._replace(file_name="x" * 120 + ".whl")], fetch)
     assert list(tmp_path.iterdir()) == []
     bundle.write(path, [ONE], fetch)
     first = path.read_bytes()

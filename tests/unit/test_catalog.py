@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,13 +39,13 @@ DEP = Requirement(
     members=(Member("dep/bin/tool", 4, "e" * 64, executable=True),),
     license="MIT",
 )
-WHOLE = replace(PIN, requires=(DEP,))
+WHOLE = PIN._replace(requires=(DEP,))
 
 
 def test_a_row_survives_a_round_trip() -> None:
     row = json.loads(json.dumps(PIN.as_row()))
     assert Artifact.from_row(row, "test") == PIN
-    unloaded = replace(PIN, api_version=None, api_note="not loaded", urls=("https://h/x.whl",))
+    unloaded = PIN._replace(api_version=None, api_note="not loaded", urls=("https://h/x.whl",))
     assert Artifact.from_row(unloaded.as_row(), "test") == unloaded
     assert PIN.nbytes == 100 + len(MEMBERS[wheels.SIBLING])
 
@@ -56,7 +55,7 @@ def test_a_row_may_name_other_archives_than_wheels(name: str) -> None:
     members = PIN.members
     if name == "libtoy.so":
         members = (Member(name, PIN.size, PIN.sha256),)
-    row = replace(PIN, file_name=name, members=members, library=members[0].path)
+    row = PIN._replace(file_name=name, members=members, library=members[0].path)
     assert Artifact.from_row(row.as_row(), "test") == row
 
 
@@ -164,14 +163,14 @@ def registry(folder: Path, *rows: Artifact) -> Path:
 
 
 def test_several_packages_may_build_one_plugin(tmp_path: Path) -> None:
-    other = replace(PIN, package="free-gpu", version="99", file_name="free_gpu-99.zip")
+    other = PIN._replace(package="free-gpu", version="99", file_name="free_gpu-99.zip")
     assert Catalog([registry(tmp_path / "rows", PIN, other)]).rows() == (PIN, other)
 
 
 @given(st.text(min_size=1).filter(lambda text: max(text) < "\ud800" or max(text) > "\udfff"))
 def test_any_text_survives_as_toml(text: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        row = replace(PIN, license=text, urls=(text,))
+        row = PIN._replace(license=text, urls=(text,))
         assert Catalog([registry(Path(folder, "rows"), row)]).rows() == (row,)
 
 

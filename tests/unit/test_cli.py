@@ -19,7 +19,6 @@ import pytest
 import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.base.abi import ApiVersion, Verdict
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.cli import arguments, output
 from pjrt_hub.cli.__main__ import run
 
@@ -137,7 +136,7 @@ def test_list_in_a_pipe_is_a_line_per_candidate(public, capsys):
 
 
 def test_list_counts_what_is_not_for_this_machine(public, capsys):
-    elsewhere = replace(LOST, aside=True)
+    elsewhere = LOST._replace(aside=True)
     public("plugins", lambda platform: [FOUND, elsewhere, elsewhere])
     assert run(["list"]) == 0
     _, _, last = capsys.readouterr().out.splitlines()

@@ -14,7 +14,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -197,8 +197,8 @@ def test_by_itself_a_plugin_is_fetched_whole_or_used_as_it_is(toys: Toys, here: 
 
 def test_for_absent_hardware_only_what_compiling_needs(toys: Toys, here: Cache, pin) -> None:
     names = {"plugin": "cuda13", "platform": "cuda"}
-    requires = tuple(replace(each, **names) for each in toys.row.requires)
-    pin(replace(toys.row, **names, package="jax-cuda13-pjrt", requires=requires))
+    requires = tuple(each._replace(**names) for each in toys.row.requires)
+    pin(toys.row._replace(**names, package="jax-cuda13-pjrt", requires=requires))
     choice = choose("cuda13")
     if choice.candidate.may_run:
         pytest.skip("a GPU is here")
@@ -328,7 +328,7 @@ def test_what_an_installer_put_together_stays_there(
 def test_another_release_that_is_installed_is_left_alone(
     toys: Toys, here: Cache, installed: Path, pin
 ) -> None:
-    pin(replace(toys.row, version="2.0", members=toys.row.members))
+    pin(toys.row._replace(version="2.0", members=toys.row.members))
     assert pjrt_hub.fetch("toy") == installed
     assert held(here) == set()
 
@@ -373,7 +373,7 @@ def test_a_required_archive_goes_with_the_last_plugin_that_requires_it(
     toys: Toys, here: Cache
 ) -> None:
     pjrt_hub.fetch("toy")
-    newer = replace(toys.row, version="2.0", sha256="b" * 64, requires=(toys.library,))
+    newer = toys.row._replace(version="2.0", sha256="b" * 64, requires=(toys.library,))
     _pretend(here, toys.row, newer)
     _use(here, toys.row, 30)
     gone = {path.name for path in here.prune(older_than_seconds=20 * DAY).removed}
@@ -458,8 +458,8 @@ def test_a_lock_file_pins_them(toys: Toys, tmp_path: Path, monkeypatch: pytest.M
     assert "with 2 archives that it requires" in told
     assert lock.lock(output=path, check=True).changes == ()
     assert (read(path).rows, read(path).left_out) == ((toys.row,), ())
-    other = replace(toys.tool, sha256="c" * 64)
-    newer = replace(toys.row, requires=(toys.library, other))
+    other = toys.tool._replace(sha256="c" * 64)
+    newer = toys.row._replace(requires=(toys.library, other))
     monkeypatch.setattr(lock, "registry", lambda there: Catalog([], [newer]))
     assert lock.lock(output=path, check=True).changes == ()
     assert len(lock.lock(output=path, upgrade=True, check=True).changes) == 1
@@ -469,17 +469,17 @@ def test_a_lock_file_that_was_found_narrows_what_is_required(toys: Toys) -> None
     """It allows exactly what it lists: no requirement more, and none that the registry lacks."""
 
     def among(*requires: Requirement) -> list[Artifact]:
-        locked = replace(toys.row, requires=requires)
+        locked = toys.row._replace(requires=requires)
         return Pins(Path("pylock.pjrt.toml"), (), (), (locked,)).among([toys.row])
 
     assert among(*toys.row.requires) == [toys.row]
-    assert among(toys.tool) == [replace(toys.row, requires=(toys.tool,))]
-    assert among() == [replace(toys.row, requires=())]
-    foreign = replace(toys.tool, sha256="c" * 64)
+    assert among(toys.tool) == [toys.row._replace(requires=(toys.tool,))]
+    assert among() == [toys.row._replace(requires=())]
+    foreign = toys.tool._replace(sha256="c" * 64)
     assert among(foreign) == among(toys.library, foreign) == []
     # What counts is the registry's row: the file's word for a known archive is not taken.
-    generous = replace(toys.tool, members=(), urls=("https://elsewhere/toy.whl",))
-    assert among(generous) == [replace(toys.row, requires=(toys.tool,))]
+    generous = toys.tool._replace(members=(), urls=("https://elsewhere/toy.whl",))
+    assert among(generous) == [toys.row._replace(requires=(toys.tool,))]
 
 
 @pytest.fixture
@@ -528,7 +528,7 @@ def test_a_bundle_with_a_requirement_that_is_not_pinned_here_is_refused(
     exported, toys: Toys, here: Cache, pin
 ) -> None:
     path = exported()
-    pin(replace(toys.row, requires=(toys.library,)))
+    pin(toys.row._replace(requires=(toys.library,)))
     with pytest.raises(ArchiveError, match=r"toy_tool-1\.0") as caught:
         bundle.import_bundle(path)
     assert "toy-dep" not in caught.value.message
@@ -542,7 +542,7 @@ def test_what_may_not_be_passed_on_is_refused(
     toys: Toys, tmp_path: Path, pin, terms: str, capsys
 ) -> None:
     path = tmp_path / "toy.bundle"
-    pin(replace(toys.row, requires=(replace(toys.library, license=terms),)))
+    pin(toys.row._replace(requires=(toys.library._replace(license=terms),)))
     with pytest.raises(StoreError, match=r"does not let you pass on: toy-dep 2\.5") as caught:
         bundle.export_bundle(path, "toy")
     assert terms in caught.value.message
@@ -565,8 +565,8 @@ def test_the_licence_of_libtpu_is_known_not_to_allow_it() -> None:
 def test_the_size_is_refused_before_the_first_byte(
     toys: Toys, here: Cache, pin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    huge = replace(toys.tool, size=1 << 60)
-    pin(replace(toys.row, requires=(toys.library, huge)))
+    huge = toys.tool._replace(size=1 << 60)
+    pin(toys.row._replace(requires=(toys.library, huge)))
     with pytest.raises(CacheError, match="space"):
         pjrt_hub.fetch("toy")
     assert held(here) == set()

@@ -10,13 +10,13 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import InternalError
 from pjrt_hub.kit.authoring import bridge
 from pjrt_hub.running.capi import wire

@@ -263,9 +263,7 @@ def test_no_failure_shows_a_secret(
         (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login me password {TOKEN}\n")
         env["NETRC"] = str(tmp_path / "netrc")
     elif how == "query":
-        from dataclasses import replace
-
-        pin, env = replace(PIN, urls=(server.url(f"{FILE}?sig={TOKEN}"),)), {}
+        pin, env = PIN._replace(urls=(server.url(f"{FILE}?sig={TOKEN}"),)), {}
     limits = Patience(sleep=Slept(), tries=2, read_seconds=0.2, connect_seconds=0.2)
     told = ""
     try:

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from test_dependencies import CU13, LINKER, build, in_path, opening_of, report, wheels, world_of
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.door import dependencies
 from pjrt_hub.door.diagnosis import Step
 from pjrt_hub.finding.contract import cuda
@@ -36,7 +35,7 @@ def test_the_driver(tmp_path, text, ok, says, hint):
     file = tmp_path / "machine" / "proc" / "driver" / "nvidia" / "version"
     file.parent.mkdir(parents=True)
     file.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {text}  Tue\n")
-    world = replace(world_of(tmp_path, {}), catalog=Catalog.read_shipped())
+    world = world_of(tmp_path, {})._replace(catalog=Catalog.read_shipped())
     steps = list(dependencies.report(opening_of(tmp_path, world, ()), world))
     assert [each for each in steps if each.what == "driver"] == [Step("driver", ok, says, hint)]
 

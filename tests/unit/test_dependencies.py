@@ -12,7 +12,6 @@ from typing import NamedTuple
 import pytest
 from trees import NEW, OLD, OPENS, compile_library
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import dependencies, preflight
 from pjrt_hub.door.dependencies import Opening
@@ -20,6 +19,7 @@ from pjrt_hub.door.diagnosis import Step
 from pjrt_hub.errors import FrameworkError
 from pjrt_hub.finding.contract import manifest
 from pjrt_hub.finding.discovery import library
+from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.source import FIRST_PARTY, World
 from pjrt_hub.finding.store.catalog import Catalog
 from pjrt_hub.running.sandbox import mapped
@@ -370,7 +370,7 @@ def make_plugin(root: Path, link: bool) -> Path:
 
 def world_of(root: Path, env: dict[str, str]) -> World:
     paths = tuple(str(root / each) for each in ("site", "system"))
-    return World(env, HostTag.current(), paths, root=root / "machine")
+    return World(env, HostTag.current(), Installed(paths), root=root / "machine")
 
 
 def opening_of(root: Path, world: World, before: tuple[Path, ...], **more: bool) -> Opening:
@@ -480,15 +480,15 @@ def test_two_distributions_of_one_file(tmp_path):
 def test_the_command_is_that_of_the_plugins_cuda(tmp_path):
     """Many libraries have one name in each CUDA; the extra `cuda` is that of the newest."""
     world = world_of(tmp_path, {})
-    twelve = replace(CUDA13, name="cuda12")
-    opening = replace(opening_of(tmp_path, world, ()), manifest=twelve, names=(DNN,))
+    twelve = CUDA13._replace(name="cuda12")
+    opening = opening_of(tmp_path, world, ())._replace(manifest=twelve, names=(DNN,))
     [step] = [each for each in dependencies.report(opening, world) if DNN in each.detail]
     assert step.hint == "pip install 'pjrt-hub[cuda12]'"
 
 
 def test_what_is_fetched_mends_what_was_fetched(tmp_path):
     world = world_of(tmp_path, {})
-    opening = replace(opening_of(tmp_path, world, ()), mend="pjrt-hub fetch cuda13")
+    opening = opening_of(tmp_path, world, ())._replace(mend="pjrt-hub fetch cuda13")
     hints = {
         each.hint for each in dependencies.report(opening, world) if "not found" in each.detail
     }

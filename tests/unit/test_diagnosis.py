@@ -14,6 +14,7 @@ from test_dependencies import CU13, CUDNN, DNN, OLD, RUN_PATHS, build, dnn, in_p
 
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.door.diagnosis import Step
+from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.source import World
 from pjrt_hub.finding.store.catalog import Catalog
 from pjrt_hub.frameworks.jax import diagnosis, start
@@ -97,7 +98,7 @@ def steps_of(
     root: Path, env: dict[str, str] | None = None, catalog: Catalog | None = None
 ) -> list[Step]:
     paths = (str(root / "user"), str(root / "site"))
-    world = World(env or {}, HostTag.current(), paths, catalog, root=root / "machine")
+    world = World(env or {}, HostTag.current(), Installed(paths), catalog, root=root / "machine")
     return list(diagnosis.report(world))
 
 
@@ -342,7 +343,7 @@ def test_the_folder_of_compilers(tmp_path):
     folder = tmp_path / "site" / "nvidia" / "cu13"
 
     def found(**env: str) -> str:
-        return start.compiler_root(World(env, HostTag.current(), (site,)))
+        return start.compiler_root(World(env, HostTag.current(), Installed((site,))))
 
     assert found() == ""
     assert found(CUDA_ROOT="/opt/mine") == "/opt/mine"

@@ -14,6 +14,7 @@ from pjrt_hub.door.doctor import diagnose
 from pjrt_hub.door.policy import FoundPolicy
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.finding.contract.manifest import default_manifest
+from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.registry_rows import manifest_of
 from pjrt_hub.finding.discovery.select import Choice
 from pjrt_hub.finding.discovery.source import Candidate, World
@@ -74,7 +75,7 @@ def test_the_command_for_a_missing_compiler(
     rows = Catalog.read_shipped().rows()
     row = next(each for each in rows if each.plugin == "cuda13" and each.requires)
     candidate = Candidate(default_manifest(name), "cached", (), artifact=row if pinned else None)
-    world = World({}, HostTag.current(), ())
+    world = World({}, HostTag.current(), Installed(()))
     policy = FoundPolicy(candidate, tmp_path / "plugin.so", world, {}, "", ())
     for said in ("No PTX compilation provider is available.", "libdevice not found at ./x.bc"):
         assert policy.compile_hint(PjrtError(said)).startswith(f"`{command}` brings ptxas")

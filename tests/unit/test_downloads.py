@@ -17,7 +17,6 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -128,7 +127,7 @@ def test_a_terminal_shows_what_is_done_and_what_ctrl_c_keeps(
     head = {"Content-Length": str(len(WHEEL)), "ETag": '"one"'}
     server.script(FILE, Answer(WHEEL[: 1 << 20], headers=head, stall_seconds=60))
     lock_path = tmp_path / "toy.lock"
-    Pins(lock_path, (), (), (replace(PIN, host=HostTag.current()),)).write()
+    Pins(lock_path, (), (), (PIN._replace(host=HostTag.current()),)).write()
     given = {"PJRT_HUB_LOCK": str(lock_path), "PJRT_HUB_CACHE": str(cache.root)}
     command = [sys.executable, "-m", "pjrt_hub", "fetch", "toy"]
     terminals = [Terminal(command, {**child_env(server), **given})]

@@ -13,7 +13,7 @@ import os
 import random
 import subprocess
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,8 +60,9 @@ class Elsewhere:
         members["toy_plugin-1.0.dist-info/METADATA"] = metadata
         self.wheel = wheels.build(members)
         self.file_name = f"toy_plugin-1.0-py3-none-{tag}.whl"
-        row = replace(
-            wheels.pin(self.wheel, {**members, wheels.LIBRARY: b"", wheels.SIBLING: b""}),
+        row = wheels.pin(
+            self.wheel, {**members, wheels.LIBRARY: b"", wheels.SIBLING: b""}
+        )._replace(
             file_name=self.file_name,
             members=tuple(
                 Member(path, len(members[path]), hashlib.sha256(members[path]).hexdigest())

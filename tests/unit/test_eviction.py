@@ -9,7 +9,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -312,7 +311,7 @@ def damage(path: Path) -> None:
 
 
 def test_a_pin_of_no_entry_is_leased_as_nothing(cache: Cache, pins: list[Artifact]) -> None:
-    with cache.lease(replace(pins[0], sha256="0" * 64)) as entry:
+    with cache.lease(pins[0]._replace(sha256="0" * 64)) as entry:
         assert entry is None
 
 

@@ -7,7 +7,6 @@ import io
 import os
 import ssl
 import tarfile
-from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 
@@ -426,7 +425,7 @@ def test_a_directory_with_other_bytes_is_refused(cache: Cache, tmp_path: Path) -
 
 def test_an_address_of_the_row_is_tried(server: Loopback, cache: Cache, slept: Slept) -> None:
     server.file("/elsewhere.whl", WHEEL)
-    row = replace(PIN, urls=(server.url("/elsewhere.whl"),))
+    row = PIN._replace(urls=(server.url("/elsewhere.whl"),))
     obtain(row, cache, env={}, patience=Patience(sleep=slept))
     assert len(server.asked("/elsewhere.whl")) == 1
 
@@ -515,8 +514,7 @@ def test_addresses_of_other_archives(
     server.file(f"/{name}", body)
     url = server.url(f"/{name}") if scheme == "http" else (tmp_path / name).as_uri()
     pinned = tuple(Member(p, len(b), hashlib.sha256(b).hexdigest()) for p, b in members.items())
-    row = replace(
-        PIN,
+    row = PIN._replace(
         file_name=name,
         size=len(body),
         sha256=hashlib.sha256(body).hexdigest(),
@@ -530,6 +528,6 @@ def test_addresses_of_other_archives(
 
 def test_a_pipe_is_no_file(cache: Cache, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "toy.whl")
-    row = replace(PIN, urls=((tmp_path / "toy.whl").as_uri(),))
+    row = PIN._replace(urls=((tmp_path / "toy.whl").as_uri(),))
     with pytest.raises(DownloadError, match="it is not a file"):
         obtain(row, cache, env={"PIP_NO_INDEX": "1", "PATH": ""})

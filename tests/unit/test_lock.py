@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,13 +37,13 @@ from pjrt_hub.finding.store.transfer import installers
 HERE = HostTag.current()
 ARM = HostTag.parse("linux-aarch64-glibc2.17")
 MEMBERS = wheels.contents(100)
-FIRST = replace(wheels.pin(wheels.build(MEMBERS), MEMBERS), package="toy-plugin")
-OTHER = replace(FIRST, plugin="alt", platform="alt", package="alt-plugin")
+FIRST = wheels.pin(wheels.build(MEMBERS), MEMBERS)._replace(package="toy-plugin")
+OTHER = FIRST._replace(plugin="alt", platform="alt", package="alt-plugin")
 
 
 def row(version: str, **changed: object) -> Artifact:
     sha256 = hashlib.sha256(f"{version}{changed}".encode()).hexdigest()
-    return replace(FIRST, version=version, sha256=sha256, **changed)
+    return FIRST._replace(version=version, sha256=sha256, **changed)
 
 
 def wheel(version: str = "9.9", name: str = "toy_plugin", more: str = "") -> tuple[str, bytes]:
@@ -201,7 +200,7 @@ def test_addresses_for_installers_hold_no_secret(
 ):
     """The index's login is left out, because installers ask for it themselves."""
     name, body = wheel()
-    pinned = replace(row("9.9"), file_name=name, sha256=hashlib.sha256(body).hexdigest())
+    pinned = row("9.9")._replace(file_name=name, sha256=hashlib.sha256(body).hexdigest())
     registry(pinned)
 
     def found(link: str) -> tuple[dict[str, str], tuple[str, ...]]:
@@ -225,7 +224,7 @@ def test_addresses_for_installers_hold_no_secret(
 
 def test_addresses_that_are_missing_come_with_the_next_lock(registry, index):
     name, body = wheel()
-    registry(replace(row("9.9"), file_name=name, sha256=hashlib.sha256(body).hexdigest()))
+    registry(row("9.9")._replace(file_name=name, sha256=hashlib.sha256(body).hexdigest()))
     assert lock.lock("toy").pins.left_out == ("toy",)
     index(name, body)
     assert lock.lock(check=True).changes == ()  # which asks nobody

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import tomllib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,8 +32,8 @@ from pjrt_hub.finding.store.pins import FILE_NAME, Pins, find, read
 
 MEMBERS = wheels.contents(100)
 PIN = wheels.pin(wheels.build(MEMBERS), MEMBERS)
-ARM = replace(PIN, host=HostTag.parse("linux-aarch64-glibc2.17"), version="2.0")
-OTHER = replace(PIN, plugin="alt", package="other")
+ARM = PIN._replace(host=HostTag.parse("linux-aarch64-glibc2.17"), version="2.0")
+OTHER = PIN._replace(plugin="alt", package="other")
 
 
 def locking(path: Path, *rows: Artifact) -> Pins:
@@ -45,13 +44,13 @@ def plugin_row() -> Artifact:
     """A row whose library is the toy plugin of the trees."""
     data = plugin_bytes()
     sha256 = wheels.hashlib.sha256(data).hexdigest()
-    return replace(PIN, members=(Member(PIN.library, len(data), sha256),))
+    return PIN._replace(members=(Member(PIN.library, len(data), sha256),))
 
 
 def test_what_is_written_is_read(tmp_path: Path):
-    pins = replace(addressed(PIN, ARM, OTHER), path=tmp_path / FILE_NAME)
+    pins = addressed(PIN, ARM, OTHER)._replace(path=tmp_path / FILE_NAME)
     pins.write()
-    assert read(pins.path) == replace(pins, rows=(OTHER, ARM, PIN))
+    assert read(pins.path) == pins._replace(rows=(OTHER, ARM, PIN))
     assert read(pins.path).text() == pins.text()
     assert os.listdir(tmp_path) == [FILE_NAME]
 
@@ -73,7 +72,7 @@ URL = "https://index.example/toy_plugin-1.0-py3-none-manylinux_2_17_x86_64.whl"
 
 
 def addressed(*rows: Artifact) -> Pins:
-    return replace(locking(Path(FILE_NAME), *rows), addresses={PIN.sha256: URL})
+    return locking(Path(FILE_NAME), *rows)._replace(addresses={PIN.sha256: URL})
 
 
 @pytest.mark.parametrize(
@@ -85,10 +84,10 @@ def addressed(*rows: Artifact) -> Pins:
     ],
 )
 def test_installers_find_a_wheel_once_and_for_its_machines(host: str, system: str, machine: str):
-    row = replace(PIN, host=HostTag.parse(host))
+    row = PIN._replace(host=HostTag.parse(host))
     odd = ("bare.so", "toy-1.whl", "other-1.0-py3-none-any.whl")
-    others = [replace(PIN, plugin=f"odd{i}", file_name=name) for i, name in enumerate(odd)]
-    pins = addressed(row, replace(row, plugin="alt"), *others)
+    others = [PIN._replace(plugin=f"odd{i}", file_name=name) for i, name in enumerate(odd)]
+    pins = addressed(row, row._replace(plugin="alt"), *others)
     lock = Pylock.from_dict(tomllib.loads(pins.text()))
     [package] = lock.packages
     marker = f'sys_platform == "{system}" and platform_machine == "{machine}"'
@@ -136,13 +135,13 @@ MALFORMED = {
         "[tool.", f"{TEXT[TEXT.index('[[packages]]') : TEXT.index('[[packages.t')]}[tool."
     ).replace(PIN.sha256, "f" * 64, 1),
     "'toy' is locked twice: Toy.Plugin 1.0 and Toy.Plugin 2.0": locking(
-        Path(), PIN, replace(PIN, version="2.0")
+        Path(), PIN, PIN._replace(version="2.0")
     ).text(),
 }
 
 
 def test_several_packages_may_build_a_plugin(tmp_path: Path):
-    other = replace(PIN, package="free-gpu", sha256="f" * 64)
+    other = PIN._replace(package="free-gpu", sha256="f" * 64)
     locking(tmp_path / FILE_NAME, PIN, other).write()
     assert read(tmp_path / FILE_NAME).rows == (other, PIN)
 
@@ -264,16 +263,16 @@ def test_what_another_user_left_in_a_shared_folder_is_passed_over(
 def test_a_file_that_was_found_leaves_of_the_registry_what_it_has_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    forged, other = replace(PIN, sha256="f" * 64), replace(OTHER, sha256="a" * 64)
-    lying = replace(other, plugin="toy", library="elsewhere.so", urls=("https://e.example/x",))
+    forged, other = PIN._replace(sha256="f" * 64), OTHER._replace(sha256="a" * 64)
+    lying = other._replace(plugin="toy", library="elsewhere.so", urls=("https://e.example/x",))
     monkeypatch.setattr(process, "registry", lambda there: Catalog([], (PIN, other)))
 
     def fetched(*rows: Artifact, is_named: bool = False) -> tuple[Artifact, ...]:
-        pins = replace(locking(tmp_path / FILE_NAME, *rows), is_named=is_named)
+        pins = locking(tmp_path / FILE_NAME, *rows)._replace(is_named=is_named)
         return tuple(process.catalog(Installed(()), pins).rows())
 
     assert fetched(PIN, forged) == (PIN,)
-    assert fetched(replace(PIN, library="elsewhere.so")) == (PIN,)  # the registry's own row
+    assert fetched(PIN._replace(library="elsewhere.so")) == (PIN,)  # the registry's own row
     assert fetched(forged) == fetched(lying) == fetched() == ()
     assert fetched(forged, is_named=True) == (forged,)
     assert set(process.catalog(Installed(()), None).rows()) == {PIN, other}
@@ -349,7 +348,7 @@ def test_only_what_is_locked_is_chosen(tmp_path: Path):
     assert "`pjrt-hub lock better-plugin==1.0`" in told.hint
     with pytest.raises(PluginNotFoundError, match="does not lock the bytes of"):
         choose(survey(locked), Request.read("better", {}))
-    assert choose(survey(replace(locked, pins=None))).candidate.library_path == better
+    assert choose(survey(locked._replace(pins=None))).candidate.library_path == better
 
 
 def test_what_is_not_locked_is_not_fetched_and_says_so(tmp_path: Path):
@@ -375,7 +374,7 @@ def test_a_lock_decides_between_two_that_claim_a_name(tmp_path: Path, intruder_f
         choose(survey(free), Request.read("toy", {}))
     for part in ("toy-plugin 1.0", str(library), "free-toy 6.6", str(other)):
         assert part in str(caught.value)
-    locked = replace(free, pins=locking(tmp_path / FILE_NAME, plugin_row()))
+    locked = free._replace(pins=locking(tmp_path / FILE_NAME, plugin_row()))
     assert choose(survey(locked), Request.read("toy", {})).candidate.library_path == library
 
 

@@ -40,8 +40,8 @@ def test_an_elevated_process_listens_to_nothing(elevated, monkeypatch, caplog, t
     assert "PJRT_HUB_CACHE" not in process.environment()
     world = process.world()
     assert world.cache is None
-    assert not {"", "relative"} & set(world.sys_path)
-    assert world.finders == ()
+    assert not {"", "relative"} & set(world.installed.sys_path)
+    assert world.installed.finders == ()
     with pytest.raises(errors.CacheError, match="runs as user") as caught:
         process.cache()
     assert caught.value.hint

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from pjrt_hub.finding.store.catalog import Artifact, Catalog, read_rows, write_r
 MEMBERS = wheels.contents(5000)
 WHEEL = wheels.build(MEMBERS)
 ROW = wheels.pin(WHEEL, MEMBERS, host=HostTag.current())
-CPU = replace(ROW, plugin="cpu", platform="cpu")
+CPU = ROW._replace(plugin="cpu", platform="cpu")
 SHIPPED = Catalog.read_shipped().rows()
 OTHERS = tuple(row for row in SHIPPED if row.plugin != "cpu")
 
@@ -71,7 +70,7 @@ def test_a_package_owns_its_plugins_wherever_its_module_lies(site, tmp_path, mon
 
 def test_two_packages_with_one_plugin_are_told_and_neither_counts(site: Site) -> None:
     install(site, "acme-registry", write_rows([CPU, ROW]))
-    install(site, "other-registry", write_rows([replace(ROW, version="99")]))
+    install(site, "other-registry", write_rows([ROW._replace(version="99")]))
     assert rows() == (*OTHERS, CPU)
     with pytest.raises(PluginNotFoundError) as caught:
         pjrt_hub.fetch("toy")
@@ -101,7 +100,6 @@ def test_an_elevated_process_reads_only_what_root_alone_can_change(site: Site, m
     there = process.world()
     assert there.catalog is not None
     assert there.catalog.rows() == rows() == SHIPPED
-    assert there.installed is there.scan  # one reading serves the catalog and the survey
 
 
 def test_lock_writes_the_rows_of_a_package(site: Site, tmp_path: Path, monkeypatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -173,7 +172,7 @@ def test_what_failed_is_passed_over_with_its_reason():
         ("cuda13", "it failed: no driver")
     ]
     # A row that was fetched meanwhile is the same plugin.
-    fetched = replace(CUDA13, source="cached", library_path=Path("/cache/a.so"))
+    fetched = CUDA13._replace(source="cached", library_path=Path("/cache/a.so"))
     assert choose(Survey((fetched, CPU_HERE), ()).without(CUDA13, "")).candidate is CPU_HERE
 
 

@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -21,6 +20,7 @@ from pjrt_hub.finding.contract.manifest import Probe, read
 from pjrt_hub.finding.discovery import packages
 from pjrt_hub.finding.discovery.finding import findings
 from pjrt_hub.finding.discovery.hardware import present
+from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.library import preloads
 from pjrt_hub.finding.discovery.source import Candidate
 from pjrt_hub.finding.discovery.survey import Survey, survey
@@ -42,9 +42,9 @@ def catalog(*rows: Artifact) -> Catalog:
 def row(plugin: str, platform: str, package: str, **changed: object) -> Artifact:
     members = wheels.contents(1000)
     artifact = wheels.pin(wheels.build(members), members)
-    host = replace(HostTag.current(), version=())
-    return replace(
-        artifact, plugin=plugin, platform=platform, package=package, host=host, **changed
+    host = HostTag.current()._replace(version=())
+    return artifact._replace(
+        plugin=plugin, platform=platform, package=package, host=host, **changed
     )
 
 
@@ -229,7 +229,7 @@ def test_folders_that_may_not_be_read_are_as_good_as_empty(
         "PJRT_NAMES_AND_LIBRARY_PATHS": f"b:{closed}/b.so",
     }
     here = world(tmp_path, site, env=env, catalog=rows, cache=Cache(closed))
-    found = survey(replace(here, sys_path=(*here.sys_path, str(closed))))
+    found = survey(here._replace(installed=Installed([*here.installed.sys_path, str(closed)])))
     assert [each.source for each in found.candidates] == ["catalogued", "entry_points"]
     assert "is not the absolute path of a file" in reasons(found)["b"]
     with pytest.raises(PluginLoadError, match="is not a file"):
@@ -246,8 +246,8 @@ def test_the_current_folder_is_gone(tmp_path: Path, site: Site, monkeypatch: pyt
     monkeypatch.chdir(gone)
     gone.rmdir()
     here = world(tmp_path, site)
-    paths = ("", "relative", *here.sys_path)
-    assert only(survey(replace(here, sys_path=paths))).name == "toy"
+    paths = ("", "relative", *here.installed.sys_path)
+    assert only(survey(here._replace(installed=Installed(paths)))).name == "toy"
 
 
 def test_a_vendor_wheel_that_a_manifest_describes_is_one_candidate(tmp_path: Path, site: Site):
@@ -434,7 +434,7 @@ def test_installed_comes_before_cached_before_registered(tmp_path: Path, site: S
 
 def test_rows_for_other_machines(tmp_path: Path):
     foreign = row("toy", "toy", "toy", sha256="3" * 64)
-    foreign = replace(foreign, host=HostTag("macos", "aarch64"))
+    foreign = foreign._replace(host=HostTag("macos", "aarch64"))
     found = survey(world(tmp_path, catalog=catalog(foreign)))
     assert found.candidates == ()
     assert reasons(found)["toy"].startswith("it is built for macos")
@@ -443,7 +443,7 @@ def test_rows_for_other_machines(tmp_path: Path):
 def test_the_newest_row_that_runs_here_is_the_one(tmp_path: Path):
     old = row("toy", "toy", "toy", version="0.9", sha256="1" * 64)
     late = row("toy", "toy", "toy", version="0.12", sha256="2" * 64)
-    late = replace(late, host=replace(HostTag.current(), version=(9999,)))
+    late = late._replace(host=HostTag.current()._replace(version=(9999,)))
     found = survey(world(tmp_path, catalog=catalog(old, late)))
     assert only(found).artifact is old
 

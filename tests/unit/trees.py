@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pjrt_hub.base.host import HostTag
+from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.source import Candidate, World
 from pjrt_hub.finding.discovery.survey import Survey
 
@@ -138,12 +139,18 @@ class Site:
         return self.folder / module / "toy.so"
 
 
-def world(tmp_path: Path, *sites: Site, first_party: bool = False, **changed: object) -> World:
+def world(
+    tmp_path: Path,
+    *sites: Site,
+    first_party: bool = False,
+    finders: tuple[object, ...] = (),
+    **changed: object,
+) -> World:
     """A world of some folders, without the machine's own hardware and, unless asked, plugins."""
     values = {
         "env": {},
         "host": HostTag.current(),
-        "sys_path": tuple(str(site.folder) for site in sites),
+        "installed": Installed([str(site.folder) for site in sites], finders),
         "root": tmp_path / "root",
         **changed,
     }

@@ -19,6 +19,7 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import dependencies
 from pjrt_hub.door.dependencies import Opening
 from pjrt_hub.finding.contract import manifest
+from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.source import FIRST_PARTY, World
 
 [CUDA12] = [
@@ -154,7 +155,7 @@ def test_the_compiler_is_the_plugins(case, tmp_path, monkeypatch, clean_env):
     )
     assert ran.returncode == 0, ran.stderr
     monkeypatch.chdir(tmp_path)
-    world = World(env, HostTag.current(), (), root=tmp_path)
+    world = World(env, HostTag.current(), Installed(()), root=tmp_path)
     opening = Opening(CUDA12, plugin, (), {}, (), (), False, to_run=False)
     steps = list(dependencies.report(opening, world))
     chosen, libdevice = [step for step in steps if step.what == "compiler"]

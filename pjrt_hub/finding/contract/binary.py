@@ -11,9 +11,8 @@ import os
 import struct
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO, NamedTuple, NoReturn
 
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
 
@@ -25,8 +24,7 @@ MAX_SYMBOL = 1 << 16  # C++ writes names of several thousand characters
 MAX_NAMES_NBYTES = 1 << 27
 
 
-@frozen
-class Binary:
+class Binary(NamedTuple):
     """The parts of a library that the dynamic loader reads.
 
     Of a file for another system than Linux, `headers` tells the path and the system, and the kit
@@ -82,8 +80,7 @@ class Binary:
         return max(numbers, default=())
 
 
-@frozen
-class Problem:
+class Problem(NamedTuple):
     """One reason why a library will not load.
 
     Attributes:
@@ -127,8 +124,7 @@ def unfit(binary: Binary, host: HostTag) -> list[Problem]:
     return found
 
 
-@frozen
-class Section:
+class Section(NamedTuple):
     """A section of the file, which only tools look at.
 
     Attributes:

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping
 from mmap import ACCESS_READ, mmap
 from os.path import normpath
 from pathlib import Path
-
-from pjrt_hub.base.frozen import frozen
+from typing import NamedTuple
 
 #: Each branch of the driver runs CUDA up to this version.
 _DRIVERS = {
@@ -50,16 +49,14 @@ _OLDEST_PTXAS = (11, 8)
 _REFUSED_PTXAS = (12, 3, 103)
 
 
-@frozen
-class Place:
+class Place(NamedTuple):
     """A file that a plugin looks for, and why there."""
 
     path: Path
     reason: str
 
 
-@frozen
-class Compiler:
+class Compiler(NamedTuple):
     """Something that a plugin compiles with.
 
     Attributes:

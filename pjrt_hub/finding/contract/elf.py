@@ -9,7 +9,6 @@ import os
 import struct
 from collections.abc import Iterator
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract.binary import Binary, LibraryFile, Section
 
@@ -82,7 +81,7 @@ class Reader:
                 stack = flags
         if dynamic is None:
             self._file.fail("is malformed: it has no dynamic section")
-        header = replace(header, executable_stack=bool(stack & _PF_X))
+        header = header._replace(executable_stack=bool(stack & _PF_X))
         return self._dynamic(header, *dynamic, symbol)
 
     def _dynamic(self, header: Binary, offset: int, nbytes: int, symbol: str) -> Binary:
@@ -101,8 +100,7 @@ class Reader:
             return tuple(self._file.string(*strings, value) for key, value in listed if key == tag)
 
         runpath, rpath = texts(_DT_RUNPATH), texts(_DT_RPATH)
-        return replace(
-            header,
+        return header._replace(
             name="".join(texts(_DT_SONAME)[:1]),
             needed=texts(_DT_NEEDED),
             rpath=() if self._folders(runpath) else self._folders(rpath),

@@ -13,9 +13,9 @@ import struct
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from pjrt_hub.base import digest
-from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract.binary import Binary, Problem, unfit
@@ -35,8 +35,7 @@ _LEVELS = {
 }
 
 
-@frozen
-class Search:
+class Search(NamedTuple):
     """Where the loader will look besides the library's own run paths.
 
     Attributes:
@@ -54,8 +53,7 @@ class Search:
     program: tuple[str, ...] = ()
 
 
-@frozen
-class Found:
+class Found(NamedTuple):
     """The file that the loader takes for a name.
 
     Attributes:
@@ -76,8 +74,7 @@ class Found:
         return self.reason in _OF_SYSTEM
 
 
-@frozen
-class MissingLibrary:
+class MissingLibrary(NamedTuple):
     """A library that the loader will not find, and the one that needs it."""
 
     name: str
@@ -191,7 +188,7 @@ def follow(files: Sequence[Path], machine: str, search: Search) -> dict[Path, st
         except PluginLoadError:
             continue
         if not any(os.path.samefile(file, each) for each in loaded):
-            now = replace(search, preloaded=(*search.preloaded, *loaded))
+            now = search._replace(preloaded=(*search.preloaded, *loaded))
             loaded |= _brought(opened, machine, now)
     return loaded
 
@@ -202,7 +199,7 @@ def _brought(opened: Binary, machine: str, search: Search) -> dict[Path, str]:
     queue: list[tuple[Binary, tuple[str, ...]]] = [(opened, ())]
     for library, inherited in queue:
         for name in library.needed if len(brought) < _MAX_LIBRARIES else ():
-            now = replace(search, preloaded=(*search.preloaded, *brought))
+            now = search._replace(preloaded=(*search.preloaded, *brought))
             found = find(name, machine, now, library, inherited)
             if found is None:
                 return {}

@@ -9,10 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Container, Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.finding.contract import option
 from pjrt_hub.finding.contract.names import canonical, is_name
 from pjrt_hub.finding.contract.option import (
@@ -34,8 +33,7 @@ WHEN = ("always", "present", "absent")
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
-@frozen
-class Library:
+class Library(NamedTuple):
     """One place where the plugin's library may lie; exactly one base, and a path below it.
 
     Attributes:
@@ -60,8 +58,7 @@ class Library:
         return f"{self.path} of the package {self.module}" if self.module else self.path
 
 
-@frozen
-class Preload:
+class Preload(NamedTuple):
     """Libraries to load before the plugin, in order, from `folder` of the package `module`."""
 
     module: str
@@ -69,8 +66,7 @@ class Preload:
     folder: str = "lib"
 
 
-@frozen
-class Probe:
+class Probe(NamedTuple):
     """The detection of the hardware, from files only.
 
     Attributes:
@@ -92,8 +88,7 @@ class Probe:
     driver_minimum: int = 0
 
 
-@frozen
-class EnvironmentDefault:
+class EnvironmentDefault(NamedTuple):
     """A variable to set before the library is loaded, unless the user has set it.
 
     Attributes:
@@ -107,8 +102,7 @@ class EnvironmentDefault:
     when: str = "always"
 
 
-@frozen
-class Manifest:
+class Manifest(NamedTuple):
     """A plugin's description of itself.
 
     Attributes:

@@ -9,10 +9,9 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Container, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.finding.contract.names import did_you_mean
 from pjrt_hub.finding.contract.table import Table
@@ -28,8 +27,7 @@ _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
-@frozen
-class Option:
+class Option(NamedTuple):
     """One option that a plugin takes.
 
     Attributes:
@@ -72,7 +70,7 @@ class Option:
         if default is None:
             return option
         try:
-            return replace(option, default=option.convert(default))
+            return option._replace(default=option.convert(default))
         except (TypeError, ValueError) as exc:
             raise ManifestError(f"{table.place('default')}: {exc}") from None
 
@@ -252,8 +250,7 @@ def _unknown(plugin: str, what: str, name: str, known: Mapping[str, Option]) -> 
     )
 
 
-@frozen
-class CompileFlag:
+class CompileFlag(NamedTuple):
     """A flag for compilations in which the user does not set it.
 
     Attributes:

@@ -11,10 +11,9 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.base.frozen import field, frozen, replace
 from pjrt_hub.errors import PluginLoadError, TargetNotFoundError
 from pjrt_hub.finding.contract import option
 from pjrt_hub.finding.contract.names import did_you_mean
@@ -38,8 +37,7 @@ _PLATFORM = re.compile(r'^platform_name: "(\w+)"', re.MULTILINE)
 _MAX_NBYTES = 1 << 16
 
 
-@frozen
-class Target:
+class Target(NamedTuple):
     """A machine that a plugin can compile for.
 
     Attributes:
@@ -50,22 +48,27 @@ class Target:
         config: of a GPU: our own description, for a library that embeds none.
     """
 
-    __module__ = "pjrt_hub"
     name: str
     plugin: str = ""
     description: str = ""
     device: str = ""
-    config: str = field(default="", repr=False)
+    config: str = ""
 
     def __str__(self) -> str:
         return f"{self.plugin}:{self.name}" if self.plugin else self.name
+
+    def __repr__(self) -> str:  # without `config`, which is long
+        shown = {name: value for name, value in self._asdict().items() if name != "config"}
+        return f"Target({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     def _row(self) -> dict[str, str]:
         return {"target": str(self), "description": self.description}
 
 
-@frozen
-class Targets:
+Target.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+
+
+class Targets(NamedTuple):
     """The machines that a plugin compiles for, and how they are named to it.
 
     Attributes:
@@ -115,7 +118,7 @@ class Targets:
         ]
         taken = {*self.refused, *(each.device for each in named)}
         more = [Target(name, device=name) for name in sorted(configs.keys() - taken)]
-        return [replace(each, plugin=plugin) for each in (*named, *more)]
+        return [each._replace(plugin=plugin) for each in (*named, *more)]
 
     def require(self, name: str, given: Mapping[str, object], *, plugin: str) -> None:
         """Raise an error for an impossible name, as far as is known without the library.

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
+from typing import NamedTuple
 
-from pjrt_hub.base.frozen import frozen
 
-
-@frozen
-class Variable:
+class Variable(NamedTuple):
     """One environment variable, or a family of them.
 
     Attributes:

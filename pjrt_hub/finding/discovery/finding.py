@@ -9,10 +9,10 @@ import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion, Verdict
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.base.listing import Listing
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
 from pjrt_hub.finding.contract.manifest import FILE_NAME
@@ -23,8 +23,7 @@ from pjrt_hub.finding.store.cache.memo import Probes
 from pjrt_hub.finding.store.catalog import Artifact
 
 
-@frozen
-class Finding:
+class Finding(NamedTuple):
     """A plugin that was found, or a place where one was expected, with the verdict on it.
 
     Attributes:
@@ -45,7 +44,6 @@ class Finding:
         publisher: whom the index's attestation names as its builder; empty where there is none.
     """
 
-    __module__ = "pjrt_hub"
     name: str
     platform: str
     version: str
@@ -71,6 +69,9 @@ class Finding:
             "api": str(self.api_version or "-"),
             "verdict": ": ".join(filter(None, (word, self.verdict.reason))),
         }
+
+
+Finding.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
 
 
 def findings(

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.finding.contract.names import canonical
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
@@ -26,8 +25,7 @@ REGISTRY = "pjrt_registry"
 GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins", REGISTRY)
 
 
-@frozen(order=True)
-class Distribution:
+class Distribution(NamedTuple):
     """An installed distribution.
 
     Attributes:
@@ -77,8 +75,7 @@ class Distribution:
 _Shadowed = tuple[tuple[Distribution, Distribution], ...]
 
 
-@frozen(order=True)
-class EntryPoint:
+class EntryPoint(NamedTuple):
     """One line of a distribution's `entry_points.txt`; `module` is the value up to a colon."""
 
     group: str

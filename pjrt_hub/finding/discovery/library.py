@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from os.path import isfile
 from pathlib import Path, PurePath
+from typing import NamedTuple
 
-from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract.headers import inspect
 from pjrt_hub.finding.contract.manifest import Library, Manifest, default_manifest
@@ -30,8 +30,7 @@ _AFFIXES = re.compile(
 )
 
 
-@frozen
-class Preloads:
+class Preloads(NamedTuple):
     """The libraries to load before a plugin.
 
     Attributes:
@@ -211,13 +210,13 @@ def manifest_for(name: str, path: Path, described: Sequence[Described]) -> Manif
 def _like(kin: Sequence[Manifest], name: str) -> Manifest:
     """Make the manifest of an undescribed plugin, with what all of its kind share."""
     # The oldest driver that works differs between builds.
-    probes = {replace(each.probe, driver_file="", driver_minimum=0) for each in kin}
+    probes = {each.probe._replace(driver_file="", driver_minimum=0) for each in kin}
     if len({each.platform for each in kin}) != 1 or len(probes) != 1:
         return default_manifest(name)
     [probe] = probes
-    plain = replace(default_manifest(name, kin[0].platform), probe=probe)
-    targets = [replace(each.targets, refused=()) for each in kin]
-    return replace(plain, targets=targets[0]) if targets.count(targets[0]) == len(kin) else plain
+    plain = default_manifest(name, kin[0].platform)._replace(probe=probe)
+    targets = [each.targets._replace(refused=()) for each in kin]
+    return plain._replace(targets=targets[0]) if targets.count(targets[0]) == len(kin) else plain
 
 
 def _needs(path: Path) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from os.path import isdir, isfile
 from pathlib import Path
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import ManifestError, PluginLoadError
 from pjrt_hub.finding.contract.headers import inspect
 from pjrt_hub.finding.contract.manifest import FILE_NAME, Manifest, default_manifest, read
@@ -54,7 +53,7 @@ def describe(world: World) -> tuple[list[Described], list[Rejection]]:
         key = (item.manifest.name, path.resolve() if path else None)
         first = joined.setdefault(key, item)
         if first is not item:
-            joined[key] = replace(first, origins=(*first.origins, *item.origins))
+            joined[key] = first._replace(origins=(*first.origins, *item.origins))
     described = sorted(joined.values(), key=lambda item: item.distribution != "pjrt-hub")
     return described, rejections
 
@@ -94,7 +93,7 @@ def _registered_manifests(world: World) -> Iterator[Described | Rejection]:
         module = "" if point.module in frameworks else point.module
         for manifest in manifests:
             yield Described(
-                replace(manifest, module=module),
+                manifest._replace(module=module),
                 "entry_points",
                 (str(point),),
                 point.distribution.name,
@@ -138,7 +137,7 @@ def _namespace_manifests(world: World) -> Iterator[Described | Rejection]:
             owner = None if ours else world.installed.owner(path)
             for manifest in manifests:
                 yield Described(
-                    replace(manifest, module=f"{PACKAGE}.{folder}"),
+                    manifest._replace(module=f"{PACKAGE}.{folder}"),
                     "namespace",
                     (f"{PACKAGE}.{folder}" if ours else origin,),
                     "pjrt-hub" if ours else owner.name if owner else "",
@@ -191,7 +190,7 @@ def add_priority(candidate: Candidate, world: World) -> Manifest:
         folders += candidate.library_path.parents[:2]
     found = (registration.read(each) for each in folders if isfile(each / "__init__.py"))
     told = next((each for each in found if each != registration.Registration()), None)
-    return replace(candidate.manifest, priority=told.priority) if told else candidate.manifest
+    return candidate.manifest._replace(priority=told.priority) if told else candidate.manifest
 
 
 def _from_entry_point(world: World, point: EntryPoint) -> Found:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from os.path import isfile
 from pathlib import Path, PurePosixPath
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery.source import World
 from pjrt_hub.finding.store.catalog import Requirement
@@ -44,7 +43,7 @@ def find_required(
     # The owner of a library stays the same between releases; the versions that are taken change.
     bounds = _bounds(world, distribution, version)
     return tuple(
-        replace(each, specifier=bounds.get(canonical(each.package), ""))
+        each._replace(specifier=bounds.get(canonical(each.package), ""))
         for each in rows[0].requires
     )
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
-from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.errors import AmbiguousPluginError, PluginNotFoundError
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.names import canonical, did_you_mean
@@ -22,8 +22,7 @@ _FETCHED = (registry_rows.CACHED, registry_rows.CATALOGUED)
 _NO_SUCH_NAME = "no plugin, platform or alias has that name"
 
 
-@frozen
-class Request:
+class Request(NamedTuple):
     """A user's request for a plugin.
 
     Attributes:
@@ -53,8 +52,7 @@ class Request:
         return None
 
 
-@frozen
-class Choice:
+class Choice(NamedTuple):
     """The plugin to use.
 
     Attributes:
@@ -199,7 +197,7 @@ def _add_note(winner: Candidate) -> Candidate:
     if winner.may_run:
         return winner
     note = f"its hardware is absent: {winner.hardware.reason}"
-    return replace(winner, notes=(*winner.notes, note))
+    return winner._replace(notes=(*winner.notes, note))
 
 
 def _sort_key(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:

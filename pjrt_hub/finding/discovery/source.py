@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base.abi import ApiVersion, Verdict
-from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import field, frozen
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.option import OptionValue
@@ -26,33 +24,28 @@ if TYPE_CHECKING:
 FIRST_PARTY = Path(__file__).resolve().parents[3]
 
 
-@frozen(slots=False)
-class World:
+class World(NamedTuple):
     """Everything that discovery may look at; tests replace it.
 
     Attributes:
         env: the environment variables.
         host: this machine.
-        sys_path: the folders that Python imports from, in order.
+        installed: the distributions in the folders that Python imports from.
         catalog: the registry, or None for none.
         cache: what was fetched before, or None for none.
         pins: the lock file that holds, which the catalog already applies; or None.
         root: the folder that stands for "/" when /dev, /sys and /proc are looked at.
         first_party: the folder of our own `pjrt_plugins`.
-        finders: import finders of editable installs, asked where a package lies.
-        scan: what is installed there, where somebody has begun to read it.
     """
 
     env: Mapping[str, str]
     host: HostTag
-    sys_path: tuple[str, ...]
+    installed: Installed
     catalog: Catalog | None = None
     cache: Cache | None = None
     pins: Pins | None = None
     root: Path = Path("/")
     first_party: Path = FIRST_PARTY
-    finders: tuple[Any, ...] = ()
-    scan: Installed | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def current(
@@ -65,12 +58,8 @@ class World:
         pins: Pins | None = None,
     ) -> World:
         """Return the world of this process: what is installed for it, and this machine."""
-        scan = installed or Installed.current()
-        return cls(
-            *(env, HostTag.current(), scan.sys_path, catalog, cache, pins),
-            finders=scan.finders,
-            scan=scan,
-        )
+        installed = installed or Installed.current()
+        return cls(env, HostTag.current(), installed, catalog, cache, pins)
 
     def refusal(self, library_path: Path) -> str:
         """Return why the lock file forbids a library, or an empty string."""
@@ -82,17 +71,8 @@ class World:
         sha256 = Probes(self.cache.root).sha256 if self.cache else digest.of_file
         return self.pins.refusal(library_path, sha256)
 
-    @cached_property
-    def installed(self) -> Installed:
-        """The installed distributions, scanned on first use."""
-        scan = self.scan
-        if scan is not None and (scan.sys_path, scan.finders) == (self.sys_path, self.finders):
-            return scan
-        return Installed(self.sys_path, self.finders)
 
-
-@frozen
-class Described:
+class Described(NamedTuple):
     """A manifest and its origin; its library may lie elsewhere, or nowhere.
 
     Attributes:
@@ -108,8 +88,7 @@ class Described:
     distribution: str = ""
 
 
-@frozen
-class Candidate:
+class Candidate(NamedTuple):
     """A plugin that could be used: a library on this machine, or a registry row to fetch.
 
     Attributes:
@@ -212,8 +191,7 @@ class Candidate:
         return f"{self.name}{f' of {shipped}' if shipped else ''} ({place})"
 
 
-@frozen
-class Rejection:
+class Rejection(NamedTuple):
     """The reason why something is not used.
 
     Attributes:
@@ -232,7 +210,7 @@ class Rejection:
     hint: str = ""
     absent: bool = False
     shadowed: bool = False
-    build: Candidate | None = field(default=None, compare=False)
+    build: Candidate | None = None
 
     def __str__(self) -> str:
         place = f" [{self.origin}]" if self.origin else ""

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
+from typing import NamedTuple
 
 from pjrt_hub.base.abi import DECLARED, compatible
-from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract.binary import unfit
 from pjrt_hub.finding.contract.headers import inspect
@@ -27,8 +27,7 @@ from pjrt_hub.finding.discovery.source import Candidate, Found, Rejection, World
 ORDER = ("explicit", "environment", "entry_points", "namespace", "vendor_wheels", "cached")
 
 
-@frozen
-class Survey:
+class Survey(NamedTuple):
     """The result of asking all sources.
 
     Attributes:
@@ -55,14 +54,14 @@ class Survey:
                     left.append(each.build)
                     break
         why = Rejection(failed.name, failed.origin, reason)
-        return replace(self, candidates=tuple(left), rejections=(*others, why))
+        return self._replace(candidates=tuple(left), rejections=(*others, why))
 
 
 def reject_unfit(surveyed: Survey, world: World) -> Survey:
     """Return a survey that rejects candidates whose libraries cannot run here, with reasons."""
     rejections = list(surveyed.rejections)
     candidates = _separate(_fit(list(surveyed.candidates), world), rejections)
-    return replace(surveyed, candidates=tuple(candidates), rejections=tuple(rejections))
+    return surveyed._replace(candidates=tuple(candidates), rejections=tuple(rejections))
 
 
 def survey(world: World, explicit_path: Path | None = None) -> Survey:
@@ -100,11 +99,12 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
         for item in found
         if isinstance(item, Rejection) and not (item.absent and item.name in names)
     )
+    distinct = {item._replace(build=None): item for item in rejections}
     return Survey(
         tuple(
             sorted((_look_at_hardware(item, world) for item in candidates), key=_order_of_listing)
         ),
-        tuple(sorted(set(rejections), key=lambda item: (item.name, item.origin, item.reason))),
+        tuple(distinct[item] for item in sorted(distinct)),
         known,
     )
 
@@ -129,8 +129,7 @@ def _join(found: Iterable[Candidate], world: World) -> Iterator[Found]:
             joined = (winner, *equals, *vendors)
             shipped = next((each for each in joined if each.distribution), winner)
             manifest = winner.manifest if named else packages.add_priority(winner, world)
-            yield replace(
-                winner,
+            yield winner._replace(
                 manifest=manifest,
                 source=same[0].source,
                 origins=tuple(dict.fromkeys(origin for each in joined for origin in each.origins)),
@@ -313,7 +312,7 @@ def _separate(found: Iterable[Found], rejections: list[Rejection]) -> list[Candi
 
 
 def _look_at_hardware(candidate: Candidate, world: World) -> Candidate:
-    return replace(candidate, hardware=present(candidate.manifest.probe, world.root))
+    return candidate._replace(hardware=present(candidate.manifest.probe, world.root))
 
 
 def _order_of_listing(candidate: Candidate) -> tuple[object, ...]:

@@ -11,7 +11,6 @@ from os.path import isdir, isfile
 from pathlib import Path
 
 from pjrt_hub.base import digest
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import ManifestError, PluginLoadError
 from pjrt_hub.finding.contract.manifest import FILE_NAME, read
 from pjrt_hub.finding.contract.names import is_name
@@ -47,7 +46,7 @@ def from_path(path: Path, world: World, described: Sequence[Described]) -> Candi
             and each.library_path.resolve() == real
         ):
             origins = ("the path given", *each.origins)
-            return replace(each, source=EXPLICIT, origins=origins, library_path=path)
+            return each._replace(source=EXPLICIT, origins=origins, library_path=path)
     shipped = world.installed.owner(path)
     return Candidate(
         manifest_for("", path, described),
@@ -132,7 +131,7 @@ def _jax(described: Sequence[Described], item: str) -> Found:
         found.manifest.create_options(options)
     except (TypeError, ValueError) as exc:
         return Rejection(called, f"${JAX}", f"the create_options of {parts[1]}: {exc}")
-    return replace(found, create_options=tuple(options.items()))
+    return found._replace(create_options=tuple(options.items()))
 
 
 def _library(variable: str, called: str, path: Path, described: Sequence[Described]) -> Candidate:

@@ -9,20 +9,18 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import DECLARED, ApiVersion, compatible
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.finding.contract.names import canonical, is_name
 from pjrt_hub.finding.contract.table import parse, write
 
 
-@frozen
-class Member:
+class Member(NamedTuple):
     """A file inside an archive: its path there, its size in bytes and its sha256.
 
     Attributes:
@@ -43,23 +41,15 @@ class Member:
         return row | ({"executable": True} if self.executable else {})
 
 
-@frozen(kw_only=True)
-class Archive:
-    """A pinned archive: a plugin's, or one that it requires.
+class Requirement(NamedTuple):
+    """A pinned archive that a plugin requires at run time, such as that of cuDNN.
 
     Attributes:
-        plugin: the family of builds that it is, or is for, such as "cuda13".
-        platform: what that plugin is selected by, such as "cuda".
-        package: the distribution's name.
-        version: the distribution's version.
-        file_name: the archive's name on an index: of a wheel, a .zip, a .tar.gz, or a .so, which
-            is a library by itself.
-        size: of the archive, in bytes.
-        sha256: of the archive, 64 lowercase hexadecimal digits.
-        members: every member that is taken from it.
-        license: the distribution's licence.
-        library: the path of the plugin's library among the members; empty in what it requires.
-        urls: places that hold the archive beside the user's package index.
+        plugin, ..., urls: as an `Artifact` has them, of the plugin that requires it.
+        library: empty: nothing of it is loaded as a plugin.
+        specifier: which versions of the distribution serve as well where they are installed, such
+            as ">=9.12,<10"; empty for any.
+        compiles: whether compiling for absent hardware needs it, too.
     """
 
     plugin: str
@@ -73,6 +63,8 @@ class Archive:
     license: str
     library: str = ""
     urls: tuple[str, ...] = ()
+    specifier: str = ""
+    compiles: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -81,42 +73,7 @@ class Archive:
 
     def as_row(self) -> dict[str, Any]:
         """Return the row for `from_row`, in the schema's order, without empty columns."""
-        row: dict[str, Any] = {}
-        for column in self._schema():
-            value = getattr(self, column)
-            if column == "members":
-                value = [member.as_row() for member in value]
-            elif column == "requires":
-                value = [_without_names(each.as_row()) for each in value]
-            elif column == "urls":
-                value = list(value)
-            elif column in ("host", "api_version") and value is not None:
-                value = str(value)
-            if value:
-                row[column] = value
-        return row
-
-    @classmethod
-    def _schema(cls) -> Mapping[str, tuple[type, bool]]:
-        raise NotImplementedError
-
-
-@frozen(kw_only=True)
-class Requirement(Archive):
-    """A pinned archive that a plugin requires at run time, such as that of cuDNN.
-
-    Attributes:
-        specifier: which versions of the distribution serve as well where they are installed, such
-            as ">=9.12,<10"; empty for any.
-        compiles: whether compiling for absent hardware needs it, too.
-    """
-
-    specifier: str = ""
-    compiles: bool = False
-
-    @classmethod
-    def _schema(cls) -> Mapping[str, tuple[type, bool]]:
-        return _REQUIREMENT
+        return _as_row(self, _REQUIREMENT)
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], where: str) -> Requirement:
@@ -124,24 +81,44 @@ class Requirement(Archive):
         return cls(**_read(row, _REQUIREMENT, where))
 
 
-@frozen(kw_only=True)
-class Artifact(Archive):
-    """The row of a plugin: its archive, what is loaded from it, and what that requires.
+class Artifact(NamedTuple):
+    """The row of a plugin: its pinned archive, what is loaded from it, and what that requires.
 
     Attributes:
+        plugin: the family of builds that it is, such as "cuda13".
+        platform: what that plugin is selected by, such as "cuda".
+        package: the distribution's name.
+        version: the distribution's version.
+        file_name: of the archive: a wheel, a .zip, a .tar.gz, or a .so, a library by itself.
+        size: of the archive, in bytes.
+        sha256: of the archive, 64 lowercase hexadecimal digits.
+        members: every member that is taken from it.
+        license: the distribution's licence.
         host: the oldest machine that the library runs on.
+        library: the path of the plugin's library among the members.
+        urls: places that hold the archive beside the user's package index.
         requires: the archives of the libraries and programs that it looks for at run time.
         api_version: the PJRT API version, measured by loading; None where it was not.
         api_note: why `api_version` is None.
         stablehlo: the newest StableHLO version that the plugin reads, or an empty string.
-        publisher: whom the index's attestation of the archive names as its builder, when the row
-            was made, or an empty string.
+        publisher: whom the index's attestation named as its builder when the row was made, if any.
         issuer: who vouched for that identity.
         attestation: sha256 of that attestation's file.
         attestation_note: how far it was verified.
     """
 
+    plugin: str
+    platform: str
+    package: str
+    version: str
+    file_name: str
+    size: int
+    sha256: str
+    members: tuple[Member, ...]
+    license: str
     host: HostTag
+    library: str = ""
+    urls: tuple[str, ...] = ()
     requires: tuple[Requirement, ...] = ()
     api_version: ApiVersion | None = None
     api_note: str = ""
@@ -156,14 +133,19 @@ class Artifact(Archive):
         """The plugin's archive, then those that it requires."""
         return (self, *self.requires)
 
-    @classmethod
-    def _schema(cls) -> Mapping[str, tuple[type, bool]]:
-        return _PLUGIN
+    @property
+    def nbytes(self) -> int:
+        """The size of the members on disk, in bytes."""
+        return sum(member.size for member in self.members)
 
     @property
     def kind(self) -> tuple[str, str, str]:
         """The kind of machine that it is for: the system, the architecture, the C library."""
         return self.host.os, self.host.arch, self.host.libc
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the row for `from_row`, in the schema's order, without empty columns."""
+        return _as_row(self, _PLUGIN)
 
     def runs(self, host: HostTag) -> str:
         """Return why this cannot run on `host` or with this pjrt-hub, or an empty string."""
@@ -205,8 +187,28 @@ class Artifact(Archive):
         return cls(**{**values, "host": host, "api_version": api, "requires": requires})
 
 
-@frozen
-class RegistryPackage:
+#: A pinned archive: a plugin's, or one that it requires.
+Archive = Artifact | Requirement
+
+
+def _as_row(archive: Archive, columns: Iterable[str]) -> dict[str, Any]:
+    row: dict[str, Any] = {}
+    for column in columns:
+        value = getattr(archive, column)
+        if column == "members":
+            value = [member.as_row() for member in value]
+        elif column == "requires":
+            value = [_without_names(each.as_row()) for each in value]
+        elif column == "urls":
+            value = list(value)
+        elif column in ("host", "api_version") and value is not None:
+            value = str(value)
+        if value:
+            row[column] = value
+    return row
+
+
+class RegistryPackage(NamedTuple):
     """An installed package whose rows count like the shipped ones.
 
     Attributes:
@@ -220,8 +222,7 @@ class RegistryPackage:
     files: tuple[Path, ...]
 
 
-@frozen
-class Flaw:
+class Flaw(NamedTuple):
     """Rows of packages that do not count.
 
     Attributes:

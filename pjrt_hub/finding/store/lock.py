@@ -14,9 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache as once
 from pathlib import Path
-from typing import Literal
-
-from pjrt_hub.base.frozen import frozen
+from typing import Literal, NamedTuple
 
 #: Seconds between two looks at a lock that somebody else holds.
 _POLL_SECONDS = 0.1
@@ -26,8 +24,7 @@ _QUIET_SECONDS = 2.0
 _open: set[int] = set()
 
 
-@frozen
-class FileLock:
+class FileLock(NamedTuple):
     """The outcome of asking for a lock; true if it is held.
 
     Attributes:
@@ -43,8 +40,7 @@ class FileLock:
         return self.state == "held"
 
 
-@frozen
-class Wait:
+class Wait(NamedTuple):
     """How to wait for another holder.
 
     Attributes:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from pjrt_hub.base import digest
-from pjrt_hub.base.frozen import field, frozen, replace
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.finding.contract.names import canonical
@@ -31,8 +31,7 @@ _HEAD = """\
 """
 
 
-@frozen
-class Pins:
+class Pins(NamedTuple):
     """The contents of a lock file.
 
     Attributes:
@@ -46,13 +45,12 @@ class Pins:
             narrow what the registry pins, and not add to it.
     """
 
-    __module__ = "pjrt_hub"
     path: Path
     requests: tuple[str, ...]
     hosts: tuple[str, ...]
     rows: tuple[Artifact, ...]
-    addresses: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
-    is_named: bool = field(default=False, compare=False)
+    addresses: Mapping[str, str] = MappingProxyType({})
+    is_named: bool = False
 
     def among(self, rows: Iterable[Artifact]) -> list[Artifact]:
         """Return the registry's rows whose archives the file pins for the same plugin.
@@ -70,7 +68,7 @@ class Pins:
             wanted = locked.get((row.plugin, row.sha256))
             if wanted is not None and wanted <= {each.sha256 for each in row.requires}:
                 kept = tuple(each for each in row.requires if each.sha256 in wanted)
-                found.append(replace(row, requires=kept))
+                found.append(row._replace(requires=kept))
         return found
 
     def refusal(self, library_path: Path, sha256: Callable[[Path], str]) -> str:
@@ -121,6 +119,9 @@ class Pins:
                 path=self.path,
                 hint="name another file by --output, and by PJRT_HUB_LOCK where it is to hold",
             ) from None
+
+
+Pins.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
 
 
 def find(env: Mapping[str, str], folder: Path | None) -> Path | None:

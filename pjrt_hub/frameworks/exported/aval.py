@@ -5,10 +5,10 @@ Owns their words; what symbolic dimensions mean is `dimension`'s.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.frameworks.exported import dimension
 from pjrt_hub.running.array import dtypes
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KEYS = {"key<fry>": 2, "key<rbg>": 4, "key<unsafe_rbg>": 4}
 
 
-@frozen(slots=False)
+@dataclass(frozen=True)
 class Aval:
     """One input or output.
 

@@ -5,10 +5,10 @@ Must not touch a plugin.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.frameworks.exported.aval import Aval
 from pjrt_hub.frameworks.exported.tree import Tree
 from pjrt_hub.running.program.bytecode import Uses, uses
@@ -32,8 +32,7 @@ class PortableProgram(Program):
         """Refuses nothing: that was asked before."""
 
 
-@frozen(slots=False)
-class Weight:
+class Weight(NamedTuple):
     """An argument that is kept beside the program.
 
     Attributes:
@@ -47,7 +46,7 @@ class Weight:
     aval: Aval
 
 
-@frozen(slots=False)
+@dataclass(frozen=True)
 class ExportedFunction:
     """What an artifact says about itself.
 

@@ -9,10 +9,10 @@ import json
 import keyword
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import frozen
 
 LEAF, NONE, TUPLE, LIST, DICT, CUSTOM = "leaf", "none", "tuple", "list", "dict", "custom"
 
@@ -20,7 +20,7 @@ LEAF, NONE, TUPLE, LIST, DICT, CUSTOM = "leaf", "none", "tuple", "list", "dict",
 Types = Mapping[str, Callable[..., Any]]
 
 
-@frozen(slots=False)
+@dataclass(frozen=True)
 class Tree:
     """A leaf, or a container of trees.
 

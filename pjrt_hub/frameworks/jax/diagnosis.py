@@ -222,7 +222,7 @@ def _uses(
 def _tpu_library(world: World) -> bool:
     """Check whether JAX finds libtpu, without which its TPU platform fails without a word."""
     variable = world.env.get("TPU_LIBRARY_PATH", "")
-    return Path(variable).is_file() or bool(start.package_path("libtpu", world.sys_path))
+    return Path(variable).is_file() or bool(start.package_path("libtpu", world.installed.sys_path))
 
 
 def _has_nvidia_device(world: World) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.discovery import registration
 from pjrt_hub.finding.discovery.source import World
@@ -24,8 +24,7 @@ BUILT_IN = {"tpu": 300, "cpu": 0}
 ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
 
 
-@frozen
-class Module:
+class Module(NamedTuple):
     """A module that JAX would import for its plugin.
 
     Attributes:
@@ -46,7 +45,7 @@ class Module:
 def modules(world: World) -> list[Module]:
     """Return the modules that JAX would import, by name; JAX's own order is that of hashes."""
     names = {each.module for each in world.installed.entry_points if each.group == _GROUP}
-    for folder in package_path(_GROUP, world.sys_path):
+    for folder in package_path(_GROUP, world.installed.sys_path):
         found = (path for path in folder.glob("*/__init__.py"))
         names |= {f"{_GROUP}.{path.parent.name}" for path in found}
     return [_read(name, world) for name in sorted(names)]
@@ -59,7 +58,7 @@ def preloads(module: Module, world: World) -> tuple[Path, ...]:
     """
     files = []
     for package, name in module.preloads:
-        [folder, *_] = [*package_path(package, world.sys_path), None]
+        [folder, *_] = [*package_path(package, world.installed.sys_path), None]
         if folder is not None and (folder / "lib" / name).is_file():
             files.append(folder / "lib" / name)
     return tuple(files)
@@ -70,7 +69,7 @@ def compiler_root(world: World) -> str:
     if named := world.env.get("CUDA_ROOT"):
         return named
     for package in _COMPILERS:
-        if folders := package_path(package, world.sys_path):
+        if folders := package_path(package, world.installed.sys_path):
             if (folders[0] / "__init__.py").is_file():
                 return str(folders[0])
             with_it = (folder for folder in folders if (folder / "bin" / "ptxas").exists())
@@ -92,7 +91,7 @@ def package_path(name: str, sys_path: Sequence[str]) -> list[Path]:
 
 
 def _read(name: str, world: World) -> Module:
-    folders = package_path(name, world.sys_path)
+    folders = package_path(name, world.installed.sys_path)
     if not folders or not (folders[0] / "__init__.py").is_file():
         return Module(name, folders[0] if folders else None)
     return Module(name, folders[0], *registration.read(folders[0]))

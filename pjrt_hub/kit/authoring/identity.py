@@ -126,4 +126,4 @@ def _add_known(option: Option, known: Mapping[str, Option]) -> Option:
     other = known.get(option.name)
     if other is None or other.type != option.type:
         return option
-    return replace(option, doc=other.doc, minimum=other.minimum, maximum=other.maximum)
+    return option._replace(doc=other.doc, minimum=other.minimum, maximum=other.maximum)

@@ -9,11 +9,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.door import process
 from pjrt_hub.door.plugin import read_layers
 from pjrt_hub.errors import (

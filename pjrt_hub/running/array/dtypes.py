@@ -7,18 +7,16 @@ these late. Must not look at buffers.
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.errors import UnsupportedByPluginError
 
 if TYPE_CHECKING:
     import numpy
 
 
-@frozen
-class ElementType:
+class ElementType(NamedTuple):
     """One element type.
 
     Attributes:

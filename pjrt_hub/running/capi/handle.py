@@ -11,7 +11,6 @@ from contextlib import AbstractContextManager
 from typing import Any, Protocol, Self, TypeVar
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import hand_over
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.library import Api
 
@@ -99,6 +98,8 @@ def register(client: ClientHandle) -> None:
 def compact(statement: type[T], /) -> type[T]:
     """Makes the same class again, as C would.
 
+    Its functions cannot use `super()` and `__class__`, which mean the class of the statement.
+
     Raises:
         TypeError: its base is none of the call path's that may be called or made often.
     """
@@ -108,5 +109,4 @@ def compact(statement: type[T], /) -> type[T]:
     for name, value in statement.__dict__.items():
         if name not in _OWN:
             setattr(made, name, value)
-    hand_over(statement, made)
     return made

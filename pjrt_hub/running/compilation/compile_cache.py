@@ -5,9 +5,9 @@ Owns the key; must not know where or how a cache keeps its bytes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pjrt_hub.base.frozen import replace, values
 from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def key(client: CompilingClient, program: Program, options: CompileOptions) -> s
         program.format.encode(),
         program.code,
         canonical.serialize(),
-        repr(tuple(values(client.guards).values())).encode(),
+        repr(tuple(client.guards)).encode(),
         serialized.topology(client),
         repr(([d.id for d in client.devices], devices)).encode(),
     ):

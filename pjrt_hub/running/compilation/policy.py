@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from pjrt_hub.base.frozen import frozen, replace
 from pjrt_hub.running.device.device import DeviceClient
 
 if TYPE_CHECKING:
@@ -30,8 +29,7 @@ class CompileCache(Protocol):
         """Keep a value; an equal key has an equal value."""
 
 
-@frozen
-class Workplace:
+class Workplace(NamedTuple):
     """Where a plugin compiles outside of this process.
 
     Attributes:
@@ -123,7 +121,11 @@ class DefaultFlags:
     def over(self, options: CompileOptions, code: bytes) -> CompileOptions:
         """Return `options` with those to add to them, for a program."""
         added = self.beside(options.flags, code)
-        return replace(options, flags={**added, **options.flags}) if added else options
+        if not added:
+            return options
+        from dataclasses import replace
+
+        return replace(options, flags={**added, **options.flags})
 
     def leave_out(
         self, refused: str, given: CompileOptions, sent: CompileOptions, error: PjrtError

@@ -6,9 +6,9 @@ Owns their checks; must not run anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pjrt_hub.base.frozen import field, frozen
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.values import NamedValue
 from pjrt_hub.running.executable.host_transfer import HostTransfers
@@ -27,7 +27,7 @@ _INT64 = range(-(2**63), 2**63)
 _ADDRESS = range(2**64 - 1)
 
 
-@frozen(kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteOptions:
     """Options of one execution: `exe(a, b, options=...)`, `execute`, `execute_sharded`, ...
 
@@ -155,8 +155,7 @@ def require_options(options: object) -> ExecuteOptions:
     return options
 
 
-@frozen
-class Prepared:
+class Prepared(NamedTuple):
     """The options of one execution.
 
     Attributes:

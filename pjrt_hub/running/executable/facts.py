@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import AbstractContextManager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.running.array import display
 from pjrt_hub.running.capi import irregular
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     import numpy
 
 
-@frozen
-class Parameter:
+class Parameter(NamedTuple):
     """One parameter of a compiled program, on one device.
 
     Attributes:
@@ -38,13 +36,15 @@ class Parameter:
         donated: whether a call may take the argument's memory.
     """
 
-    __module__ = "pjrt_hub"
     name: str
     dtype: numpy.dtype[Any] | None
     element_type: str | None
     shape: tuple[int, ...] | None
     layout: tuple[int, ...] | None
     donated: bool
+
+
+Parameter.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
 
 
 class ExecutableFacts:

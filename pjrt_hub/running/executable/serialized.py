@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, NamedTuple
 
-from pjrt_hub.base.frozen import frozen, values
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.capi.status import answer_or_none
@@ -31,8 +30,7 @@ _TOPOLOGY_PLATFORM_SPECIFIC, _ANY_VALUE = 9, 2
 _HINT = "compile the program again here, or load it with the plugin that it was compiled with"
 
 
-@frozen
-class Guards:
+class Guards(NamedTuple):
     """Where a serialized executable runs: what it was compiled with must be here, too.
 
     An empty one is not compared: the compiler did not know it, or it does not matter.
@@ -65,7 +63,7 @@ class Guards:
 
     def seal(self, code: bytes, signature: Signature | None = None) -> bytes:
         """Put the header before a plugin's bytes; without a signature it is asked for one later."""
-        fields = {**values(self), "signature": signature and signature.to_lists()}
+        fields = {**self._asdict(), "signature": signature and signature.to_lists()}
         header = json.dumps(fields).encode()
         sealed = len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
         return MAGIC + _sha256(sealed) + sealed
@@ -84,7 +82,7 @@ class Guards:
 
     def differences(self, here: Guards) -> list[tuple[str, str, str]]:
         """Return the name, the need and what is here of each guard that does not agree."""
-        pairs = ((name, need, getattr(here, name)) for name, need in values(self).items())
+        pairs = ((name, need, getattr(here, name)) for name, need in self._asdict().items())
         return [(name, need, have) for name, need, have in pairs if need and need != have]
 
 

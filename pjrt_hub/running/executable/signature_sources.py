@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import PjrtError, PluginError, UnsupportedByPluginError
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.library import Api
@@ -167,8 +166,7 @@ def _compose(
         return None
     if program is None:
         program = _unread(api, view, count)
-    return replace(
-        program,
+    return program._replace(
         outputs=tuple(
             _merge_output(slot, dtype, shape)
             for slot, dtype, shape in zip(

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
-from pjrt_hub.base.frozen import frozen
-
 #: What bytecode begins with.
 MAGIC = b"ML\xefR"
 #: What a version brought: dialects have versions, bodies that stand alone are sections, the number
@@ -29,8 +27,7 @@ _API_VERSION, _STRING = 5, 14
 _TARGET, _TARGET_NAME = 2, "call_target_name"
 
 
-@frozen(slots=False)
-class Uses:
+class Uses(NamedTuple):
     """What a program is made of.
 
     Attributes:

@@ -6,8 +6,8 @@ Owns reading the compilers' words; must not compile, nor replace what they say.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.errors import PjrtError, UnknownError
 from pjrt_hub.running.program import long_booleans
 from pjrt_hub.running.program.program import Program

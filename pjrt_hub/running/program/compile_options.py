@@ -7,10 +7,10 @@ by name, never through a partial DebugOptions message: that would zero all its o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NamedTuple
 
-from pjrt_hub.base.frozen import MISSING, Field, field, fields, frozen, values
 from pjrt_hub.errors import InternalError
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import option
@@ -32,34 +32,45 @@ _PRECISION: dict[str | int, int] = {
 }  # PrecisionConfig.Precision
 
 
-class _Option(Field):
+class _Option(NamedTuple):
     """One option.
 
     Attributes:
         number: of the field in its message.
         kind: how its value is checked and written.
-        build: whether that message is the ExecutableBuildOptionsProto inside CompileOptionsProto.
+        default: its value where none is given.
         unsaid: what a message without it means; for most the default.
+        build: whether that message is the ExecutableBuildOptionsProto inside CompileOptionsProto.
+        name: the attribute.
     """
 
-    def __init__(self, number: int, kind: Kind, default: Any, unsaid: Any, *, build: bool) -> None:
-        makes = callable(default)
-        super().__init__(MISSING if makes else default, default if makes else None)
-        self.number, self.kind, self.build = number, kind, build
-        self.unsaid = (default() if makes else default) if unsaid is None else unsaid
+    number: int
+    kind: Kind
+    default: Any
+    unsaid: Any
+    build: bool
+    name: str = ""
 
 
 def _compile(number: int, kind: Kind, default: Any = None) -> Any:
     """Return a field of CompileOptionsProto."""
-    return _Option(number, kind, default, None, build=False)
+    return _field(_Option(number, kind, default, default, build=False))
 
 
 def _build(number: int, kind: Kind, default: Any = None, unsaid: Any = None) -> Any:
     """Return a field of the ExecutableBuildOptionsProto inside it."""
-    return _Option(number, kind, default, unsaid, build=True)
+    unsaid = default if unsaid is None else unsaid
+    return _field(_Option(number, kind, default, unsaid, build=True))
 
 
-@frozen(kw_only=True)
+def _field(option: _Option) -> Any:
+    said = {"option": option}
+    if isinstance(option.default, dict):
+        return field(default_factory=dict, metadata=said)
+    return field(default=option.default, metadata=said)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompileOptions:
     """Options for `Client.compile`, every one that a plugin of PJRT API 0.117 reads.
 
@@ -159,7 +170,7 @@ class CompileOptions:
     gpu_topology: bytes | None = _build(27, option.Message())
     serialized_multi_slice_config: bytes | None = _compile(6, option.Message())
     comp_envs: bytes | None = _build(13, option.Message())
-    flags: Mapping[str, Flag] = _compile(7, option.Flags(), dict)
+    flags: Mapping[str, Flag] = _compile(7, option.Flags(), {})
     unread: bytes | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -171,7 +182,7 @@ class CompileOptions:
         """
         if self.unread is not None:
             return
-        for each in _options():
+        for each in _OPTIONS:
             value = getattr(self, each.name)
             if value is not None or each.default is not None:
                 object.__setattr__(self, each.name, each.kind.check(each.name, value))
@@ -239,7 +250,7 @@ class CompileOptions:
         """
         build, options = [wire.varint(_DEVICE_ORDINAL, _UNSET_ORDINAL)], list[bytes]()
         counts = b""
-        for each in _options():
+        for each in _OPTIONS:
             value = getattr(self, each.name)
             value = each.unsaid if value is None else value
             if each.name in _ALWAYS:
@@ -265,12 +276,12 @@ class CompileOptions:
         Raises:
             InternalError: the bytes are no message.
         """
-        given: dict[str, Any] = {each.name: each.unsaid for each in _options()}
+        given: dict[str, Any] = {each.name: each.unsaid for each in _OPTIONS}
         try:
             options, build = _split(message)
         except ValueError as exc:
             raise InternalError(f"the bytes are not a CompileOptionsProto: {exc}") from None
-        for each in _options():
+        for each in _OPTIONS:
             source = build if each.build else options
             value = _read(each.kind, [value for value, _ in source.get(each.number, ())])
             if value is not None:
@@ -285,19 +296,19 @@ class CompileOptions:
 
     def changed(self) -> dict[str, Any]:
         """Return the options that differ from the defaults, by name."""
-        given = values(self)
         return {
-            each.name: given[each.name]
-            for each in _options()
-            if given[each.name] not in (each.default, each.unsaid)
+            each.name: value
+            for each in _OPTIONS
+            if (value := getattr(self, each.name)) not in (each.default, each.unsaid)
         }
 
     def __repr__(self) -> str:
-        defaults = values(CompileOptions())
+        default = CompileOptions()
         told = (
             f"{name}={f'<{len(value)} bytes>' if isinstance(value, bytes) else repr(value)}"
-            for name, value in values(self).items()
-            if value != defaults[name] and (name != "unread" or value)
+            for each in fields(self)
+            if (value := getattr(self, name := each.name)) != getattr(default, name)
+            and (name != "unread" or value)
         )
         return f"CompileOptions({', '.join(told)})"
 
@@ -307,7 +318,7 @@ def raw(message: bytes) -> dict[str, int | memoryview]:
     options, build = _split(message)
     return {
         each.name: found[-1][0]
-        for each in _options()
+        for each in _OPTIONS
         if (found := (build if each.build else options).get(each.number))
     }
 
@@ -345,7 +356,8 @@ def _read(kind: Kind, found: option.Found) -> Any:
         return None
 
 
-def _options() -> Iterator[_Option]:
-    for each in fields(CompileOptions):
-        if isinstance(each, _Option):
-            yield each
+_OPTIONS = tuple(
+    each.metadata["option"]._replace(name=each.name)
+    for each in fields(CompileOptions)
+    if each.metadata
+)

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from functools import cache, lru_cache
 from typing import Any
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.memory_layout import row_major_or
 from pjrt_hub.running.program import bytecode_function, mlir_text, op_sharding, sharding_attribute
@@ -78,8 +77,7 @@ def _of_hlo(code: bytes, num_partitions: int) -> Signature:
     if num_partitions == 1 or any(op_sharding.of_program(code, "hlo")):  # split already
         return told
     takes, gives = op_sharding.of_instructions(code)
-    return replace(
-        told,
+    return told._replace(
         parameters=tuple(_split_by_protos(told.parameters, takes)),
         outputs=tuple(_split_by_protos(told.outputs, gives)),
     )

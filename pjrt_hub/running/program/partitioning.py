@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import NamedTuple
 
-from pjrt_hub.base.frozen import replace
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import bytecode, hlo
 from pjrt_hub.running.program.compile_options import CompileOptions

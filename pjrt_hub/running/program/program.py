@@ -8,11 +8,11 @@ from __future__ import annotations
 import io
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.capi.library import Api
@@ -34,7 +34,7 @@ _EXPORTED_HINT = (
 )
 
 
-@frozen(slots=False)
+@dataclass(frozen=True)
 class Program:
     """A program to compile, with its format (`PJRT_Program`).
 

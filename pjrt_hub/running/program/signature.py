@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.memory_layout import row_major, row_major_or
 from pjrt_hub.running.array.shape_spec import dims_text, known_shapes, order_text
@@ -154,8 +153,7 @@ Slot.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
 ANYTHING = Slot(UNTOLD_TYPE, None, UNTOLD_LAYOUT)
 
 
-@frozen
-class Signature:
+class Signature(NamedTuple):
     """The parameters and outputs of a compiled program, on one device.
 
     Attributes:
@@ -166,7 +164,6 @@ class Signature:
         open: whether the number of parameters is unknown; there are none here then.
     """
 
-    __module__ = "pjrt_hub"
     parameters: tuple[Slot, ...]
     outputs: tuple[Slot, ...]
     names: tuple[str, ...] = ()
@@ -226,6 +223,9 @@ class Signature:
     def __str__(self) -> str:
         parameters, outputs = (", ".join(map(str, s)) for s in (self.parameters, self.outputs))
         return f"({'...' if self.open else parameters}) -> ({outputs})"
+
+
+Signature.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
 
 
 def tuple_parameters(code: bytes, form: str) -> list[bool]:

@@ -11,9 +11,8 @@ import os
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub import errors
 from pjrt_hub.base import digest
@@ -33,8 +32,7 @@ _CREATE = "PJRT_Client_Create"
 _DESCRIBE = "PJRT_TopologyDescription_Create"
 
 
-@dataclass(frozen=True, slots=True)
-class ProbeResult:
+class ProbeResult(NamedTuple):
     """What a plugin says of itself.
 
     Attributes:
@@ -51,10 +49,10 @@ class ProbeResult:
     api_version: str
     extensions: dict[str, int]
     attributes: dict[str, object]
-    libraries: list[str] = field(default_factory=list)
-    modules: list[str] = field(default_factory=list)
-    client_error: str | None = None
-    topology_error: str | None = None
+    libraries: list[str]
+    modules: list[str]
+    client_error: str | None
+    topology_error: str | None
 
     @property
     def version(self) -> ApiVersion:
@@ -108,7 +106,7 @@ def probe(
             hint=_timeout_hint(path),
         )
     if "api_version" in said:
-        return ProbeResult(**{each.name: said[each.name] for each in fields(ProbeResult)})
+        return ProbeResult(**{name: said[name] for name in ProbeResult._fields})
     if "error" in said:
         raise getattr(errors, said["error"])(said["message"], hint=said["hint"], **said["details"])
     hint = "the library is damaged or not made for this machine; try another release of it"
@@ -162,7 +160,7 @@ def work(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) 
     imported = _files_of(sys.modules.keys() - modules)
     version, attributes = str(api.version), dict[str, object](api.attributes)
     found = (version, api.extensions, attributes, mapped, imported, client_error, topology_error)
-    tell(**asdict(ProbeResult(*found)))
+    tell(**ProbeResult(*found)._asdict())
     return 0
 
 

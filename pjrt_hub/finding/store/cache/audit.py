@@ -9,18 +9,17 @@ import os
 import stat
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import Verdict
-from pjrt_hub.base.frozen import frozen
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache.layout import CacheEntry, CacheLayout, read_row
 from pjrt_hub.finding.store.cache.memo import Memo
 from pjrt_hub.finding.store.catalog import Member
 
 
-@frozen
-class Audit:
+class Audit(NamedTuple):
     """The result of `Cache.verify` for one entry.
 
     Attributes:

@@ -12,10 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pjrt_hub.base import digest
-from pjrt_hub.base.frozen import field, frozen
 from pjrt_hub.errors import ManifestError
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.catalog import Archive, Artifact, Requirement
@@ -40,8 +39,7 @@ _ABANDONED_SECONDS = 24 * 3600
 NOBODY = "left"
 
 
-@frozen
-class CacheEntry:
+class CacheEntry(NamedTuple):
     """A published artifact.
 
     Attributes:
@@ -52,7 +50,7 @@ class CacheEntry:
 
     artifact: Archive
     root: Path
-    verified: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    verified: tuple[str, ...] = ()
 
     @property
     def library_path(self) -> Path:
