@@ -21,7 +21,6 @@ from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.argument import put, put_row, reject
 from pjrt_hub.running.executable.bound_call import BoundCall, bind
-from pjrt_hub.running.executable.execute_options import ExecuteOptions, require_options
 from pjrt_hub.running.executable.facts import ExecutableFacts
 from pjrt_hub.running.executable.parts import Parts
 from pjrt_hub.running.executable.serialized import Guards
@@ -30,6 +29,7 @@ from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import DeviceClient
+    from pjrt_hub.running.executable.execute_options import ExecuteOptions
 
 
 class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
@@ -230,6 +230,8 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
             raise ValueError(f"{device} is none of the program's devices, {places}")
         if len(self.devices) == 1:
             return self._launch_on(device, arguments, options)
+        from pjrt_hub.running.executable.execute_options import require_options
+
         options = require_options(options)
         row = put_row(self, tuple(arguments), device)
         self._take(row, device)
@@ -285,6 +287,8 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
         prepared = None
         if options is not None:
+            from pjrt_hub.running.executable.execute_options import require_options
+
             options = require_options(options)
             prepared = options._for(self, len(devices), whole=not execute_device)
         if self.signature.donated and len(self.devices) > 1:
