@@ -20,7 +20,7 @@ from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.catalog import Artifact
 
 FILE_NAME = "pylock.pjrt.toml"
-#: Of release 0.1.0, whose form nothing reads any more.
+#: Lock files had this name before they had the form of PEP 751; nothing reads their form any more.
 _OLD_NAME = "pjrt-hub.lock"
 VARIABLE = "PJRT_HUB_LOCK"
 _MAX_NBYTES = 16 << 20

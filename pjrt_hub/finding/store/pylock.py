@@ -94,7 +94,7 @@ def malformed(path: Path, what: str) -> LockFileError:
 def _read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, Any]]:
     if "lock-version" not in data and "format" in data:
         raise LockFileError(
-            f"the lock file {path} has the form of pjrt-hub 0.1.0, which nothing reads any more",
+            f"the lock file {path} has a form that nothing reads any more",
             path=path,
             hint="delete it, and run `pjrt-hub lock` with what it was written for",
         )
