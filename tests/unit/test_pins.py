@@ -110,7 +110,7 @@ def test_a_file_of_the_first_release_says_what_next(tmp_path: Path):
     path = tmp_path / "pjrt-hub.lock"
     path.write_text('format = 1\nrequests = ["cpu"]\n')
     assert find({}, tmp_path) == path
-    with pytest.raises(LockFileError, match=r"has the form of pjrt-hub 0\.1\.0") as caught:
+    with pytest.raises(LockFileError, match="has a form that nothing reads") as caught:
         read(path)
     assert "`pjrt-hub lock`" in caught.value.hint
     (tmp_path / FILE_NAME).touch()
