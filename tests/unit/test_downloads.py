@@ -132,7 +132,7 @@ def test_a_terminal_shows_what_is_done_and_what_ctrl_c_keeps(
     command = [sys.executable, "-m", "pjrt_hub", "fetch", "toy"]
     terminals = [Terminal(command, {**child_env(server), **given})]
     try:
-        terminals[0].read_until(" 1.0/3.1 MB")
+        terminals[0].read_until("1.05 MB of 3.15 MB")
         assert re.search("Toy.Plugin.*looking.*fetching", terminals[0].drawn, re.S)
         terminals[0].process.send_signal(signal.SIGINT)
         terminals[0].read_until(None)
@@ -149,7 +149,7 @@ def test_a_terminal_shows_what_is_done_and_what_ctrl_c_keeps(
     assert server.requests[-1].start == 1 << 20
     entry = cache.lookup(PIN)
     assert entry is not None
-    assert re.fullmatch(r"Toy\.Plugin: done, 3\.1 MB in \d+ s", left[1][0])
+    assert re.fullmatch(r"Toy\.Plugin: done, 3\.15 MB in \d+ s", left[1][0])
     assert left[1][1:] == [str(entry.library_path)]
 
 
