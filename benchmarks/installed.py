@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -115,7 +114,7 @@ class _Caches:
         archive.write_bytes(wheel)
         row = wheels.pin(wheel, members)
         # By their digests they are different plugins.
-        self._rows = [replace(row, sha256=_digest(number)) for number in range(count)]
+        self._rows = [row._replace(sha256=_digest(number)) for number in range(count)]
         for number, each in enumerate(self._rows):
             self._cache.publish(each, archive)
             self._programs.put(f"key {number}", PROGRAM)
