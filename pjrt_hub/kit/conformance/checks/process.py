@@ -180,9 +180,8 @@ class _Looking(CallProgress):
     """Looks at the process after each call of the plugin."""
 
     def __init__(self, progress: CallProgress | None, look: Callable[[str], None]) -> None:
-        super().__init__()
-        if progress:
-            vars(self).update(vars(progress))  # who reads it there reads this one
+        # Whoever reads the memory of `progress` reads the calls of this object, too.
+        vars(self).update(vars(progress or CallProgress()))
         self._look = look
 
     def leave(self) -> None:
