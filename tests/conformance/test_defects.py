@@ -37,7 +37,8 @@ ALLOWED = {
         "donates nothing of 1 argument(s) that it might take over",
     ),
 }
-
+#: In these a process of a check does not end.
+HANGS = {"callback_under_lock"}
 #: The minor of the XLA CPU plugin that the tests have.
 REAL_MINOR = 81
 #: The file in `defects` -> the check that is meant for it, and what its text says.
@@ -284,11 +285,8 @@ def test_what_the_header_allows_is_told_and_no_defect(built, name):
 def test_it_is_found(found, name):
     check, text = DEFECTS[name]
     result = found(name)
-    hangs = "took longer" in result.text
-    assert (result.name, result.verdict) == (
-        check,
-        Verdict.TIMEOUT if hangs else Verdict.FAIL,
-    ), result.text
+    verdict = Verdict.TIMEOUT if name in HANGS else Verdict.FAIL
+    assert (result.name, result.verdict) == (check, verdict), result.text
     assert text in result.text
 
 

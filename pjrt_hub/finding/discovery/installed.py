@@ -22,6 +22,7 @@ _PART_NBYTES = 1 << 16
 
 #: The rows of packages in this group count like the registry's.
 REGISTRY = "pjrt_registry"
+_REGISTRY = REGISTRY.encode()
 GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins", REGISTRY)
 
 
@@ -176,7 +177,7 @@ class Installed:
         for each in self._scan[0].values():
             raw, reason = _read(f"{each.folder}{os.sep}{each.file_name}{os.sep}entry_points.txt")
             text = raw.replace(b"\0", b"")  # Text in UTF-16 has zero bytes between the letters.
-            if b"plugins" in text or b"pjrt_registry" in text:
+            if b"plugins" in text or _REGISTRY in text:
                 points, flaw = _entry_points(raw, each.distribution)
                 found += points
                 reason = reason or flaw

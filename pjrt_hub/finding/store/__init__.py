@@ -1,4 +1,4 @@
 """Pinned binaries: the rows, the downloads and the cache.
 
-`disk` <- `artifact` <- `archive` <- `cache` <- `transfer`.
+`disk` <- `catalog` <- `archive` <- `cache` <- `transfer`.
 """

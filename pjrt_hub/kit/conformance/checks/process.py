@@ -182,10 +182,8 @@ class _Looking(CallProgress):
     """Looks at the process after each call of the plugin."""
 
     def __init__(self, progress: CallProgress | None, look: Callable[[str], None]) -> None:
-        super().__init__()
-        if progress:
-            # Whoever reads that memory reads this object's calls, too.
-            vars(self).update(vars(progress))
+        # Whoever reads the memory of `progress` reads the calls of this object, too.
+        vars(self).update(vars(progress or CallProgress()))
         self._look = look
 
     def leave(self) -> None:
