@@ -105,12 +105,12 @@ PARTS = {
 
 
 def group(*names: str) -> list[str]:
-    """Gives the requirements of dependency groups."""
+    """Give the requirements of dependency groups."""
     return list(nox.project.dependency_groups(GROUPS, *names))
 
 
 def unpinned(*names: str) -> list[str]:
-    """Gives the requirements of dependency groups without their versions.
+    """Give the requirements of dependency groups without their versions.
 
     The plugin of CUDA 12 stays out: beside one of 2024 JAX's own discovery crashes.
     """
@@ -120,7 +120,7 @@ def unpinned(*names: str) -> list[str]:
 
 
 def wheel(session: nox.Session) -> Path:
-    """Builds the wheel once per run of nox, unless TESTED_WHEEL names one."""
+    """Build the wheel once per run of nox, unless TESTED_WHEEL names one."""
     if named := os.environ.get("TESTED_WHEEL"):
         return Path(named)
     if not built:
@@ -147,7 +147,7 @@ def install_weights(session: nox.Session) -> None:
 
 
 def pytest(session: nox.Session, *parts: str, only: str = "", **env: str) -> None:
-    """Runs each part, and fails at the end; none collected is a failure (pytest's status 5).
+    """Run each part, and fail at the end; none collected is a failure (pytest's status 5).
 
     Args:
         session: the session.
@@ -174,7 +174,7 @@ def pytest(session: nox.Session, *parts: str, only: str = "", **env: str) -> Non
 
 
 def check_style(session: nox.Session) -> None:
-    """Runs ruff and typos, and what reads the forge's files and the container's."""
+    """Run ruff and typos, and what reads the forge's files and the container's."""
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("typos")
@@ -187,7 +187,7 @@ def check_style(session: nox.Session) -> None:
 
 @contextmanager
 def check_types(session: nox.Session) -> Iterator[None]:
-    """Runs mypy, which uses one core for a while, beside the body."""
+    """Run mypy, which uses one core for a while, beside the body."""
     path = os.pathsep.join((session.bin, os.environ["PATH"]))
     command = ["sh", "-ec", "\n".join(TYPE_CHECKS)]
     mypy = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PATH": path})
@@ -508,7 +508,7 @@ def gpu(session: nox.Session) -> None:
 
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
-    """Measures against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
+    """Measure against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
     install_wheel(session, *group("bench", "cpu", "serving", "peers", "charts"))
     install_weights(session)
     session.install(*group("interop"))  # torch, beside which calls and the server are measured
@@ -517,14 +517,14 @@ def bench(session: nox.Session) -> None:
 
 @nox.session(default=False, python="3.13")
 def bench_same_xla(session: nox.Session) -> None:
-    """Measures calls and programs beside the JAX of the plugin's own XLA, and rewrites the page."""
+    """Measure calls and programs beside the JAX of the plugin's own XLA, and rewrite the page."""
     install_wheel(session, *group("cpu", "charts"), *SAME_XLA)
     session.run("python", "benchmarks", "--same-xla", *(session.posargs or ("call", "compute")))
 
 
 @nox.session(default=False, python="3.13")
 def bench_gate(session: nox.Session) -> None:
-    """Judges what must hold of calls, transfers, starts and programs, beside that JAX."""
+    """Judge what must hold of calls, transfer, starts and programs, beside that JAX."""
     install_wheel(session, *group("cpu"), *SAME_XLA)
     session.run("python", "benchmarks/gate.py", *session.posargs)
 
@@ -591,6 +591,6 @@ def torch_xla(session: nox.Session, release: str) -> None:
 
 @nox.session(default=False)
 def release(session: nox.Session) -> None:
-    """Makes a release: `nox -s release -- 0.2.0`, with `--dry-run` to undo it all in the end."""
+    """Make a release: `nox -s release -- 0.2.0`, with `--dry-run` to undo it all in the end."""
     session.install(*group("release"))
     session.run("python", "tools/release.py", *session.posargs)

@@ -36,7 +36,7 @@ class BuildNative(build_ext):
     """Writes the header and the cffi source into the build directory, then compiles."""
 
     def run(self) -> None:
-        """Builds; beside modules that are built in place goes what else the build makes."""
+        """Build; beside modules that are built in place goes what else the build makes."""
         if not self.inplace:  # what debuggers read is for a checkout
             for extension in self.extensions:
                 extension.extra_link_args.append("-s")
@@ -45,7 +45,7 @@ class BuildNative(build_ext):
             write_generated(ROOT)
 
     def get_ext_filename(self, fullname: str) -> str:
-        """Names a module for the Pythons that it is for, and a library for none."""
+        """Name a module for the Pythons that it is for, and a library for none."""
         if isinstance(self.ext_map.get(fullname), Library):
             return fullname.replace(".", "/") + ".so"
         return str(super().get_ext_filename(fullname))
@@ -81,7 +81,7 @@ class BuildPython(build_py):
     """Puts the registry's rows, which live at the top of the repository, into the package."""
 
     def run(self) -> None:
-        """Copies `registry/` to `pjrt_hub/registry/`; an editable install reads the checkout.
+        """Copy `registry/` to `pjrt_hub/registry/`; an editable install reads the checkout.
 
         Of all headers only those for plugins in C are shipped.
 
@@ -104,7 +104,7 @@ class BuildPython(build_py):
 
 
 def write_generated(root: Path) -> None:
-    """Writes what is made of declarations and of TOML files into the package below `root`."""
+    """Write what is made of declarations and of TOML files into the package below `root`."""
     import capi
     import parsed
     import plugin_header
@@ -116,7 +116,7 @@ def write_generated(root: Path) -> None:
 
 
 def description() -> str:
-    """Gives the README for an index's page, on which links into the checkout would be broken."""
+    """Give the README for an index's page, on which links into the checkout would be broken."""
     readme = (ROOT / "README.md").read_text("utf-8")
     return re.sub(r"\[([^]]+)\]\((?!https?://)[^)]*\)", r"\1", readme)
 

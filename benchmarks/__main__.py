@@ -12,7 +12,7 @@ import session
 
 
 def main() -> int:
-    """Gives 1 where a bar is missed, 2 where a benchmark gave no figures."""
+    """Give 1 where a bar is missed, 2 where a benchmark gave no figures."""
     parser = argparse.ArgumentParser(prog="benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="one of those that --list prints")
     parser.add_argument("--list", action="store_true", help="print the benchmarks and end")

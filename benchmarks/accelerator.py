@@ -122,7 +122,7 @@ def _calls(client: Any, jax: Any, np: Any) -> rounds.Rows:
 
 
 def _transfers(client: Any, jax: Any, np: Any) -> rounds.Rows:
-    """Puts and gets by size; and puts from memory that the device reaches by itself."""
+    """Put and get by size; and put from memory that the device reaches by itself."""
     import pjrt_hub
     from pjrt_hub.errors import UnimplementedError
 

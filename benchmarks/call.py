@@ -129,7 +129,7 @@ def _row(count: int, variants: dict[str, Callable[[], float]]) -> dict[str, floa
 def timed(
     name: str, function: Callable[..., object], arguments: Sequence[object], count: int
 ) -> Callable[[], float]:
-    """Measures `function` called as a person would write it: `exe(a, a)`."""
+    """Measure `function` called as a person would write it: `exe(a, a)`."""
     names = [f"a{index}" for index in range(len(arguments))]
     known = {name: function, **dict(zip(names, arguments, strict=True))}
     return partial(rounds.turns(f"{name}({', '.join(names)})", **known), count)

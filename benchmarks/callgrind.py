@@ -24,7 +24,7 @@ def is_here() -> bool:
 
 
 def counted(arguments: Sequence[str]) -> list[Counter[str]]:
-    """Runs Python with such arguments; gives a count for each turn in `raw_collected`, in order.
+    """Run Python with such arguments; give a count for each turn in `raw_collected`, in order.
 
     Only the thread that called is counted. A count's keys are the names of loaded files, "???" for
     code that was made at run time.

@@ -83,7 +83,7 @@ def once() -> rounds.Rows:
 
 
 def sweep(words: Iterable[str]) -> None:
-    """Prints every workload's figures as they come; those that lose to JAX are marked.
+    """Print every workload's figures as they come; those that lose to JAX are marked.
 
     Args:
         words: NAME=VALUE of a flag for one more variant; any other word selects workloads.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def install(site: Path, count: int) -> None:
-    """Writes `count` distributions into a folder; none of them is a plugin."""
+    """Write `count` distributions into a folder; none of them is a plugin."""
     for number in range(count):
         info = site / f"example_{number}-1.0.dist-info"
         info.mkdir(parents=True)

@@ -75,7 +75,7 @@ def once() -> rounds.Rows:
 
 
 def _looped(exe: Callable[..., Any], a: Any, b: Any) -> Callable[[int], float]:
-    """Measures so many turns; the next time goes on with the last result."""
+    """Measure so many turns; the next time goes on with the last result."""
 
     def turns(count: int) -> float:
         nonlocal a

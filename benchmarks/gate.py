@@ -48,7 +48,7 @@ class Verdict:
 
 
 def main() -> int:
-    """Gives 1 where a bar is missed, 2 where a benchmark gave no figures."""
+    """Give 1 where a bar is missed, 2 where a benchmark gave no figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(GATES)}; or all")
     names = parser.parse_args().names or list(GATES)

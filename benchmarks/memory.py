@@ -50,7 +50,7 @@ NOWHERE = re.compile(r'"/(dev|proc)/|= -1 ')
 
 
 def measure() -> report.Section:
-    """Fetches the plugin from this machine, then finds it in the cache."""
+    """Fetch the plugin from this machine, then finds it in the cache."""
     with TemporaryDirectory() as folder:
         place = Path(folder)
         wheels, cache = place / "wheels", place / "cache"

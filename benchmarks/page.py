@@ -77,7 +77,7 @@ def main() -> None:
 
 
 def rewrite(path: Path = RECORD) -> None:
-    """Writes the page, the front page's figures, and the charts, without those of before."""
+    """Write the page, the front page's figures, and the charts, without those of before."""
     held = record.read(path)
     PAGE.write_text(text(held, record.read(SAME_XLA)), "utf-8")
     FRONT.write_text(front(FRONT.read_text("utf-8"), held), "utf-8")

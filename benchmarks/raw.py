@@ -137,7 +137,7 @@ class RawLoop:
         )
 
     def counted(self, turns: Callable[[], object]) -> None:
-        """Runs something inside of `raw_collected`, by which callgrind knows what to count."""
+        """Run something inside of `raw_collected`, by which callgrind knows what to count."""
         self._library["raw_counted"](ctypes.CFUNCTYPE(None)(turns))
 
     def _host(

@@ -55,7 +55,7 @@ def begin() -> Part:
 
 
 def keep(path: Path, name: str, part: Part) -> None:
-    """Puts a benchmark's part into the record in `path`, in the place of what it said before."""
+    """Put a benchmark's part into the record in `path`, in the place of what it said before."""
     write(path, {**(read(path) if path.exists() else {}), name: part})
 
 
@@ -66,7 +66,7 @@ def read(path: Path) -> Record:
 
 
 def write(path: Path, record: Record) -> None:
-    """Writes a record, its benchmarks in the order of their names, its figures rounded."""
+    """Write a record, its benchmarks in the order of their names, its figures rounded."""
     parts = {name: _rounded(asdict(record[name])) for name in sorted(record)}
     text = json.dumps({"benchmarks": parts}, indent=1, ensure_ascii=False, allow_nan=False)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ Name = TypeVar("Name")
 def interleave(
     variants: Mapping[Name, Callable[[], float]], rounds: int
 ) -> dict[Name, list[float]]:
-    """Runs every variant once to warm it, then once a round.
+    """Run every variant once to warm it, then once a round.
 
     Args:
         variants: each measures itself once and gives seconds.
@@ -40,7 +40,7 @@ def interleave(
 
 
 def turns(statement: str, **known: object) -> Callable[[int], float]:
-    """Gives what runs a statement so many times, and tells the seconds.
+    """Give what runs a statement so many times, and tell the seconds.
 
     Args:
         statement: as a person would write it, `exe(a, a)`: nothing else is timed.
@@ -78,13 +78,13 @@ def share(times: Times, name: str, other: str, base: str) -> float:
 
 
 def pin() -> None:
-    """Keeps this process on one of its CPUs, so that it never moves between caches; for `once`."""
+    """Keep this process on one of its CPUs, so that it never moves between caches; for `once`."""
     quiet()
     os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
 
 
 def quiet() -> None:
-    """Keeps the plugins from writing of what they find, and JAX on the CPU."""
+    """Keep the plugins from writing of what they find, and JAX on the CPU."""
     os.environ |= {"TF_CPP_MIN_LOG_LEVEL": "2", "JAX_PLATFORMS": "cpu"}
 
 

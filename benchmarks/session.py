@@ -55,7 +55,7 @@ def in_order(found: Iterable[str]) -> list[str]:
 
 
 def run(name: str) -> record.Part | None:
-    """Measures in a fresh process, which prints; None where it ended without figures."""
+    """Measure in a fresh process, which prints; None where it ended without figures."""
     with TemporaryDirectory() as folder:
         path = Path(folder, "figures.json")
         begun = monotonic()

@@ -86,7 +86,7 @@ def measure() -> report.Section:
 
 
 def put_wheel(folder: Path) -> Artifact:
-    """Puts the wheel that a fetch takes here into a folder, from the user's index."""
+    """Put the wheel that a fetch takes here into a folder, from the user's index."""
     from pjrt_hub.door import process
     from pjrt_hub.finding.store.catalog import Catalog, newest_builds
     from pjrt_hub.finding.store.transfer import download
@@ -108,7 +108,7 @@ def put_wheel(folder: Path) -> Artifact:
 
 @contextmanager
 def server(folder: Path) -> Iterator[str]:
-    """Serves a folder on the loopback interface; gives its address."""
+    """Serve a folder on the loopback interface; give its address."""
     handler = partial(_Silent, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
         threading.Thread(target=serving.serve_forever, daemon=True).start()

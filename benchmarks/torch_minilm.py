@@ -94,7 +94,7 @@ class TorchEncoder:
 
 
 def serve(port: int, batch: int, tokens: int, limits: dict[str, Any]) -> None:
-    """Serves it as examples/serve serves its own encoder."""
+    """Serve it as examples/serve serves its own encoder."""
     import uvicorn
     from app import Limits, Service
 

@@ -14,7 +14,7 @@ HELLO = Path(__file__).with_name("hello.mlir")
 
 
 def main():
-    """Compiles for each target that is named."""
+    """Compile for each target that is named."""
     targets = sys.argv[1:] or ["cuda:H100", "tpu:v5e:2x2"]
     for target in targets:
         platform, _, machine = target.partition(":")

@@ -11,7 +11,7 @@ from pjrt_hub.errors import PjrtHubError
 
 
 def main():
-    """Looks, asks, and makes a client of four devices; nothing is loaded before that."""
+    """Look, ask, and make a client of four devices; nothing is loaded before that."""
     wanted = sys.argv[1] if len(sys.argv) > 1 else None
 
     print(f"Candidates for {wanted or 'the best one'}:")

@@ -32,7 +32,7 @@ def eigenvalues(matrix, out, *, largest_first):
 
 
 def main():
-    """Runs it on a good matrix and on a bad one."""
+    """Run it on a good matrix and on a bad one."""
     with pjrt_hub.client("cpu") as client:
         client.plugin.ffi.register("eigenvalues", eigenvalues)
         program = client.compile(PROGRAM)

@@ -23,7 +23,7 @@ func.func @main(%x: MATRIX, %w: MATRIX) -> MATRIX {
 
 
 async def main():
-    """Sends every batch through the pipeline, and prints the mean of each result's squares."""
+    """Send every batch through the pipeline, and print the mean of each result's squares."""
     rng = np.random.default_rng(0)
     with pjrt_hub.client("cpu") as client:
         program = client.compile(PROGRAM)

@@ -31,11 +31,11 @@ class Interpreted(Executable):
         self.signature = Signature(parameters=(array,) * len(self.names), outputs=(array,))
 
     def execute(self, arguments):
-        """Runs the lines on each device."""
+        """Run the lines on each device."""
         return [[self.run(row)] for row in arguments]
 
     def run(self, arguments):
-        """Runs the lines one after the other."""
+        """Run the lines one after the other."""
         values = dict(zip(self.names, arguments, strict=True))
         for name, operation, operands, size in self.lines:
             if operation == "constant":
@@ -57,12 +57,12 @@ class Interpreter(Backend):
         return [Device(i, kind="numpy") for i in range(2)]
 
     def compile(self, program):
-        """Refuses what it cannot run, and says what it is."""
+        """Refuse what it cannot run, and say what it is."""
         return Interpreted(program.code.decode())
 
 
 def main():
-    """Runs hello.mlir on it; `pjrt-hub build` makes a library of it that JAX loads, too."""
+    """Run hello.mlir on it; `pjrt-hub build` makes a library of it that JAX loads, too."""
     with authoring.plugin(Interpreter()).client() as client:
         print(client)
         program = client.compile(HELLO)

@@ -42,7 +42,7 @@ func.func @main(%part: tensor<2xf32>, %x: tensor<64x8xf32>, %y: tensor<64xf32>)
 
 
 def main():
-    """Finds the weights of a linear function again from noisy examples."""
+    """Find the weights of a linear function again from noisy examples."""
     rng = np.random.default_rng(0)
     truth = np.arange(1, WEIGHTS + 1, dtype=np.float32)
     x = rng.normal(0, 1, (DEVICES * ROWS, WEIGHTS)).astype(np.float32)

@@ -32,19 +32,19 @@ class Folder:
         self.path = path
 
     def get(self, key):
-        """Gives the executable that was kept, or None."""
+        """Give the executable that was kept, or None."""
         file = self.path / key
         print("compiled before" if file.exists() else "not compiled yet")
         return file.read_bytes() if file.exists() else None
 
     def put(self, key, value):
-        """Keeps an executable."""
+        """Keep an executable."""
         (self.path / key).write_bytes(value)
         print(f"kept its {len(value)} bytes")
 
 
 def main():
-    """Starts the model that lies in a folder, which the first start makes."""
+    """Start the model that lies in a folder, which the first start makes."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: python examples/warm_start.py FOLDER")
     folder = Path(sys.argv[1])

@@ -20,7 +20,7 @@ HEAVY |= {"importlib_metadata", "platformdirs", "subprocess", "pjrt_hub.running.
 
 
 def modules_after(code: str) -> set[str]:
-    """Names the modules of a fresh interpreter after it ran `code`."""
+    """Name the modules of a fresh interpreter after it ran `code`."""
     code = f"{code}\nimport json, sys\nprint('\\n' + json.dumps(list(sys.modules)))"
     # Isolated from the user's site, but not from the environment that holds the package.
     child = subprocess.run(

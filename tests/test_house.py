@@ -30,7 +30,7 @@ LONG_DOCSTRINGS = frozenset({"pjrt_hub/errors.py"})
 
 
 def files() -> Iterator[Path]:
-    """Yields the project's own files, without what tools leave in a checkout."""
+    """Yield the project's own files, without what tools leave in a checkout."""
     skipped = {"build", "dist", "__pycache__"}
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts
@@ -171,7 +171,7 @@ def parsed() -> dict[Path, ast.Module]:
 
 
 def participles(tree: ast.Module) -> Iterator[str]:
-    """Yields the functions that have one for a name; a property may be an adjective."""
+    """Yield the functions that have one for a name; a property may be an adjective."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             decorators = " ".join(map(ast.unparse, node.decorator_list))
@@ -188,7 +188,7 @@ def test_functions_are_verbs_or_what_they_return():
 
 
 def private_reaches(trees: dict[Path, ast.Module]) -> Iterator[str]:
-    """Yields each use of an underscore name that another room owns; a room is a folder."""
+    """Yield each use of an underscore name that another room owns; a room is a folder."""
     owned: dict[Path, set[str]] = {}
     for path, tree in trees.items():
         names = owned.setdefault(path.parent, set())

@@ -79,7 +79,7 @@ def is_inside(name: str, room: str) -> bool:
 
 
 def table(page: str) -> dict[str, frozenset[str]]:
-    """Reads the map's table: each room, and what it may import besides the ground and itself."""
+    """Read the map's table: each room, and what it may import besides the ground and itself."""
     rows: dict[str, frozenset[str]] = {}
     for line in page.splitlines():
         if line.startswith("| `"):
@@ -89,7 +89,7 @@ def table(page: str) -> dict[str, frozenset[str]]:
 
 
 def tree(page: str) -> dict[str, str]:
-    """Reads the map's tree: each folder of the package, and what is said of it."""
+    """Read the map's tree: each folder of the package, and what is said of it."""
     folders: dict[str, str] = {}
     trail: list[str] = []
     block = page.partition("```\npjrt_hub/")[2].partition("```")[0]
@@ -102,7 +102,7 @@ def tree(page: str) -> dict[str, str]:
 
 
 def modules(root: Path) -> dict[str, Module]:
-    """Parses every module of `root`/pjrt_hub; of a compiled one the stub is what it imports."""
+    """Parse every module of `root`/pjrt_hub; of a compiled one the stub is what it imports."""
     found = {}
     for path in sorted((root / "pjrt_hub").rglob("*.py*")):
         if path.suffix not in (".py", ".pyi") or path.name == "__init__.pyi":
@@ -115,7 +115,7 @@ def modules(root: Path) -> dict[str, Module]:
 
 
 def imports(module: Module) -> Iterator[Import]:
-    """Yields each import of `module`; `from a import b` gives "a.b"."""
+    """Yield each import of `module`; `from a import b` gives "a.b"."""
 
     def walk(node: ast.AST, late: bool, types_only: bool) -> Iterator[Import]:
         for child in ast.iter_child_nodes(node):
@@ -141,7 +141,7 @@ def imports(module: Module) -> Iterator[Import]:
 
 
 def resolve(target: str, known: dict[str, Module]) -> str | None:
-    """Turns "pjrt_hub.base.abi.ApiVersion" into "pjrt_hub.base.abi"; None for what is not ours."""
+    """Turn "pjrt_hub.base.abi.ApiVersion" into "pjrt_hub.base.abi"; None for what is not ours."""
     if target.split(".")[0] != "pjrt_hub":
         return None
     while target not in known and "." in target:
@@ -273,7 +273,7 @@ RULES = [
 
 @pytest.fixture(scope="module")
 def known():
-    """Parses the checkout once for all rules."""
+    """Parse the checkout once for all rules."""
     return modules(ROOT)
 
 

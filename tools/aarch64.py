@@ -54,7 +54,7 @@ def main() -> None:
 
 
 def register_emulator() -> None:
-    """Lets the kernel start the emulator for each program of an aarch64."""
+    """Let the kernel start the emulator for each program of an aarch64."""
     if not (EMULATOR.exists() and shutil.which("debootstrap")) or os.geteuid():
         sys.exit(
             "error: the emulator needs root, debootstrap and qemu-user-static\n\n"
@@ -68,7 +68,7 @@ def register_emulator() -> None:
 
 
 def make_system() -> None:
-    """Unpacks Debian with Python and a compiler, for the plugins of a few lines of C."""
+    """Unpack Debian with Python and a compiler, for the plugins of a few lines of C."""
     shutil.rmtree(SYSTEM, ignore_errors=True)
     packages = "--include=python3-venv,gcc,libc6-dev"
     run("debootstrap", "--arch=arm64", "--variant=minbase", packages, RELEASE, SYSTEM)
@@ -96,7 +96,7 @@ def install(wheel: Path) -> None:
 
 
 def emulate(*command: str) -> None:
-    """Runs a command below that root, whose mounts end with it."""
+    """Run a command below that root, whose mounts end with it."""
     mounts = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev"'
     clean = (
         "env",
@@ -110,7 +110,7 @@ def emulate(*command: str) -> None:
 
 
 def run(*command: str | Path) -> None:
-    """Runs a command, and ends with its status if it fails."""
+    """Run a command, and ends with its status if it fails."""
     if status := subprocess.run(command, check=False).returncode:
         sys.exit(status)
 

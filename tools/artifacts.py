@@ -131,7 +131,7 @@ class Serializer:
 
 
 def main() -> None:
-    """Writes the archive."""
+    """Write the archive."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     serializer = Serializer()
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # each version that is too old has its line

@@ -159,7 +159,7 @@ class Api:
 
 
 def _place(numbered: tuple[int, Member]) -> int:
-    """Groups the members of a union (a struct has one at most) and leaves the others alone."""
+    """Group the members of a union (a struct has one at most) and leave the others alone."""
     number, member = numbered
     return -1 if member.in_union else number
 
@@ -172,7 +172,7 @@ def _round_up(value: int, step: int) -> int:
 
 
 def read(directory: Path = DECLARATIONS) -> Api:
-    """Reads every declaration file.
+    """Read every declaration file.
 
     Raises:
         DeclarationError: a line does not follow the language, or a name is declared twice or never.
@@ -301,7 +301,7 @@ class _File:
 
 
 def _resolve(api: Api) -> None:
-    """Gives args structs and fields the since of what they belong to, and checks every name."""
+    """Give args structs and fields the since of what they belong to, and checks every name."""
     for slot in api.slots:
         api.structs[api.functions[slot.function].args].since = slot.since
     for struct in api.structs.values():

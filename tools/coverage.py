@@ -132,7 +132,7 @@ def _from(name: str, places: Callers) -> str:
 
 
 def main() -> int:
-    """Writes the page, or with `--check` compares it."""
+    """Write the page, or with `--check` compares it."""
     text = page(capi.read(), callers())
     if "--check" not in sys.argv[1:]:
         PAGE.write_text(text)

@@ -11,7 +11,7 @@ EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "minilm"
 
 
 def main():
-    """Exports the encoder and records the order of the program's arguments."""
+    """Export the encoder and record the order of the program's arguments."""
     sys.path.insert(0, str(EXAMPLE))
     import encoder
 

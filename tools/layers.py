@@ -109,7 +109,7 @@ class _Shapes:
             yield from lines
 
     def visit(self, name: str) -> str:
-        """Gives the C name of a struct's shape."""
+        """Give the C name of a struct's shape."""
         if name not in self.done:
             rows = list(self.pointers(name, 0, ""))
             struct = self.api.structs[name]

@@ -30,7 +30,7 @@ SENTENCES = [
 
 @torch.no_grad()
 def embed(sentence, tokenizer, model):
-    """Returns the unit-length mean of the sentence's token vectors, as a list of floats."""
+    """Return the unit-length mean of the sentence's token vectors, as a list of floats."""
     tokens = tokenizer(sentence, truncation=True, max_length=TOKENS, return_tensors="pt")
     mean = model(**tokens).last_hidden_state[0].mean(0)
     return torch.nn.functional.normalize(mean, dim=0).tolist()

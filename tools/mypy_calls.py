@@ -48,7 +48,7 @@ class Calls(Plugin):
         return self.sign if ours else None
 
     def sign(self, context: MethodSigContext) -> FunctionLike:
-        """Gives the signature of a call whose first argument names a declared function."""
+        """Give the signature of a call whose first argument names a declared function."""
         signature = context.default_signature
         named = context.args[0] if context.args else []
         if len(named) != 1 or not isinstance(named[0], StrExpr):

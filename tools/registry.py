@@ -104,7 +104,7 @@ os._exit(0)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Runs the command line; the exit status is 1 where a row is wrong."""
+    """Run the command line; the exit status is 1 where a row is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command", required=True)
     add = commands.add_parser("add", help="measure a wheel and write its row")
@@ -193,7 +193,7 @@ def _download(requirement: str, options: argparse.Namespace, folder: Path) -> Pa
 
 
 def measure(wheel: Path) -> Artifact:
-    """Measures one wheel: its digests, its library, the machine it needs and its API version."""
+    """Measure one wheel: its digests, its library, the machine it needs and its API version."""
     name, version, _, tags = parse_wheel_filename(wheel.name)
     plugin, platform, data = FAMILIES[canonicalize_name(name)]
     with tempfile.TemporaryDirectory(prefix="registry-", dir=wheel.parent) as scratch:
@@ -220,7 +220,7 @@ def measure(wheel: Path) -> Artifact:
 
 
 def complete(row: Artifact, wheel: Path, options: argparse.Namespace) -> Artifact:
-    """Adds what a plugin requires at run time: the wheels of its extra, as pip chooses them.
+    """Add what a plugin requires at run time: the wheels of its extra, as pip chooses them.
 
     Of each are taken the libraries that the manifest names, the programs and data that the plugin
     opens by their place, and each library that one of these links or mentions.
@@ -308,7 +308,7 @@ def _follow(folder: Path, named: set[str], members: Sequence[Member]) -> set[str
 
 
 def _is_as_pinned(each: Pinned, wheel: Path) -> bool:
-    """Measures a required wheel again, and tells what came of it."""
+    """Measure a required wheel again, and tell what came of it."""
     wanted = {member.path: member for member in each.members}
     members = archive.measure(wheel, wanted.__contains__)
     same = digest.of_file(wheel) == each.sha256 and wheel.stat().st_size == each.size
@@ -380,7 +380,7 @@ def _with_version(row: Artifact, library: Path) -> Artifact:
 
 
 def attested(row: Artifact, env: Mapping[str, str]) -> Artifact:
-    """Adds what the index's attestations say of a wheel, where it has any.
+    """Add what the index's attestations say of a wheel, where it has any.
 
     Their subject is compared with the wheel. Their signatures are not verified here.
     """
@@ -404,7 +404,7 @@ def attested(row: Artifact, env: Mapping[str, str]) -> Artifact:
 
 
 def provenance(content: bytes, sha256: str) -> tuple[str, str]:
-    """Reads a provenance object: who published a file, and who issued that identity.
+    """Read a provenance object: who published a file, and who issued that identity.
 
     Raises:
         SystemExit: it is about another file, or malformed.

@@ -24,7 +24,7 @@ UNRELEASED = re.compile(r"^## Unreleased\n(.*?)(?=^## |\Z)", re.MULTILINE | re.D
 
 
 def main() -> None:
-    """Reads the command line."""
+    """Read the command line."""
     parser = argparse.ArgumentParser(prog="nox -s release --", description=__doc__)
     parser.add_argument("version", help="such as 0.2.0; a tag, such as v0.2.0, with --build")
     chosen = parser.add_mutually_exclusive_group()
@@ -39,7 +39,7 @@ def main() -> None:
 
 
 def release(root: Path, version: str, *, dry_run: bool = False) -> None:
-    """Makes the release in a checkout, or leaves it as it was and says what is wrong.
+    """Make the release in a checkout, or leave it as it was and say what is wrong.
 
     Args:
         root: the top of the checkout.
@@ -68,13 +68,13 @@ def release(root: Path, version: str, *, dry_run: bool = False) -> None:
 
 
 def check_tree(root: Path) -> None:
-    """Ends the program where the checkout has changes that are not committed."""
+    """End the program where the checkout has changes that are not committed."""
     if changed := git(root, "status", "--porcelain"):
         sys.exit(f"some changes are not committed:\n{changed}\n\nhint: commit or stash them")
 
 
 def check_version(root: Path, version: str) -> None:
-    """Ends the program where the version is none, is older than the last, or has its tag."""
+    """End the program where the version is none, is older than the last, or has its tag."""
     current = read_version(root)
     try:
         if str(Version(version)) != version or Version(version) < Version(current):
@@ -86,7 +86,7 @@ def check_version(root: Path, version: str) -> None:
 
 
 def check_tag(root: Path, tag: str) -> None:
-    """Ends the program where a tag is not that of the version."""
+    """End the program where a tag is not that of the version."""
     if tag != f"v{read_version(root)}":
         sys.exit(
             f"the tag {tag} is not v{read_version(root)}, the version of pyproject.toml\n\n"
@@ -95,12 +95,12 @@ def check_tag(root: Path, tag: str) -> None:
 
 
 def read_version(root: Path) -> str:
-    """Returns the version of the checkout."""
+    """Return the version of the checkout."""
     return str(tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]["version"])
 
 
 def date_changelog(text: str, version: str) -> str:
-    """Gives the section Unreleased the version and the date, and opens an empty one above it."""
+    """Give the section Unreleased the version and the date, and open an empty one above it."""
     found = UNRELEASED.search(text)
     if found is None or not re.search(r"^- ", found[1], re.MULTILINE):
         sys.exit(
@@ -111,7 +111,7 @@ def date_changelog(text: str, version: str) -> str:
 
 
 def build(root: Path) -> None:
-    """Builds and checks the wheels and the source distribution, and puts them into `dist/`."""
+    """Build and check the wheels and the source distribution, and put them into `dist/`."""
     for folder in (built := root / ".nox" / "wheelhouse", root / "dist"):
         shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "nox", "--session", "wheels"], cwd=root, check=True)
@@ -119,13 +119,13 @@ def build(root: Path) -> None:
 
 
 def restore(files: dict[Path, str]) -> None:
-    """Puts files back."""
+    """Put files back."""
     for path, text in files.items():
         path.write_text(text, "utf-8")
 
 
 def git(root: Path, *words: str) -> str:
-    """Runs git there, and gives what it prints."""
+    """Run git there, and give what it prints."""
     done = subprocess.run(["git", *words], cwd=root, check=True, capture_output=True, text=True)
     return done.stdout.strip()
 

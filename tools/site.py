@@ -58,12 +58,12 @@ class Code(File):
     """A file of Python, shown as a page: a browser would keep it in a folder."""
 
     def is_documentation_page(self) -> bool:
-        """Says so to MkDocs, which looks at the name alone."""
+        """Say so to MkDocs, which looks at the name alone."""
         return True
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Names the files of docs/ from the repository's top, and adds those outside of it."""
+    """Name the files of docs/ from the repository's top, and add those outside of it."""
     ours = [file for file in files if file.src_dir == config.docs_dir]
     places = {f"docs/{file.src_uri}": file.dest_uri for file in ours}
     named = {**places, **ELSEWHERE, **dict(_examples())}
@@ -82,14 +82,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
-    """Tells the search which pages to show first."""
+    """Tell the search which pages to show first."""
     if boost := BOOSTS.get(page.file.src_uri):
         page.meta["search"] = {"boost": boost}
     return markdown
 
 
 def on_page_content(html: str, page: Page, **_: object) -> str:
-    """Keeps options whole, and links errors, also those that a docstring's module lacks.
+    """Keep options whole, and links errors, also those that a docstring's module lacks.
 
     The contents beside troubleshooting are its classes: two hundred messages are for the search.
     """
@@ -102,7 +102,7 @@ def on_page_content(html: str, page: Page, **_: object) -> str:
 
 
 def on_post_page(output: str, **_: object) -> str:
-    """Lets the keyboard open the drawer of narrow screens, and names the search for readers."""
+    """Let the keyboard open the drawer of narrow screens, and name the search for readers."""
     for place, attributes in _ATTRIBUTES.items():
         output = output.replace(place, f"{place} {attributes}", 1)
     return output

@@ -64,7 +64,7 @@ def text_of(node: ast.expr | None) -> str:
 
 
 def errors_of(path: Path, classes: frozenset[str]) -> Iterator[tuple[str, str, str]]:
-    """Yields the class, the message and the hint of each error that a module words."""
+    """Yield the class, the message and the hint of each error that a module words."""
     named: dict[str, ast.expr] = {}  # what a variable of the function was given last
     for node in in_order(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef):
@@ -80,14 +80,14 @@ def errors_of(path: Path, classes: frozenset[str]) -> Iterator[tuple[str, str, s
 
 
 def in_order(node: ast.AST) -> Iterator[ast.AST]:
-    """Yields a tree's nodes as they stand in the source."""
+    """Yield a tree's nodes as they stand in the source."""
     yield node
     for child in ast.iter_child_nodes(node):
         yield from in_order(child)
 
 
 def is_worded(text: str) -> bool:
-    """Says whether a reader could recognise a message by it."""
+    """Say whether a reader could recognise a message by it."""
     return sum(map(str.isalpha, text)) >= 8
 
 
@@ -97,7 +97,7 @@ def line(text: str) -> str:
 
 
 def page() -> str:
-    """Writes the page: a section for each class of errors, in it one for each message.
+    """Write the page: a section for each class of errors, in it one for each message.
 
     Messages are headings because a search finds headings first, and because each has an address.
     """

@@ -39,7 +39,7 @@ NO_TRAPS = "-fno-sanitize=all"  # zig adds those of undefined behaviour
 
 
 def main() -> None:
-    """Builds into the folder that the command line names."""
+    """Build into the folder that the command line names."""
     if sys.version_info[:2] != PYTHON:
         sys.exit(f"error: the wheels are built with the headers of Python {PYTHON[0]}.{PYTHON[1]}")
     folder, *tags = sys.argv[1:]
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def build(folder: Path, tags: Iterable[str]) -> list[Path]:
-    """Builds the source distribution, of it the wheels, and returns their paths, audited."""
+    """Build the source distribution, of it the wheels, and return their paths, audited."""
     folder.mkdir(parents=True, exist_ok=True)
     own = ("CFLAGS", "CPPFLAGS", "LDFLAGS")  # what the machine's owner wants of compilers
     env = {name: value for name, value in os.environ.items() if name not in own}
@@ -65,7 +65,7 @@ def build(folder: Path, tags: Iterable[str]) -> list[Path]:
 
 
 def build_sdist(folder: Path, scratch: Path, env: Mapping[str, str]) -> Path:
-    """Builds the source distribution."""
+    """Build the source distribution."""
     source, built = scratch / "source", scratch / "sdist"
     copy_sources(source)
     _python("build", "--sdist", "--no-isolation", f"--outdir={built}", source, env=env)
@@ -74,7 +74,7 @@ def build_sdist(folder: Path, scratch: Path, env: Mapping[str, str]) -> Path:
 
 
 def copy_sources(target: Path) -> None:
-    """Copies what git knows, so that nothing that this machine built goes along."""
+    """Copy what git knows, so that nothing that this machine built goes along."""
     for name in _run("git", "ls-files", "-z", cwd=ROOT).split("\0"):
         if name and (ROOT / name).is_file():
             (target / name).parent.mkdir(parents=True, exist_ok=True)
@@ -82,7 +82,7 @@ def copy_sources(target: Path) -> None:
 
 
 def _order(source: Path, target: Path, seconds: int) -> Path:
-    """Writes an archive again: its members in order, of one time, and of nobody."""
+    """Write an archive again: its members in order, of one time, and of nobody."""
     packed = io.BytesIO()
     with (
         tarfile.open(source) as old,
@@ -98,7 +98,7 @@ def _order(source: Path, target: Path, seconds: int) -> Path:
 
 
 def build_wheel(sdist: Path, tag: str, folder: Path, scratch: Path, env: Mapping[str, str]) -> Path:
-    """Builds one wheel of a source distribution, with a list of what it is made of."""
+    """Build one wheel of a source distribution, with a list of what it is made of."""
     scratch = scratch / tag
     scratch.mkdir()
     env = {**env, "ZIG_GLOBAL_CACHE_DIR": str(scratch / "cache")}  # of one build alone
@@ -124,7 +124,7 @@ def build_wheel(sdist: Path, tag: str, folder: Path, scratch: Path, env: Mapping
 
 
 def describe(wheel: Path, env: Mapping[str, str]) -> str:
-    """Writes the software bill of materials of a wheel, in the JSON of CycloneDX 1.6.
+    """Write the software bill of materials of a wheel, in the JSON of CycloneDX 1.6.
 
     What it requires when it runs is in its metadata; this is what was compiled in, and by what.
     """
@@ -171,7 +171,7 @@ def _component(kind: str, name: str, release: str, license: str = "") -> dict[st
 
 
 def audit(wheels: list[Path], sdist: Path) -> None:
-    """Ends with an error unless each tag is what the libraries deserve and no check objects."""
+    """End with an error unless each tag is what the libraries deserve and no check objects."""
     _python("twine", "check", "--strict", *wheels, sdist)
     _python("abi3audit", "--strict", *wheels)
     with tempfile.TemporaryDirectory() as nowhere:  # this machine's libraries are of no interest

@@ -47,7 +47,7 @@ def embed(cluster: Client, texts: list[str], kill: bool = False) -> list[work.Em
 
 
 def main() -> None:
-    """Prints how long it took, who did how much, and how often the program was compiled."""
+    """Print how long it took, who did how much, and how often the program was compiled."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("file", nargs="?", type=Path, help="a text a line (default: made up)")
     parser.add_argument("--texts", type=int, default=2000, help="how many to make up")

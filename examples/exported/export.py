@@ -15,7 +15,7 @@ WEIGHTS = jnp.array([[1.5, -2.0], [-0.5, 1.0], [0.25, 0.75]])
 
 
 def predict(flower, *, temperature):
-    """Tells two kinds of flowers apart by three measures of each."""
+    """Tell two kinds of flowers apart by three measures of each."""
     measures = jnp.stack([flower["length"], flower["width"], flower["weight"]], axis=1)
     chances = jax.nn.softmax(measures @ WEIGHTS / temperature)
     return {"kind": jnp.argmax(chances, axis=1).astype(jnp.int32), "chances": chances}

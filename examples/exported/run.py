@@ -19,7 +19,7 @@ FLOWERS = {
 
 
 def main():
-    """Calls the function with the tree of arguments that it was exported with."""
+    """Call the function with the tree of arguments that it was exported with."""
     path = Path(__file__).with_name("predict.jaxexport")
     with pjrt_hub.load_exported(path, platform="cpu") as predict:
         print(f"{predict.function_name}, for {', '.join(predict.platforms)}")

@@ -14,7 +14,7 @@ SIZES = (2, 32, 32, 1)
 
 
 def spirals(rng, count):
-    """Gives points f32[count, 2], and to which of the spirals each belongs, f32[count]."""
+    """Give points f32[count, 2], and to which of the spirals each belongs, f32[count]."""
     which = np.arange(count) % 2
     turn = np.sqrt(rng.uniform(0.02, 1, count)) * 2.5 * np.pi
     angle = turn + which * np.pi
@@ -23,7 +23,7 @@ def spirals(rng, count):
 
 
 def initial(rng):
-    """Gives the weights and biases of each layer."""
+    """Give the weights and biases of each layer."""
     return [
         {
             "weights": rng.normal(0, n**-0.5, (n, m)).astype(np.float32),
@@ -34,7 +34,7 @@ def initial(rng):
 
 
 def network(layers, x):
-    """Computes a number for each point; above zero it is the second spiral."""
+    """Compute a number for each point; above zero it is the second spiral."""
     *hidden, last = layers
     for layer in hidden:
         x = tanh(x @ layer["weights"] + layer["bias"])

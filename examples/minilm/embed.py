@@ -31,7 +31,7 @@ class Encoder:
     """The model on a client's device: sentences in, unit-length vectors out."""
 
     def __init__(self, client):
-        """Compiles the encoder and maps its weights from the model's file into buffers."""
+        """Compile the encoder and map its weights from the model's file into buffers."""
         [tokens] = SIGNATURE["inputs"][0]["shape"]
         self.tokenizer = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
         self.tokenizer.enable_truncation(tokens)
@@ -43,7 +43,7 @@ class Encoder:
         self.weights = weights.values()
 
     def __call__(self, sentences):
-        """Returns f32[len(sentences), 384]; no sentence waits for the one before it."""
+        """Return f32[len(sentences), 384]; no sentence waits for the one before it."""
         embeddings = [
             self.program(
                 self.client.buffer_from_host(np.array(tokens.ids, np.int32)),
@@ -56,7 +56,7 @@ class Encoder:
 
 
 def main():
-    """Prints the cosine similarity of two sentences, or the matrix of more."""
+    """Print the cosine similarity of two sentences, or the matrix of more."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--platform", default="cpu", help="where to run (default: cpu)")
     parser.add_argument("sentence")

@@ -22,7 +22,7 @@ STABLEHLO_VERSION = "1.8.0"
 
 
 def weight_shapes():
-    """Maps each weight's name in model.safetensors to its shape; a dense weight is (out, in)."""
+    """Map each weight's name in model.safetensors to its shape; a dense weight is (out, in)."""
 
     def dense(name, outputs, inputs):
         return {f"{name}.weight": (outputs, inputs), f"{name}.bias": (outputs,)}

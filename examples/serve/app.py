@@ -89,7 +89,7 @@ class Service:
 
     @asynccontextmanager
     async def lifespan(self, _: Starlette) -> AsyncIterator[None]:
-        """Loads while the port is open already; in the end computes whatever was taken."""
+        """Load while the port is open already; in the end computes whatever was taken."""
         stop = asyncio.Event()
         serving = asyncio.create_task(self.serve(stop))
         yield
@@ -97,7 +97,7 @@ class Service:
         await serving
 
     async def serve(self, stop: asyncio.Event) -> None:
-        """Holds an encoder and a batcher until it is told to stop."""
+        """Hold an encoder and a batcher until it is told to stop."""
         try:
             encoder = await asyncio.to_thread(self.load)
         except Exception:
@@ -125,7 +125,7 @@ class Service:
         encoder.close()
 
     async def embed(self, request: Request) -> Response:
-        """Gives an embedding for each text, or says what is wrong and whether to come again."""
+        """Give an embedding for each text, or say what is wrong and whether to come again."""
         with self.metrics.seconds.time():
             try:
                 async with asyncio.timeout(self.limits.seconds):
@@ -139,7 +139,7 @@ class Service:
         return answer
 
     async def embeddings(self, request: Request) -> Sequence[Any]:
-        """Reads a request, and computes unless its client hangs up."""
+        """Read a request, and compute unless its client hangs up."""
         if self.batcher is None:
             raise RefusedError(503, f"the server is not ready: {self.state}")
         texts = parsed(await body(request, self.limits.body_nbytes))
@@ -168,7 +168,7 @@ def refusal(status: int, reason: str) -> JSONResponse:
 
 
 async def body(request: Request, limit: int) -> bytes:
-    """Reads a body of at most `limit` bytes, and of a longer one no more than that."""
+    """Read a body of at most `limit` bytes, and of a longer one no more than that."""
     content = bytearray()
     async for part in request.stream():
         content += part
@@ -190,7 +190,7 @@ def parsed(content: bytes) -> list[str]:
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
-    """Awaits work, and cancels it when the client hangs up.
+    """Await work, and cancels it when the client hangs up.
 
     Raises:
         ClientDisconnect: it did.
@@ -212,7 +212,7 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, Any]) -> Any:
 
 
 def main() -> None:
-    """Serves until SIGTERM or Ctrl-C, after which it answers what it has taken."""
+    """Serve until SIGTERM or Ctrl-C, after which it answers what it has taken."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)

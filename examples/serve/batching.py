@@ -60,7 +60,7 @@ class Batcher(Generic[Item, Result]):
         return len(self._waiting)
 
     async def submit(self, items: Sequence[Item]) -> list[Result]:
-        """Gives the items' results; all of them are taken or none.
+        """Give the items' results; all of them are taken or none.
 
         Whoever cancels this call takes back the items that are in no batch yet.
 
@@ -93,7 +93,7 @@ class Batcher(Generic[Item, Result]):
         await asyncio.gather(*self._tasks)
 
     async def _serve(self) -> None:
-        """Computes batch after batch, until the batcher ends and nothing waits."""
+        """Compute batch after batch, until the batcher ends and nothing waits."""
         while self._waiting or not self._closing:
             if self._waiting:
                 await self._compute(self._next())
@@ -108,7 +108,7 @@ class Batcher(Generic[Item, Result]):
         return batch
 
     async def _compute(self, batch: dict[asyncio.Future[Result], Item]) -> None:
-        """Gives each item its result, or the reason why there is none; no other batch minds."""
+        """Give each item its result, or the reason why there is none; no other batch minds."""
         try:
             computed = await self.compute(list(batch.values()))
             answers = list(zip(batch, computed, strict=True))

@@ -48,7 +48,7 @@ class CountingCache:
         return found
 
     def put(self, key: str, value: bytes) -> None:
-        """Keeps what had to be compiled."""
+        """Keep what had to be compiled."""
         self.compiled += 1
         self._kept.put(key, value)
 
@@ -117,5 +117,5 @@ class Encoder:
         return embeddings.to_numpy()[: len(texts)]
 
     def close(self) -> None:
-        """Ends the client, with all that it holds."""
+        """End the client, with all that it holds."""
         self.client.close()

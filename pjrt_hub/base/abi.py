@@ -63,7 +63,7 @@ OLDEST = ApiVersion(0, 57)
 
 
 def compatible(ours: ApiVersion, theirs: ApiVersion) -> Verdict:
-    """Says whether a plugin of version `theirs` can be used with declarations of version `ours`.
+    """Say whether a plugin of version `theirs` can be used with declarations of version `ours`.
 
     The table only grows at its end and argument structs carry their size, so within major 0 an
     older plugin is sent full-size, zero-filled structs, and the new functions of a newer one are

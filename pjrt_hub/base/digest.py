@@ -18,7 +18,7 @@ MOST_NBYTES = 64 << 20
 
 
 def content(path: str | os.PathLike[str], most_nbytes: int = MOST_NBYTES) -> bytes:
-    """Reads a whole file, of a size that is bounded.
+    """Read a whole file, of a size that is bounded.
 
     Raises:
         OSError: it cannot be read, or is larger (EFBIG).
@@ -38,7 +38,7 @@ def content_of(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
 
 
 def of_file(path: str | os.PathLike[str]) -> str:
-    """Hashes a file without holding more than a small buffer of it.
+    """Hash a file without holding more than a small buffer of it.
 
     Returns:
         64 lowercase hexadecimal digits.
@@ -53,7 +53,7 @@ def of_file(path: str | os.PathLike[str]) -> str:
 
 
 def identity(path: str | os.PathLike[str]) -> str:
-    """Gives a name that changes with the content of a file, which is not read.
+    """Give a name that changes with the content of a file, which is not read.
 
     It is made of device, inode, size and times, so it changes with whatever goes through the file
     system, and not where the medium itself decays.

@@ -35,7 +35,7 @@ class HostTag(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> HostTag:
-        """Reads what `str` writes.
+        """Read what `str` writes.
 
         Raises:
             ValueError: the text is not such a tag.
@@ -54,7 +54,7 @@ class HostTag(NamedTuple):
 
     @classmethod
     def current(cls) -> HostTag:
-        """Reads this machine."""
+        """Read this machine."""
         arch = _arch(platform.machine())
         if sys.platform == "darwin":
             release = platform.mac_ver()[0] or "0"
@@ -70,7 +70,7 @@ class HostTag(NamedTuple):
         return cls("linux", arch, "glibc", tuple(int(part) for part in release.split(".")[:2]))
 
     def runs(self, needed: HostTag) -> str:
-        """Says why a library built for `needed` cannot run here, or gives an empty string."""
+        """Say why a library built for `needed` cannot run here, or give an empty string."""
         if self.os != needed.os:
             return f"it is built for {needed.os}, this machine runs {self.os}"
         if self.arch != needed.arch:

@@ -19,7 +19,7 @@ _PRINTER = "PJRT_HUB_DEBUG"
 
 
 def step(area: str, text: str, *args: object, **fields: object) -> None:
-    """Logs one step at the level DEBUG.
+    """Log one step at the level DEBUG.
 
     Args:
         area: a key of `AREAS`.
@@ -36,7 +36,7 @@ def step(area: str, text: str, *args: object, **fields: object) -> None:
 
 
 def areas(text: str) -> tuple[str, ...]:
-    """Reads PJRT_HUB_DEBUG: the areas that it names, all of them for another word, none for ""."""
+    """Read PJRT_HUB_DEBUG: the areas that it names, all of them for another word, none for ""."""
     words = [word for word in text.lower().replace(" ", "").split(",") if word not in ("", "0")]
     if all(word in AREAS for word in words):
         return tuple(dict.fromkeys(words))
@@ -44,7 +44,7 @@ def areas(text: str) -> tuple[str, ...]:
 
 
 def show(chosen: Collection[str]) -> None:
-    """Prints the steps of these areas on stderr from now on, and of no other."""
+    """Print the steps of these areas on stderr from now on, and of no other."""
     if not chosen and "logging" not in sys.modules:
         return
     import logging

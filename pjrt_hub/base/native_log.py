@@ -91,7 +91,7 @@ class NativeLog:
         os.register_at_fork(after_in_child=self._forget)
 
     def __enter__(self) -> NativeLog:
-        """Gives itself."""
+        """Give itself."""
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -145,7 +145,7 @@ def _log(logger: Any, line: bytes) -> None:
 
 
 def _move_python(stderr: int) -> Any:
-    """Points Python's own stderr, and handlers that hold it, at the former one; undoes it."""
+    """Point Python's stderr, and handlers that hold it, at the former one; undo it at the end."""
     import logging
 
     old = sys.stderr
@@ -211,7 +211,7 @@ def main() -> None:
 
 
 def _hand_over(back: int, waiting: bytearray, kept: bytearray) -> bool:
-    """Writes what the pipe takes; gives False where nobody reads it any more."""
+    """Write what the pipe takes; give False where nobody reads it any more."""
     poll = select.poll()
     poll.register(back, 0)
     if poll.poll(0):  # POLLERR: its reader is gone

@@ -15,12 +15,12 @@ _RUN = "--pjrt-hub-run"
 
 
 def is_frozen() -> bool:
-    """Tells whether PyInstaller, cx_Freeze or Nuitka made this program, which needs no Python."""
+    """Tell whether PyInstaller, cx_Freeze or Nuitka made this program, which needs no Python."""
     return hasattr(sys, "frozen") or getattr(globals().get("__compiled__"), "standalone", False)
 
 
 def python(*arguments: str) -> list[str]:
-    """Gives the command line of a Python that takes no module from the working directory.
+    """Give the command line of a Python that takes no module from the working directory.
 
     `-I` would do more than that: the user's own packages and PYTHONPATH would be missing. A frozen
     program starts itself, and `run_if_asked` calls the module's `main` there.
@@ -35,7 +35,7 @@ def python(*arguments: str) -> list[str]:
 
 
 def run_if_asked() -> None:
-    """Runs a module of ours, and ends, where a frozen program was started for that by itself.
+    """Run a module of ours, and end, where a frozen program was started for that by itself.
 
     Nobody else may ask: what these modules load is named by arguments, which whoever starts a
     program with more rights than his own chooses.
@@ -53,7 +53,7 @@ def run_if_asked() -> None:
 
 
 def environment(env: Mapping[str, str], *folders: str) -> dict[str, str]:
-    """Gives the variables for it: an empty entry of PYTHONPATH means the working directory.
+    """Give the variables for it: an empty entry of PYTHONPATH means the working directory.
 
     Args:
         env: the variables of this process.
@@ -64,7 +64,7 @@ def environment(env: Mapping[str, str], *folders: str) -> dict[str, str]:
 
 
 def which(program: str, env: Mapping[str, str]) -> str | None:
-    """Finds a program on PATH, in folders that are the same from wherever one looks.
+    """Find a program on PATH, in folders that are the same from wherever one looks.
 
     Args:
         program: its name.
@@ -80,7 +80,7 @@ def which(program: str, env: Mapping[str, str]) -> str | None:
 
 
 def _is_asked_by_itself() -> bool:
-    """Looks for the process that asks: above those that were started to run the module."""
+    """Look for the process that asks: above those that were started to run the module."""
     pid = os.getppid()
     try:
         while _read(pid, "cmdline").split(b"\0")[1:2] == [_RUN.encode()]:

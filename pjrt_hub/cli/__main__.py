@@ -32,11 +32,11 @@ class Commands(Group):
     """Imports a command's module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names the commands."""
+        """Name the commands."""
         return [name for section in SECTIONS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Finds `command` in the module of that name."""
+        """Find `command` in the module of that name."""
         if cmd_name not in self.list_commands(ctx):
             return None
         from importlib import import_module
@@ -45,7 +45,7 @@ class Commands(Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command; a Ctrl-C that says what is kept of its work says it in one line."""
+        """Run the command; a Ctrl-C that says what is kept of its work says it in one line."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as exc:
@@ -55,7 +55,7 @@ class Commands(Group):
             return INTERRUPTED
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes each section's commands with their first lines."""
+        """Write each section's commands with their first lines."""
         for title, section in SECTIONS.items():
             commands = [(name, self.get_command(ctx, name)) for name in section]
             with formatter.section(title):
@@ -75,17 +75,17 @@ class Commands(Group):
 )
 @click.version_option(package_name="pjrt-hub", prog_name="pjrt-hub", message="%(prog)s %(version)s")
 def program() -> None:
-    """Finds, checks, fetches and runs PJRT plugins."""
+    """Find, check, fetch and run PJRT plugins."""
 
 
 def main() -> None:
-    """Runs the command line of this process and exits with its status."""
+    """Run the command line of this process and exit with its status."""
     open_streams()
     sys.exit(run(sys.argv[1:]))
 
 
 def open_streams() -> None:
-    """Makes the standard streams usable, whatever the caller left of them.
+    """Make the standard streams usable, whatever the caller left of them.
 
     A descriptor that is closed would be given to the next file that is opened, and a plugin's log
     would go there. A path that the locale cannot spell is escaped instead of an error.
@@ -104,7 +104,7 @@ def open_streams() -> None:
 
 
 def run(args: list[str]) -> int:
-    """Runs one command line.
+    """Run one command line.
 
     Returns:
         The exit status, which docs/cli.md explains.
@@ -128,7 +128,7 @@ def run(args: list[str]) -> int:
 
 
 def report(exc: Exception) -> int:
-    """Prints an error as a paragraph and a hint; with PJRT_HUB_DEBUG, its traceback too.
+    """Print an error as a paragraph and a hint; with PJRT_HUB_DEBUG, its traceback too.
 
     Returns:
         The exit status.

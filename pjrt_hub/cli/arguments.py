@@ -62,7 +62,7 @@ class Argument(NamedTuple):
 
 
 def parse_named(text: str) -> Argument:
-    """Reads an argument that may have a name, and may be a whole file of arrays.
+    """Read an argument that may have a name, and may be a whole file of arrays.
 
     Args:
         text: what `parse` takes, or a `.npz` or `.safetensors` file; before it, with "=", the
@@ -102,7 +102,7 @@ def parse_named(text: str) -> Argument:
 
 
 def parse(text: str) -> NDArray[Any]:
-    """Reads an argument.
+    """Read an argument.
 
     Args:
         text: a `.npy` file; a `.safetensors` file, with ":" and a tensor's name where it holds

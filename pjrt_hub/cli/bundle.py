@@ -78,7 +78,7 @@ def import_(path: Path, as_json: bool) -> None:
 
 
 def show(path: Path, held: tuple[str, ...], as_json: bool) -> None:
-    """Prints what a bundle holds."""
+    """Print what a bundle holds."""
     if as_json:
         output.show_json({"path": str(path), "artifacts": held})
         return

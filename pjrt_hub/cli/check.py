@@ -115,7 +115,7 @@ def command(
 
 
 def usable(call: Callable[[], Any]) -> Any:
-    """Makes what is wrong with an argument an error of usage."""
+    """Make what is wrong with an argument an error of usage."""
     try:
         return call()
     except PjrtHubError:
@@ -125,7 +125,7 @@ def usable(call: Callable[[], Any]) -> Any:
 
 
 def show_checks(checks: tuple[Check, ...]) -> None:
-    """Prints what would be checked."""
+    """Print what would be checked."""
     rows = [[check.name, str(check.number or ""), check.needs, check.title] for check in checks]
     output.show_table(("check", "no.", "needs", "what is done -> what must follow"), rows)
 
@@ -159,7 +159,7 @@ class Interrupted(KeyboardInterrupt):
 def run_checks(
     plugin: str, wanted: tuple[Check, ...], how: dict[str, Any], *, resume: bool = False
 ) -> Report:
-    """Checks a plugin and shows how that goes.
+    """Check a plugin and show how that goes.
 
     Raises:
         Interrupted: by a signal; the cache has what was found, for `resume`.
@@ -186,7 +186,7 @@ def run_checks(
 
 @contextmanager
 def interrupt_on_end(signals: list[int]) -> Iterator[None]:
-    """Makes of the signal to end what Ctrl-C is, and keeps its number."""
+    """Make of the signal to end what Ctrl-C is, and keep its number."""
 
     def interrupt(number: int, _: object) -> NoReturn:
         signals.append(number)
@@ -201,7 +201,7 @@ def interrupt_on_end(signals: list[int]) -> Iterator[None]:
 
 @contextmanager
 def progress(name: str, total: int) -> Iterator[Callable[[Result], None]]:
-    """Shows on a terminal how far it is, and each defect as it is found."""
+    """Show on a terminal how far it is, and each defect as it is found."""
     if not sys.stderr.isatty():
         yield lambda result: None
         return
@@ -234,7 +234,7 @@ def write(
     junit_path: Path | None,
     html_path: Path | None,
 ) -> None:
-    """Writes the report into the files that were asked for."""
+    """Write the report into the files that were asked for."""
     from pjrt_hub.kit.conformance import junit, page
 
     if json_path:
@@ -246,7 +246,7 @@ def write(
 
 
 def show(report: Report, other: Report | None) -> None:
-    """Prints the report: areas, what is worth telling, each defect, and the outcome last."""
+    """Print the report: areas, what is worth telling, each defect, and the outcome last."""
     from pjrt_hub.kit.conformance import difference, table
 
     width = output.width()

@@ -13,7 +13,7 @@ _PAGE = "docs/cli.md"
 
 
 def verbose_option() -> click.Option:
-    """Makes `-v`, which stands before a command's name or after it."""
+    """Make `-v`, which stands before a command's name or after it."""
     return click.Option(
         ["-v", "--verbose"],
         is_flag=True,
@@ -41,7 +41,7 @@ class Command(click.Command):
         self.params.append(verbose_option())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Writes the examples as they stand, however narrow the terminal is."""
+        """Write the examples as they stand, however narrow the terminal is."""
         with formatter.section("Examples"):
             for line in self.examples:
                 formatter.write(f"  {line}\n")
@@ -56,7 +56,7 @@ class Group(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Finds the command that is named; for a misspelt one, says which could be meant."""
+        """Find the command that is named; for a misspelt one, say which could be meant."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as exc:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds what else a program is compiled with: `--compile-option`, `--flag`, `--dimension`."""
+    """Add what else a program is compiled with: `--compile-option`, `--flag`, `--dimension`."""
     command = click.option(
         "--dimension",
         "dimensions",
@@ -149,12 +149,12 @@ def command(
 
 
 def named_alone(machine: str) -> list[str]:
-    """Lists the targets that have this name, for a user who left the platform out."""
+    """List the targets that have this name, for a user who left the platform out."""
     return [str(target) for target in pjrt_hub.targets() if target.name == machine]
 
 
 def no_machine(target: str, likely: list[str]) -> click.BadParameter:
-    """Returns the error for a target that is not of the form PLATFORM:NAME."""
+    """Return the error for a target that is not of the form PLATFORM:NAME."""
     rest = f"Did you mean {' or '.join(likely)}?" if likely else "`pjrt-hub targets` lists them."
     return click.BadParameter(
         f"{target!r} names no machine: it must be PLATFORM:NAME, such as tpu:v5e:2x2. {rest}",
@@ -163,7 +163,7 @@ def no_machine(target: str, likely: list[str]) -> click.BadParameter:
 
 
 def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -> pjrt_hub.Topology:
-    """Makes the topology of a machine.
+    """Make the topology of a machine.
 
     Raises:
         ValueError: the plugin knows no such machine.
@@ -180,7 +180,7 @@ def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -
 
 
 def compile_options_of(given: dict[str, Any], flags: dict[str, str]) -> pjrt_hub.CompileOptions:
-    """Makes compile options of names and values.
+    """Make compile options of names and values.
 
     Raises:
         ValueError: there is no such option, or it has a flag of its own.
@@ -194,7 +194,7 @@ def compile_options_of(given: dict[str, Any], flags: dict[str, str]) -> pjrt_hub
 
 
 def refuse_elsewhere(function: ExportedFunction, name: str) -> None:
-    """Refuses a function that was not exported for the platform of the plugin that is named."""
+    """Refuse a function that was not exported for the platform of the plugin that is named."""
     from pjrt_hub.frameworks.exported import obstacle
 
     for each in pjrt_hub.plugins(name):
@@ -204,7 +204,7 @@ def refuse_elsewhere(function: ExportedFunction, name: str) -> None:
 
 @contextmanager
 def usage_errors(option: str | None = None) -> Iterator[None]:
-    """Makes usage errors of what the library refuses before it asks a plugin."""
+    """Make usage errors of what the library refuses before it asks a plugin."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as exc:

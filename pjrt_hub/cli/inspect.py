@@ -128,7 +128,7 @@ def judge(
 
 
 def show(told: dict[str, Any]) -> None:
-    """Prints it for people."""
+    """Print it for people."""
     by = told["exporter"]
     if told["jax_version"]:
         by += f" of JAX {told['jax_version']}"

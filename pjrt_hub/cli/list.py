@@ -57,7 +57,7 @@ def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -
 
 
 def as_dict(finding: Finding) -> dict[str, Any]:
-    """The documented JSON of one candidate."""
+    """Write one candidate as the documented JSON."""
     return {
         "name": finding.name,
         "platform": finding.platform,

@@ -26,7 +26,7 @@ class OutputFile(click.Path):
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Gives the path."""
+        """Give the path."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         place = path if path.exists() else path.parent
         if not place.exists():
@@ -37,19 +37,19 @@ class OutputFile(click.Path):
 
 
 def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds `--json` to a command, as the argument `as_json`."""
+    """Add `--json` to a command, as the argument `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def show_json(value: object) -> None:
-    """Prints a value as JSON."""
+    """Print a value as JSON."""
     import json
 
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Prints rows under their columns' names; the last column may be long."""
+    """Print rows under their columns' names; the last column may be long."""
     if sys.stdout.isatty():
         _show_rich(columns, rows)
         return
@@ -60,7 +60,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def show_rows(
     columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], *, cut: bool
 ) -> None:
-    """Prints each row as one line under the columns' names.
+    """Print each row as one line under the columns' names.
 
     Args:
         columns: their names.
@@ -97,7 +97,7 @@ def _show_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def show_lines(lines: Sequence[tuple[str, str, str]]) -> None:
-    """Prints lines that begin with a word.
+    """Print lines that begin with a word.
 
     Args:
         lines: each a word, its style on a terminal as rich names it, and the text after it.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def parse_all(
     ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 ) -> list[arguments.Argument]:
-    """Reads the arguments; a malformed literal or a missing file is a usage error."""
+    """Read the arguments; a malformed literal or a missing file is a usage error."""
     try:
         return [arguments.parse_named(text) for text in texts]
     except PjrtHubError:
@@ -43,7 +43,7 @@ def parse_all(
 
 
 def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
-    """Refuses an output path in a folder that does not exist, before anything runs."""
+    """Refuse an output path in a folder that does not exist, before anything runs."""
     if out is not None and not out.parent.is_dir():
         raise click.BadParameter(f"there is no folder {out.parent}.", ctx, param)
     return out
@@ -137,7 +137,7 @@ def command(
 
 
 def connect(platform: str | None, offline: bool, source: ExportedFunction | Program) -> Client:
-    """Makes a client of what `--platform` says: a platform's name, or the path of a library."""
+    """Make a client of what `--platform` says: a platform's name, or the path of a library."""
     if isinstance(source, pjrt_hub.Program):
         return pjrt_hub.client(platform, offline=offline)
     from pjrt_hub.frameworks.exported.load import client_for
@@ -167,7 +167,7 @@ def call_exported(
     *,
     isolated: bool,
 ) -> tuple[Buffer, ...]:
-    """Calls an exported function, and waits for every result.
+    """Call an exported function, and wait for every result.
 
     Raises:
         PjrtHubError: an argument is not what it takes, or it cannot run here.
@@ -186,7 +186,7 @@ def call_exported(
 
 @contextmanager
 def _usage_errors(hint: Callable[[], str]) -> Iterator[None]:
-    """Makes errors of ours, with this hint, of what the library refuses."""
+    """Make errors of ours, with this hint, of what the library refuses."""
     try:
         yield
     except (TypeError, ValueError) as exc:
@@ -198,7 +198,7 @@ def _usage_errors(hint: Callable[[], str]) -> Iterator[None]:
 def call(
     client: Client, executable: LoadedExecutable, args: Sequence[NDArray[Any]], program: Program
 ) -> tuple[Buffer, ...]:
-    """Moves the arguments to the device, calls, and waits for every result.
+    """Move the arguments to the device, call, and wait for every result.
 
     Raises:
         PjrtHubError: an argument is not what the program takes, or the device failed.
@@ -221,7 +221,7 @@ def _words(program: Program) -> str:
 
 
 def write(results: Sequence[Buffer], out: Path) -> list[Path]:
-    """Writes results as .npy files.
+    """Write results as .npy files.
 
     Raises:
         PjrtHubError: a result has a type that the format cannot name, or there are several

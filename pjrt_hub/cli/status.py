@@ -19,7 +19,7 @@ INTERRUPTED = 130
 
 
 def status_of(exc: Exception) -> int:
-    """Gives the exit status of an error."""
+    """Give the exit status of an error."""
     match exc:
         case errors.PluginNotFoundError() | errors.AmbiguousPluginError():
             return NOT_CHOSEN

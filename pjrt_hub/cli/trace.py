@@ -127,7 +127,7 @@ def command(
 
 @contextmanager
 def recording_folder(out: Path | None) -> Iterator[Path]:
-    """Gives the folder to record to: an empty one of the user's, or one for this time."""
+    """Give the folder to record to: an empty one of the user's, or one for this time."""
     if out is None:
         # Processes that the program left running may still write there.
         with TemporaryDirectory(prefix="pjrt-hub-trace-", ignore_cleanup_errors=True) as folder:
@@ -140,7 +140,7 @@ def recording_folder(out: Path | None) -> Iterator[Path]:
 
 
 def refuse_empty(folder: Path) -> None:
-    """Refuses to read a folder that holds no recording."""
+    """Refuse to read a folder that holds no recording."""
     from pjrt_hub.kit.tracing import recording
 
     if not recording.files_of(folder):
@@ -154,7 +154,7 @@ def refuse_empty(folder: Path) -> None:
 def run(
     command_line: tuple[str, ...], names: list[str], folder: Path, without: tuple[str, ...]
 ) -> int:
-    """Runs the program under layers; gives its status, 128 + N where signal N ended it.
+    """Run the program under layers; give its status, 128 + N where signal N ended it.
 
     Who ends this process means the program.
     """
@@ -188,7 +188,7 @@ def run(
 
 
 def report(folder: Path, wanted: Wanted) -> int:
-    """Shows what is wanted of a recording.
+    """Show what is wanted of a recording.
 
     Returns:
         1 where the validation layer found something.

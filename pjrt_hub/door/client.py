@@ -266,7 +266,7 @@ def choose(
     to_run: bool = False,
     failed: Sequence[tuple[Candidate, str]] = (),
 ) -> Choice:
-    """Chooses a plugin as `client` does, or takes the library of a path.
+    """Choose a plugin as `client` does, or take the library of a path.
 
     With `PJRT_HUB_DEBUG` it prints every candidate and its reason.
 

@@ -152,7 +152,7 @@ def _machines(target: str) -> list[tuple[str, str]]:
 
 
 def _size(fit: Fit) -> tuple[bool, int]:
-    """Orders machines by their memory, unknown ones last."""
+    """Order machines by their memory, unknown ones last."""
     return fit.limit_nbytes is None, fit.num_devices * (fit.limit_nbytes or 0)
 
 
@@ -161,7 +161,7 @@ def _text(nbytes: int | None) -> str:
 
 
 def _ask(request: str, machines: Iterable[tuple[str, str]], seconds: float) -> Iterator[Fit]:
-    """Yields what each compiler said, some of them at once."""
+    """Yield what each compiler said, some of them at once."""
     waiting = deque(machines)
     asked: dict[Child, tuple[str, float, dict[str, Any]]] = {}
     with ExitStack() as stack:
@@ -183,7 +183,7 @@ def _ask(request: str, machines: Iterable[tuple[str, str]], seconds: float) -> I
 
 
 def _fit(target: str, said: Mapping[str, Any], seconds: float) -> Fit:
-    """Judges what a compiler said of a machine."""
+    """Judge what a compiler said of a machine."""
     status = said.get("status")
     fit = Fit(target, **{name: value for name, value in said.items() if name != "status"})
     if fit.reason:

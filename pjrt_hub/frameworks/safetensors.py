@@ -248,7 +248,7 @@ def save_file(
 
 
 def _shards(arrays: Mapping[str, NDArray[Any]], limit: int) -> Iterator[dict[str, NDArray[Any]]]:
-    """Fills one shard after the other, in the order of the tensors."""
+    """Fill one shard after the other, in the order of the tensors."""
     shard: dict[str, NDArray[Any]] = {}
     nbytes = 0
     for name, array in arrays.items():
@@ -297,7 +297,7 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str
 
 
 def _publish(path: Path, parts: Iterable[Any]) -> None:
-    """Writes a file under another name, and renames it once all of it is on the disk."""
+    """Write a file under another name, and rename it once all of it is on the disk."""
     # The temporary file belongs to this call alone.
     partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
@@ -333,7 +333,7 @@ def _index(path: Path) -> dict[str, object]:
 def _open_indexed(
     index: Mapping[str, object], path: Path, names: Iterable[str]
 ) -> dict[str, _Tensor]:
-    """Opens the files that hold some tensors, each once."""
+    """Open the files that hold some tensors, each once."""
     opened: dict[str, dict[str, _Tensor]] = {}
     tensors = {}
     for name in names:
@@ -394,7 +394,7 @@ class _Tensor(NamedTuple):
 
 
 def _tensors(mapped: _Mapped) -> Iterator[tuple[str, _Tensor]]:
-    """Yields each tensor by its name; a ValueError says what is wrong with the file."""
+    """Yield each tensor by its name; a ValueError says what is wrong with the file."""
     start, entries = _header(mapped)
     spans = []
     for name, fields in entries.items():
@@ -421,7 +421,7 @@ def _tensors(mapped: _Mapped) -> Iterator[tuple[str, _Tensor]]:
 
 
 def _header(mapped: mmap.mmap) -> tuple[int, dict[str, object]]:
-    """Returns where the data begins, and the header's entry for each tensor."""
+    """Return where the data begins, and the header's entry for each tensor."""
     nbytes = int.from_bytes(mapped[:8], "little")
     if nbytes > min(_MAX_HEADER_NBYTES, len(mapped) - 8):
         raise ValueError(f"a header of {nbytes} bytes does not fit its {len(mapped)} bytes")
@@ -433,7 +433,7 @@ def _header(mapped: mmap.mmap) -> tuple[int, dict[str, object]]:
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Builds a JSON object, in which no name may stand twice."""
+    """Build a JSON object, in which no name may stand twice."""
     members: dict[str, object] = {}
     for name, value in pairs:
         if name in members:
@@ -447,7 +447,7 @@ def _describable(shape: list[int]) -> bool:
 
 
 def _entry(name: str, fields: object) -> tuple[str, list[int], int, int]:
-    """Returns a tensor's dtype code, shape, and the span of its bytes in the data."""
+    """Return a tensor's dtype code, shape, and the span of its bytes in the data."""
     match fields:
         case {"dtype": str(code), "shape": [*shape], "data_offsets": [begin, end]}:
             pass

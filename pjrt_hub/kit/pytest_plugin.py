@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the options."""
+    """Add the options."""
     group = parser.getgroup("pjrt-hub", "conformance of a PJRT plugin")
     group.addoption(
         "--pjrt-plugin", metavar="PLUGIN", help="check this plugin: a name, or a library's path"
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # Our items must be there before -k and -m choose among them.
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
-    """Adds the checks to the tests."""
+    """Add the checks to the tests."""
     plugin = session.config.getoption("--pjrt-plugin")
     if plugin is None:
         return
@@ -60,14 +60,14 @@ def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.It
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Learns which checks were chosen in the end."""
+    """Learn which checks were chosen in the end."""
     for item in session.items:
         if isinstance(item, ConformanceTest):
             item.conformance.chosen.append(item.check)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Ends the workers, where the session ended before the checks."""
+    """End the workers, where the session ended before the checks."""
     for item in session.items:
         if isinstance(item, ConformanceTest):
             item.conformance.end()
@@ -84,11 +84,11 @@ class Conformance(pytest.Collector):
         self._found: dict[str, Result] = {}
 
     def collect(self) -> list[pytest.Item]:
-        """Collects nothing: the tests are added from outside."""
+        """Collect nothing: the tests are added from outside."""
         return []
 
     def result(self, check: Check) -> Result:
-        """Waits for the result of a check; of others meanwhile, too."""
+        """Wait for the result of a check; of others meanwhile, too."""
         if self._results is None:
             self._results = self.suite.results(self.chosen)
         while check.name not in self._found:
@@ -97,7 +97,7 @@ class Conformance(pytest.Collector):
         return self._found[check.name]
 
     def end(self) -> None:
-        """Makes no more checks."""
+        """Make no more checks."""
         if self._results is not None:
             self._results.close()  # type: ignore[attr-defined]  # it is a generator
 
@@ -116,7 +116,7 @@ class ConformanceTest(pytest.Item):
         return self.parent
 
     def runtest(self) -> None:
-        """Makes the check."""
+        """Make the check."""
         result = self.conformance.result(self.check)
         if result.notes:
             self.add_report_section("call", "notes", "\n".join(result.notes))
@@ -126,13 +126,13 @@ class ConformanceTest(pytest.Item):
             pytest.skip(f"{result.verdict}: {result.text}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Shows a defect as the command line does: the plugin's, so without our traceback."""
+        """Show a defect as the command line does: the plugin's, so without our traceback."""
         if isinstance(excinfo.value, Defect):
             return str(excinfo.value)
         return super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Says where it stands in pytest's output."""
+        """Say where it stands in pytest's output."""
         return Path(self.conformance.name), None, self.name
 
 

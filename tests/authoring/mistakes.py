@@ -25,18 +25,18 @@ class Mistake(NamedTuple):
     replace: str
 
     def change(self, text: str) -> str:
-        """Makes the mistake in the text of its file."""
+        """Make the mistake in the text of its file."""
         assert text.count(self.find) == 1, f"{self.name}: what it changes is not there once"
         return text.replace(self.find, self.replace)
 
     def make(self, source: Path) -> None:
-        """Makes the mistake in a project, whose source is given."""
+        """Make the mistake in a project, whose source is given."""
         path = source.parent / ("." if self.file == source.name else "pjrt_plugin") / self.file
         path.write_text(self.change(path.read_text("utf-8")), "utf-8")
 
 
 def read() -> Iterator[Mistake]:
-    """Yields the mistakes; a block of the file each, behind the one that explains them."""
+    """Yield the mistakes; a block of the file each, behind the one that explains them."""
     text = Path(__file__).with_suffix(".txt").read_text("utf-8")
     for block in text.split("\n\n")[1:]:
         (name, file, *areas), *lines = (line.split(" ") for line in block.strip("\n").split("\n"))

@@ -20,7 +20,7 @@ COMPILERS = {
 
 
 def write(folder: Path, language: Literal["c", "c++"] = "c", *, example: bool = True) -> Path:
-    """Writes a project, and gives the file that describes its device."""
+    """Write a project, and give the file that describes its device."""
     project, package = authoring.new(
         "mychip", language=language, example=example, into=folder / "mychip-pjrt"
     )
@@ -28,7 +28,7 @@ def write(folder: Path, language: Literal["c", "c++"] = "c", *, example: bool = 
 
 
 def build(source: Path, compiler: str = "gcc", *flags: str) -> Path:
-    """Compiles a plugin beside its source, and gives the library."""
+    """Compile a plugin beside its source, and give the library."""
     library = source.with_name("mychip.so")
     command = [*COMPILERS[compiler], "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", *flags]
     subprocess.run([*command, "-o", library, source, "-lm", "-pthread"], check=True, timeout=300)

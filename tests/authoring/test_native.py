@@ -23,7 +23,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(function, *words: object, **env: str) -> str:
-    """Runs a function of this file in a process of its own."""
+    """Run a function of this file in a process of its own."""
     module, name = Path(__file__).stem, function.__name__
     script = f"import sys, {module}; {module}.{name}(*sys.argv[1:])"
     ended = subprocess.run(

@@ -74,19 +74,19 @@ class Program:
         return self.choice(same)  # type: ignore[no-any-return]
 
     def say(self, operation: str, kinds: str) -> str:
-        """Adds an operation whose value is none of the program's."""
+        """Add an operation whose value is none of the program's."""
         name = f"%t{len(self.lines)}"
         self.lines.append(f"{name} = {operation} : {kinds}")
         return name
 
     def constant(self, array: Array) -> str:
-        """Adds a constant of whole numbers."""
+        """Add a constant of whole numbers."""
         values = wide(array) if is_float(array) else array
         numbers = str(values.tolist()) if array.size else ""
         return self.say(f"stablehlo.constant dense<{numbers}>", tensor(array))
 
     def give(self, operation: str, taken: Sequence[Array], value: Array) -> bool:
-        """Adds an operation and its value."""
+        """Add an operation and its value."""
         kinds = f"({', '.join(map(tensor, taken))}) -> {tensor(value)}"
         name = self.say(operation, kinds)
         self.values.append((name, np.ascontiguousarray(value).reshape(value.shape)))

@@ -36,7 +36,7 @@ def python(environment: dict[str, str]) -> Callable[..., Ended]:
 
 @pytest.fixture
 def child(python: Callable[..., Ended]) -> Callable[..., str]:
-    """Calls a function of a file of tests in a child that JAX runs in; for `in_child`."""
+    """Call a function of a file of tests in a child that JAX runs in; for `in_child`."""
 
     def child(
         function: Callable[..., object], *arguments: object, prepared: bool = False, **env: str

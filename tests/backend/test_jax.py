@@ -17,7 +17,7 @@ from pjrt_hub.running.program.compile_options import CompileOptions
 
 
 def register(asynchronous=False):
-    """Makes the reference plugin JAX's default, with four devices."""
+    """Make the reference plugin JAX's default, with four devices."""
     backend = Reference()
     backend.asynchronous = asynchronous
     capsule = authoring.capsule(backend)

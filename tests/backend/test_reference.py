@@ -23,7 +23,7 @@ def client():
 
 
 def on_one(client, body, *arrays, gives=None):
-    """Compiles a function of the arrays and runs it."""
+    """Compile a function of the arrays and run it."""
     kinds = []
     for array in arrays:
         sizes = "".join(f"{size}x" for size in array.shape)

@@ -43,7 +43,7 @@ def tensor(array):
 
 
 def run(client, text, *arrays):
-    """Runs a whole program; an array, or one for each output."""
+    """Run a whole program; an array, or one for each output."""
     found = client.compile(text)(*map(client.buffer_from_host, arrays))
     if isinstance(found, (list, tuple)):
         return [each.to_numpy() for each in found]
@@ -51,7 +51,7 @@ def run(client, text, *arrays):
 
 
 def on(client, line, *arrays, gives):
-    """Runs one operation, whose operands are %0, %1; $F is the type of the function."""
+    """Run one operation, whose operands are %0, %1; $F is the type of the function."""
     kinds = [tensor(each) for each in arrays]
     function = f"({', '.join(kinds)}) -> {gives}"
     parameters = ", ".join(f"%{i}: {kind}" for i, kind in enumerate(kinds))

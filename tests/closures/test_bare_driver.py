@@ -28,7 +28,7 @@ func.func @main(%a: tensor<64x64xf32>) -> tensor<64x64xf32> {
 
 
 def open_all(folder: str) -> None:
-    """Opens every library there, and prints those that are mapped then, and what was missing."""
+    """Open every library there, and print those that are mapped then, and what was missing."""
     missing = {}
     for path in sorted(Path(folder).rglob("*.so*")):
         try:
@@ -41,14 +41,14 @@ def open_all(folder: str) -> None:
 
 
 def call(*words: str, env: dict[str, str]) -> str:
-    """Calls a command, and gives what it printed."""
+    """Call a command, and give what it printed."""
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def pjrt_hub(*words: str, env: dict[str, str]) -> str:
-    """Calls the command in a mount namespace without the machine's CUDA, where that can be made."""
+    """Call the command in a mount namespace without the machine's CUDA, where that can be made."""
     hidden = []
     found = [path for path in (Path("/usr/local/cuda"), Path("/opt/cuda")) if path.is_dir()]
     if found and os.geteuid() == 0:

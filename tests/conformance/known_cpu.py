@@ -32,7 +32,7 @@ class Known(NamedTuple):
 
 
 def of(known: list[Known], api_version: str) -> dict[str, Known]:
-    """Gives what is known of a build, by the check."""
+    """Give what is known of a build, by the check."""
     return {each.check: each for each in known if api_version in SpecifierSet(each.builds)}
 
 

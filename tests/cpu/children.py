@@ -61,7 +61,7 @@ def there(buffer: Any) -> Any:
 def in_child(
     body: Callable[..., object] | None = None, *, stdout: str | None = None, **how: Any
 ) -> Any:
-    """Makes the body of a test run in a process of its own, which must end well by itself.
+    """Make the body of a test run in a process of its own, which must end well by itself.
 
     Args:
         body: takes a `client` of that process, if any, then what the test is given: values that
@@ -132,7 +132,7 @@ def ones(client: Any) -> Any:
 
 
 def start(client: Any, rounds: int) -> Any:
-    """Starts work in the background and gives its result, the identity, still pending."""
+    """Start work in the background and give its result, the identity, still pending."""
     identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
     return client.compile(SLOW)(identity, client.buffer_from_host(np.int32(rounds)))
 
@@ -149,7 +149,7 @@ def promise(client: Any) -> tuple[Any, Callable[[], object]]:
 
 
 def in_threads(*work: Callable[[], object]) -> None:
-    """Calls each in a thread of its own, all at once, and waits for their ends."""
+    """Call each in a thread of its own, all at once, and wait for their ends."""
     threads = [threading.Thread(target=each) for each in work]
     for thread in threads:
         thread.start()
@@ -158,7 +158,7 @@ def in_threads(*work: Callable[[], object]) -> None:
 
 
 def show(kind: type[BaseException], exc: BaseException, trace: Any) -> None:
-    """Prints an exception, and the variables where an assertion failed, which pytest would show."""
+    """Print an exception, and the variables where an assertion failed, which pytest would show."""
     sys.__excepthook__(kind, exc, trace)
     if kind is AssertionError:
         while trace.tb_next:

@@ -16,7 +16,7 @@ import pjrt_hub
 
 
 def pytest_runtest_setup(item):
-    """Skips what the installed numpy cannot do itself, and what is about another plugin."""
+    """Skip what the installed numpy cannot do itself, and what is about another plugin."""
     for mark in item.iter_markers("cpu"):
         if not IS_CPU:
             pytest.skip(f"about the CPU plugin: {mark.args[0]}")
@@ -38,7 +38,7 @@ def plugin(clean_env):
 
 @pytest.fixture(autouse=True)
 def _is_about_this_build(request):
-    """Skips what is about other generations of the plugin."""
+    """Skip what is about other generations of the plugin."""
     for mark in request.node.iter_markers("api"):
         version = request.getfixturevalue("plugin").api_version
         builds, what = mark.args
@@ -76,13 +76,13 @@ def own(plugin):
 
 @pytest.fixture(scope="session")
 def program():
-    """Gives the path of one of the small programs."""
+    """Give the path of one of the small programs."""
     return lambda name: PROGRAMS / f"{name}.mlir"
 
 
 @pytest.fixture(scope="session")
 def executables(client, program):
-    """Compiles the small programs, each once."""
+    """Compile the small programs, each once."""
     compiled = {}
 
     def get(name):
@@ -95,13 +95,13 @@ def executables(client, program):
 
 @pytest.fixture
 def vector(client):
-    """Puts eight float32 numbers, from 0 by default."""
+    """Put eight float32 numbers, from 0 by default."""
     return lambda start=0: client.buffer_from_host(np.arange(start, start + 8, dtype=np.float32))
 
 
 @pytest.fixture(scope="session")
 def slowly(client):
-    """Starts work in the background and gives its result, the identity, still pending."""
+    """Start work in the background and give its result, the identity, still pending."""
     executable = client.compile(SLOW)
     identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
     return lambda rounds=500: executable(identity, client.buffer_from_host(np.int32(rounds)))
@@ -109,7 +109,7 @@ def slowly(client):
 
 @pytest.fixture(scope="session")
 def child(clean_env):
-    """Calls a function of a file of tests in a process of its own, and gives its output.
+    """Call a function of a file of tests in a process of its own, and give its output.
 
     The function is given a client, unless `prepared` is false, and the arguments, values that
     `repr` tells. The process must end with `status`, by itself, in time, and without a word on
@@ -133,7 +133,7 @@ def child(clean_env):
 
 @pytest.fixture(scope="session")
 def script(clean_env):
-    """Runs a module of this folder as a script, and gives the process that is done."""
+    """Run a module of this folder as a script, and give the process that is done."""
 
     def script(*words):
         return subprocess.run(
@@ -162,7 +162,7 @@ class Kept(dict):
 
 @pytest.fixture(scope="session")
 def wait_until():
-    """Waits for something that another thread does, at most a minute."""
+    """Wait for something that another thread does, at most a minute."""
 
     def wait_until(condition):
         deadline = time.monotonic() + 60

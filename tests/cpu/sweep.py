@@ -87,7 +87,7 @@ def attempt(call, *arguments):
 
 
 def sweep(plugin):
-    """Makes every call, and gives their number and what was raised that should not be."""
+    """Make every call, and give their number and what was raised that should not be."""
     count, strays = 0, []
     case = Case(plugin)
     for target in list(objects(case)):

@@ -90,7 +90,7 @@ STRIDES, ROW_MAJOR, COLUMN_MAJOR, EITHER = 0x18, 0x38, 0x58, 0x98
 
 
 def export(buffer, flags):
-    """Asks for the memory as C code does."""
+    """Ask for the memory as C code does."""
     get, release = ctypes.pythonapi.PyObject_GetBuffer, ctypes.pythonapi.PyBuffer_Release
     get.argtypes = [ctypes.py_object, ctypes.c_void_p, ctypes.c_int]
     release.argtypes = [ctypes.c_void_p]

@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "pjrt_hub.cli"]
 
 @pytest.fixture
 def hub(clean_env, tmp_path):
-    """Runs `pjrt-hub` with a cache of its own and without the user's choices."""
+    """Run `pjrt-hub` with a cache of its own and without the user's choices."""
     clean = {**clean_env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
     def call(*args, status=0, input=None, **env):

@@ -203,7 +203,7 @@ def test_a_plugin_without_a_cache(plugin, program):
 
 
 def compile_add(client, *cache):
-    """Says where the program came from; `cache` is what is said of it, if anything."""
+    """Say where the program came from; `cache` is what is said of it, if anything."""
     logging.basicConfig(stream=sys.stdout)
     exe = client.compile(ADD, **dict(zip(["cache"], cache, strict=False)))
     assert exe(ones(client), ones(client)).tolist() == [2.0] * 8
@@ -223,7 +223,7 @@ def test_the_cache_on_disk_serves_the_next_process(child, tmp_path):
 
 
 def compile_together(client, folder, me, other):
-    """Waits at a look-up for the other process to have looked."""
+    """Wait at a look-up for the other process to have looked."""
     cache = client.plugin.compile_cache
     get = type(cache).get
 

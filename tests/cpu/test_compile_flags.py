@@ -59,7 +59,7 @@ def is_fused(executable) -> bool:
 
 
 def test_the_plugin_tells_its_flags(plugin):
-    """Builds of PJRT API 0.106 and newer fuse reductions, and convolutions, by themselves."""
+    """Build of PJRT API 0.106 and newer fuse reductions, and convolutions, by themselves."""
     flags = {}
     if plugin.api_version <= ApiVersion(0, 81):
         flags[YNN] = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,LIBRARY_FUSION_TYPE_REDUCE"

@@ -308,7 +308,7 @@ def test_two_hundred_seeds(child, seeds):
 
 
 def run_seed(child, seed):
-    """Runs the mix of a seed in a process of its own; a failure names what runs it again."""
+    """Run the mix of a seed in a process of its own; a failure names what runs it again."""
     settings, devices = mixed(seed)
     try:
         return child(run_mix, seed, devices, prepared=False, PJRT_HUB_DISCRETE=settings, **ON)
@@ -326,7 +326,7 @@ def order_on(devices):
 
 
 def print_order(events):
-    """Prints in which order they fire."""
+    """Print in which order they fire."""
     seen = []
     for number, event in enumerate(events):
         event.add_done_callback(lambda _, number=number: seen.append(number))
@@ -336,7 +336,7 @@ def print_order(events):
 
 
 def order_of_a_mix(client):
-    """Says in which order the events of copies between devices and of programs fire."""
+    """Say in which order the events of copies between devices and of programs fire."""
     first, last = client.devices[0], client.devices[-1]
     program = client.compile(DONATE)
     made = []

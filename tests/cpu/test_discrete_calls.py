@@ -89,7 +89,7 @@ def test_what_a_call_points_at_is_the_hosts_again_after_it(client):
 @pytest.mark.parametrize("first", ["keeps it", "is refused"])
 @in_child(**HELD)
 def test_a_first_run_that_takes_nothing_tells_nothing(client, first):
-    """Copies that were asked for before a donation are made before it."""
+    """Copy that were asked for before a donation are made before it."""
     program, kept = client.compile(in_place(8)), np.zeros(1, np.int64)
     if first == "keeps it":
         indices = {"non_donatable_input_indices": kept.ctypes.data}

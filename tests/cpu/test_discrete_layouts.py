@@ -364,7 +364,7 @@ def test_the_preview_of_a_large_array_is_of_its_values(client):
 
 
 def wish(client, values, order, *tiles):
-    """Puts an array with a wish for tiles, as JAX does, and gives the buffer's address."""
+    """Put an array with a wish for tiles, as JAX does, and gives the buffer's address."""
     layout = {
         "minor_to_major": order,
         "tile_dims": [size for tile in tiles for size in tile],

@@ -405,7 +405,7 @@ USED = b"used_dltensor"
 
 
 def take(buffer):
-    """Takes a tensor as who reads capsules in C does: nobody but `end` ends the loan."""
+    """Take a tensor as who reads capsules in C does: nobody but `end` ends the loan."""
     capsule = buffer.__dlpack__()
     tensor = POINTER_OF(capsule, b"dltensor")
     RENAME(capsule, USED)

@@ -84,7 +84,7 @@ STATES = {
 
 @pytest.fixture(scope="module")
 def begin(clean_env):
-    """Starts a process, and gives it once it says that it is ready."""
+    """Start a process, and give it once it says that it is ready."""
 
     def begin(code, rounds=400_000):
         setup = SETUP.format(folder=str(Path(__file__).parent), rounds=rounds)

@@ -34,7 +34,7 @@ DTYPES += ("complex<f32>", "complex<f64>")
 
 @pytest.fixture
 def call(plugin, client):
-    """Registers a function under a new name and gives what runs it: `run(*arrays, results=...)`."""
+    """Register a function under a new name and give what runs it: `run(*arrays, results=...)`."""
 
     def call(function, config=""):
         name = f"test_{next(NUMBERS)}"
@@ -51,7 +51,7 @@ def call(plugin, client):
 
 
 def compiled(client, name, buffers, results, config=""):
-    """Compiles one custom call with these arguments, results ("8xf32") and attributes."""
+    """Compile one custom call with these arguments, results ("8xf32") and attributes."""
     taken = ", ".join(f"tensor<{signature(each)}>" for each in buffers)
     given = ", ".join(f"tensor<{each}>" for each in results)
     values = ", ".join(f"%a{i}" for i in range(len(buffers)))

@@ -37,7 +37,7 @@ class Plan:
 
 @pytest.fixture
 def staged(plugin, client):
-    """Registers a function that multiplies by its state's size, and compiles two calls of it."""
+    """Register a function that multiplies by its state's size, and compile two calls of it."""
 
     def staged(instantiate, function=None):
         def multiply(a, out, *, size):

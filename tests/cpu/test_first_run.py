@@ -63,7 +63,7 @@ def cache(tmp_path):
 
 @pytest.fixture(scope="module")
 def start(bare, clean_env):
-    """Runs Python code where no plugin is installed, and gives the process that is done."""
+    """Run Python code where no plugin is installed, and give the process that is done."""
 
     def start(code, cache, **env):
         return subprocess.run(

@@ -86,7 +86,7 @@ def declaration_of(header: str) -> dict[str, int]:
 
 
 def ends_of(struct: str, said: dict[str, int]) -> list[int]:
-    """Says each field that is old enough, and returns where those fields end."""
+    """Say each field that is old enough, and return where those fields end."""
     names = [name for name, _ in ffi.typeof(struct).fields if name in IMPLIED]
     names += [field.name for field in table.FIELDS[struct] if field.since <= MINOR]
     sample = ffi.new(f"{struct}*")

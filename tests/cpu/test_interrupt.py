@@ -20,7 +20,7 @@ SLOWEST = 50_000  # rounds, ten seconds
 
 
 def begin(client, rounds=SLOWEST):
-    """Starts work whose result is alive until the process ends."""
+    """Start work whose result is alive until the process ends."""
     global result
     result = start(client, rounds)
     return result
@@ -70,7 +70,7 @@ LONG = {
 
 
 def interrupt(work, client):
-    """Begins work, half a second before a Ctrl-C that must end it at once."""
+    """Begin work, half a second before a Ctrl-C that must end it at once."""
     sent = []
 
     def send():

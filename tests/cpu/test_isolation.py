@@ -319,7 +319,7 @@ def test_large_constants(client):
 
 @pytest.fixture
 def started(monkeypatch):
-    """Counts the processes that were started."""
+    """Count the processes that were started."""
     count = []
     start = child_module.Child.__init__
 

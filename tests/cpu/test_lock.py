@@ -25,7 +25,7 @@ def project(tmp_path):
 
 @pytest.fixture
 def hub(tmp_path, project, clean_env):
-    """Runs `pjrt-hub` in the project's folder, with a cache of the test's own and no index."""
+    """Run `pjrt-hub` in the project's folder, with a cache of the test's own and no index."""
     without_index = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
     env = {**clean_env, **without_index, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 

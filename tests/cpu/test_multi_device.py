@@ -34,7 +34,7 @@ COLLECTIVES = {
 
 @pytest.fixture(scope="module")
 def put(eight):
-    """Puts an array for each device: `put(rows)` gives rows of one buffer."""
+    """Put an array for each device: `put(rows)` gives rows of one buffer."""
 
     def put(rows, devices=None):
         places = eight.devices if devices is None else devices

@@ -38,7 +38,7 @@ class Parts(Together):
 
 
 def waiting(eight, count):
-    """Waits until so many parts of the sum wait for the others."""
+    """Wait until so many parts of the sum wait for the others."""
     while sum(len(launch.rows) for launch in eight.reduce._parts._waiting) != count:
         threading.Event().wait(0.005)
 

@@ -140,7 +140,7 @@ def test_threads_that_ask_at_once_get_one():
 
 
 def in_fork(work):
-    """Runs `work` in a forked child and gives the status that it ended with."""
+    """Run `work` in a forked child and give the status that it ended with."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(60)

@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def _no_client_ends_meanwhile():
-    """Ends the clients that earlier tests left in cycles, because the end of each trims memory."""
+    """End the clients that earlier tests left in cycles, because the end of each trims memory."""
     gc.collect()
 
 

@@ -26,7 +26,7 @@ LATE |= {"pjrt_hub.running.distributed.kv_store", "pjrt_hub.running.client.topol
 
 @pytest.fixture
 def run(client, clean_env):
-    """Runs code in a fresh process; the plugin's first contact and first client were before."""
+    """Run code in a fresh process; the plugin's first contact and first client were before."""
     del client
 
     def run(code: str) -> list[str]:

@@ -62,7 +62,7 @@ def folder(tmp_path, sprung):
 
 @pytest.fixture
 def run(folder, sprung, clean_env, tmp_path):
-    """Runs a command among the traps, and sees that none was sprung."""
+    """Run a command among the traps, and see that none was sprung."""
     env = {**clean_env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
     env["PATH"] = f":{env['PATH']}:.:"
 

@@ -8,12 +8,12 @@ BOUNDS = {"?x3": "4, ?", "4x?": "?, 3"}
 
 
 def identity(kind: str) -> str:
-    """Gives its argument, of a type as "8xf32"."""
+    """Give its argument, of a type as "8xf32"."""
     return f"func.func @main(%a: tensor<{kind}>) -> tensor<{kind}> {{ return %a : tensor<{kind}> }}"
 
 
 def doubling(kind: str, attribute: str = "") -> str:
-    """Gives twice its argument, which has an attribute."""
+    """Give twice its argument, which has an attribute."""
     return f"""func.func @main(%a: tensor<{kind}> {attribute}) -> tensor<{kind}> {{
   %0 = stablehlo.add %a, %a : tensor<{kind}>
   return %0 : tensor<{kind}>
@@ -21,7 +21,7 @@ def doubling(kind: str, attribute: str = "") -> str:
 
 
 def adding(kind: str, attribute: str = "") -> str:
-    """Gives the sum of two arguments, of which the first has an attribute."""
+    """Give the sum of two arguments, of which the first has an attribute."""
     kind = f"tensor<{kind}>"
     return f"""func.func @main(%a: {kind} {attribute}, %b: {kind}) -> {kind} {{
   %0 = stablehlo.add %a, %b : {kind}
@@ -30,7 +30,7 @@ def adding(kind: str, attribute: str = "") -> str:
 
 
 def custom_call(name: str, kind: str = "8xf32", config: str = "", version: int = 4) -> str:
-    """Gives what a function of that name makes of the argument, with the attributes of `config`."""
+    """Give what a function of that name makes of the argument, with the attributes of `config`."""
     attributes = f"api_version = {version} : i32"
     attributes += f", backend_config = {{{config}}}" if version == 4 else ""
     return f"""func.func @main(%a: tensor<{kind}>) -> tensor<{kind}> {{
@@ -45,7 +45,7 @@ def bounded(dims: str, element: str = "f32") -> str:
 
 
 def cut(dims: str, element: str = "f32") -> str:
-    """Gives the first rows or columns of its argument, as many as the other says."""
+    """Give the first rows or columns of its argument, as many as the other says."""
     kind, axis = f"tensor<{bounded(dims, element)}>", dims.split("x").index("?")
     return f"""func.func @main(%a: tensor<4x3x{element}>, %n: tensor<i32>) -> {kind} {{
   %r = "stablehlo.set_dimension_size"(%a, %n) {{dimension = {axis} : i64}}

@@ -38,7 +38,7 @@ def target(thing: griffe.Object | griffe.Alias) -> griffe.Object:
 
 
 def public(thing: griffe.Object, name: str) -> Iterator[tuple[str, griffe.Object]]:
-    """Yields an object with its path, then what is public in it."""
+    """Yield an object with its path, then what is public in it."""
     yield name, thing
     for key, member in thing.members.items():
         if not key.startswith("_") and not member.is_alias:
@@ -118,7 +118,7 @@ UNNAMED = {
 
 
 def classes_in(annotation: object) -> Iterator[str]:
-    """Yields the paths of pjrt_hub's classes that an annotation names."""
+    """Yield the paths of pjrt_hub's classes that an annotation names."""
     if isinstance(annotation, griffe.Expr):
         for each in annotation.iterate(flat=True):
             if isinstance(each, griffe.ExprName) and each.canonical_path.startswith("pjrt_hub."):

@@ -52,7 +52,7 @@ def shown() -> list[str | None]:
 
 
 def is_as_shown(printed: str, shown: str) -> bool:
-    """Compares line by line; … stands for anything within one."""
+    """Compare line by line; … stands for anything within one."""
     return bool(re.fullmatch(re.escape(shown.strip("\n")).replace("…", ".*"), printed.strip("\n")))
 
 

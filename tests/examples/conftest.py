@@ -16,7 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(scope="session")
 def run(clean_env):
-    """Runs an example in the tests' interpreter, and gives what it printed."""
+    """Run an example in the tests' interpreter, and give what it printed."""
 
     def run(name, *arguments, status=0, cwd=None, **env):
         done = subprocess.run(

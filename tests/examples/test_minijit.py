@@ -41,7 +41,7 @@ NUMPY = SimpleNamespace(
 
 
 def array_of(draw, dtype, shape):
-    """Draws an array of small whole numbers, or of any bits of an integer."""
+    """Draw an array of small whole numbers, or of any bits of an integer."""
     if dtype in INTS:
         return draw(arrays.arrays(dtype, shape))
     least, greatest = (0, 1) if dtype == BOOL else (-4, 4)
@@ -54,7 +54,7 @@ def axis_of(draw, x):
 
 
 def step_of(draw, pool):
-    """Draws one operation on values of a pool: a function of a library and such a pool."""
+    """Draw one operation on values of a pool: a function of a library and such a pool."""
     i = draw(st.integers(0, len(pool) - 1))
     x = pool[i]
     peers = [

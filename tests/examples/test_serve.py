@@ -41,7 +41,7 @@ def example():
 
 
 async def until(condition):
-    """Lets the loop run until something is so."""
+    """Let the loop run until something is so."""
     async with asyncio.timeout(PATIENCE):
         while not condition():
             await asyncio.sleep(0.002)
@@ -223,7 +223,7 @@ async def serving(load=None, **limits):
 
 
 def post(client, *texts):
-    """Sends a request beside whatever else happens."""
+    """Send a request beside whatever else happens."""
     return asyncio.create_task(client.post("/embed", json={"texts": texts}))
 
 

@@ -40,7 +40,7 @@ def reads(row):
 
 @pytest.fixture
 def child(clean_env):
-    """Calls a function in a process of its own, and gives what it prints; for `in_child`."""
+    """Call a function in a process of its own, and give what it prints; for `in_child`."""
 
     def child(function, *arguments, prepared=False, **env):
         done = subprocess.run(
@@ -58,11 +58,11 @@ def child(clean_env):
 
 @pytest.fixture
 def path():
-    """Gives the path of an artifact."""
+    """Give the path of an artifact."""
     return lambda name: ARTIFACTS / f"{name}.jaxexport"
 
 
 @pytest.fixture
 def load(client, path):
-    """Loads an artifact on the shared client."""
+    """Load an artifact on the shared client."""
     return lambda name, **options: pjrt_hub.load_exported(path(name), client=client, **options)

@@ -89,7 +89,7 @@ def effect_of(kind, *, ordered):
 
 
 def write(name, exported):
-    """Writes one."""
+    """Write one."""
     (HERE / f"{name}.jaxexport").write_bytes(exported.serialize())
 
 
@@ -165,7 +165,7 @@ def linear_algebra(x):
 
 
 def main():
-    """Writes all of them."""
+    """Write all of them."""
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     HERE.mkdir(exist_ok=True)
 

@@ -20,7 +20,7 @@ NESTED = f"{ARTIFACTS}/nested.jaxexport"
 
 @pytest.fixture
 def told(capsys, client):
-    """Runs a command, and gives its status, its output and its errors."""
+    """Run a command, and give its status, its output and its errors."""
 
     def told(*args):
         status = run([str(arg) for arg in args])
@@ -32,7 +32,7 @@ def told(capsys, client):
 
 @pytest.fixture
 def data(told):
-    """Runs a command that must not fail, and gives its JSON."""
+    """Run a command that must not fail, and give its JSON."""
 
     def data(*args):
         status, out, err = told(*args, *CPU, "--json")

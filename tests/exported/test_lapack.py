@@ -22,7 +22,7 @@ PACKAGES = ("jaxlib", "scipy", "scipy_openblas32")
 
 
 def compare(name, isolated):
-    """Says what is registered then; the matrices are one, or a batch of two for symbolic sizes."""
+    """Say what is registered then; the matrices are one, or a batch of two for symbolic sizes."""
     shape = (2, 3, 3) if name.stem.endswith("symbolic") else (4, 4)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     positive = x @ x.swapaxes(-1, -2) + 4 * np.eye(shape[-1], dtype=np.float32)

@@ -70,7 +70,7 @@ def test_operations_that_are_known_to_be_newer(path):
 
 
 def add_ones(path):
-    """Prints their sum, and how often the function was compiled for it."""
+    """Print their sum, and how often the function was compiled for it."""
     compile, count = compilation._compile, []
     compilation._compile = lambda *given: count.append(1) or compile(*given)
     with pjrt_hub.load_exported(path, platform="cpu", offline=True, cache=True) as add:

@@ -28,7 +28,7 @@ def four(client):
 
 @pytest.fixture
 def spread(four, path):
-    """Loads an artifact on four devices."""
+    """Load an artifact on four devices."""
     return lambda name: pjrt_hub.load_exported(path(name), client=four)
 
 

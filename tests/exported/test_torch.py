@@ -66,7 +66,7 @@ def test_a_blob_of_torchax_with_its_weights(load):
 
 @pytest.fixture
 def broken(client, tmp_path):
-    """Loads a copy of the folder that something was done to."""
+    """Load a copy of the folder that something was done to."""
 
     def broken(change, run=False):
         folder = tmp_path / "model"

@@ -35,7 +35,7 @@ Host = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Counts the faulty libraries that were met; a death of this process would print nothing."""
+    """Count the faulty libraries that were met; a death of this process would print nothing."""
     told = {
         outcome: sum("test_probes.py::test_a_f" in each.nodeid for each in reports)
         for outcome, reports in terminalreporter.stats.items()

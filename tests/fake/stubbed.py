@@ -64,7 +64,7 @@ def raises(
 
 
 def soon(condition: Callable[[], object]) -> None:
-    """Waits until it comes true, a minute at most."""
+    """Wait until it comes true, a minute at most."""
     for _ in range(6000):
         if condition():
             return
@@ -83,12 +83,12 @@ def number(name: str) -> int:
 
 
 def release() -> None:
-    """Lets what the stub holds go on; from now on it holds nothing."""
+    """Let what the stub holds go on; from now on it holds nothing."""
     ctypes.c_bool.in_dll(ctypes.CDLL(path), "stub_released").value = True
 
 
 def stay(*things: object) -> None:
-    """Keeps these alive until the process ends, however it does."""
+    """Keep these alive until the process ends, however it does."""
     staying.extend(things)
 
 
@@ -112,7 +112,7 @@ def slot(name: str, address: int | None = None) -> ctypes.c_void_p:
 
 
 def replace(name: str, answer: Callable[[Any, int], int | None]) -> None:
-    """Lets `answer(truth, args)` take the place of a function of the stub."""
+    """Let `answer(truth, args)` take the place of a function of the stub."""
     function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
     at = slot(name)
     truth = function(at.value)
@@ -122,7 +122,7 @@ def replace(name: str, answer: Callable[[Any, int], int | None]) -> None:
 
 
 def with_stub(*macros: str, other: str = "", **how: Any) -> Any:
-    """Makes the body of a test run in a process that has the stub, made with these macros.
+    """Make the body of a test run in a process that has the stub, made with these macros.
 
     Args:
         macros: of the stub; `{name}` in one is what the test is given under that name.

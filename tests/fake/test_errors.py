@@ -356,7 +356,7 @@ def test_every_function_that_is_called_is_in_one_of_the_lists() -> None:
 
 @contextmanager
 def without(api, name):
-    """Takes a function out of a plugin's table for a while."""
+    """Take a function out of a plugin's table for a while."""
     at = slot(name, api.address)
     pointer, at.value = at.value, None
     api._functions.pop(name, None)

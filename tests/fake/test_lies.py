@@ -38,7 +38,7 @@ from pjrt_hub.running.client.plugin import Plugin
 
 
 def walk(plugin):
-    """Uses of everything, one after the other."""
+    """Use of everything, one after the other."""
     client = plugin.client()
     device = client.devices[0]
     yield lambda: (device.id, device.kind, device.process_index, client.all_devices)

@@ -24,7 +24,7 @@ path = "libplain.so"
 
 
 def ask(name=None, options=None, times=1, through=False):
-    """Prints what a client was made of, and what went before."""
+    """Print what a client was made of, and what went before."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     for _ in range(times):
         try:

@@ -109,7 +109,7 @@ def traces(folder: Path) -> list[int]:
 
 
 def until_loaded(folder: Path, times: int = 1) -> None:
-    """Waits for that many processes, for as long as first contact would."""
+    """Wait for that many processes, for as long as first contact would."""
     for _ in range(1500):
         if (folder / "loads").exists() and len(traces(folder)) >= times:
             return

@@ -58,7 +58,7 @@ def interrupted(wait):
 
 
 def end_by_ctrl_c(child):
-    """Sends Ctrl-C once the main thread sleeps in its wait."""
+    """Send Ctrl-C once the main thread sleeps in its wait."""
     assert child.stdout.readline() == "waiting\n"
     time.sleep(0.3)
     child.send_signal(signal.SIGINT)
@@ -121,7 +121,7 @@ def test_what_an_interrupted_compile_gives_is_freed(client):
 
 
 def end_well(pid):
-    """Waits for a child of this process."""
+    """Wait for a child of this process."""
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, status
 

@@ -32,7 +32,7 @@ END = ["Client_Destroy"]
 
 @pytest.fixture
 def record(host, tmp_path):
-    """Runs the host under the layer `trace` and reads what it recorded."""
+    """Run the host under the layer `trace` and read what it recorded."""
 
     def run(name: str, returncode: int = 0, **env: str) -> Recording:
         ended = host(name, PJRT_HUB_LAYERS="trace", PJRT_HUB_TRACE=str(tmp_path), **env)

@@ -32,7 +32,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Gives each test half an hour: the full numbers take minutes."""
+    """Give each test half an hour: the full numbers take minutes."""
     for item in items:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.timeout(1800))
@@ -47,7 +47,7 @@ def pytest_terminal_summary(
 
 @pytest.fixture
 def tally(request: pytest.FixtureRequest) -> Callable[[str], None]:
-    """Keeps a line for the end of the report."""
+    """Keep a line for the end of the report."""
     return request.config.stash[COUNTS].append
 
 

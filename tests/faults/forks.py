@@ -78,7 +78,7 @@ class Fork:
         return self
 
     def inject(self, fault: str, call: str, n: int) -> Fork:
-        """Makes the n-th system call of that name fail ("error=EIO") or kill ("signal=KILL")."""
+        """Make the n-th system call of that name fail ("error=EIO") or kill ("signal=KILL")."""
         return self.trace("-e", f"trace={call}", "-e", f"inject={call}:{fault}:when={n}")
 
     def go(self) -> Fork:
@@ -86,12 +86,12 @@ class Fork:
         return self
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Sends it a signal, if it lives."""
+        """Send it a signal, if it lives."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def ended(self) -> Ended:
-        """Waits for the end."""
+        """Wait for the end."""
         with self._go, self._status, self._answer, self._answer.makefile() as answers:
             answer = answers.read()
             status = int(self._status.read())
@@ -128,11 +128,11 @@ class Forks:
         return Fork(self._warm, walk, given)
 
     def run(self, walk: str, **given: Any) -> Ended:
-        """Runs it to its end."""
+        """Run it to its end."""
         return self.fork(walk, **given).go().ended()
 
     def calls(self, log: Path, walk: str, names: tuple[str, ...], **given: Any) -> dict[str, int]:
-        """Runs it to its end, and counts the system calls of these names that a thread makes.
+        """Run it to its end, and count the system calls of these names that a thread makes.
 
         strace counts for each thread by itself too, so a call beyond the count of the busiest
         one could not be failed.

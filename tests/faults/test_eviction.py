@@ -57,7 +57,7 @@ def test_loads_of_the_real_plugin(
 def loads_during_evictions(
     forks: Forks, given: list[dict], count: int, pause: float, what: str, tally: Tally
 ) -> None:
-    """Loads in processes of their own, a few at once, while another one clears the cache."""
+    """Load in processes of their own, a few at once, while another one clears the cache."""
     errors, signals, evictions, done = [], [], [], threading.Event()
 
     def load(number: int) -> None:

@@ -77,7 +77,7 @@ def cut(at: int) -> Answer:
 
 
 def early(at: int, **headers: str) -> Answer:
-    """Ends in good order, too early."""
+    """End in good order, too early."""
     return plain(WHEEL[:at], bare=True, ETag='"one"', **headers)
 
 

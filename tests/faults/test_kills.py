@@ -163,7 +163,7 @@ def nbytes_kept(cache: Cache) -> int:
 
 
 def until_bytes_come(cache: Cache) -> None:
-    """Waits for the first bytes of a download that lasts."""
+    """Wait for the first bytes of a download that lasts."""
     deadline = time.monotonic() + 30
     while not nbytes_kept(cache):
         assert time.monotonic() < deadline

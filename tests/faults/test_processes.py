@@ -22,7 +22,7 @@ PACE_SECONDS = 0.01
 
 
 def at_once(forks: Forks, count: int, walk: str, **given: object) -> list[str]:
-    """Starts that many processes together; gives their errors."""
+    """Start that many processes together; give their errors."""
     ready = [forks.fork(walk, **given) for _ in range(count)]
     for fork in ready:
         fork.go()
@@ -61,7 +61,7 @@ def test_32_processes_without_locks(
     honest = toy.server.routes[toy.path]
 
     def answer(request: Request) -> Answer:
-        """Lets the first one wait, for less than its patience, until there is a second."""
+        """Let the first one wait, for less than its patience, until there is a second."""
         deadline = time.monotonic() + 10
         while len(toy.server.requests) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -146,7 +146,7 @@ def test_a_fork_in_a_download_touches_nothing(
 def test_many_ask_for_what_many_load_and_kill(
     forks: Forks, toys: tuple[Toy, Toy], cache: Cache, tally: Tally, rounds: Callable
 ) -> None:
-    """Fetches of two releases, evictions and kills, all at random and at once."""
+    """Fetch of two releases, evictions and kills, all at random and at once."""
     draw, wrong, count = random.Random(13), [], rounds(120, 1000)
 
     def one(number: int) -> list[str]:

@@ -45,7 +45,7 @@ class Toy:
         return {"row": str(self.row), "root": str(root), "env": self.sources}
 
     def obtain(self, cache: Cache) -> None:
-        """Fetches in this process."""
+        """Fetch in this process."""
         obtain(self.pin, cache, env=self.sources)
 
     def audit(self, cache: Cache) -> list[str]:

@@ -39,7 +39,7 @@ def pin(row: str) -> Artifact:
 
 
 def warm_up() -> None:
-    """Imports what comes late, by a whole fetch; a library is loaded in forks only."""
+    """Import what comes late, by a whole fetch; a library is loaded in forks only."""
     with TemporaryDirectory() as folder:
         fetch(os.environ["FAULTS_ROW"], folder, json.loads(os.environ["FAULTS_SOURCES"]))
         Cache(Path(folder)).verify()
@@ -62,7 +62,7 @@ def _patience(limits: dict[str, float]) -> Patience:
 
 
 def load(row: str, root: str, env: dict[str, str]) -> str:
-    """Loads the artifact's library, fetching it where it is missing; gives what it tells of.
+    """Load the artifact's library, fetching it where it is missing; give what it tells of.
 
     The toy's library reads each of its pages, when it is loaded and once more when it is asked.
     """
@@ -79,7 +79,7 @@ def load(row: str, root: str, env: dict[str, str]) -> str:
 
 
 def load_changed(change: str, moment: str, **given: Any) -> list[str]:
-    """Loads twice, and before the first time the library's file becomes another one.
+    """Load twice, and before the first time the library's file becomes another one.
 
     Args:
         change: "rename" another file over it, or "write" through it.
@@ -139,7 +139,7 @@ class _Silent:
 
 
 def fetch_for_ever(**given: Any) -> None:
-    """Fetches and clears, until it is killed."""
+    """Fetch and clear, until it is killed."""
     root = Path(given["root"])
     while True:
         fetch(**given)
@@ -155,7 +155,7 @@ def fetch_unsynced(**given: Any) -> str:
 
 
 def fetch_in_threads(count: int, **given: Any) -> list[str]:
-    """Fetches in that many threads at once; gives the paths."""
+    """Fetch in that many threads at once; give the paths."""
     gate = threading.Barrier(count)
 
     def one(_: int) -> str:
@@ -167,7 +167,7 @@ def fetch_in_threads(count: int, **given: Any) -> list[str]:
 
 
 def fetch_without_locks(kind: str, **given: Any) -> str:
-    """Fetches where flock says yes to everybody, or is not there."""
+    """Fetch where flock says yes to everybody, or is not there."""
 
     def flock(*args: object) -> None:
         if kind != "silent":
@@ -179,7 +179,7 @@ def fetch_without_locks(kind: str, **given: Any) -> str:
 
 
 def fetch_and_fork(nbytes: int, goes_on: bool, **given: Any) -> str:
-    """Fetches, and forks once so many bytes came.
+    """Fetch, and forks once so many bytes came.
 
     That fork leaves every block on its way out, or it goes on as if nothing had been; then a minute
     of its own ends a wait that would have no end.
@@ -200,20 +200,20 @@ def fetch_and_fork(nbytes: int, goes_on: bool, **given: Any) -> str:
 
 
 def clear(root: str, **_: Any) -> int:
-    """Removes every entry that nobody uses; gives how many went."""
+    """Remove every entry that nobody uses; give how many went."""
     removed = Cache(Path(root)).clear().removed
     return sum(path.name.startswith(path.parent.name) for path in removed)  # <aa>/<aa...>
 
 
 def fetch_with_file_limit(nbytes: int | None, **given: Any) -> str:
-    """Fetches where no file may be larger (setrlimit)."""
+    """Fetch where no file may be larger (setrlimit)."""
     if nbytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
     return fetch(**given)
 
 
 def fetch_as_nobody(root: str, **given: Any) -> str:
-    """Fetches as a user who owns nothing; without a root, into the cache of that user."""
+    """Fetch as a user who owns nothing; without a root, into the cache of that user."""
     for name in [name for name in os.environ if name.startswith(("PJRT_HUB_", "XDG_"))]:
         del os.environ[name]
     os.environ["HOME"] = "/nonexistent"

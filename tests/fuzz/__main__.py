@@ -16,13 +16,13 @@ PARSERS = sorted(path.stem.removeprefix("fuzz_") for path in HERE.glob("fuzz_*.p
 
 
 def main() -> int:
-    """Runs the parsers one after the other."""
+    """Run the parsers one after the other."""
     folder, seconds, *parsers = Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:]
     return 1 if sum(fuzz(parser, folder, seconds) for parser in parsers or PARSERS) else 0
 
 
 def fuzz(parser: str, folder: Path, seconds: int) -> int:
-    """Runs one parser, prints its line, and says how many findings there are."""
+    """Run one parser, print its line, and say how many findings there are."""
     findings = folder / "findings" / parser
     findings.mkdir(parents=True, exist_ok=True)
     log = folder / f"{parser}.log"

@@ -42,7 +42,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Reads one input."""
+    """Read one input."""
     try:
         bundle.read(written(data, "plugins.bundle"), (), Cache(Path(folder()) / "cache"))
     except PjrtHubError:

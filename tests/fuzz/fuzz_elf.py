@@ -25,7 +25,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Reads one input."""
+    """Read one input."""
     path = written(data, "toy.so")
     try:
         found = headers.inspect(path)

@@ -37,7 +37,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Reads one input as every format, for one device and for eight."""
+    """Read one input as every format, for one device and for eight."""
     for form in ("mlir", "hlo"):
         for num_partitions in (None, 8):
             told = signature(Program(data, form), num_partitions)

@@ -19,7 +19,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Reads one input."""
+    """Read one input."""
     try:
         function = jax_blob.read(data, "some file")
     except (FileFormatError, NotRunnableError):

@@ -27,7 +27,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Reads one input."""
+    """Read one input."""
     try:
         file = pins.read(written(data, pins.FILE_NAME))
     except PjrtHubError:

@@ -22,7 +22,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Reads one input."""
+    """Read one input."""
     try:
         manifest.read(written(data, manifest.FILE_NAME))
     except ManifestError:

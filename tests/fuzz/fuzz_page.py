@@ -28,7 +28,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Reads one input, as JSON where it begins like it."""
+    """Read one input, as JSON where it begins like it."""
     kind = "json" if data.lstrip()[:1] in (b"{", b"[") else "html"
     page = Page(f"{BASE}/toy-plugin/", data, f"text/{kind}")
     try:

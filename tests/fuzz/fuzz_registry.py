@@ -28,7 +28,7 @@ FINDINGS = (ODD + ODD, b"a = " + b"[" * 5000)
 
 
 def one(data: bytes) -> None:
-    """Reads one input."""
+    """Read one input."""
     path = written(data, "rows.toml")
     catalog = Catalog([path.parent])
     try:

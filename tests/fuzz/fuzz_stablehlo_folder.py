@@ -22,7 +22,7 @@ def seeds() -> Iterator[bytes]:
 
 
 def one(data: bytes) -> None:
-    """Reads one input."""
+    """Read one input."""
     folder = emptied("model")
     (folder / "functions").mkdir()
     (folder / "functions" / "forward.meta").write_bytes(data)

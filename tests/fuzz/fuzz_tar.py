@@ -53,7 +53,7 @@ FINDINGS = (
 
 
 def one(data: bytes) -> None:
-    """Reads one input as a tarball."""
+    """Read one input as a tarball."""
     packed = data if data[:2] == b"\x1f\x8b" else gzip.compress(checked(data), 1)
     path = written(packed, "toy.tar.gz")
     try:

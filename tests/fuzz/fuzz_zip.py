@@ -41,7 +41,7 @@ FINDINGS = (EMPTY, wheels.build(MEMBERS).replace(b"PK\1\2\x14\3\x14", b"PK\1\2\x
 
 
 def one(data: bytes) -> None:
-    """Reads one input as a zip and as a wheel."""
+    """Read one input as a zip and as a wheel."""
     path = written(data, "toy.zip")
     try:
         members = measure(path, lambda path: True)

@@ -13,7 +13,7 @@ import pjrt_hub
 
 
 def pytest_runtest_setup(item):
-    """Skips what only a GPU has."""
+    """Skip what only a GPU has."""
     for mark in item.iter_markers("gpu"):
         if not IS_HARDWARE:
             pytest.skip(f"only a GPU has {mark.args[0]}")

@@ -14,7 +14,7 @@ SYMMETRIC = MATRIX @ MATRIX.T + 5 * np.eye(5, dtype=np.float32)
 
 @pytest.fixture(scope="module")
 def run(client):
-    """Registers LAPACK, and runs a JAX function on our own client."""
+    """Register LAPACK, and run a JAX function on our own client."""
     for name, handler, api_version in lapack.registrations()["cpu"]:
         if api_version == 1:
             client.plugin.ffi.register(name, handler)

@@ -22,7 +22,7 @@ PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skips what is about another plugin, and what JAX itself can do on its own platforms only."""
+    """Skip what is about another plugin, and what JAX itself can do on its own platforms only."""
     for mark in item.iter_markers("cpu"):
         if not IS_CPU:
             pytest.skip(f"about the CPU plugin: {mark.args[0]}")
@@ -100,7 +100,7 @@ def python(environment: dict[str, str], tmp_path: Path) -> Callable[..., Ended]:
 
 @pytest.fixture
 def child(environment: dict[str, str], tmp_path: Path) -> Callable[..., str]:
-    """Calls a function where JAX's default device is the plugin's, one of four; for `in_child`."""
+    """Call a function where JAX's default device is the plugin's, one of four; for `in_child`."""
 
     def child(function: Callable[..., object], *arguments: object, prepared: bool = False) -> str:
         options = {"JAX_PJRT_CLIENT_CREATE_OPTIONS": "cpu_device_count:4"}

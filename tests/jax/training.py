@@ -26,7 +26,7 @@ def main():
     jax.config.update("jax_platforms", BACKEND if sys.argv[1] == "pjrt_hub" else "cpu")
 
     def data(key):
-        """Points of a plane, and the waves that the network is to learn: f32[n, 2], f32[n]."""
+        """Point of a plane, and the waves that the network is to learn: f32[n, 2], f32[n]."""
         x = jax.random.uniform(key, (SAMPLES, 2), minval=-1, maxval=1)
         return x, jnp.sin(3 * x[:, 0]) * jnp.cos(2 * x[:, 1])
 

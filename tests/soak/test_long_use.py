@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(2400)
 
 
 def run(capsys, tmp_path, *arguments):
-    """Runs one of the scripts, and shows what it printed."""
+    """Run one of the scripts, and show what it printed."""
     ours = ("PJRT_", "JAX_")
     env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(

@@ -15,7 +15,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def python(environment: dict[str, str], tmp_path: Path) -> Run:
-    """Runs Python code, with no setting of this process that has to do with plugins."""
+    """Run Python code, with no setting of this process that has to do with plugins."""
     own = {
         "PJRT_HUB_CACHE": os.environ.get("PJRT_HUB_CACHE", environment["PJRT_HUB_CACHE"]),
         "TF_CPP_MIN_LOG_LEVEL": "2",

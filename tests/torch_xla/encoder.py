@@ -86,7 +86,7 @@ class Encoder(nn.Module):
 
 
 def load(arrays) -> Encoder:
-    """Gives the encoder with the weights of the model's file, from arrays by name."""
+    """Give the encoder with the weights of the model's file, from arrays by name."""
     encoder = Encoder()
     wanted = encoder.state_dict()
     state = {name: torch.tensor(arrays[name].copy()) for name in wanted}

@@ -14,7 +14,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def run(library: Path, environment: dict[str, str]) -> Run:
-    """Runs a program of Python with the plugin as JAX's and torch_xla's only one."""
+    """Run a program of Python with the plugin as JAX's and torch_xla's only one."""
     own = {
         "JAX_PLATFORMS": "traced",
         "PJRT_NAMES_AND_LIBRARY_PATHS": f"traced:{library}",
@@ -35,5 +35,5 @@ def run(library: Path, environment: dict[str, str]) -> Run:
 
 @pytest.fixture
 def trace(run: Run) -> Run:
-    """Runs `pjrt-hub trace` with arguments."""
+    """Run `pjrt-hub trace` with arguments."""
     return lambda *args, **env: run("-m", "pjrt_hub.cli", "trace", *args, **env)

@@ -81,7 +81,7 @@ class Elsewhere(ModuleType):
 
 
 def become(system: str) -> None:
-    """Shows pjrt_hub another system; Python's own modules and others' go on as they were."""
+    """Show pjrt_hub another system; Python's own modules and others' go on as they were."""
     windows = system == "windows"
     gone = LINUX_NAMES | (POSIX_NAMES if windows else set())
     machine = {"machine": lambda: "AMD64" if windows else "arm64"}
@@ -110,7 +110,7 @@ def become(system: str) -> None:
 
 
 def files_of_windows() -> dict[str, object]:
-    """Lets this process's calls refuse what Windows refuses of files.
+    """Let this process's calls refuse what Windows refuses of files.
 
     Nothing is renamed over a folder, `rename` replaces nothing, and no file is renamed or removed
     that is open, read-only, or in a folder that is renamed. Only files can be synced.
@@ -184,7 +184,7 @@ def files_of_windows() -> dict[str, object]:
 
 
 def import_all(line: str) -> tuple[int, str, str]:
-    """Imports every portable module; what needs a missing part raises."""
+    """Import every portable module; what needs a missing part raises."""
     names = ["pjrt_hub.errors"]
     for room in ROOMS:
         package = importlib.import_module(f"pjrt_hub.{room}")
@@ -198,7 +198,7 @@ def import_all(line: str) -> tuple[int, str, str]:
 
 
 def client(line: str) -> tuple[int, str, str]:
-    """Asks for a client: what comes instead."""
+    """Ask for a client: what comes instead."""
     import pjrt_hub
 
     try:
@@ -209,7 +209,7 @@ def client(line: str) -> tuple[int, str, str]:
 
 
 def run(line: str) -> tuple[int, str, str]:
-    """Runs one command line of `pjrt-hub`: its status, and what it printed."""
+    """Run one command line of `pjrt-hub`: its status, and what it printed."""
     from pjrt_hub.cli.__main__ import run
 
     out, err = io.StringIO(), io.StringIO()

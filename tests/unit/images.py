@@ -179,7 +179,7 @@ def pe(
     data = bytearray()
 
     def put(raw: bytes) -> int:
-        """Adds some bytes, and gives their address."""
+        """Add some bytes, and give their address."""
         at = address + len(data)
         data.extend(_padded(raw, 4))
         return at

@@ -99,7 +99,7 @@ class Loopback:
         return [request for request in self.requests if request.path == path]
 
     def file(self, path: str, body: bytes, *, etag: str = '"one"') -> None:
-        """Serves a file the honest way, ranges included."""
+        """Serve a file the honest way, ranges included."""
 
         def answer(request: Request) -> Answer:
             matches = request.headers.get("if-range", etag) == etag
@@ -111,7 +111,7 @@ class Loopback:
         self.routes[path] = answer
 
     def script(self, path: str, *answers: Answer | Handler) -> None:
-        """Serves one answer after another; the last one for ever."""
+        """Serve one answer after another; the last one for ever."""
         left = list(answers)
 
         def answer(request: Request) -> Answer:

@@ -200,7 +200,7 @@ def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path: Path,
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """Makes the registry hold these rows, for a project in a folder of its own."""
+    """Make the registry hold these rows, for a project in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
 

@@ -103,7 +103,7 @@ NUMBERS = (ctypes.c_int32 * 3)(7, -8, 9)
 
 @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Args))
 def copies(args: Any) -> int:
-    """Answers what it was given; 77 is the address of its error where there is no first input."""
+    """Answer what it was given; 77 is the address of its error where there is no first input."""
     members = args.contents
     if not members.in_0:
         return 77

@@ -67,7 +67,7 @@ class Client:
 
 @pytest.fixture
 def public(monkeypatch):
-    """Replaces a public function of the package."""
+    """Replace a public function of the package."""
 
     def replace(name, value):
         monkeypatch.setattr(pjrt_hub, name, value, raising=False)

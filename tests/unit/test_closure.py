@@ -107,7 +107,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Toys:
 
 @pytest.fixture
 def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Makes a lock file with these rows the one that holds."""
+    """Make a lock file with these rows the one that holds."""
 
     def write(*rows: Artifact) -> None:
         path = tmp_path / "named.lock"
@@ -147,7 +147,7 @@ def held(cache: Cache) -> set[str]:
 
 
 def answer(library: Path) -> subprocess.CompletedProcess[str]:
-    """Calls the library in a process of its own."""
+    """Call the library in a process of its own."""
     call = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).answer())"
     command = [sys.executable, "-c", call, str(library)]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -410,7 +410,7 @@ def test_what_no_plugin_requires_waits_a_week_for_one(toys: Toys, here: Cache) -
 
 
 def _pretend(cache: Cache, row: Artifact, other: Artifact) -> None:
-    """Puts an entry of another release beside one."""
+    """Put an entry of another release beside one."""
     root, copy = cache.entry_root(row), cache.entry_root(other)
     shutil.copytree(root, copy)
     path = copy / "pjrt_hub_entry.json"
@@ -484,7 +484,7 @@ def test_a_lock_file_that_was_found_narrows_what_is_required(toys: Toys) -> None
 
 @pytest.fixture
 def exported(toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Exports a bundle with these options."""
+    """Export a bundle with these options."""
 
     def export(**options: bool) -> Path:
         path = tmp_path / "toy.bundle"

@@ -47,7 +47,7 @@ def with_login(url: str, login: str = f"me:{TOKEN}") -> str:
 
 
 def guarded(server: Loopback, user: str = "me", password: str = TOKEN) -> None:
-    """Serves the wheel to whoever has the password."""
+    """Serve the wheel to whoever has the password."""
 
     def answer(request: Request) -> Answer:
         if request.headers.get("authorization") == basic(user, password):

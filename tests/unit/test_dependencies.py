@@ -84,7 +84,7 @@ COMPILED: dict[tuple[str, ...], bytes] = {}
 
 
 def build(path: Path, *needed: Path, flags: tuple[str, ...] = (NEW + "$ORIGIN",)) -> Path:
-    """Makes a library of that soname, without the number of a release."""
+    """Make a library of that soname, without the number of a release."""
     soname = re.sub(r"(\.so\.\d+).*", r"\1", path.name)  # of libcudnn.so.9.14.0
     key = (soname, *(each.name for each in needed), *flags)
     if key not in COMPILED:

@@ -265,7 +265,7 @@ def test_a_race_of_links_never_reaches_the_victim(tmp_path: Path, write: str, ro
 
 
 def swap(folder: Path, victim: Path) -> None:
-    """Puts a link to the victim in the place of a folder, and back, and links into it."""
+    """Put a link to the victim in the place of a folder, and back, and links into it."""
     aside, link = folder.with_name("aside"), folder.with_name("link")
     print("swapping", flush=True)
     while True:

@@ -109,7 +109,7 @@ class Terminal:
         self.drawn = ""
 
     def read_until(self, word: str | None) -> None:
-        """Reads until a word was drawn; without one, to the end."""
+        """Read until a word was drawn; without one, to the end."""
         decode = codecs.getincrementaldecoder("utf-8")().decode
         with suppress(OSError):  # which is how the end of a terminal reads
             while word is None or word not in self.drawn:

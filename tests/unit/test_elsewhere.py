@@ -78,7 +78,7 @@ class Elsewhere:
         self.env |= {"PJRT_HUB_CACHE": str(folder / "cache"), "PJRT_HUB_MIRRORS": str(folder)}
 
     def run(self, *lines: str, **more: str) -> list[Said]:
-        """Runs command lines in one process there."""
+        """Run command lines in one process there."""
         done = subprocess.run(
             [sys.executable, Path(__file__).with_name("elsewhere.py"), self.system, *lines],
             env={**self.env, **more},
@@ -91,7 +91,7 @@ class Elsewhere:
         return [Said(*each) for each in json.loads(done.stdout)]
 
     def run_locked(self, *lines: str, **more: str) -> list[Said]:
-        """Does so where the lock file holds."""
+        """Do so where the lock file holds."""
         return self.run(*lines, PJRT_HUB_LOCK=str(self.folder / "toy.lock"), **more)
 
 

@@ -13,7 +13,7 @@ from pjrt_hub.base import fork
 
 
 def in_child(work):
-    """Runs `work` in a forked child; its exit status, or the signal that ended it as a negative."""
+    """Run `work` in a forked child; its exit status, or the signal that ended it as a negative."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(10)

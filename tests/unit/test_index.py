@@ -373,7 +373,7 @@ def test_an_installer_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def listed(server: Loopback, *files: dict[str, object], as_html: bool = False) -> None:
-    """Serves a project page with these files."""
+    """Serve a project page with these files."""
     if as_html:
         anchors = "".join(
             f'<a href="{file["url"]}#sha256={file["hashes"]["sha256"]}"'

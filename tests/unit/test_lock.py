@@ -89,7 +89,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def registry(monkeypatch: pytest.MonkeyPatch):
-    """Makes the registry hold these rows."""
+    """Make the registry hold these rows."""
 
     def hold(*rows: Artifact) -> None:
         monkeypatch.setattr(lock, "registry", lambda there: Catalog([], rows))

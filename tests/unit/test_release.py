@@ -26,7 +26,7 @@ def tool():
 
 @pytest.fixture
 def git(tmp_path, monkeypatch):
-    """Runs git in a repository of its own, and gives what it prints."""
+    """Run git in a repository of its own, and give what it prints."""
     for name in ("AUTHOR", "COMMITTER"):
         monkeypatch.setenv(f"GIT_{name}_NAME", "Somebody")
         monkeypatch.setenv(f"GIT_{name}_EMAIL", "somebody@example.org")

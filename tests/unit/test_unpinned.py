@@ -19,7 +19,7 @@ TAGGED = {"ETag": '"one"'}
 
 @pytest.fixture(autouse=True)
 def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asks no installer, which would take a second to say that it has none."""
+    """Ask no installer, which would take a second to say that it has none."""
     monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
 
 

@@ -42,7 +42,7 @@ path = "*.so"
 
 
 def compile_library(source: str, path: Path, *flags: str) -> Path:
-    """Compiles C to a shared library."""
+    """Compile C to a shared library."""
     path.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(
         [
@@ -82,7 +82,7 @@ class Site:
         folder.mkdir(parents=True, exist_ok=True)
 
     def write(self, path: str, content: str | bytes = b"") -> Path:
-        """Writes one file below the folder."""
+        """Write one file below the folder."""
         target = self.folder / path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content.encode() if isinstance(content, str) else content)

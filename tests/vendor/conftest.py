@@ -11,7 +11,7 @@ from children import command
 
 @pytest.fixture(scope="session")
 def start(clean_env):
-    """Starts a function of a file of tests, with these arguments, in a child."""
+    """Start a function of a file of tests, with these arguments, in a child."""
 
     def start(function, *arguments, **env):
         return subprocess.Popen(
@@ -27,7 +27,7 @@ def start(clean_env):
 
 @pytest.fixture(scope="session")
 def finish():
-    """Waits for a child, and gives the last line that it printed, which is JSON, if any."""
+    """Wait for a child, and give the last line that it printed, which is JSON, if any."""
 
     def finish(process):
         try:
@@ -44,5 +44,5 @@ def finish():
 
 @pytest.fixture(scope="session")
 def child(start, finish):
-    """Calls a function in a child, as the two above; for `in_child`."""
+    """Call a function in a child, as the two above; for `in_child`."""
     return lambda function, *given, prepared, **env: finish(start(function, *given, **env))

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def hub(tmp_path):
-    """Runs `pjrt-hub` with a cache of its own and without the user's choices."""
+    """Run `pjrt-hub` with a cache of its own and without the user's choices."""
     ours = ("PJRT_", "JAX_", "TPU_")
     clean = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     clean["PJRT_HUB_CACHE"] = str(tmp_path)

@@ -39,7 +39,7 @@ def told(ask):
 
 
 def ask(name):
-    """Prints the answers of a plugin."""
+    """Print the answers of a plugin."""
     answers = answer(name)
     gc.collect()
     print(json.dumps(answers, default=str))

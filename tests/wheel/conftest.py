@@ -16,7 +16,7 @@ PYTHONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 
 @pytest.fixture(scope="session")
 def call(clean_env):
-    """Runs a command away from the checkout, without the user's choices of a plugin."""
+    """Run a command away from the checkout, without the user's choices of a plugin."""
 
     def call(*command, status=0, cwd="/", **env):
         done = subprocess.run(
@@ -35,7 +35,7 @@ def call(clean_env):
 
 @pytest.fixture(scope="session")
 def build(call, tmp_path_factory):
-    """Builds the wheel by an interpreter."""
+    """Build the wheel by an interpreter."""
 
     def build(interpreter):
         folder = tmp_path_factory.mktemp("wheel")
@@ -67,7 +67,7 @@ def install(call, wheel, tmp_path_factory):
 
 
 def find_python(version):
-    """Gives a working interpreter of that version, or None; pyenv's may be hidden by a shim."""
+    """Give a working interpreter of that version, or None; pyenv's may be hidden by a shim."""
     for folder in ("", *Path.home().glob(f".pyenv/versions/{version}*/bin")):
         path = shutil.which(f"python{version}", path=folder or None)
         if path and subprocess.run([path, "-c", ""], capture_output=True).returncode == 0:

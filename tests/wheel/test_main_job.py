@@ -22,7 +22,7 @@ def cache(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def fetched(call, environment, cache):
-    """Fetches the plugin into the cache through a pipe, and gives its path."""
+    """Fetch the plugin into the cache through a pipe, and give its path."""
     done = call(environment / "pjrt-hub", "get", "cpu", PJRT_HUB_CACHE=cache)
     [line] = done.stderr.splitlines()
     assert "no plugin for 'cpu' is installed; fetching lammps-jax-pjrt-cpu" in line

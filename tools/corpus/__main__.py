@@ -19,7 +19,7 @@ from pjrt_hub.kit.conformance import corpus  # noqa: E402
 
 
 def main() -> None:
-    """Writes the corpus, unless two oracles disagree anywhere."""
+    """Write the corpus, unless two oracles disagree anywhere."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--op", action="append", help="only these; nothing is written")
     only = parser.parse_args().op

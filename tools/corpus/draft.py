@@ -46,7 +46,7 @@ class Draft:
     interpreted: bool = True
 
     def settle(self, interpreter: Interpreter) -> Program:
-        """Asks the reference interpreter, and makes the program.
+        """Ask the reference interpreter, and make the program.
 
         Raises:
             Disagreement: it gives other results than our oracle.

@@ -13,7 +13,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 
 def main() -> None:
-    """Answers each program of standard input by a line with the values of its results."""
+    """Answer each program of standard input by a line with the values of its results."""
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
     with ir.Context() as context:

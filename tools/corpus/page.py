@@ -142,7 +142,7 @@ def text(programs: Sequence[Program]) -> str:
 
 
 def _families(kinds: list[str]) -> Iterator[str]:
-    """Yields the families that are whole, the other types, and the number of pairs of types."""
+    """Yield the families that are whole, the other types, and the number of pairs of types."""
     for name, family in FAMILIES.items():
         if set(family.split()) <= set(kinds):
             yield name

@@ -25,7 +25,7 @@ CASES = {
 
 
 def main() -> None:
-    """Writes each as NAME.pjrt beside NAME.npz into the folder that the command line names."""
+    """Write each as NAME.pjrt beside NAME.npz into the folder that the command line names."""
     folder, gpu = sys.argv[1:]
     topology = pjrt_hub.topology("cuda13", gpu, offline=True)
     untimed = CompileOptions(flags={"xla_gpu_autotune_level": 0})

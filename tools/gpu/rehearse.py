@@ -43,7 +43,7 @@ WANTING = (
 
 
 def main() -> None:
-    """Runs the stages, and gives 1 where something failed that should not have."""
+    """Run the stages, and give 1 where something failed that should not have."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", default="python3.12", help="for a new environment")
     parser.add_argument("--environment", type=Path, help="one that is there")
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def install(environment: Path, python: str) -> None:
-    """Makes an environment of what such a machine has: 6 GB."""
+    """Make an environment of what such a machine has: 6 GB."""
     subprocess.run([python, "-m", "venv", str(environment)], check=True)
     listed = ["--requirement", str(TOOLS / "machine.txt")]
     pip = [environment / "bin" / "python", "-m", "pip", "install", "--quiet"]
@@ -73,7 +73,7 @@ def install(environment: Path, python: str) -> None:
 
 
 def stand_in(environment: Path) -> dict[str, str]:
-    """Puts the CPU plugin where it is found as CUDA's, and gives the variables for that."""
+    """Put the CPU plugin where it is found as CUDA's, and give the variables for that."""
     folder = FOLDER / "stand_in"
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / "lammps_jax_pjrt_cpu" / "pjrt_c_api_cpu_plugin.so"
@@ -92,7 +92,7 @@ def stand_in(environment: Path) -> dict[str, str]:
 
 
 def check_needs(environment: Path) -> list[str]:
-    """Gives a line for each package that a packed one needs, and that neither place has."""
+    """Give a line for each package that a packed one needs, and that neither place has."""
     wheels = sorted((ROOT / ".nox" / "gpu" / "wheels").glob("*.whl"))
     with TemporaryDirectory() as site:
         pip = [environment / "bin" / "python", "-m", "pip"]
@@ -105,7 +105,7 @@ def check_needs(environment: Path) -> list[str]:
 
 
 def judge(output: Path, wanting: tuple[str, ...]) -> list[str]:
-    """Gives a line for each failure that has another reason than those."""
+    """Give a line for each failure that has another reason than those."""
     report = json.loads((output / "report.json").read_text("utf-8"))
     wrong = []
     for step in report["steps"]:

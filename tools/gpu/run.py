@@ -63,7 +63,7 @@ class Step:
 
 
 def steps(platform: str, output: Path) -> list[Step]:
-    """Gives all steps, what says most first."""
+    """Give all steps, what says most first."""
     hub, tests = ("-m", "pjrt_hub.cli"), (*PYTEST, *PRINTED, "--timeout=120")
     report = ("--json", "-o", str(output / "check.json"), "--html", str(output / "check.html"))
     figures = ("--json", str(output / "figures.json"))
@@ -79,12 +79,12 @@ def steps(platform: str, output: Path) -> list[Step]:
 
 
 def junit(output: Path, name: str) -> str:
-    """Gives pytest's option for its report of a step."""
+    """Give pytest's option for its report of a step."""
     return f"--junit-xml={output / name}.xml"
 
 
 def main() -> None:
-    """Runs the steps; gives 1 where one failed or was left out."""
+    """Run the steps; give 1 where one failed or was left out."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--platform", default="cuda", help="the plugin (default: cuda)")
     parser.add_argument("--output", type=Path, default=PACKED / "report", help="a folder")
@@ -136,7 +136,7 @@ def environment(platform: str, folder: Path) -> dict[str, str]:
 
 
 def run(step: Step, env: dict[str, str], output: Path) -> None:
-    """Runs one, and keeps what it prints and what came of it."""
+    """Run one, and keep what it prints and what came of it."""
     begun = time.monotonic()
     with open(output / f"{step.name}.txt", "wb") as file:
         process = subprocess.Popen(
@@ -161,7 +161,7 @@ def run(step: Step, env: dict[str, str], output: Path) -> None:
 
 
 def read_tests(step: Step, path: Path) -> None:
-    """Takes what came of tests from pytest's report."""
+    """Take what came of tests from pytest's report."""
     counts = Counter({"passed": 0, "failed": 0, "skipped": 0})
     differs: Counter[str] = Counter()
     for case in ElementTree.parse(path).iter("testcase"):
@@ -179,7 +179,7 @@ def read_tests(step: Step, path: Path) -> None:
 
 
 def read_checks(step: Step, path: Path) -> None:
-    """Takes what came of `pjrt-hub check` from its report."""
+    """Take what came of `pjrt-hub check` from its report."""
     checks = json.loads(path.read_text("utf-8"))["results"]
     step.counts = dict(Counter(check["verdict"] for check in checks))
     fine = ("pass", "skip", "unsupported")
@@ -197,14 +197,14 @@ def describe(platform: str) -> dict[str, Any]:
 
 
 def join(folders: list[Path]) -> dict[str, Any]:
-    """Makes one report of those of several stages; a step that ran again is told as the last."""
+    """Make one report of those of several stages; a step that ran again is told as the last."""
     reports = [json.loads((each / "report.json").read_text("utf-8")) for each in folders]
     made = {step["name"]: step for report in reports for step in report["steps"]}
     return reports[-1] | {"steps": list(made.values())}
 
 
 def write(facts: dict[str, Any], output: Path) -> None:
-    """Writes what came of the steps so far, for programs and for people."""
+    """Write what came of the steps so far, for programs and for people."""
     (output / "report.json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     made = facts["steps"]
     rows = [f"| {step['name']} | {line(step).partition(': ')[2]} |" for step in made]

@@ -23,7 +23,7 @@ WORDS = "embeddings.word_embeddings.weight"
 
 
 def main() -> None:
-    """Writes minilm.npz into the folder that the command line names.
+    """Write minilm.npz into the folder that the command line names.
 
     It holds `ids` and `masks`, s32[10, 128]; `embeddings`, f32[10, 384], torch's; and each weight
     under its name, f16.

@@ -19,7 +19,7 @@ NAMES = {"jax": "JAX", "pjrt_hub": "pjrt-hub", "pypjrt": "pypjrt", "torch_xla": 
 
 
 def main() -> int:
-    """Gives 1 where the host does not run even on the whole plugin."""
+    """Give 1 where the host does not run even on the whole plugin."""
     parser = argparse.ArgumentParser(prog="hosts", description=__doc__)
     parser.add_argument("host", choices=sorted(NAMES))
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has it")

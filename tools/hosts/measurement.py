@@ -159,6 +159,6 @@ def _wrap(row: str) -> str:
 
 
 def measured(library: Path, version: ApiVersion, names: Sequence[str]) -> str:
-    """Says how a profile was learned."""
+    """Say how a profile was learned."""
     day = time.strftime("%Y-%m-%d", time.gmtime())
     return f"measured on {day} with {library.name} of PJRT API {version}, {len(names)} functions"

@@ -22,7 +22,7 @@ SECONDS = 300  # of a child, after which it hangs: on a busy machine too
 
 
 def main(release: str, steps: Steps, asked_of: dict[str, list[str]] | None = None) -> None:
-    """Prints a line of JSON for each name given, as `PJRT_HUB_WITHOUT` takes it; "" takes none.
+    """Print a line of JSON for each name given, as `PJRT_HUB_WITHOUT` takes it; "" takes none.
 
     Args:
         release: of the host.

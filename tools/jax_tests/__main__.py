@@ -18,7 +18,7 @@ import process
 
 
 def main() -> int:
-    """Gives 1 where something failed that is not known."""
+    """Give 1 where something failed that is not known."""
     parser = argparse.ArgumentParser(prog="jax_tests", description=__doc__)
     parser.add_argument("folder", type=Path, nargs="?", help="JAX's own tests/")
     parser.add_argument("--every", action="store_true", help="every file there, and no others")
@@ -68,7 +68,7 @@ def main() -> int:
 
 
 def write(path: Path, results: list[process.Result]) -> None:
-    """Writes every result so far, with its cause and what it said."""
+    """Write every result so far, with its cause and what it said."""
     failures = cause.causes(results)
     rows = [
         {"test": r.name, "outcome": r.outcome, "cause": failures.get(r.name), "text": r.text}
@@ -79,7 +79,7 @@ def write(path: Path, results: list[process.Result]) -> None:
 
 
 def judge(results: list[process.Result], failures: dict[str, str], known: dict[str, str]) -> int:
-    """Prints what is not known, and what is known and passes; gives 1 for the former."""
+    """Print what is not known, and what is known and passes; give 1 for the former."""
     texts = {result.name: result.text for result in results}
     new = {name: what for name, what in failures.items() if known.get(name) != what}
     for name, what in new.items():

@@ -38,7 +38,7 @@ def of(result: Result, known: Iterable[Rule]) -> str:
 
 
 def causes(results: Iterable[Result]) -> dict[str, str]:
-    """Maps what did not pass to "outcome: cause", by name."""
+    """Map what did not pass to "outcome: cause", by name."""
     known = rules()
     bad = [result for result in results if result.outcome in BAD]
     return {r.name: f"{r.outcome}: {of(r, known)}" for r in sorted(bad, key=lambda r: r.name)}
@@ -50,7 +50,7 @@ def known(path: Path, platform: str) -> dict[str, str]:
 
 
 def keep(path: Path, platform: str, ran: Iterable[Result], failures: dict[str, str]) -> None:
-    """Makes these the known failures of a platform among what ran; leaves what did not run."""
+    """Make these the known failures of a platform among what ran; leave what did not run."""
     names = {result.name for result in ran}
     others = {name: what for name, what in known(path, platform).items() if name not in names}
     table = _read(path) | {platform: others | failures}

@@ -29,7 +29,7 @@ class TestFile:
 
 
 def chosen(jax_tests: Path | None) -> Iterator[TestFile]:
-    """Yields the files of the list that are here.
+    """Yield the files of the list that are here.
 
     Args:
         jax_tests: JAX's own tests/, or None where the user has not got it.
@@ -52,7 +52,7 @@ def chosen(jax_tests: Path | None) -> Iterator[TestFile]:
 
 
 def every(folder: Path) -> Iterator[TestFile]:
-    """Yields each file of tests below a folder, chosen or not."""
+    """Yield each file of tests below a folder, chosen or not."""
     for path in sorted(folder.rglob("*_test.py")):
         yield TestFile(path.relative_to(folder).as_posix(), path, "jax")
 

@@ -47,7 +47,7 @@ it with the same cause; `--keep` writes that file again. The causes are rules, i
 
 
 def figures(platform: str, files: Sequence[TestFile], results: Sequence[Result]) -> dict[str, Any]:
-    """Counts a run: for each file the tests of each outcome, and its failures of each cause."""
+    """Count a run: for each file the tests of each outcome, and its failures of each cause."""
     rows = []
     for file in files:
         of = [result for result in results if result.file == file.name]
@@ -105,7 +105,7 @@ def page(run: Mapping[str, Any]) -> str:
 
 
 def write(path: Path, run: dict[str, Any]) -> None:
-    """Keeps the figures, with those of files that did not run, and writes the page from them."""
+    """Keep the figures, with those of files that did not run, and write the page from them."""
     before = json.loads(FIGURES.read_text("utf-8")) if FIGURES.exists() else None
     run = merged(run, before)
     FIGURES.write_text(json.dumps(run, indent=1, ensure_ascii=False) + "\n", "utf-8")

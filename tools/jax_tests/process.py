@@ -63,7 +63,7 @@ class Ending:
 def run(
     file: TestFile, platform: str, folder: Path, options: list[str], test_limit: float = TEST_LIMIT
 ) -> list[Result]:
-    """Runs a file's tests to their end, or to the file's time limit.
+    """Run a file's tests to their end, or to the file's time limit.
 
     Args:
         file: which.
@@ -111,7 +111,7 @@ def _command(file: TestFile, platform: str, record: Path, options: list[str]) ->
 def _process(
     command: list[str], file: TestFile, log: Path, ends: float, test_limit: float
 ) -> Ending:
-    """Runs one process, and ends it when a test or the file takes too long."""
+    """Run one process, and end it when a test or the file takes too long."""
     env = os.environ | {"JAX_ENABLE_X64": str(int(file.x64)), "TF_CPP_MIN_LOG_LEVEL": "3"}
     env["PYTHONPATH"] = os.pathsep.join([str(HERE), *filter(None, [env.get("PYTHONPATH")])])
     record = Path(next(o for o in command if o.startswith("--hub-record=")).partition("=")[2])

@@ -27,7 +27,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Registers the plugin before any test file imports JAX's test library, which asks for it."""
+    """Register the plugin before any test file imports JAX's test library, which asks for it."""
     platform = config.getoption("hub_platform")
     if platform is None:
         return
@@ -41,7 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leaves out what an earlier process has done, and what the sample has not."""
+    """Leave out what an earlier process has done, and what the sample has not."""
     done = {row["test"] for row in read(config.getoption("hub_record"))}
     one_in = config.getoption("hub_one_in")
     kept = [
@@ -74,19 +74,19 @@ class Recorder:
     """Writes a row when a test starts, and one when it has ended."""
 
     def __init__(self, path: Path) -> None:
-        """Appends to `path`."""
+        """Append to `path`."""
         self.file = path.open("a", encoding="utf-8")
         self.outcome = "passed"
         self.text = ""
 
     def write(self, row: dict[str, Any]) -> None:
-        """Hands a row to the system at once, which keeps it whatever becomes of this process."""
+        """Hand a row to the system at once, which keeps it whatever becomes of this process."""
         self.file.write(json.dumps(row) + "\n")
         self.file.flush()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        """Writes both rows."""
+        """Write both rows."""
         name = test_name(item.nodeid)
         self.outcome, self.text = "passed", ""
         self.write({"test": name, "outcome": None})

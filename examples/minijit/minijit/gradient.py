@@ -11,7 +11,7 @@ from minijit.trees import flatten, unflatten
 
 
 def value_and_grad(function):
-    """Gives what a function gives, one float, and its slope for each leaf of its first argument."""
+    """Give what a function gives, one float, and its slope for each leaf of its first argument."""
     name = getattr(function, "__name__", "a function")
 
     @wraps(function)
@@ -43,6 +43,6 @@ def value_and_grad(function):
 
 
 def grad(function):
-    """Gives the slope alone; of a function that is itself a gradient, the second derivative."""
+    """Give the slope alone; of a function that is itself a gradient, the second derivative."""
     both = value_and_grad(function)
     return wraps(function)(lambda *arguments, **static: both(*arguments, **static)[1])

@@ -40,7 +40,7 @@ def default_client():
 
 
 def jit(function=None, *, client=None):
-    """Compiles a function once for each signature of its arguments, and then only runs it.
+    """Compile a function once for each signature of its arguments, and then only runs it.
 
     Args:
         function: takes trees of arrays by position, and by keyword what is part of the program.
@@ -58,7 +58,7 @@ class Jitted:
         self._function, self._client, self._compiled, self._hits = function, client, {}, 0
 
     def __call__(self, *arguments, **static):
-        """Runs it: takes numbers, arrays and buffers, gives buffers, and waits for nothing."""
+        """Run it: takes numbers, arrays and buffers, give buffers, and wait for nothing."""
         leaves = []
         structure = flatten(arguments, leaves)
         if any(type(leaf) is Tensor for leaf in leaves):  # a part of the program around it
@@ -81,7 +81,7 @@ class Jitted:
         return unflatten(result, iter(executable(*buffers, simplify=False)))
 
     def cache_info(self):
-        """Counts the calls so far."""
+        """Count the calls so far."""
         return CacheInfo(self._hits, len(self._compiled))
 
     def stablehlo(self, *arguments, **static):
@@ -108,7 +108,7 @@ class Jitted:
 
 
 def array_of(value):
-    """Makes an array of what is on the host; Python's numbers get 32 bits."""
+    """Make an array of what is on the host; Python's numbers get 32 bits."""
     return np.asarray(value, DEFAULTS.get(type(value)))
 
 

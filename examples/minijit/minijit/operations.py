@@ -213,7 +213,7 @@ maximum, minimum = partial(elementwise, "maximum"), partial(elementwise, "minimu
 
 
 def _attach():
-    """Gives tensors the operators and methods of arrays."""
+    """Give tensors the operators and methods of arrays."""
 
     def refusal(name):
         def refuse(self, *_):

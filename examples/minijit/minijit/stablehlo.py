@@ -6,7 +6,7 @@ from minijit.tensor import type_of
 
 
 def module(name, parameters, outputs):
-    """Writes a module whose @main takes the parameters and gives the outputs."""
+    """Write a module whose @main takes the parameters and give the outputs."""
     names = {each.number: f"%arg{i}" for i, each in enumerate(parameters)}
     lines = []
     for each in ordered(outputs):
@@ -28,7 +28,7 @@ def module(name, parameters, outputs):
 
 
 def ordered(outputs):
-    """Lists the values that outputs are made of, in the order in which they were traced."""
+    """List the values that outputs are made of, in the order in which they were traced."""
     found, waiting = {}, list(outputs)
     while waiting:
         each = waiting.pop()

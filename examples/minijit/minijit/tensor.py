@@ -44,7 +44,7 @@ class Tensor:
 
 
 def lift(what, value, like=None):
-    """Makes a constant of a number or an array; a number takes the dtype of what is beside it."""
+    """Make a constant of a number or an array; a number takes the dtype of what is beside it."""
     if isinstance(value, Tensor):
         return value
     dtype = DEFAULTS.get(type(value))
@@ -66,7 +66,7 @@ def constant(array):
 
 
 def known(what, dtype):
-    """Gives numpy's dtype of a name or type, if minijit has it."""
+    """Give numpy's dtype of a name or type, if minijit has it."""
     dtype = np.dtype(dtype)
     if dtype.name not in NAMES:
         raise TypeError(f"{what}: minijit has no {dtype}")
@@ -74,7 +74,7 @@ def known(what, dtype):
 
 
 def kind(value):
-    """Tells bool, int, unsigned int and float apart: "b", "i", "u", "f"."""
+    """Tell bool, int, unsigned int and float apart: "b", "i", "u", "f"."""
     dtype = getattr(value, "dtype", value)
     return "f" if dtype.name == "bfloat16" else dtype.kind
 

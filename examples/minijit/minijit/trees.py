@@ -2,7 +2,7 @@
 
 
 def flatten(tree, leaves):
-    """Appends the leaves of a tree to a list, and gives its structure, which can be hashed."""
+    """Append the leaves of a tree to a list, and give its structure, which can be hashed."""
     if type(tree) is dict:
         keys = tuple(sorted(tree))
         return dict, keys, tuple(flatten(tree[key], leaves) for key in keys)
@@ -13,7 +13,7 @@ def flatten(tree, leaves):
 
 
 def unflatten(structure, leaves):
-    """Builds a tree of that structure from an iterator of leaves."""
+    """Build a tree of that structure from an iterator of leaves."""
     if structure is None:
         return next(leaves)
     kind, *keys, parts = structure

@@ -31,7 +31,7 @@ def count(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Refuses another number of arguments, or other names.
+    """Refuse another number of arguments, or other names.
 
     Raises:
         TypeError: as Python says it of its functions.
@@ -59,7 +59,7 @@ def put(
     index: int,
     device: Device | None,
 ) -> Buffer:
-    """Moves a value of a static type to a device."""
+    """Move a value of a static type to a device."""
     return client.buffer_from_host(host_array(value, aval, function, index), device=device)
 
 
@@ -113,7 +113,7 @@ def read_weight(weight: Weight) -> NDArray[Any]:
 
 
 def check(value: Any, aval: Aval, function: ExportedFunction, index: int) -> None:
-    """Refuses an array or a buffer of another type.
+    """Refuse an array or a buffer of another type.
 
     Raises:
         TypeError: it has another element type.

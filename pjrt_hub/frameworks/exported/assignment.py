@@ -17,7 +17,7 @@ from pjrt_hub.frameworks.exported.tree import LEAF, Tree
 def assign(
     function: ExportedFunction, values: Sequence[tuple[str | None, Any]]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Makes the arguments of a call.
+    """Make the arguments of a call.
 
     Args:
         function: what is called.

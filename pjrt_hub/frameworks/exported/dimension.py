@@ -70,7 +70,7 @@ def evaluate(expression: int | str, sizes: Mapping[str, int]) -> int:
 
 
 def solve(places: Sequence[Place], given: Mapping[str, int]) -> dict[str, int]:
-    """Finds the variables' sizes by the sizes of arrays.
+    """Find the variables' sizes by the sizes of arrays.
 
     Args:
         places: every symbolic dimension.

@@ -29,7 +29,7 @@ class PortableProgram(Program):
     """
 
     def require_readable(self, api: Any) -> None:
-        """Refuses nothing: that was asked before."""
+        """Refuse nothing: that was asked before."""
 
 
 class Weight(NamedTuple):

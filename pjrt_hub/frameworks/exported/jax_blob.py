@@ -31,7 +31,7 @@ _LONGEST_DIMENSION = 1000
 
 
 def read(data: bytes, origin: str) -> ExportedFunction:
-    """Reads a blob.
+    """Read a blob.
 
     Raises:
         FileFormatError: it is damaged, or no such blob.

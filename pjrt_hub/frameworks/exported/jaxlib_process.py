@@ -19,7 +19,7 @@ class UnreadError(Exception):
 
 
 def main() -> None:
-    """Answers one request: a line of JSON, then the program."""
+    """Answer one request: a line of JSON, then the program."""
     request = json.loads(sys.stdin.buffer.readline())
     code = sys.stdin.buffer.read()
     try:
@@ -40,7 +40,7 @@ def specialise(
     single_device: bool,
     version: str,
 ) -> bytes:
-    """Makes a program of fewer unknowns and for an older StableHLO.
+    """Make a program of fewer unknowns and for an older StableHLO.
 
     Args:
         code: a portable artifact of jax.export.
@@ -122,7 +122,7 @@ def _context() -> Any:
 
 
 def _replace_by_number(block: Any, tensor: Any, value: int) -> None:
-    """Puts a constant in the place of a block's first argument, so that other branches go."""
+    """Put a constant in the place of a block's first argument, so that other branches go."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 

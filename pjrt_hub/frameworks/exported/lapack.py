@@ -41,7 +41,7 @@ def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
 
 
 def register(custom_calls: Iterable[str], client: Client) -> None:
-    """Registers these handlers, apart from what somebody registered before."""
+    """Register these handlers, apart from what somebody registered before."""
     for name, handler in handlers(custom_calls, client).items():
         with contextlib.suppress(AlreadyExistsError):
             client.plugin.ffi.register(name, handler)

@@ -92,7 +92,7 @@ def load_exported(
 def client_for(
     function: ExportedFunction, platform: str | None = None, *, offline: bool = False
 ) -> Client:
-    """Makes a client to run a function on.
+    """Make a client to run a function on.
 
     Args:
         function: what `frameworks.exported.reading.read` returned.

@@ -88,7 +88,7 @@ class Exported:
         isolated: bool | None = None,
         owns_client: bool = False,
     ) -> None:
-        """Checks whether the client's plugin can run it; compiles nothing.
+        """Check whether the client's plugin can run it; compile nothing.
 
         Args:
             function: of `reading.read`.
@@ -301,7 +301,7 @@ class Exported:
         return leaves
 
     def _put(self, row: list[Any], ready: _Ready) -> None:
-        """Replaces what is no Buffer by one on the device."""
+        """Replace what is no Buffer by one on the device."""
         for position, index in ready.slots:
             if type(row[position]) is not Buffer:
                 aval = ready.inputs[index]
@@ -310,7 +310,7 @@ class Exported:
                 )
 
     def _call_split(self, row: list[Any], ready: _Ready, split: sharding.Split) -> list[Buffer]:
-        """Runs on several devices, with whole arrays from the host."""
+        """Run on several devices, with whole arrays from the host."""
         import numpy as np
 
         for position, index in ready.slots:
@@ -378,7 +378,7 @@ class Exported:
             return ready
 
     def _compile(self, sizes: _Sizes) -> tuple[LoadedExecutable, bool]:
-        """Compiles the program, or what jaxlib makes of it; says before what may go wrong.
+        """Compile the program, or what jaxlib makes of it; say before what may go wrong.
 
         Returns:
             The executable, and whether it is of what jaxlib made, which takes no platform's number.

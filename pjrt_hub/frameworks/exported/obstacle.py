@@ -53,7 +53,7 @@ _COMPILERS_OWN = frozenset(
 
 
 def refuse(function: ExportedFunction, client: Client) -> None:
-    """Refuses what cannot be run.
+    """Refuse what cannot be run.
 
     Raises:
         IncompatiblePluginError: the program is of a StableHLO that the plugin does not read.
@@ -64,7 +64,7 @@ def refuse(function: ExportedFunction, client: Client) -> None:
 
 
 def refuse_platform(function: ExportedFunction, platform: str, devices: int | None = None) -> None:
-    """Refuses what cannot be run on a platform, whatever the version of its program.
+    """Refuse what cannot be run on a platform, whatever the version of its program.
 
     Args:
         function: what is to be run.
@@ -113,7 +113,7 @@ def doubts(function: ExportedFunction, client: Client) -> list[str]:
 
 
 def require_readable(function: ExportedFunction, client: Client) -> None:
-    """Refuses a program whose StableHLO the plugin does not read.
+    """Refuse a program whose StableHLO the plugin does not read.
 
     A newer stamp alone is no reason: see `PortableProgram`.
 

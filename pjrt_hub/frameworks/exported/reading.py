@@ -16,7 +16,7 @@ from pjrt_hub.frameworks.exported.function import ExportedFunction
 def read(
     source: str | os.PathLike[str] | bytes | ExportedFunction, name: str | None = None
 ) -> ExportedFunction:
-    """Reads what an exporter wrote.
+    """Read what an exporter wrote.
 
     Args:
         source: a file or bytes of `jax.export`, or a folder that torch_xla saved; what was read

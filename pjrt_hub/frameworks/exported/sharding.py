@@ -42,7 +42,7 @@ def split(
     results: Sequence[Sequence[int]],
     origin: str,
 ) -> Split:
-    """Tells which part of each array each device has.
+    """Tell which part of each array each device has.
 
     Args:
         executable: of the function.
@@ -88,7 +88,7 @@ def _parts(
 def call(
     client: Client, executable: LoadedExecutable, arguments: Sequence[NDArray[Any]], split: Split
 ) -> list[Buffer]:
-    """Runs it on all its devices, and waits for what has to be put together.
+    """Run it on all its devices, and wait for what has to be put together.
 
     Args:
         client: whose devices they are.

@@ -53,7 +53,7 @@ def program(
     reasons: list[str],
     cache: CompileCache | None = None,
 ) -> Program:
-    """Makes the program for one platform and for sizes; it takes no platform's number any more.
+    """Make the program for one platform and for sizes; it takes no platform's number any more.
 
     Args:
         function: what was exported.

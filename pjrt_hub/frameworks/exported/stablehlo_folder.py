@@ -31,7 +31,7 @@ def is_folder(path: Path) -> bool:
 
 
 def read(path: Path, name: str | None = None) -> ExportedFunction:
-    """Reads the description and the program; weights are left where they are.
+    """Read the description and the program; weights are left where they are.
 
     Args:
         path: the folder.

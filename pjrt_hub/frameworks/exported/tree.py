@@ -73,7 +73,7 @@ class Tree:
         return zip(self._steps(), self.children, strict=True)
 
     def flatten(self, value: Any, leaves: list[Any], path: str = "") -> None:
-        """Appends the leaves of a value of this form; a list may stand for a tuple.
+        """Append the leaves of a value of this form; a list may stand for a tuple.
 
         Raises:
             TypeError: it has another form; the message names the place.
@@ -157,7 +157,7 @@ class Tree:
         return lambda leaves: make(tuple([part(leaves) for part in parts]))
 
     def unflatten(self, leaves: Iterator[Any], types: Types) -> Any:
-        """Puts leaves together again."""
+        """Put leaves together again."""
         return self.maker(types)(leaves)
 
     @cached_property
@@ -219,7 +219,7 @@ class Tree:
 
 
 def _describe(value: Any) -> str:
-    """Names a value by its form."""
+    """Name a value by its form."""
     if isinstance(value, Mapping):
         keys = ", ".join(map(repr, list(value)[:8]))
         return f"a dict of {len(value)}: {keys}" if value else "an empty dict"

@@ -48,7 +48,7 @@ def register(
 
 
 def initialize() -> None:
-    """Registers what the variable `PJRT_HUB_JAX` asks for; JAX calls it at its start.
+    """Register what the variable `PJRT_HUB_JAX` asks for; JAX calls it at its start.
 
     Raises:
         FrameworkError: as `register`.

@@ -33,7 +33,7 @@ class JaxBackend:
         self._loaded: tuple[Plugin, Manifest, object] | None = None
 
     def client(self) -> Any:
-        """Makes jaxlib's client; what it raises becomes JAX's RuntimeError.
+        """Make jaxlib's client; what it raises becomes JAX's RuntimeError.
 
         Raises:
             As `pjrt_hub.client`.
@@ -52,7 +52,7 @@ class JaxBackend:
         return client
 
     def topology(self, topology_name: str = "", **options: Any) -> Any:
-        """Makes jaxlib's topology of a machine that need not be there.
+        """Make jaxlib's topology of a machine that need not be there.
 
         Args:
             topology_name: of the machine, as for `pjrt_hub.topology`.

@@ -31,7 +31,7 @@ _API_MINORS = (
 
 
 def require() -> None:
-    """Refuses a process whose JAX is missing or older than `OLDEST`.
+    """Refuse a process whose JAX is missing or older than `OLDEST`.
 
     Raises:
         FrameworkError: so it is.
@@ -98,7 +98,7 @@ def register(
     make_client: Callable[[], Any],
     make_topology: Callable[..., Any],
 ) -> None:
-    """Puts a platform into JAX's table.
+    """Put a platform into JAX's table.
 
     It raises errors, because the user asked for it, and leaves out JAX's warning of an experiment:
     whether a plugin works under JAX depends on its conformance and not on its name.
@@ -116,7 +116,7 @@ def register(
 
 
 def load(name: str, capsule: object, *, profiles: bool) -> None:
-    """Makes a table known to jaxlib by the name of a platform.
+    """Make a table known to jaxlib by the name of a platform.
 
     Args:
         name: of the platform.
@@ -142,7 +142,7 @@ def load(name: str, capsule: object, *, profiles: bool) -> None:
 
 
 def make_client(name: str, options: Mapping[str, Any]) -> Any:
-    """Makes jaxlib's client of a loaded plugin, with the key-value store of `jax.distributed`.
+    """Make jaxlib's client of a loaded plugin, with the key-value store of `jax.distributed`.
 
     The plugin is initialized already, and its version found good, so `initialize_pjrt_plugin`,
     which does both in its own way, is left out.
@@ -167,7 +167,7 @@ def make_client(name: str, options: Mapping[str, Any]) -> Any:
 
 
 def make_topology(capsule: object, name: str, options: Mapping[str, Any]) -> Any:
-    """Makes jaxlib's topology of a loaded plugin."""
+    """Make jaxlib's topology of a loaded plugin."""
     from jax._src.lib import xla_client
 
     return xla_client.make_c_api_device_topology(capsule, name, **options)

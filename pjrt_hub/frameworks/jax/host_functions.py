@@ -32,7 +32,7 @@ _is_listening = False
 
 
 def listen() -> None:
-    """Hears of every function that is registered in JAX for the host, before or after.
+    """Hear of every function that is registered in JAX for the host, before or after.
 
     jaxlib tells one listener, so what it would do itself is done here as well.
     """
@@ -47,7 +47,7 @@ def listen() -> None:
 
 
 def give_to(plugin: Plugin) -> None:
-    """Registers with a plugin what is known, and from now on what comes."""
+    """Register with a plugin what is known, and from now on what comes."""
     if "FFI" not in plugin.extensions:
         return
     with _lock:
@@ -90,7 +90,7 @@ def _register(plugin: Plugin, name: str, function: Any, **stages: Any) -> None:
 
 
 def _call_python(plugin: Plugin, *arrays: Any, index: int) -> None:
-    """Calls a Python function of JAX, which may keep its arguments, so that they are copies.
+    """Call a Python function of JAX, which may keep its arguments, so that they are copies.
 
     A token is None on both sides.
     """

@@ -67,7 +67,7 @@ def register(
 
 
 def register_requests(text: str) -> None:
-    """Registers what PJRT_HUB_JAX asks for and the program has not registered by itself.
+    """Register what PJRT_HUB_JAX asks for and the program has not registered by itself.
 
     Raises:
         FrameworkError: as `register`.
@@ -88,7 +88,7 @@ class PlatformRequest(NamedTuple):
 
 
 def read_requests(text: str) -> tuple[PlatformRequest, ...]:
-    """Reads "cpu,mine=cuda": platforms joined by commas, each with a name in JAX or without.
+    """Read "cpu,mine=cuda": platforms joined by commas, each with a name in JAX or without.
 
     Raises:
         ValueError: an item or a name is empty, or a name is none.
@@ -107,7 +107,7 @@ def read_requests(text: str) -> tuple[PlatformRequest, ...]:
 
 
 def name_in_jax(platform: str, name: str | None, taken: Collection[str]) -> str:
-    """Gives the name that a platform gets in JAX.
+    """Give the name that a platform gets in JAX.
 
     Args:
         platform: as pjrt-hub is asked for it, or a library's path.
@@ -142,7 +142,7 @@ def _plain(platform: str) -> str:
 
 
 def vendors_names(modules: Iterable[str]) -> frozenset[str]:
-    """Gives the names that vendors' packages for JAX will register, by the names of their modules.
+    """Give the names that vendors' packages for JAX will register, by the names of their modules.
 
     Which one registers first depends on the hashes of strings, so nobody can wait and see. All
     vendors call the modules after the platform: `jax_plugins.xla_cuda13` registers "cuda".

@@ -22,7 +22,7 @@ _LOG = logging.getLogger("pjrt_hub.jax")
 
 
 def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> Mapping[str, Any]:
-    """Gives all create options of a client, checked.
+    """Give all create options of a client, checked.
 
     What somebody wrote down is refused where the plugin has no such option: JAX's setting
     `jax_pjrt_client_create_options`, and before it what `register` was given. What JAX only

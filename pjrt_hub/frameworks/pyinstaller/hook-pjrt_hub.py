@@ -19,7 +19,7 @@ excludedimports = ["IPython", "jax", "jaxlib", "pytest", "torch", "torch_xla"]
 
 
 def hook(hook_api: Any) -> None:
-    """Adds pjrt_hub, each plugin that is installed with what it requires, and packages of rows."""
+    """Add pjrt_hub, each plugin that is installed with what it requires, and packages of rows."""
     hook_api.add_imports("_cffi_backend", *collect_submodules("pjrt_hub", filter=_is_used))
     hook_api.add_datas(copy_metadata("pjrt-hub") + collect_data_files("pjrt_plugins"))
     hook_api.add_datas(collect_data_files("pjrt_hub", excludes=["kit/**"]))

@@ -32,7 +32,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
     def __init__(
         self, platform: str | None = None, options: Mapping[str, Any] | None = None
     ) -> None:
-        """Loads and fetches nothing.
+        """Load and fetch nothing.
 
         Args:
             platform: what `pjrt_hub.client` takes, or a library's path.
@@ -45,7 +45,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         self._loaded: tuple[Plugin, Manifest] | None = None
 
     def library_path(self) -> str:
-        """Gives the path of a library that is the plugin, which is found and loaded for it.
+        """Give the path of a library that is the plugin, which is found and loaded for it.
 
         torch_xla opens a path by itself. This one is pjrt-hub's own library, whose table leads to
         the plugin that was verified and loaded, through a layer where torch_xla is too old for it.
@@ -64,7 +64,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         return str(forwarding.forward(table, plugin.path))
 
     def client_create_options(self) -> dict[str, Any]:
-        """Gives the create options, checked, over the plugin's defaults.
+        """Give the create options, checked, over the plugin's defaults.
 
         Raises:
             TypeError: an option has another type than the plugin takes.
@@ -108,7 +108,7 @@ class AskedPlugin(DevicePlugin):
     """
 
     def __init__(self) -> None:
-        """Reads nothing yet."""
+        """Read nothing yet."""
         super().__init__()
         self._texts: dict[str, str] = {}
 

@@ -31,7 +31,7 @@ def api_version() -> ApiVersion | None:
 
 
 def require() -> None:
-    """Refuses a process whose torch_xla is missing or older than `OLDEST`.
+    """Refuse a process whose torch_xla is missing or older than `OLDEST`.
 
     Raises:
         FrameworkError: so it is.
@@ -83,7 +83,7 @@ def device_types() -> frozenset[str]:
 
 
 def use(device_type: str, plugin: Any) -> None:
-    """Registers a plugin and makes it the device of this process."""
+    """Register a plugin and make it the device of this process."""
     from torch_xla import runtime
     from torch_xla.experimental import plugins
 

@@ -25,7 +25,7 @@ class DeviceRequest(NamedTuple):
 
 
 def read(text: str) -> DeviceRequest:
-    """Reads "cpu" or "cpu;cpu_device_count=4": a platform and create options of its client.
+    """Read "cpu" or "cpu;cpu_device_count=4": a platform and create options of its client.
 
     Raises:
         ValueError: an option has no name or no value.
@@ -44,7 +44,7 @@ def read(text: str) -> DeviceRequest:
 
 
 def device_type(platform: str | None, name: str | None, taken: Collection[str]) -> str:
-    """Gives the device type that a plugin gets in torch_xla.
+    """Give the device type that a plugin gets in torch_xla.
 
     Args:
         platform: as pjrt-hub is asked for it, a library's path, or None.

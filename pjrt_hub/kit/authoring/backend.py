@@ -111,7 +111,7 @@ class Executable(abc.ABC):
 
 
 def asks_what_is_kept(executable: Executable) -> bool:
-    """Says whether an executable's `execute` takes `non_donatable`."""
+    """Say whether an executable's `execute` takes `non_donatable`."""
     parameters = inspect.signature(executable.execute).parameters
     return "non_donatable" in parameters
 

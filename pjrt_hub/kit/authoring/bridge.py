@@ -69,24 +69,24 @@ class Bridge:
         self.backend = backend
 
     def failure(self, exc: BaseException, name: str) -> upcall.Failure:
-        """Turns an exception into a status code and text."""
+        """Turn an exception into a status code and text."""
         if type(exc).__module__ == PjrtError.__module__ and isinstance(exc, PjrtError):
             return exc.code, exc.message.encode("utf-8", "replace")  # The backend chose this text.
         return upcall.failure(exc, name, depth=1)
 
     def client(self, options: dict[str, Attribute]) -> tuple[Any, tuple[Any, ...]]:
-        """Makes a client: its state, which is its device ids, and what `topology` gives."""
+        """Make a client: its state, which is its device ids, and what `topology` gives."""
         devices = self._devices(options)
         return [each.id for each in devices], self._topology(devices)
 
     def topology(self, name: str, options: dict[str, Attribute]) -> tuple[Any, ...]:
-        """Describes a topology as `topology_of` in platform.c reads it."""
+        """Describe a topology as `topology_of` in platform.c reads it."""
         if name:
             raise ValueError(f"{self.backend.platform_name} has no topology {name!r}")
         return self._topology(self._devices(options))
 
     def topology_of(self, serialized: bytes) -> tuple[Any, ...]:
-        """Reads a topology that was serialized."""
+        """Read a topology that was serialized."""
         try:
             platform, devices = json.loads(serialized)
             found = [Device(*each) for each in devices]
@@ -130,7 +130,7 @@ class Bridge:
     def compile(
         self, device_ids: list[int] | None, code: bytes, form: str, options: bytes
     ) -> tuple[Any, ...]:
-        """Compiles for a client's devices, or for those of a topology; see `executable_of`."""
+        """Compile for a client's devices, or for those of a topology; see `executable_of`."""
         if form not in self.backend.formats:
             known = ", ".join(self.backend.formats)
             raise ValueError(f"{self.backend.platform_name} reads {known}, no format {form!r}")
@@ -172,7 +172,7 @@ class Bridge:
         return hlo.with_config(code, *counts), "hlo_with_config"
 
     def serialize(self, loaded: Loaded) -> bytes:
-        """Writes the program and its options, which `deserialize` compiles again."""
+        """Write the program and its options, which `deserialize` compiles again."""
         platform = (self.backend.platform_name, self.backend.platform_version)
         told = [*platform, loaded.program.format, loaded.program.options.hex()]
         first = json.dumps(told).encode()
@@ -182,7 +182,7 @@ class Bridge:
     def deserialize(
         self, device_ids: list[int] | None, serialized: bytes, overridden: bytes
     ) -> tuple[Any, ...]:
-        """Compiles what was serialized, with its own options or others."""
+        """Compile what was serialized, with its own options or others."""
         if len(serialized) < _HEAD.size:
             raise DataLossError("the bytes are not an executable")
         magic, digest, size = _HEAD.unpack_from(serialized)
@@ -197,7 +197,7 @@ class Bridge:
     def execute(
         self, loaded: Loaded, rows: list[list[Any]], launch_id: int, non_donatable: tuple[int, ...]
     ) -> list[Any]:
-        """Runs a program; gives the outputs, device after device, as C takes them."""
+        """Run a program; give the outputs, device after device, as C takes them."""
         signature = loaded.executable.signature
         arguments = rows
         if not self.backend.own_memory:
@@ -236,12 +236,12 @@ class Bridge:
 
 @atexit.register
 def _end() -> None:
-    """Tells what still runs that Python is ending; what is destroyed later needs no Python."""
+    """Tell what still runs that Python is ending; what is destroyed later needs no Python."""
     _plugin.end(math.inf)
 
 
 def table(backend: Backend) -> int:
-    """Returns the address of the backend's `PJRT_Api`, which lasts as long as the process."""
+    """Return the address of the backend's `PJRT_Api`, which lasts as long as the process."""
     known: int | None = backend.__dict__.get("_table")
     if known is None:
         bridge = Bridge(backend)
@@ -252,7 +252,7 @@ def table(backend: Backend) -> int:
 
 
 def table_of(name: str) -> int:
-    """Does the same for "module:Class" of a library that `building` made, once for each name."""
+    """Do the same for "module:Class" of a library that `building` made, once for each name."""
     from pjrt_hub.kit.authoring import building
 
     if name not in _built:
@@ -283,7 +283,7 @@ def plugin(backend: Backend) -> Plugin:
 
 
 def _program(code: bytes, form: str, options: bytes, there: Sequence[int] | None) -> Program:
-    """Reads a request to compile: how many copies of the program run, and where.
+    """Read a request to compile: how many copies of the program run, and where.
 
     Nothing else is read of the options: hosts write numbers of their own for what they leave open.
     """
@@ -330,7 +330,7 @@ def _array(storage: Any, kind: ArrayType) -> numpy.ndarray[Any, Any]:
 
 
 def _bytes(result: Any, slot: Slot, name: str) -> Any:
-    """Returns an array's bytes in row-major order, once it has the promised type and shape."""
+    """Return an array's bytes in row-major order, once it has the promised type and shape."""
     import numpy
 
     array = numpy.asarray(result)

@@ -52,7 +52,7 @@ def build(backend: str, output: str | os.PathLike[str]) -> Path:
 
 
 def refuse_built(library: Path) -> None:
-    """Refuses to hand on a library that `build` wrote.
+    """Refuse to hand on a library that `build` wrote.
 
     Raises:
         PjrtHubError: it is one, and starts this machine's Python only.
@@ -70,7 +70,7 @@ def refuse_built(library: Path) -> None:
 
 
 def backend_class(backend: str) -> type[Backend]:
-    """Imports the class that "module:Class" names.
+    """Import the class that "module:Class" names.
 
     Raises:
         ValueError: there is none, or it is no `Backend`.
@@ -89,7 +89,7 @@ def backend_class(backend: str) -> type[Backend]:
 
 
 def _libpython() -> str:
-    """Finds the library of this Python; empty where it has none and needs a host with Python."""
+    """Find the library of this Python; empty where it has none and needs a host with Python."""
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         return ""
     folder, name = (sysconfig.get_config_var(each) for each in ("LIBDIR", "INSTSONAME"))

@@ -30,7 +30,7 @@ class Finder:
     """
 
     def __init__(self, needed: Iterable[str], ours: Iterable[str], folders: list[str]) -> None:
-        """Takes what the launcher needs, which of it the host has, and the builder's `sys.path`."""
+        """Take what the launcher needs, which of it the host has, and the builder's `sys.path`."""
         self.pjrt_hub_folders = folders
         self._needed = frozenset(needed)
         self._ours = set(ours)
@@ -63,7 +63,7 @@ class Finder:
 
 
 def table(backend: str, lines: str, started: int) -> int:
-    """Returns the address of a backend's PJRT_Api.
+    """Return the address of a backend's PJRT_Api.
 
     Args:
         backend: "module:Class".
@@ -89,7 +89,7 @@ def table(backend: str, lines: str, started: int) -> int:
 
 
 def paths() -> list[str]:
-    """Lists where a process of a backend's own finds modules: as this one does, then builders."""
+    """List where a process of a backend's own finds modules: as this one does, then builders."""
     folders = [each for one in sys.meta_path for each in getattr(one, "pjrt_hub_folders", ())]
     return list(dict.fromkeys(filter(os.path.isabs, [*sys.path, *folders])))
 
@@ -100,7 +100,7 @@ def _table(backend: str) -> int:
 
 
 def _has(module: str, folders: Sequence[str]) -> bool:
-    """Says whether the host has the backend's module as well, the very same one."""
+    """Say whether the host has the backend's module as well, the very same one."""
     theirs = find_spec(module)
     ours = PathFinder.find_spec(module, folders)
     if module == _PACKAGE or theirs is None or ours is None:

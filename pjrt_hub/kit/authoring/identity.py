@@ -53,7 +53,7 @@ class LibraryIdentity:
 def identify(
     path: Path, *, with_options: bool = True, names: Sequence[str] = ()
 ) -> LibraryIdentity:
-    """Measures a library and asks it, in child processes, what it is.
+    """Measure a library and ask it, in child processes, what it is.
 
     Args:
         path: of the library.
@@ -102,7 +102,7 @@ def identify(
 
 
 def first_party() -> tuple[Manifest, ...]:
-    """Reads the manifests of the plugins that pjrt-hub itself describes."""
+    """Read the manifests of the plugins that pjrt-hub itself describes."""
     folder = world().first_party / "pjrt_plugins"
     return tuple(
         each
@@ -112,7 +112,7 @@ def first_party() -> tuple[Manifest, ...]:
 
 
 def _defaults(path: Path, known: tuple[Manifest, ...]) -> Mapping[str, str]:
-    """Returns the variables that a plugin known by its file's name needs without hardware."""
+    """Return the variables that a plugin known by its file's name needs without hardware."""
     return {
         name: value
         for each in known
@@ -122,7 +122,7 @@ def _defaults(path: Path, known: tuple[Manifest, ...]) -> Mapping[str, str]:
 
 
 def _add_known(option: Option, known: Mapping[str, Option]) -> Option:
-    """Adds what is known of an option of the same name and type in another plugin."""
+    """Add what is known of an option of the same name and type in another plugin."""
     other = known.get(option.name)
     if other is None or other.type != option.type:
         return option

@@ -72,7 +72,7 @@ class TensorType:
         return self.of(self.element)
 
     def of(self, element: str) -> str:
-        """Returns the type with other elements."""
+        """Return the type with other elements."""
         return f"tensor<{''.join(f'{size}x' for size in self.shape)}{element}>"
 
     @property
@@ -92,7 +92,7 @@ class Description:
     hlo: bytes
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """Returns it in types that the other process has too."""
+        """Return it in types that the other process has too."""
         kinds = (
             [(each.element, each.shape) for each in k] for k in (self.parameters, self.outputs)
         )
@@ -109,7 +109,7 @@ class Runnable(NamedTuple):
 
 
 def context() -> ir.Context:
-    """Makes a context with the dialects that programs come in, and the passes for them."""
+    """Make a context with the dialects that programs come in, and the passes for them."""
     stablehlo.register_stablehlo_passes()
     registry = ir.DialectRegistry()
     _jax_mlir_ext.register_dialects(registry)
@@ -128,14 +128,14 @@ def context() -> ir.Context:
 
 
 def versions() -> dict[str, list[int]]:
-    """Returns the StableHLO versions that can be read."""
+    """Return the StableHLO versions that can be read."""
     texts = stablehlo.get_current_version(), stablehlo.get_minimum_version()
     current, minimum = ([int(each) for each in text.split(".")] for text in texts)
     return {"stablehlo_current_version": current, "stablehlo_minimum_version": minimum}
 
 
 def parse(code: bytes, form: str) -> ir.Module:
-    """Reads a program of any format that the plugin takes.
+    """Read a program of any format that the plugin takes.
 
     Raises:
         ValueError: it is none.
@@ -150,7 +150,7 @@ def parse(code: bytes, form: str) -> ir.Module:
 
 
 def lower(module: ir.Module, partitions: int) -> None:
-    """Turns a program into what the interpreter knows, in place.
+    """Turn a program into what the interpreter knows, in place.
 
     Raises:
         NotImplementedError: it is not possible.
@@ -172,7 +172,7 @@ def lower(module: ir.Module, partitions: int) -> None:
 
 
 def _names_and_types(module: ir.Module) -> tuple[set[str], set[str]]:
-    """Collects the names of operations, and the element types of their operands and results."""
+    """Collect the names of operations, and the element types of their operands and results."""
     names, elements = set[str](), set[str]()
 
     def visit(each: ir.Operation) -> ir.WalkResult:
@@ -192,7 +192,7 @@ def _attribute(operation: ir.Operation, name: str) -> Any:
 
 
 def describe(module: ir.Module) -> Description:
-    """Reads what `main` takes and gives, and makes HLO of it."""
+    """Read what `main` takes and gives, and make HLO of it."""
     main = _main(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     outputs = tuple(_tensor(each) for each in kind.results)
@@ -213,7 +213,7 @@ def describe(module: ir.Module) -> Description:
 
 
 def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
-    """Converts to HLO for hosts that read it; no bytes where XLA cannot, or changes the results."""
+    """Convert to HLO for hosts that read it; no bytes where XLA cannot, or changes the results."""
     from io import BytesIO
 
     from jaxlib import _jax
@@ -237,7 +237,7 @@ def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
 
 
 def _row_major(rank: int) -> ir.Attribute:
-    """Says how outputs lie, whatever layout XLA's importer would choose."""
+    """Say how outputs lie, whatever layout XLA's importer would choose."""
     order = str(list(range(rank)[::-1])) if rank else ""
     return ir.Attribute.parse(f"dense<{order}> : tensor<{rank}xindex>")
 
@@ -256,7 +256,7 @@ def _tensor(kind: ir.Type) -> TensorType:
 
 
 def wrap(module: ir.Module, about: Description, replicas: int, partitions: int) -> Runnable:
-    """Puts a main around the program that runs it on all devices, in types that can be passed."""
+    """Put a main around the program that runs it on all devices, in types that can be passed."""
     program = _main(module)
     program.attributes["sym_name"] = ir.StringAttr.get("pjrt_program")
     program.attributes["sym_visibility"] = ir.StringAttr.get("private")
@@ -322,7 +322,7 @@ def _wrapper(about: Description, replicas: int, partitions: int) -> str:
 
 
 def run(program: Runnable, rows: Sequence[Sequence[Array]]) -> list[list[Array]]:
-    """Runs a program on the arrays of each device."""
+    """Run a program on the arrays of each device."""
     taken = [
         _attribute_of(part)
         for row in rows
@@ -350,7 +350,7 @@ def _attribute_of(array: Array) -> ir.Attribute:
 
 
 def _parts(array: Array, kind: TensorType) -> list[Array]:
-    """Splits an array into what carries it."""
+    """Split an array into what carries it."""
     carrier = _carrier(kind.element)
     if carrier.enter == "complex":
         return [array.real.copy(), array.imag.copy()]
@@ -362,7 +362,7 @@ def _parts(array: Array, kind: TensorType) -> list[Array]:
 
 
 def _whole(given: Iterator[ir.Attribute], kind: TensorType) -> Array:
-    """Joins the next array from what carries it."""
+    """Join the next array from what carries it."""
     import numpy
 
     carrier = _carrier(kind.element)
@@ -387,7 +387,7 @@ def _numpy(element: str) -> Any:
 
 
 def serve(connection: Connection) -> None:
-    """Answers until the other side is gone: ("compile", key, ...) and ("execute", key, rows)."""
+    """Answer until the other side is gone: ("compile", key, ...) and ("execute", key, rows)."""
     programs: dict[int, Runnable] = {}
     with context(), ir.Location.unknown():
 

@@ -57,7 +57,7 @@ WRONG = {
 
 
 def require_right(module: ir.Module) -> None:
-    """Refuses what the interpreter would not run, or not rightly.
+    """Refuse what the interpreter would not run, or not rightly.
 
     Raises:
         NotImplementedError: with the names of the operations.
@@ -72,7 +72,7 @@ def require_right(module: ir.Module) -> None:
 
 
 def _wrong(operation: ir.Operation) -> str:
-    """Says what comes out wrong of an operation; empty where it is right."""
+    """Say what comes out wrong of an operation; empty where it is right."""
     name = operation.name
     if name in HOST:
         return f"{name}: nobody is at its other end"
@@ -100,7 +100,7 @@ def _wrong(operation: ir.Operation) -> str:
 
 
 def _is_repeatable(body: ir.Block) -> bool:
-    """Says whether a body may take the first number repeatedly, or is rewritten so that it may."""
+    """Say whether a body may take the first number repeatedly, or is rewritten so that it may."""
     combined, *_ = (each.operation for each in body.operations)
     returned = body.operations[1].operation
     return (

@@ -50,7 +50,7 @@ class Rule:
 
 
 def rule(number: int, severity: str) -> Callable[[Look], Look]:
-    """Makes a generator function a rule."""
+    """Make a generator function a rule."""
 
     def register(look: Look) -> Look:
         title, _, why = (look.__doc__ or "").partition("\n")
@@ -64,7 +64,7 @@ def rule(number: int, severity: str) -> Callable[[Look], Look]:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """Returns every rule, by number."""
+    """Return every rule, by number."""
     from importlib import import_module
 
     for area in AREAS.values():

@@ -80,11 +80,11 @@ class Package:
         return f"A PJRT plugin for {self.platform}"
 
     def files(self) -> dict[str, str]:
-        """Returns the files beside the library: name -> text."""
+        """Return the files beside the library: name -> text."""
         return {name: self.fill(template) for name, template in _FILES.items()}
 
     def metadata(self) -> str:
-        """Returns the text of a wheel's METADATA."""
+        """Return the text of a wheel's METADATA."""
         header = {
             "Metadata-Version": "2.4",
             "Name": self.distribution,
@@ -101,7 +101,7 @@ class Package:
         return "".join(lines) + "\n" + about
 
     def registrations(self) -> str:
-        """Returns the text of a wheel's entry_points.txt: a section for each framework."""
+        """Return the text of a wheel's entry_points.txt: a section for each framework."""
         return (
             f"[pjrt_plugins]\n{self.name} = {self.module}\n\n"
             f"[jax_plugins]\n{self.name} = {self.module}.jax_plugin\n\n"
@@ -114,7 +114,7 @@ class Package:
         return self.name.replace("_", "")
 
     def fill(self, template: str) -> str:
-        """Gives the text of a file of templates/, or nothing for no name."""
+        """Give the text of a file of templates/, or nothing for no name."""
         if not template:
             return ""
         text = files(__package__).joinpath("templates", template).read_text("utf-8")
@@ -146,7 +146,7 @@ class Package:
         return f'[[library]]\npath = "{self.file_name}"\n{digest}'
 
     def _build(self) -> dict[str, str]:
-        """Returns what the templates say of how the library is built from its source."""
+        """Return what the templates say of how the library is built from its source."""
         plus = self.source.endswith(".cc")
         return {
             "source": self.source,
@@ -166,7 +166,7 @@ class Package:
 
 
 def refuse_name(name: str) -> None:
-    """Refuses what cannot name a new plugin, or would be taken for another one.
+    """Refuse what cannot name a new plugin, or would be taken for another one.
 
     Raises:
         PjrtHubError: it is malformed, taken, or looks like one that is.
@@ -195,7 +195,7 @@ def _can_name(text: str) -> bool:
 
 
 def platform_name(asked: str, told: str, name: str) -> str:
-    """Chooses the platform of a new plugin: the author's, else the library's in lower case.
+    """Choose the platform of a new plugin: the author's, else the library's in lower case.
 
     Args:
         asked: by the author, or empty.
@@ -214,7 +214,7 @@ def platform_name(asked: str, told: str, name: str) -> str:
 
 
 def license_expression(asked: str) -> str:
-    """Gives an SPDX expression as SPDX writes it, "MIT" for "mit"; nothing for nothing.
+    """Give an SPDX expression as SPDX writes it, "MIT" for "mit"; nothing for nothing.
 
     Raises:
         PjrtHubError: it is none, or names a licence that SPDX does not know.
@@ -231,7 +231,7 @@ def license_expression(asked: str) -> str:
 
 
 def reserved_names() -> frozenset[str]:
-    """Returns the names of well-known plugins and platforms."""
+    """Return the names of well-known plugins and platforms."""
     return frozenset(
         word for each in first_party() for word in (each.name, each.platform, *each.aliases)
     )
@@ -244,7 +244,7 @@ def _license(expression: str) -> str:
 
 
 def _option(option: Option) -> str:
-    """Writes an option's table of the manifest."""
+    """Write an option's table of the manifest."""
     lines = {
         "type": option.type,
         "minimum": option.minimum,

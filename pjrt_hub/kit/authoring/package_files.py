@@ -73,7 +73,7 @@ class PackageFiles:
         self._probes = probes
 
     def name(self, path: Path) -> str:
-        """Returns a file's path from the root on, as findings show it."""
+        """Return a file's path from the root on, as findings show it."""
         return path.relative_to(self.root).as_posix() if path != self.path else path.name
 
     @cached_property
@@ -144,7 +144,7 @@ class PackageFiles:
         return {path: read for path, read in self._read.items() if isinstance(read, str)}
 
     def library(self, plugin: Manifest, library: Library) -> tuple[Path, ...]:
-        """Gives the files that a manifest's `[[library]]` means, none where they are elsewhere."""
+        """Give the files that a manifest's `[[library]]` means, none where they are elsewhere."""
         assert plugin.path is not None
         if library.variable:
             return ()
@@ -225,7 +225,7 @@ class PackageFiles:
 
 @contextmanager
 def open_package(path: Path, *, probes: bool = True) -> Iterator[PackageFiles]:
-    """Opens a wheel, a folder or a library; with `probes` its plugins are asked in child processes.
+    """Open a wheel, a folder or a library; with `probes` its plugins are asked in child processes.
 
     Raises:
         PjrtHubError: the path is none of these.
@@ -254,7 +254,7 @@ def open_package(path: Path, *, probes: bool = True) -> Iterator[PackageFiles]:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    """Lists the files below a folder, without hidden ones."""
+    """List the files below a folder, without hidden ones."""
     for folder, folders, names in os.walk(root):
         folders[:] = [name for name in folders if name[0] != "." and name != "__pycache__"]
         yield from (path for name in names if (path := Path(folder, name)).is_file())

@@ -24,7 +24,7 @@ PASSES = (
 
 
 def require_manual(module: ir.Module, main: ir.Operation) -> None:
-    """Refuses what is not split by hand all through: Shardy's passes split the rest wrongly.
+    """Refuse what is not split by hand all through: Shardy's passes split the rest wrongly.
 
     A reversal, a gather or an argmax along a dimension that is split gives each part's own.
 
@@ -50,7 +50,7 @@ def require_manual(module: ir.Module, main: ir.Operation) -> None:
 
 
 def sharding_fields(module: ir.Module, main: ir.Operation) -> bytes:
-    """Writes fields for the end of an HloModuleProto; none for a program that is not split."""
+    """Write fields for the end of an HloModuleProto; none for a program that is not split."""
     meshes = _meshes(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     parameters = _shardings(main, "arg_attrs", len(kind.inputs), meshes)
@@ -85,7 +85,7 @@ def _shardings(
 
 
 def _op_sharding(attribute: ir.Attribute, meshes: dict[str, Any]) -> bytes | None:
-    """Writes an OpSharding: tiles by dimension, copies last; None for parts of axes."""
+    """Write an OpSharding: tiles by dimension, copies last; None for parts of axes."""
     import numpy
 
     sharding = sdy.TensorShardingAttr(attribute)

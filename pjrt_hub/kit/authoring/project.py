@@ -109,7 +109,7 @@ def _lines(defects: Mapping[str, str]) -> str:
 
 
 def _native(package: Package, example: bool) -> dict[str, str]:
-    """Returns the source of a library and its build files: file of the project -> text."""
+    """Return the source of a library and its build files: file of the project -> text."""
     headers = resources(__package__).joinpath("c", "pjrt_plugin")
     return {
         "setup.py": package.fill("setup_native.py.in"),

@@ -93,7 +93,7 @@ class Interpreted(Executable):
         raise PluginInternalError("the interpreter forgets its programs")
 
     def optimized(self) -> tuple[bytes, str]:
-        """Returns the program in HLO, as XLA's own importer writes it."""
+        """Return the program in HLO, as XLA's own importer writes it."""
         return (self._hlo, "hlo") if self._hlo else super().optimized()
 
 
@@ -108,7 +108,7 @@ class Interpreter:
         self._forgotten: list[int] = []
 
     def ask(self, *request: Any) -> Any:
-        """Sends a request and waits for the answer.
+        """Send a request and wait for the answer.
 
         Raises:
             UnimplementedError: the interpreter cannot do that.
@@ -126,7 +126,7 @@ class Interpreter:
         return answer
 
     def close(self) -> None:
-        """Ends the process; the next request starts another."""
+        """End the process; the next request starts another."""
         with self._lock:
             if self._connection is not None and self._process is not None:
                 self._connection.close()
@@ -136,7 +136,7 @@ class Interpreter:
                     self._errors.close()
 
     def forget(self, key: int) -> None:
-        """Lets go of a program at the next request; may be called while anything runs."""
+        """Let go of a program at the next request; may be called while anything runs."""
         self._forgotten.append(key)
 
     def _exchange(self, request: tuple[Any, ...]) -> tuple[str, Any]:
@@ -174,7 +174,7 @@ class Interpreter:
         return self._connection
 
     def _failure(self) -> Exception:
-        """Makes an error of what the process said at its end."""
+        """Make an error of what the process said at its end."""
         assert self._process is not None
         assert self._errors is not None
         assert self._connection is not None

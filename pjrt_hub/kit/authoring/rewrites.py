@@ -19,7 +19,7 @@ ORDERED = {
 
 
 def mend(module: ir.Module) -> None:
-    """Replaces operations that would come out wrong, in place."""
+    """Replace operations that would come out wrong, in place."""
     for each in operations(module):
         if rewrite := _REWRITES.get(each.name):
             with ir.InsertionPoint(each), each.location:
@@ -30,7 +30,7 @@ def mend(module: ir.Module) -> None:
 
 
 def operations(module: ir.Module) -> list[ir.Operation]:
-    """Lists every operation of a program, at any depth."""
+    """List every operation of a program, at any depth."""
     found = []
 
     def visit(each: ir.Operation) -> ir.WalkResult:
@@ -42,7 +42,7 @@ def operations(module: ir.Module) -> list[ir.Operation]:
 
 
 def is_total(operation: ir.Operation) -> bool:
-    """Says whether an operation compares in total order."""
+    """Say whether an operation compares in total order."""
     if operation.name != "stablehlo.compare" or "compare_type" not in operation.attributes:
         return False
     kind = stablehlo.ComparisonTypeAttr(operation.attributes["compare_type"])
@@ -50,7 +50,7 @@ def is_total(operation: ir.Operation) -> bool:
 
 
 def _divide(operation: ir.Operation) -> ir.Value | None:
-    """Divides integers without dividing by zero, which ends the interpreter's process.
+    """Divide integers without dividing by zero, which ends the interpreter's process.
 
     The result is XLA's: all bits set, and the dividend as the remainder.
     """
@@ -67,7 +67,7 @@ def _divide(operation: ir.Operation) -> ir.Value | None:
 
 
 def _compare(operation: ir.Operation) -> ir.Value | None:
-    """Compares floats in total order, which it ignores, by integers of the same order."""
+    """Compare floats in total order, which it ignores, by integers of the same order."""
     if not is_total(operation):
         return None
     left, right = map(_key, operation.operands)
@@ -77,7 +77,7 @@ def _compare(operation: ir.Operation) -> ir.Value | None:
 
 
 def _key(value: ir.Value) -> ir.Value:
-    """Turns floats into integers of the same order: their bits, reversed below zero."""
+    """Turn floats into integers of the same order: their bits, reversed below zero."""
     width = ORDERED[str(value.type.element_type)]
     kind = _of(value.type, ir.IntegerType.get_signless(width))
     bits = stablehlo.bitcast_convert(kind, value)
@@ -86,7 +86,7 @@ def _key(value: ir.Value) -> ir.Value:
 
 
 def _multiply(operation: ir.Operation) -> ir.Value:
-    """Computes dot products and convolutions in the result's type, of floats at least in f32.
+    """Compute dot products and convolutions in the result's type, of floats at least in f32.
 
     The interpreter sums in the operands' type. A sum of nothing, which ends its process, is zero.
     """
@@ -108,7 +108,7 @@ def _rebuild(operation: ir.Operation, kind: ir.Type, operands: Sequence[ir.Value
 
 
 def _convolution(operation: ir.Operation, kind: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
-    """Puts batches before features in a convolution's result: otherwise they come out mixed up."""
+    """Put batches before features in a convolution's result: otherwise they come out mixed up."""
     numbers = stablehlo.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
     batch, feature = numbers.output_batch_dimension, numbers.output_feature_dimension
     if batch < feature:
@@ -131,7 +131,7 @@ def _convolution(operation: ir.Operation, kind: ir.Type, operands: Sequence[ir.V
 
 
 def _scatter(operation: ir.Operation) -> None:
-    """Gives a scatter copies, because it writes into its operands, and signed indices."""
+    """Give a scatter copies, because it writes into its operands, and signed indices."""
     count = len(operation.operands) // 2
     for place in range(count):
         operation.operands[place] = stablehlo.reverse(operation.operands[place], [])
@@ -148,7 +148,7 @@ def _slice(operation: ir.Operation) -> None:
 
 
 def _sign_indices(operation: ir.Operation, places: Sequence[int]) -> None:
-    """Converts unsigned indices to i64: it takes their highest bit for a sign."""
+    """Convert unsigned indices to i64: it takes their highest bit for a sign."""
     for place in places:
         index = operation.operands[place]
         if not index.type.element_type.is_unsigned:
@@ -159,7 +159,7 @@ def _sign_indices(operation: ir.Operation, places: Sequence[int]) -> None:
 
 
 def _select_and_scatter(operation: ir.Operation) -> ir.Value | None:
-    """Adds the first number of sums once: the interpreter adds it for each value.
+    """Add the first number of sums once: the interpreter adds it for each value.
 
     Where values are not added, taking the first number again makes no difference.
     """
@@ -180,7 +180,7 @@ def _select_and_scatter(operation: ir.Operation) -> ir.Value | None:
 
 
 def _exponential_less_one(operation: ir.Operation) -> ir.Value | None:
-    """Computes exp(x + iy) - 1 by real functions: near zero the interpreter loses its digits."""
+    """Compute exp(x + iy) - 1 by real functions: near zero the interpreter loses its digits."""
     (operand,) = operation.operands
     kind = operand.type.element_type
     if not isinstance(kind, ir.ComplexType):

@@ -29,7 +29,7 @@ _CHUNK_NBYTES = 1 << 20
 
 
 def platform_tag(binary: Binary) -> str:
-    """Returns the tag of the oldest platform that runs a library: "manylinux_2_27_x86_64"."""
+    """Return the tag of the oldest platform that runs a library: "manylinux_2_27_x86_64"."""
     if binary.system == "windows":
         return {"x86_64": "win_amd64", "aarch64": "win_arm64"}.get(binary.machine, "win32")
     if binary.system != "linux":
@@ -44,7 +44,7 @@ def platform_tag(binary: Binary) -> str:
 
 
 def normalize_version(version: str) -> str:
-    """Gives a version as packaging writes it.
+    """Give a version as packaging writes it.
 
     Raises:
         PjrtHubError: it is none.
@@ -60,7 +60,7 @@ def normalize_version(version: str) -> str:
 
 
 def epoch(env: Mapping[str, str]) -> int:
-    """Returns the time of a wheel's members, since 1970: SOURCE_DATE_EPOCH, or always the same.
+    """Return the time of a wheel's members, since 1970: SOURCE_DATE_EPOCH, or always the same.
 
     Raises:
         PjrtHubError: it is not a number.
@@ -102,7 +102,7 @@ class Wheel:
         return f"{self.distribution.replace('-', '_')}-{self.version}"
 
     def write(self, folder: Path, files: Mapping[str, str | Path], *, seconds: int) -> Path:
-        """Writes it into a folder at once, also over an older one, and returns its path.
+        """Write it into a folder at once, also over an older one, and return its path.
 
         Args:
             folder: where it goes.
@@ -136,7 +136,7 @@ class Wheel:
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: str | Path, moment: tuple[int, ...]) -> str:
-    """Adds a member and gives its row of RECORD."""
+    """Add a member and give its row of RECORD."""
     member = zipfile.ZipInfo(name, moment)  # type: ignore[arg-type]
     member.compress_type = zipfile.ZIP_DEFLATED
     member.create_system = 3  # The permissions are those of Unix.

@@ -52,7 +52,7 @@ class PortableArtifact(NamedTuple):
     code: bytes
 
     def at(self, version: Version) -> bytes:
-        """Returns it for a version of StableHLO, from `since` on."""
+        """Return it for a version of StableHLO, from `since` on."""
         return self.code.replace(_producer(self.since), _producer(version), 1)
 
 
@@ -69,7 +69,7 @@ class Archive(NamedTuple):
 
 
 def of(text: str, current: Version | None = None) -> bytes | None:
-    """Returns the portable artifact of a program, None where there is none.
+    """Return the portable artifact of a program, None where there is none.
 
     Args:
         text: of the program, to the letter.
@@ -86,19 +86,19 @@ def of(text: str, current: Version | None = None) -> bytes | None:
 
 
 def artifact_for(text: str, version: Version) -> bytes:
-    """Returns a program's portable artifact for any version, even one that does not exist yet."""
+    """Return a program's portable artifact for any version, even one that does not exist yet."""
     artifacts = archive().programs[key(text)]
     fitting = [each for each in artifacts if each.since <= version] or artifacts[:1]
     return fitting[-1].at(version)
 
 
 def add_bytecode() -> bytes:
-    """Returns `programs.ADD` in MLIR's bytecode."""
+    """Return `programs.ADD` in MLIR's bytecode."""
     return base64.b64decode(_ADD_BYTECODE)
 
 
 def add_hlo() -> bytes:
-    """Returns an HloModuleProto that does the same."""
+    """Return an HloModuleProto that does the same."""
     shape = Slot.of("f32", (4,)).serialize()
     return hlo.module(
         "add",
@@ -111,12 +111,12 @@ def add_hlo() -> bytes:
 
 
 def key(text: str) -> str:
-    """Returns the key of a program in an archive."""
+    """Return the key of a program in an archive."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def pack(newest: Version, programs: Mapping[str, Iterable[PortableArtifact]]) -> bytes:
-    """Writes an archive of artifacts, given by the programs' texts."""
+    """Write an archive of artifacts, given by the programs' texts."""
     rows = {key(text): list(programs[text]) for text in programs}
     sizes = {name: [[each.since, len(each.code)] for each in row] for name, row in rows.items()}
     head = json.dumps({"form": FORM, "newest": newest, "programs": sizes}, separators=(",", ":"))
@@ -126,7 +126,7 @@ def pack(newest: Version, programs: Mapping[str, Iterable[PortableArtifact]]) ->
 
 @cache
 def archive(path: Path = PATH) -> Archive:
-    """Reads an archive, by default the one that this package ships.
+    """Read an archive, by default the one that this package ships.
 
     Raises:
         FileFormatError: it is none, or of another form.
@@ -135,7 +135,7 @@ def archive(path: Path = PATH) -> Archive:
 
 
 def read(path: Path, parse: Callable[[bytes], Read]) -> Read:
-    """Parses the data in a gzip file that this package ships.
+    """Parse the data in a gzip file that this package ships.
 
     Raises:
         FileFormatError: the file cannot be read, or is not what `parse` expects.

@@ -53,7 +53,7 @@ class Causes:
         return [function for function, names in self._late.items() if len(names) >= _SEVERAL]
 
     def learn(self, check: Check, result: Result, returned: Iterable[str] = ()) -> None:
-        """Takes a new result, and the functions that returned without an error meanwhile."""
+        """Take a new result, and the functions that returned without an error meanwhile."""
         self._results.append(result)
         if result.verdict is Verdict.PASS:
             self.works.update(check.proves, returned)
@@ -69,11 +69,11 @@ class Causes:
                 self.broken.setdefault(function, late[0])
 
     def knows(self, result: Result) -> bool:
-        """Says whether a result has the cause of one that it has taken."""
+        """Say whether a result has the cause of one that it has taken."""
         return bool(group([*self._results, result])[-1].cause)
 
     def _to_blame(self, check: Check, result: Result) -> Collection[str]:
-        """Returns what does not work, by a check that proves something."""
+        """Return what does not work, by a check that proves something."""
         if result.function in ("", _MESSENGER) and result.verdict is Verdict.FAIL:
             return check.proves
         if result.function in self.works:  # It works in other checks.
@@ -82,7 +82,7 @@ class Causes:
 
 
 def group(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Returns all results; each defect names the first one of the same cause, if it is another."""
+    """Return all results; each defect names the first one of the same cause, if it is another."""
     types = _broken_types(results)
     first: dict[Hashable, str] = {}
     moved: dict[str, str] = {}
@@ -108,13 +108,13 @@ def group(results: Sequence[Result]) -> tuple[Result, ...]:
 
 
 def op_and_types(result: Result) -> tuple[str, list[str]]:
-    """Returns the op of a check of ops, and its element types: two of a conversion."""
+    """Return the op of a check of ops, and its element types: two of a conversion."""
     _, op, types, *_ = result.name.split(".")
     return op, types.split("_to_")
 
 
 def _keys(result: Result, types: dict[str, str]) -> list[Hashable]:
-    """Returns what results of one cause have in common, at least one of these."""
+    """Return what results of one cause have in common, at least one of these."""
     function, text = result.function, _ADDRESS.sub("", result.text)
     keys: list[Hashable] = []
     if result.area == OPS:
@@ -135,7 +135,7 @@ def _keys(result: Result, types: dict[str, str]) -> list[Hashable]:
 
 
 def _broken_types(results: Iterable[Result]) -> dict[str, str]:
-    """Says of each type on which most ops fail what fails; of those that fail alike, together."""
+    """Say of each type on which most ops fail what fails; of those that fail alike, together."""
     made: Counter[str] = Counter()
     ends: dict[str, list[tuple[str, ...]]] = {}
     for each in results:

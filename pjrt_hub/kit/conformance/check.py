@@ -76,7 +76,7 @@ class Check:
         return int(self.needs.removeprefix("devices:")) if "devices:" in self.needs else 0
 
     def missing_requirement(self, version: ApiVersion, extensions: Container[str]) -> str:
-        """Says what a plugin of this version and these extensions lacks for it, if anything."""
+        """Say what a plugin of this version and these extensions lacks for it, if anything."""
         if self.since > version.minor:
             return f"it came with PJRT API 0.{self.since}, the plugin has {version}"
         if self.extension and self.extension not in extensions:
@@ -99,7 +99,7 @@ def check(
     name: str | None = None,
     title: str | None = None,
 ) -> Callable[[_Function], _Function]:
-    """Registers a function as a check; the other arguments are the fields of `Check`.
+    """Register a function as a check; the other arguments are the fields of `Check`.
 
     Args:
         since: see `Check`, as the next five.
@@ -130,7 +130,7 @@ def check(
 
 @cache
 def checks() -> tuple[Check, ...]:
-    """Returns every check, area by area, in the order of their files."""
+    """Return every check, area by area, in the order of their files."""
     import importlib
     import pkgutil
 
@@ -141,7 +141,7 @@ def checks() -> tuple[Check, ...]:
 
 
 def select(areas: Iterable[str] = (), names: Iterable[str] = ()) -> tuple[Check, ...]:
-    """Selects checks by area or by name, where `*` stands for anything; by default all.
+    """Select checks by area or by name, where `*` stands for anything; by default all.
 
     With an area come the basics, without which a single cause would look like many.
 

@@ -49,7 +49,7 @@ class CorpusTensor:
 
     @classmethod
     def of(cls, array: Any, element: str) -> CorpusTensor:
-        """Takes an array whose values the element type can hold."""
+        """Take an array whose values the element type can hold."""
         given = np.asarray(array, dtype=dtype_of(element), order="C")
         return cls(element, given.shape, given.tobytes())
 
@@ -134,7 +134,7 @@ class Program:
         )
 
     def text(self, *, constants: bool) -> str:
-        """Writes the program as StableHLO, on arguments or on constants, which may be folded."""
+        """Write the program as StableHLO, on arguments or on constants, which may be folded."""
         names = [f"%a{i}" for i in range(len(self.arguments))]
         given = list(zip(names, self.arguments, strict=True))
         parameters = "" if constants else ", ".join(f"{name}: {t.type}" for name, t in given)
@@ -148,17 +148,17 @@ class Program:
 
 
 def dtype_of(element: str) -> np.dtype[Any]:
-    """Returns the numpy dtype of an element type, by StableHLO's name."""
+    """Return the numpy dtype of an element type, by StableHLO's name."""
     return dtypes.numpy_dtype(dtypes.of_type(element).code)
 
 
 def type_of(element: str, shape: Iterable[int]) -> str:
-    """Returns a tensor type, "tensor<2x3xf32>"."""
+    """Return a tensor type, "tensor<2x3xf32>"."""
     return f"tensor<{''.join(f'{size}x' for size in shape)}{element}>"
 
 
 def pack(programs: Iterable[Program]) -> bytes:
-    """Writes a corpus."""
+    """Write a corpus."""
     rows = [json.dumps(_row(each), separators=(",", ":")) for each in programs]
     head = json.dumps({"form": FORM, "programs": len(rows)})
     return gzip.compress("\n".join([head, *rows, ""]).encode(), mtime=0)
@@ -166,7 +166,7 @@ def pack(programs: Iterable[Program]) -> bytes:
 
 @cache
 def programs(path: Path = PATH) -> tuple[Program, ...]:
-    """Reads a corpus, by default the one that this package ships.
+    """Read a corpus, by default the one that this package ships.
 
     Raises:
         FileFormatError: it is none, or of another form.

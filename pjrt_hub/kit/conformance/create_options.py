@@ -78,7 +78,7 @@ class Contact:
 
 
 def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
-    """Lists names that may be options: the known ones, and identifiers near them in the file."""
+    """List names that may be options: the known ones, and identifiers near them in the file."""
     import mmap
 
     near: dict[str, None] = {}
@@ -101,7 +101,7 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _constants(path: Path) -> list[tuple[int, int]]:
-    """Finds where the file has its constants, and no names of symbols or for debuggers."""
+    """Find where the file has its constants, and no names of symbols or for debuggers."""
     return [
         (max(0, each.offset - 1), each.offset + each.nbytes)
         for each in headers.sections(path)
@@ -117,7 +117,7 @@ def find(
     identity: str = "",
     seconds: float = _SECONDS,
 ) -> tuple[Contact, tuple[Option, ...]]:
-    """Finds out which of these names are create options of a library, and of which types.
+    """Find out which of these names are create options of a library, and of which types.
 
     A name is an option where the plugin answers otherwise than to a name that nobody has: with a
     client, with another error, or by ending its process. Its type is the one that the plugin asks
@@ -173,7 +173,7 @@ def find(
 
 
 def _of_types(ask: _Ask, names: Sequence[str], kinds: Iterable[str]) -> dict[str, _Answers]:
-    """Asks for each name with the first value of each type."""
+    """Ask for each name with the first value of each type."""
     attempts = [(name, kind) for name in names for kind in kinds]
     given: dict[str, _Answers] = {name: {} for name in names}
     answers = ask([{name: _VALUES[kind][0]} for name, kind in attempts])
@@ -193,7 +193,7 @@ def _is_stranger(said: Set[str], unknown: Mapping[str, str]) -> bool:
 
 
 def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
-    """Returns the type that a plugin asks for or alone takes, else `UNKNOWN`."""
+    """Return the type that a plugin asks for or alone takes, else `UNKNOWN`."""
     if named := next(filter(None, map(_type_in_error, answers.values())), ""):
         return named
     said = {kind: _normalize(answer, name) for kind, answer in answers.items()}
@@ -216,7 +216,7 @@ def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
 
 
 def _words(answer: Answer | None, name: str) -> set[str]:
-    """Finds the types that an error names; the "integers" of a list are no integer."""
+    """Find the types that an error names; the "integers" of a list are no integer."""
     text = (answer or {}).get("error", "").replace(name, "NAME")
     rest = re.sub(_WORDS["int64_list"], "", text, flags=re.IGNORECASE)
     named = {kind for kind, word in _WORDS.items() if re.search(word, rest, re.IGNORECASE)}
@@ -229,7 +229,7 @@ def _type_in_error(answer: Answer | None) -> str:
 
 
 def _normalize(answer: Answer | None, name: str) -> str:
-    """Returns an answer as it would read for any name and at any time."""
+    """Return an answer as it would read for any name and at any time."""
     if answer is None:
         return _DIED
     return re.sub(r"0x[0-9a-f]+|\d+", "0", answer.get("error", "").replace(name, "NAME"))
@@ -243,7 +243,7 @@ def _ask(
     attempts: Sequence[Mapping[str, Any]],
     most_deaths: int = _MOST_DEATHS,
 ) -> list[Answer | None]:
-    """Makes a client with each of these options, in as many processes as that takes.
+    """Make a client with each of these options, in as many processes as that takes.
 
     Returns:
         An answer for each attempt; None where it ended the process.
@@ -279,7 +279,7 @@ def _ask(
 
 
 def work(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
-    """Makes clients; this is what the child runs."""
+    """Make clients; this is what the child runs."""
     from pjrt_hub.running.capi import library
 
     try:
@@ -302,7 +302,7 @@ def work(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
 
 
 def _platform_of_topology(api: Api) -> str:
-    """Returns the platform of absent machines, where the plugin describes some by default."""
+    """Return the platform of absent machines, where the plugin describes some by default."""
     describe, name = "PJRT_TopologyDescription_Create", "PJRT_TopologyDescription_PlatformName"
     try:
         topology = api.call(describe, topology_name="", create_options={})

@@ -49,7 +49,7 @@ class Change:
 
 
 def changes(before: Report, after: Report) -> list[Change]:
-    """The checks in both reports whose verdicts differ, those that became worse first.
+    """List the checks in both reports whose verdicts differ, those that became worse first.
 
     Args:
         before: the first report, or that of the other plugin.

@@ -43,19 +43,19 @@ class Hidden(Skipped):
 
 
 def expect(condition: bool, text: str) -> None:
-    """Fails the check with `text`, "expected X, found Y", unless the condition holds."""
+    """Fail the check with `text`, "expected X, found Y", unless the condition holds."""
     if not condition:
         raise Failed(text)
 
 
 def equal(found: object, wanted: object, what: str) -> None:
-    """Fails the check unless two values are equal; `what` says what they are."""
+    """Fail the check unless two values are equal; `what` says what they are."""
     if found != wanted:
         raise Failed(f"{what}: expected {wanted!r}, found {found!r}")
 
 
 def expect_error(call: Callable[[], object], *codes: int, what: str) -> PjrtError:
-    """Fails the check unless a call fails, with one of `codes` if given; returns the error."""
+    """Fail the check unless a call fails, with one of `codes` if given; return the error."""
     try:
         answer = call()
     except PjrtError as error:
@@ -70,7 +70,7 @@ def expect_error(call: Callable[[], object], *codes: int, what: str) -> PjrtErro
 
 
 def text(found: bytes, what: str) -> str:
-    """Returns bytes as text, which may be empty; fails the check where they are none."""
+    """Return bytes as text, which may be empty; fail the check where they are none."""
     try:
         words = found.decode()
     except UnicodeDecodeError as exc:
@@ -80,7 +80,7 @@ def text(found: bytes, what: str) -> str:
 
 
 def code_name(*codes: int) -> str:
-    """Returns the PJRT C API's names of error codes: "INVALID_ARGUMENT or NOT_FOUND"."""
+    """Return the PJRT C API's names of error codes: "INVALID_ARGUMENT or NOT_FOUND"."""
     from pjrt_hub.running.capi import table
 
     names = {

@@ -77,7 +77,7 @@ class Host:
         unimplemented: Iterable[str] = (),
         traits: Set[str] = TRAITS,
     ) -> Without:
-        """Says what becomes of the host on a plugin that lacks functions: its end, or all failures.
+        """Say what becomes of the host on a plugin that lacks functions: its end, or all failures.
 
         Args:
             null: functions that are NULL in the table or past its end.
@@ -99,7 +99,7 @@ class Host:
         return Without(tuple(step for step in order if step in fails), functions=names)
 
     def word(self, found: Without) -> str:
-        """Says what becomes of the host: "runs", "runs without copy", "aborts at jit (SIGABRT)"."""
+        """Say what becomes of the host: "runs", "runs without copy", "aborts at jit (SIGABRT)"."""
         if found.aborts:
             if found.signal == "SIGALRM":
                 return f"hangs at {found.at}"
@@ -114,7 +114,7 @@ class Host:
 
 @cache
 def hosts() -> tuple[Host, ...]:
-    """Reads the profile of every known host, the newest release of each first."""
+    """Read the profile of every known host, the newest release of each first."""
     folder = files("pjrt_hub.kit.conformance").joinpath("hosts")
     texts = [path.read_text("utf-8") for path in folder.iterdir() if path.name.endswith(".toml")]
     known = [parse(text) for text in texts]
@@ -123,7 +123,7 @@ def hosts() -> tuple[Host, ...]:
 
 
 def newest(among: Collection[Host] | None = None) -> tuple[Host, ...]:
-    """Returns the newest release of each host."""
+    """Return the newest release of each host."""
     by_name: dict[str, Host] = {}
     for host in hosts() if among is None else among:
         by_name.setdefault(host.name, host)
@@ -131,7 +131,7 @@ def newest(among: Collection[Host] | None = None) -> tuple[Host, ...]:
 
 
 def parse(text: str) -> Host:
-    """Reads a file of hosts/."""
+    """Read a file of hosts/."""
     read = tomllib.loads(text)
     needs, asked_of = (
         {name: tuple(each) for name, each in rows.items()}
@@ -144,7 +144,7 @@ def parse(text: str) -> Host:
 
 
 def _outcomes(rows: Mapping[str, Sequence[str]]) -> dict[str, Without]:
-    """Reads "SIGABRT at jit" or "fails put, get", each with the functions without which it does."""
+    """Read "SIGABRT at jit" or "fails put, get", each with the functions without which it does."""
     found = {}
     for outcome, names in rows.items():
         signal, _, step = outcome.partition(" at ")

@@ -13,7 +13,7 @@ _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
 
 
 def to_xml(report: Report) -> str:
-    """Writes the report: a test suite for each area, a test case for each check."""
+    """Write the report: a test suite for each area, a test case for each check."""
     root = ElementTree.Element("testsuites", name="pjrt-hub check", **_counts(report.results))
     root.set("time", f"{report.seconds:.3f}")
     for area, results in report.areas():

@@ -48,7 +48,7 @@ class MissingFunctions:
 
 @lru_cache(maxsize=1)  # The checks of all hosts ask this of the same plugin.
 def find_missing(subject: Subject) -> MissingFunctions:
-    """Looks at the table, and calls what takes a client, a device, a buffer or a program."""
+    """Look at the table, and call what takes a client, a device, a buffer or a program."""
     walk = _Walk(subject)
     walk.found.null = [name for name in table.FUNCTIONS if not subject.api.has(name)]
     walk.take()
@@ -112,7 +112,7 @@ class _Walk:
         self.on("PJRT_Buffer_DecreaseExternalReferenceCount", None, buffer="Buffer")
 
     def value(self) -> None:
-        """Copies the value back to the host."""
+        """Copy the value back to the host."""
         given = {"dst": _host.ctypes.data, "dst_size": _host.nbytes}
         answer = self.on("PJRT_Buffer_ToHostBuffer", None, src="Buffer", **given)
         event = int(getattr(answer, "event", 0) or 0)
@@ -121,7 +121,7 @@ class _Walk:
             self.destroy("Event", event)
 
     def bytes(self) -> None:
-        """Serializes the program and reads it again."""
+        """Serialize the program and read it again."""
         name = "PJRT_Executable_Serialize"
         if name in self.found.null or "Executable" not in self.at:
             return
@@ -173,7 +173,7 @@ class _Walk:
             self.destroy("Buffer", int(results[0]))
 
     def questions(self) -> None:
-        """Asks what takes nothing but a handle."""
+        """Ask what takes nothing but a handle."""
         name = "PJRT_Executable_OptimizedProgram"
         if name not in self.found.null and "Executable" in self.at:
             asked = {"api": self.api, "executable": self.at["Executable"]}
@@ -188,7 +188,7 @@ class _Walk:
                 self.attempt(name, self.api.function(name).raw, fields)
 
     def traits(self) -> None:
-        """Finds out what decides whether JAX calls some functions at all."""
+        """Find out what decides whether JAX calls some functions at all."""
         name = self.on("PJRT_Client_PlatformName", None, client="Client")
         if name and name.decode(errors="replace") not in CACHED_PLATFORMS:
             self.found.traits.discard("compile_cache")
@@ -203,7 +203,7 @@ class _Walk:
                 self.destroy(kind, self.at[kind])
 
     def on(self, name: str, made: str | None, **fields: Any) -> Any:
-        """Calls a function with the handles of these kinds, where they are here."""
+        """Call a function with the handles of these kinds, where they are here."""
         kinds = {key: kind for key, kind in fields.items() if isinstance(kind, str)}
         if not self.at.keys() >= set(kinds.values()):
             return None
@@ -224,11 +224,11 @@ class _Walk:
             self.at[kind] = int(address)
 
     def call(self, name: str, **fields: Any) -> Any:
-        """Calls a function; returns None for an error, and notes a missing function."""
+        """Call a function; return None for an error, and note a missing function."""
         return self.attempt(name, partial(self.api.call, name), fields)
 
     def attempt(self, name: str, function: Callable[..., Any], fields: dict[str, Any]) -> Any:
-        """Does the same by a Python function that calls it."""
+        """Do the same by a Python function that calls it."""
         try:
             return function(**fields)
         except UnimplementedError:

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def read(texts: Iterable[str]) -> dict[str, Any]:
-    """Reads "name=value" texts as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; all else is text.
+    """Read "name=value" texts as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; all else is text.
 
     Raises:
         ValueError: one has no name or no value, or a name is given twice.
@@ -17,7 +17,7 @@ def read(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def read_text(texts: Iterable[str]) -> dict[str, str]:
-    """Reads "name=value" texts, and leaves values to whoever knows their types.
+    """Read "name=value" texts, and leave values to whoever knows their types.
 
     Raises:
         ValueError: as for `read`.

@@ -81,7 +81,7 @@ _SUMS = {
 def tolerance(
     op: str, dtype: np.dtype[Any], *, complex_: bool = False, terms: int = 0
 ) -> Tolerance:
-    """Says how far an op's results of a type may be from the right values.
+    """Say how far an op's results of a type may be from the right values.
 
     Args:
         op: its name in StableHLO.
@@ -134,7 +134,7 @@ class Difference:
 
 
 def difference(found: Array, wanted: Array, within: Tolerance) -> Difference | None:
-    """Compares a result with the right one; None where each element is near enough.
+    """Compare a result with the right one; None where each element is near enough.
 
     A NaN is as good as another. The sign of zero counts where nothing else may differ.
     """
@@ -157,7 +157,7 @@ def difference(found: Array, wanted: Array, within: Tolerance) -> Difference | N
 
 
 def ulps(found: Array, wanted: Array, *, of_largest: bool = False) -> Array:
-    """Measures the distance of each element from the right one, as int64, at most `FAR`.
+    """Measure the distance of each element from the right one, as int64, at most `FAR`.
 
     For floating-point numbers it counts the numbers of the type between the two; for integers it is
     the difference; for complex numbers a step is that of the right one's larger part. With
@@ -176,12 +176,12 @@ def ulps(found: Array, wanted: Array, *, of_largest: bool = False) -> Array:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Says whether it is a real floating-point type of numpy or ml_dtypes."""
+    """Say whether it is a real floating-point type of numpy or ml_dtypes."""
     return bool(dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name))
 
 
 def is_subnormal(values: Array) -> Array:
-    """Finds the elements that are smaller than the smallest normal number, and not zero."""
+    """Find the elements that are smaller than the smallest normal number, and not zero."""
     if values.dtype.kind == "c":
         return np.asarray(is_subnormal(_part(values, 0)) | is_subnormal(_part(values, 1)))
     if not is_float(values.dtype):
@@ -192,7 +192,7 @@ def is_subnormal(values: Array) -> Array:
 
 
 def flush(values: Array) -> Array:
-    """Replaces subnormal numbers by zeros of the same sign."""
+    """Replace subnormal numbers by zeros of the same sign."""
     if values.dtype.kind == "c":
         both = np.stack([flush(_part(values, 0)), flush(_part(values, 1))], -1)
         return np.asarray(both.view(values.dtype)[..., 0])
@@ -207,7 +207,7 @@ def _part(values: Array, index: int) -> Array:
 
 
 def _place(values: Array) -> Array:
-    """Returns each number's place in the order of its type: neighbours differ by one."""
+    """Return each number's place in the order of its type: neighbours differ by one."""
     bits = np.ascontiguousarray(values).view(f"u{values.dtype.itemsize}").reshape(values.shape)
     width = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}.get(
         values.dtype.name, 8 * values.dtype.itemsize
@@ -220,7 +220,7 @@ def _place(values: Array) -> Array:
 
 
 def _with_specials(steps: Array, found: Array, wanted: Array) -> Array:
-    """Sets the distance of a NaN or an infinity from any other number to `FAR`."""
+    """Set the distance of a NaN or an infinity from any other number to `FAR`."""
     nans = np.isnan(found), np.isnan(wanted)
     apart = (nans[0] != nans[1]) | (
         (np.isinf(found) | np.isinf(wanted)) & (found != wanted) & ~nans[0] & ~nans[1]
@@ -230,7 +230,7 @@ def _with_specials(steps: Array, found: Array, wanted: Array) -> Array:
 
 
 def _norm_ulps(found: Array, wanted: Array, whole: Array, of_largest: bool) -> Array:
-    """Measures in steps of a larger number: of the whole complex one, or of the tensor."""
+    """Measure in steps of a larger number: of the whole complex one, or of the tensor."""
     info = ml_dtypes.finfo(found.dtype)  # type: ignore[no-untyped-call]
     wide = np.longdouble if found.dtype == np.float64 else np.float64
     with np.errstate(all="ignore"):

@@ -109,7 +109,7 @@ search.addEventListener("input", show);
 
 
 def to_html(report: Report, other: Report | None = None) -> str:
-    """Makes the page of a report, compared with `other`, of another plugin or version, if given."""
+    """Make the page of a report, compared with `other`, of another plugin or version, if given."""
     changes = difference.changes(other, report) if other else []
     name = escape(report.plugin.name)
     return "\n".join(
@@ -267,7 +267,7 @@ def _defects(report: Report) -> Iterator[str]:
 
 
 def _matrix(report: Report) -> Iterator[str]:
-    """Yields a table of ops by element types: each cell has the worst verdict of its checks."""
+    """Yield a table of ops by element types: each cell has the worst verdict of its checks."""
     cells: dict[tuple[str, str], list[Result]] = {}
     for each in report.results:
         if each.area == OPS:

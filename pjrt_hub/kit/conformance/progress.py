@@ -42,11 +42,11 @@ class CallProgress:
         self.returned: set[str] = set()
 
     def share(self, descriptor: int) -> None:
-        """Maps the memory of a file that `open_file` made."""
+        """Map the memory of a file that `open_file` made."""
         self._memory = mmap.mmap(descriptor, _NBYTES)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickles what is broken and what works, and no more."""
+        """Pickle what is broken and what works, and no more."""
         return CallProgress, (), {"broken": self.broken, "works": self.works}
 
     @property
@@ -55,7 +55,7 @@ class CallProgress:
         return self._memory[:].partition(b"\0")[0].decode("ascii", "replace")
 
     def enter(self, function: str) -> None:
-        """Notes that a function is called.
+        """Note that a function is called.
 
         Raises:
             Hidden: it is known not to work.
@@ -66,12 +66,12 @@ class CallProgress:
         self._memory[: len(name)] = name
 
     def leave(self) -> None:
-        """Notes that it returned."""
+        """Note that it returned."""
         self._memory[:1] = b"\0"
 
 
 def open_file() -> int:
-    """Makes a file for `CallProgress`, without a name, and gives its descriptor."""
+    """Make a file for `CallProgress`, without a name, and give its descriptor."""
     with tempfile.TemporaryFile() as file:
         file.truncate(_NBYTES)
         return os.dup(file.fileno())
@@ -88,7 +88,7 @@ class Watched:
         self._progress = progress
 
     def call(self, function: str, **fields: Any) -> Any:
-        """Calls a C function by its name, as `Api.call`."""
+        """Call a C function by its name, as `Api.call`."""
         progress = self._progress
         progress.enter(function)
         if function in progress.hung:
@@ -103,12 +103,12 @@ class Watched:
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
     def function(self, name: str) -> Any:
-        """Returns a function to be called by others, as `Api.function`."""
+        """Return a function to be called by others, as `Api.function`."""
         self._progress.enter(name)
         return self._functions.function(name)
 
     def extension(self, name: str) -> Any:
-        """Returns a node of the chain, as `Api.extension`."""
+        """Return a node of the chain, as `Api.extension`."""
         return Watched(self._functions.extension(name), self._progress)  # type: ignore[union-attr]
 
     def __getattr__(self, name: str) -> Any:

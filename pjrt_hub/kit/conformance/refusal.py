@@ -34,7 +34,7 @@ def expect_refusal(
     what: str,
     code: int = InvalidArgumentError.code,
 ) -> None:
-    """Fails the check unless the plugin refuses a call and goes on working.
+    """Fail the check unless the plugin refuses a call and goes on working.
 
     The error may also come from an event that the call awaits. The header demands no `code`: a
     different one is noted.
@@ -44,7 +44,7 @@ def expect_refusal(
 
 
 def note_code(subject: Subject, error: PjrtError, what: str, *usual: int) -> None:
-    """Notes an error whose code is none of the usual ones."""
+    """Note an error whose code is none of the usual ones."""
     if error.code not in usual:
         subject.note(f"{what}: {code_name(error.code)}, where {code_name(*usual)} is usual")
 
@@ -52,7 +52,7 @@ def note_code(subject: Subject, error: PjrtError, what: str, *usual: int) -> Non
 def expect_given_error(
     subject: Subject, call: Callable[[], object], what: str, *codes: int
 ) -> None:
-    """Fails the check unless a call fails with the text of `GIVEN_ERROR`, no more.
+    """Fail the check unless a call fails with the text of `GIVEN_ERROR`, no more.
 
     Another code is noted, or fails the check too where the header allows `codes` only.
     """

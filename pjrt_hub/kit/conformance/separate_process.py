@@ -67,7 +67,7 @@ class SeparateProcess:
             os.close(progress)
 
     def answer(self, seconds: float) -> Any:
-        """Waits for it, and longer where the plugin is slow.
+        """Wait for it, and longer where the plugin is slow.
 
         Raises:
             Died: it crashed, exited, or took longer, which is TimedOut.
@@ -95,13 +95,13 @@ class SeparateProcess:
 
 
 def run(subject: Subject, function: Callable[..., Any], *words: Any, seconds: float = 15) -> Any:
-    """Runs one function in one process; see `SeparateProcess`."""
+    """Run one function in one process; see `SeparateProcess`."""
     with SeparateProcess(subject, function, *words) as child:
         return child.answer(seconds)
 
 
 def attempt(work: Callable[[Tell], None], seconds: float) -> tuple[list[str], str]:
-    """Runs `work` in a fork of a process that has not loaded the plugin: its threads would be lost.
+    """Run `work` in a fork of a process that has not loaded the plugin: its threads would be lost.
 
     Args:
         work: is called with a function that tells a line.

@@ -21,7 +21,7 @@ _rounds: dict[int, int] = {}
 
 
 def slow_program(subject: Subject) -> int:
-    """Compiles `SLOW`, for plugins without loops as a long list of products."""
+    """Compile `SLOW`, for plugins without loops as a long list of products."""
     try:
         return subject.compile(SLOW)
     except Unsupported:
@@ -29,7 +29,7 @@ def slow_program(subject: Subject) -> int:
 
 
 def slow_arguments(subject: Subject, rounds: int = 0) -> list[int]:
-    """Makes the arguments of `SLOW`: an identity matrix, so that the result is one, and a count.
+    """Make the arguments of `SLOW`: an identity matrix, so that the result is one, and a count.
 
     By default the count is one that takes a while.
     """
@@ -40,7 +40,7 @@ def slow_arguments(subject: Subject, rounds: int = 0) -> list[int]:
 
 
 def slow_rounds(subject: Subject) -> int:
-    """Finds how many products take a while: few in an interpreter, else thousands."""
+    """Find how many products take a while: few in an interpreter, else thousands."""
     if (known := _rounds.get(subject.api.address)) is not None:
         return known
     executable, rounds = slow_program(subject), 1
@@ -62,13 +62,13 @@ def _time(subject: Subject, executable: int, rounds: int) -> float:
 
 
 def slow(subject: Subject) -> int:
-    """Runs `SLOW`; returns its result, most likely still pending."""
+    """Run `SLOW`; return its result, most likely still pending."""
     (result,) = subject.execute(slow_program(subject), slow_arguments(subject))
     return result
 
 
 def is_late(subject: Subject, wait: Callable[[int, int], object]) -> bool:
-    """Says whether work still goes on where it is said to have ended; looks three times if it does.
+    """Say whether work still goes on where it is said to have ended; look three times if it does.
 
     The function `wait` returns once the plugin says that the work has ended; it is called with the
     output and with the event of completion.
@@ -80,7 +80,7 @@ def is_late(subject: Subject, wait: Callable[[int, int], object]) -> bool:
 def _outlasts(
     subject: Subject, executable: int, arguments: list[int], wait: Callable[[int, int], object]
 ) -> bool:
-    """Says whether reading the output takes longer than the run until `wait` returned.
+    """Say whether reading the output takes longer than the run until `wait` returned.
 
     Where the plugin is right it takes microseconds, so that a busy machine cannot turn the scale.
     """
@@ -93,7 +93,7 @@ def _outlasts(
 
 
 def is_identity(subject: Subject, buffer: int) -> bool:
-    """Says whether a buffer is, once it is ready, what `SLOW` gives."""
+    """Say whether a buffer is, once it is ready, what `SLOW` gives."""
     import numpy as np
 
     return bool(np.array_equal(subject.get(buffer), np.eye(_ROWS, dtype=np.float32)))

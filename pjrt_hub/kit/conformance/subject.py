@@ -60,7 +60,7 @@ class Subject:
         preload: Sequence[Path] = (),
         known_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Loads nothing yet."""
+        """Load nothing yet."""
         self.path = path
         self.options = dict(options or {})
         self.target = target
@@ -74,7 +74,7 @@ class Subject:
         self._takes: dict[str, bool] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickles the plugin without what is loaded."""
+        """Pickle the plugin without what is loaded."""
         given = (self.path, self.options, self.target, self.preload)
         return Subject, given, (None, {"patience": self.patience, "progress": self.progress})
 
@@ -127,7 +127,7 @@ class Subject:
         return self.api.version.minor
 
     def stablehlo(self, which: str) -> tuple[int, int, int]:
-        """Returns a version of StableHLO that the plugin tells: "current" or "minimum".
+        """Return a version of StableHLO that the plugin tells: "current" or "minimum".
 
         Raises:
             Skipped: it tells none.
@@ -139,13 +139,13 @@ class Subject:
 
     @contextlib.contextmanager
     def _measure(self, function: str) -> Iterator[None]:
-        """Measures the first call of a function that may be slow."""
+        """Measure the first call of a function that may be slow."""
         begin = time.monotonic()
         yield
         self.took.setdefault(function, time.monotonic() - begin)
 
     def call(self, function: str, **fields: Any) -> Any:
-        """Calls a C function by its name, with the fields of its argument struct.
+        """Call a C function by its name, with the fields of its argument struct.
 
         Returns:
             As `capi.call.BoundFunction`: the only output, or a namespace of them.
@@ -158,7 +158,7 @@ class Subject:
             return self.api.call(function, **fields)
 
     def extension(self, name: str) -> Extension:
-        """Returns a node of the extension chain, whose `call` is as that of an `Api`.
+        """Return a node of the extension chain, whose `call` is as that of an `Api`.
 
         Raises:
             Unsupported: the plugin has no such node.
@@ -167,7 +167,7 @@ class Subject:
             return self.api.extension(name)
 
     def takes(self, form: str) -> bool:
-        """Says whether the plugin compiles a + b in a form: `ARTIFACT`, `BYTECODE` or `TEXT`."""
+        """Say whether the plugin compiles a + b in a form: `ARTIFACT`, `BYTECODE` or `TEXT`."""
         if self.progress and form in self.progress.broken:
             return False
         if self.progress and form in self.progress.works:
@@ -182,7 +182,7 @@ class Subject:
         return self._takes[form]
 
     def add(self, form: str) -> bytes:
-        """Returns `programs.ADD` in a form: `ARTIFACT`, `BYTECODE` or `TEXT`."""
+        """Return `programs.ADD` in a form: `ARTIFACT`, `BYTECODE` or `TEXT`."""
         match form:
             case artifact.TEXT:
                 return programs.ADD.encode()
@@ -192,7 +192,7 @@ class Subject:
         return artifact.artifact_for(programs.ADD, (0, 0, 0)) if code is None else code
 
     def require(self, *names: str) -> None:
-        """Ends a check of forms of which one is refused, or of functions that do not all work.
+        """End a check of forms of which one is refused, or of functions that do not all work.
 
         Raises:
             Hidden: by the first of them.
@@ -203,7 +203,7 @@ class Subject:
                 raise Hidden(name)
 
     def encode_program(self, text: str) -> str | bytes:
-        """Returns a program in the form that hosts send, a portable artifact; else as text.
+        """Return a program in the form that hosts send, a portable artifact; else as text.
 
         Raises:
             Skipped: the plugin takes no form in which this program is there.
@@ -227,7 +227,7 @@ class Subject:
     def compile(
         self, program: str | bytes, *, format: str = "mlir", options: bytes | None = None
     ) -> int:
-        """Compiles a program, and returns a `PJRT_LoadedExecutable`.
+        """Compile a program, and return a `PJRT_LoadedExecutable`.
 
         Args:
             program: its text, which is sent in a form that the plugin takes, or its very bytes.
@@ -246,7 +246,7 @@ class Subject:
         return self.own("LoadedExecutable", executable)
 
     def execute(self, executable: int, buffers: Sequence[int], **options: Any) -> list[int]:
-        """Runs a program on one device, and returns its outputs without waiting for them.
+        """Run a program on one device, and return its outputs without waiting for them.
 
         Further arguments are members of `PJRT_ExecuteOptions`.
         """
@@ -262,7 +262,7 @@ class Subject:
         num_outputs: int | None = None,
         execute_device: int = 0,
     ) -> tuple[list[list[int]], list[int]]:
-        """Runs a program on a device for each row; returns the outputs of each, and the events.
+        """Run a program on a device for each row; return the outputs of each, and the events.
 
         Args:
             executable: a `PJRT_LoadedExecutable`.
@@ -300,7 +300,7 @@ class Subject:
         return made, [self.own("Event", int(each)) for each in complete if each]
 
     def num_outputs(self, executable: int) -> int:
-        """Returns how many outputs a loaded executable has."""
+        """Return how many outputs a loaded executable has."""
         plain = self.executable(executable)
         try:
             return self.call("PJRT_Executable_NumOutputs", executable=plain)
@@ -308,12 +308,12 @@ class Subject:
             self._release(plain)
 
     def executable(self, loaded: int) -> int:
-        """Returns the `PJRT_Executable` of a loaded one."""
+        """Return the `PJRT_Executable` of a loaded one."""
         found = self.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=loaded)
         return self.own("Executable", found)
 
     def put(self, array: np.ndarray[Any, Any], **fields: Any) -> int:
-        """Puts a host array on the first device, and waits for the buffer, which it returns.
+        """Put a host array on the first device, and wait for the buffer, which it returns.
 
         Further arguments are fields of the argument struct that shall be others.
         """
@@ -337,7 +337,7 @@ class Subject:
         return buffer
 
     def get(self, buffer: int, dtype: Any = None) -> np.ndarray[Any, Any]:
-        """Copies a buffer to the host, row-major, and waits; the plugin tells the type."""
+        """Copy a buffer to the host, row-major, and wait; the plugin tells the type."""
         import numpy as np
 
         if dtype is None:
@@ -357,11 +357,11 @@ class Subject:
         return array
 
     def ready(self, buffer: int) -> int:
-        """Returns the `PJRT_Event` of a buffer's readiness."""
+        """Return the `PJRT_Event` of a buffer's readiness."""
         return self.own("Event", self.call("PJRT_Buffer_ReadyEvent", buffer=buffer))
 
     def await_(self, event: int) -> None:
-        """Waits for an event, and destroys it.
+        """Wait for an event, and destroy it.
 
         Raises:
             PjrtError: what it stands for has failed.
@@ -373,7 +373,7 @@ class Subject:
             self._release(event)
 
     def own(self, kind: str, address: int) -> int:
-        """Takes what the plugin made, to be destroyed when the check ends; returns its address.
+        """Take what the plugin made, to be destroyed when the check ends; return its address.
 
         The kind is "Buffer" for `PJRT_Buffer_Destroy`.
         """
@@ -383,12 +383,12 @@ class Subject:
         return address
 
     def disown(self, address: int) -> int:
-        """Leaves something to the check that took it, or to what the plugin did to it."""
+        """Leave something to the check that took it, or to what the plugin did to it."""
         self._made.pop(address, None)
         return address
 
     def destroy(self, *addresses: int) -> None:
-        """Destroys what was made, now."""
+        """Destroy what was made, now."""
         for address in addresses:
             kind = self._made.pop(address)
             function = f"PJRT_{kind}_Destroy"
@@ -396,24 +396,24 @@ class Subject:
             self.api.call(function, **{field: address})
 
     def _release(self, *addresses: int) -> None:
-        """Destroys where nothing depends on it: what cannot be destroyed is told elsewhere."""
+        """Destroy where nothing depends on it: what cannot be destroyed is told elsewhere."""
         for address in addresses:
             with contextlib.suppress(Hidden):
                 self.destroy(address)
 
     def end_check(self) -> None:
-        """Destroys what is left: buffers and events first, clients last."""
+        """Destroy what is left: buffers and events first, clients last."""
         for kind in _KEPT:
             self._release(*[each for each, of in self._made.items() if of == kind])
         self._release(*self._made)
 
     def describe(self, device: int, what: str) -> Any:
-        """Asks the description of a device, `describe(device, "Id")`."""
+        """Ask the description of a device, `describe(device, "Id")`."""
         description = self.call("PJRT_Device_GetDescription", device=device)
         return self.call(f"PJRT_DeviceDescription_{what}", device_description=description)
 
     def expect_add(self, executable: int, device: int = 0) -> None:
-        """Fails unless a loaded `ADD` gives the exact values on a device, by default the first."""
+        """Fail unless a loaded `ADD` gives the exact values on a device, by default the first."""
         import numpy as np
 
         place = {"device": device} if device else {}
@@ -424,7 +424,7 @@ class Subject:
     def compile_executable(
         self, program: str | bytes = programs.ADD, options: CompileOptions | None = None
     ) -> int:
-        """Compiles to a `PJRT_Executable`, for the described machine or else for the client."""
+        """Compile to a `PJRT_Executable`, for the described machine or else for the client."""
         chosen = options or CompileOptions()
         if self.target is None:
             return self.executable(self.compile(program, options=chosen.serialize()))
@@ -442,7 +442,7 @@ class Subject:
         options: CompileOptions | None = None,
         topology: int = 0,
     ) -> int:
-        """Compiles to a `PJRT_Executable` without a client, by default for the own topology."""
+        """Compile to a `PJRT_Executable` without a client, by default for the own topology."""
         code = self.encode_program(program) if isinstance(program, str) else program
         made = self.call(
             "PJRT_Compile",
@@ -453,7 +453,7 @@ class Subject:
         return self.own("Executable", made)
 
     def usable(self) -> None:
-        """Fails unless a + b still gives the exact values: what comes after a refused call."""
+        """Fail unless a + b still gives the exact values: what comes after a refused call."""
         try:
             self.expect_add(self.compile(programs.ADD))
         except PjrtError as exc:
@@ -462,7 +462,7 @@ class Subject:
             raise Failed(f"afterwards {exc.found}") from exc
 
     def require_basics(self) -> None:
-        """Ends a check that calls the plugin past this object, unless all basics work.
+        """End a check that calls the plugin past this object, unless all basics work.
 
         Raises:
             Hidden: one of them does not.
@@ -471,11 +471,11 @@ class Subject:
             raise Hidden(function)
 
     def note(self, text: str) -> None:
-        """Keeps a fact that is worth telling and no verdict."""
+        """Keep a fact that is worth telling and no verdict."""
         self.notes.append(text)
 
     def note_moved(self, function: str, member: str, **fields: Any) -> None:
-        """Notes that a list lies elsewhere when it is asked for again, which the header allows.
+        """Note that a list lies elsewhere when it is asked for again, which the header allows.
 
         The list is the `member` of the struct that the function fills.
         """
@@ -486,14 +486,14 @@ class Subject:
 
 
 def load(path: Path, tell: Callable[[str], None] = lambda step: None, identity: str = "") -> Api:
-    """Loads a plugin behind the layers that the user asked for, as `library.load` does."""
+    """Load a plugin behind the layers that the user asked for, as `library.load` does."""
     chain = read_layers(process.environment())
     return library.load(path, tell, chain.wrap if chain else None, identity=identity)
 
 
 @contextlib.contextmanager
 def a_compiler() -> Iterator[None]:
-    """Ends a check of a plugin that compiles only by a client: it knows no compiler.
+    """End a check of a plugin that compiles only by a client: it knows no compiler.
 
     Raises:
         Unsupported: the plugin finds none for its platform.

@@ -55,7 +55,7 @@ class Suite:
         seconds: float | None = None,
         offline: bool = False,
     ) -> None:
-        """Chooses the plugin and reads its file; loads nothing.
+        """Choose the plugin and read its file; load nothing.
 
         Args:
             plugin: a name as for `pjrt_hub.client`, or the path of a library.
@@ -136,7 +136,7 @@ class Suite:
                 journal.close(finished=finished)
 
     def _name(self) -> str:
-        """Makes the journal's name of the plugin, and of all else that a result depends on."""
+        """Make the journal's name of the plugin, and of all else that a result depends on."""
         from pjrt_hub import __version__
 
         setup = self._setup
@@ -148,7 +148,7 @@ class Suite:
         return f"check-{hashlib.sha256(text.encode()).hexdigest()}"
 
     def _read_journal(self, records: Iterable[Mapping[str, Any]]) -> dict[str, Result]:
-        """Returns the results of a journal by their checks; learns of the plugin what it tells."""
+        """Return the results of a journal by their checks; learn of the plugin what it tells."""
         known = {}
         for record in records:
             # The record was not written by us.
@@ -191,7 +191,7 @@ class Suite:
                 worker.end()
 
     def _hand_out(self, queue: deque[Task], workers: list[WorkerProcess]) -> Iterator[Result]:
-        """Gives workers to tasks, as long as there are both."""
+        """Give workers to tasks, as long as there are both."""
         while queue and self._may_begin(queue[0], [each.task for each in workers if each.task]):
             task = queue.popleft()
             if result := self._without(task.check):
@@ -217,12 +217,12 @@ class Suite:
             )
 
     def _may_begin(self, task: Task, busy: list[Task]) -> bool:
-        """Says whether a task may begin beside others: what proves functions is made alone."""
+        """Say whether a task may begin beside others: what proves functions is made alone."""
         alone = any(each.check.proves for each in [task, *busy])
         return len(busy) < (1 if alone else self._jobs or self._default_jobs())
 
     def _default_jobs(self) -> int:
-        """Returns two, but one for hardware that is here: it may serve one process at a time."""
+        """Return two, but one for hardware that is here: it may serve one process at a time."""
         platform = self.identity.platform or self._candidate.platform
         spared = platform == "cpu" or not self._candidate.may_run
         return min(2, os.cpu_count() or 1) if spared else 1
@@ -235,7 +235,7 @@ class Suite:
         return _NUM_CLIENTS * create + _NUM_PROGRAMS * compile
 
     def _settle(self, worker: WorkerProcess) -> Result | Task:
-        """Returns a worker's result, or the same task for a fresh worker."""
+        """Return a worker's result, or the same task for a fresh worker."""
         task, said = worker.release()
         check = task.check
         if identity := said.pop("identity", {}):
@@ -265,7 +265,7 @@ class Suite:
         return result
 
     def _cause_fields(self, function: str) -> dict[str, Any]:
-        """Returns the fields of a check that needs a function or a form that does not work."""
+        """Return the fields of a check that needs a function or a form that does not work."""
         cause = self._causes.broken.get(function, "")
         does = f"calls {function}, which does not work"
         if function in (ARTIFACT, BYTECODE, TEXT):
@@ -273,7 +273,7 @@ class Suite:
         return {"cause": cause, "text": f"it {does}: see {cause}"}
 
     def _without(self, check: Check) -> Result | None:
-        """Returns the result of a check that needs what cannot be had."""
+        """Return the result of a check that needs what cannot be had."""
         if check.num_devices and _CREATE in self._causes.broken:
             return _result(check, Verdict.SKIP, **self._cause_fields(_CREATE))
         needs = ["library"]
@@ -350,14 +350,14 @@ def _result(check: Check, verdict: str, text: str, **more: Any) -> Result:
 
 
 def _setup(path: Path, manifest: Manifest, options: Mapping[str, Any], target: str | None) -> Setup:
-    """Collects what workers need to know of a chosen plugin."""
+    """Collect what workers need to know of a chosen plugin."""
     preload = preflight.dependencies(path, manifest, process.world())
     chosen = _some_target(manifest, path) if target is None else target
     return Setup(path, digest.identity(path), manifest, options, preload, chosen)
 
 
 def _load_problems(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verdict, str]]:
-    """Says what cannot be had of a file, as far as it can be told from outside, and why."""
+    """Say what cannot be had of a file, as far as it can be told from outside, and why."""
     try:
         found = preflight.problems(setup.path, process.world(), setup.preload, env)
         texts = [each.text for each in found]
@@ -367,7 +367,7 @@ def _load_problems(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verd
 
 
 def _some_target(manifest: Manifest, path: Path) -> str:
-    """Chooses one from the middle of the list: neither too old nor too new for the tools here."""
+    """Choose one from the middle of the list: neither too old nor too new for the tools here."""
     named = {target.name for target in manifest.targets.known}
     targets = [each.name for each in manifest.targets.list(manifest.name, path)]
     known = [name for name in targets if name in named] or targets

@@ -23,7 +23,7 @@ NARROW_COLUMNS = ("area", "checks")
 
 
 def areas(report: Report) -> list[list[str]]:
-    """Makes a row for each area: how many results there are of each verdict."""
+    """Make a row for each area: how many results there are of each verdict."""
     return [
         [
             area,
@@ -34,7 +34,7 @@ def areas(report: Report) -> list[list[str]]:
 
 
 def narrow_areas(report: Report) -> list[list[str]]:
-    """Makes the rows of a narrow terminal, with a line for each verdict: "1 fail"."""
+    """Make the rows of a narrow terminal, with a line for each verdict: "1 fail"."""
     rows = []
     for area, results in report.areas():
         counted = Counter(each.verdict for each in results)
@@ -44,7 +44,7 @@ def narrow_areas(report: Report) -> list[list[str]]:
 
 
 def defects(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
-    """Yields a paragraph for each cause of defects."""
+    """Yield a paragraph for each cause of defects."""
     for each in report.defects:
         yield defect(each, width=width, hidden=report.hidden(each.name))
 
@@ -55,7 +55,7 @@ def defect(
     width: int = _PARAGRAPH,
     hidden: Sequence[Result] = (),
 ) -> str:
-    """Makes the paragraph of a result: the check, what was done, what was expected and found.
+    """Make the paragraph of a result: the check, what was done, what was expected and found.
 
     It shows `num_words` lines of the plugin's last words, and which other results it explains.
     """
@@ -65,7 +65,7 @@ def defect(
 
 
 def describe_hidden(hidden: Sequence[Result]) -> str:
-    """Says which other results have a cause: "explains 59 other checks: buffers.delete ..."."""
+    """Say which other results have a cause: "explains 59 other checks: buffers.delete ..."."""
     if not hidden:
         return ""
     names = [each.name for each in hidden[:_NUM_HIDDEN]]
@@ -75,14 +75,14 @@ def describe_hidden(hidden: Sequence[Result]) -> str:
 
 
 def count_hidden(hidden: Sequence[Result]) -> str:
-    """Says how many other results have a cause, by their verdicts."""
+    """Say how many other results have a cause, by their verdicts."""
     counted = Counter(each.verdict for each in hidden)
     words = ", ".join(f"{counted[each]} {each}" for each in Verdict if counted[each])
     return f"explains {len(hidden)} other check{'s' * (len(hidden) != 1)} ({words})"
 
 
 def outcome(report: Report) -> str:
-    """Counts the defects and their causes: "18 causes of 157 defects"."""
+    """Count the defects and their causes: "18 causes of 157 defects"."""
     causes = len(report.defects)
     defects = sum(each.verdict.is_defect for each in report.results)
     if not causes:
@@ -91,14 +91,14 @@ def outcome(report: Report) -> str:
 
 
 def notes(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
-    """Yields a paragraph for each result that is no defect and has something to tell."""
+    """Yield a paragraph for each result that is no defect and has something to tell."""
     for each in report.results:
         if each.notes and not each.verdict.is_defect:
             yield _paragraph("note", each, each.notes, width)
 
 
 def skips(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
-    """Yields a paragraph for each reason why checks were skipped."""
+    """Yield a paragraph for each reason why checks were skipped."""
     reasons: dict[str, list[Result]] = {}
     for each in report.results:
         if each.verdict is Verdict.SKIP and not each.cause:
@@ -109,13 +109,13 @@ def skips(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
 
 
 def differences(changes: Sequence[Change], width: int = _PARAGRAPH) -> Iterator[str]:
-    """Yields a paragraph for each difference between two reports."""
+    """Yield a paragraph for each difference between two reports."""
     for each in changes:
         yield _fill(f"{each.trend:<8} {each.name}", [each.text], width)
 
 
 def headline(report: Report) -> str:
-    """Says in one line what was checked, and what came of it."""
+    """Say in one line what was checked, and what came of it."""
     plugin, counts = report.plugin, report.counts
     skips = counts[Verdict.SKIP]
     words = [f"{plugin.name} through {plugin.layers}" if plugin.layers else plugin.name]

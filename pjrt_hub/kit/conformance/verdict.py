@@ -180,7 +180,7 @@ class Report:
         yield from grouped.items()
 
     def __getitem__(self, name: str) -> Result:
-        """Returns the result of a check by its name."""
+        """Return the result of a check by its name."""
         for each in self.results:
             if each.name == name:
                 return each

@@ -71,7 +71,7 @@ class Worker:
         works: Collection[str],
         hung: Collection[str],
     ) -> None:
-        """Makes a check and tells what it found.
+        """Make a check and tell what it found.
 
         Its separate processes may take `patience` seconds more. It need not call `broken` C
         functions, nor send programs in forms that are refused; those that have `hung` do not take
@@ -105,7 +105,7 @@ class Worker:
         subject.notes = []
 
     def _prepare(self, check: Check) -> Subject:
-        """Loads the plugin with all that the check needs."""
+        """Load the plugin with all that the check needs."""
         if digest.identity_if_any(self._setup.path) != self._setup.identity:
             raise Unavailable("plugin", f"{self._setup.path} was changed or removed meanwhile")
         if not check.loads:
@@ -178,7 +178,7 @@ class Worker:
             return None
 
     def _with_devices(self, subject: Subject, count: int) -> Subject:
-        """Returns a subject whose client has at least so many devices."""
+        """Return a subject whose client has at least so many devices."""
         if not self._is_identified:
             self._tell(step="PJRT_Client_Create")
             self._tell(identity=_identity(subject))
@@ -215,7 +215,7 @@ def _kind(subject: Subject, device: int) -> str:
 
 
 def _text(subject: Subject, function: str, **fields: Any) -> str:
-    """Returns what the plugin says of itself; empty for nothing, which is for checks to tell."""
+    """Return what the plugin says of itself; empty for nothing, which is for checks to tell."""
     try:
         return str(subject.call(function, **fields).decode("utf-8", "replace"))
     except (Hidden, Unsupported, PjrtError):
@@ -223,7 +223,7 @@ def _text(subject: Subject, function: str, **fields: Any) -> str:
 
 
 def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
-    """Returns the fields of a result that say what was found."""
+    """Return the fields of a result that say what was found."""
 
     def result(verdict: Verdict, text: str = "", **more: str) -> dict[str, Any]:
         return {"verdict": verdict, "text": text, **more}
@@ -256,7 +256,7 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
 
 
 def work(tell: watch.Tell, asking: str, progress: str) -> int:
-    """Makes each check that it is asked for; this is what the child runs."""
+    """Make each check that it is asked for; this is what the child runs."""
     faulthandler.enable()  # The last words then name the line that was running.
     faulthandler.register(signal.SIGTERM, chain=True)
     with open(int(asking), encoding="ascii") as questions:

@@ -54,12 +54,12 @@ class Setup:
     target: str = ""
 
     def line(self) -> str:
-        """Returns it as text for a pipe to a process of ours."""
+        """Return it as text for a pipe to a process of ours."""
         return base64.b64encode(pickle.dumps(self)).decode() + "\n"
 
     @classmethod
     def of_line(cls, line: str) -> Setup:
-        """Reads what `line` gave."""
+        """Read what `line` gave."""
         setup: Setup = pickle.loads(base64.b64decode(line))
         return setup
 
@@ -109,7 +109,7 @@ class WorkerProcess:
         works: Collection[str] = (),
         hung: Collection[str] = (),
     ) -> None:
-        """Gives it a check to make, once it has what the check needs.
+        """Give it a check to make, once it has what the check needs.
 
         The check has so many `seconds`; a slow plugin has `patience` more, also to get ready. C
         functions and forms of programs are known to be `broken`, or to work, or to have `hung`.
@@ -125,7 +125,7 @@ class WorkerProcess:
         self._say(f"{json.dumps(question)}\n")
 
     def hear(self, line: Mapping[str, Any]) -> None:
-        """Takes a line that it answers."""
+        """Take a line that it answers."""
         if "step" in line:
             if line["step"] == "check":
                 self._begin("check", self._seconds)
@@ -149,7 +149,7 @@ class WorkerProcess:
         )
 
     def release(self) -> tuple[Task, dict[str, Any]]:
-        """Takes its task from it, with what came of it: the fields of a result, and more.
+        """Take its task from it, with what came of it: the fields of a result, and more.
 
         "missing" names what could not be had for it, "identity" what was learnt of the plugin,
         "took" how long its steps took.
@@ -191,14 +191,14 @@ class WorkerProcess:
             self._asking.flush()
 
     def end(self) -> None:
-        """Ends the process with all that the plugin started."""
+        """End the process with all that the plugin started."""
         with contextlib.suppress(BrokenPipeError):
             self._asking.close()
         self.child.close()
 
 
 def finished_workers(busy: list[WorkerProcess]) -> list[WorkerProcess]:
-    """Listens to workers for a while; returns those that have ended."""
+    """Listen to workers for a while; return those that have ended."""
     if not busy:
         return []
     by_child = {worker.child: worker for worker in busy}
@@ -208,7 +208,7 @@ def finished_workers(busy: list[WorkerProcess]) -> list[WorkerProcess]:
 
 
 def _of_the_plugin(words: str) -> str:
-    """Shortens what a process wrote at its end: Python's stack becomes the check's own line."""
+    """Shorten what a process wrote at its end: Python's stack becomes the check's own line."""
     said, _, stack = _PYTHON.sub("\0", words, count=1).partition("\0")
     lines = (f"called from {place[1]}, line {place[2]}" for place in _IN_A_CHECK.finditer(stack))
     return "\n".join([said.strip(), *list(lines)[-1:]]).strip()

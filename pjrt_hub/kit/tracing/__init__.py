@@ -19,7 +19,7 @@ __all__ = ["preload_path", "wrap"]
 def environment(
     env: Mapping[str, str], names: str, folder: Path, without: str = ""
 ) -> dict[str, str]:
-    """Returns the environment of a program that is to be seen through layers.
+    """Return the environment of a program that is to be seen through layers.
 
     Args:
         env: the caller's.

@@ -51,19 +51,19 @@ class Address(int):
     """A pointer that is not followed: a handle, or the host's memory."""
 
     def __repr__(self) -> str:
-        """Writes it in hexadecimal."""
+        """Write it in hexadecimal."""
         return f"{int(self):#x}"
 
     __str__ = __repr__
 
 
 def inputs(call: Call) -> dict[str, Any]:
-    """Returns what the host gave: each input by its name."""
+    """Return what the host gave: each input by its name."""
     return _fields(f"{call.function}_Args", ARGS, call.given, "in", 999)
 
 
 def results(call: Call, minor: int) -> dict[str, Any]:
-    """Returns what the plugin answered: each output by its name.
+    """Return what the plugin answered: each output by its name.
 
     Of a plugin of an older `minor` come no outputs that it does not know; 0 is for all.
     """
@@ -74,12 +74,12 @@ def results(call: Call, minor: int) -> dict[str, Any]:
 
 
 def value(call: Call, name: str) -> Any:
-    """Returns one input, None where it was not recorded."""
+    """Return one input, None where it was not recorded."""
     return inputs(call).get(name)
 
 
 def as_text(values: Mapping[str, Any]) -> str:
-    """Writes values as a log shows them: `type=F32, dims=[4]`."""
+    """Write values as a log shows them: `type=F32, dims=[4]`."""
     return ", ".join(f"{name}={_text(value)}" for name, value in values.items())
 
 
@@ -104,7 +104,7 @@ def _quote(data: bytes) -> str:
 
 
 def as_json(value: Any) -> Any:
-    """Returns values for JSON: addresses as text, bytes as escaped text."""
+    """Return values for JSON: addresses as text, bytes as escaped text."""
     if isinstance(value, dict):
         return {name: as_json(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -119,7 +119,7 @@ def as_json(value: Any) -> Any:
 def _fields(
     name: str, address: int, memory: RecordedMemory, direction: str, minor: int
 ) -> dict[str, Any]:
-    """Reads the fields of a struct of args in one direction; what is inside them goes both ways."""
+    """Read the fields of a struct of args in one direction; what is inside them goes both ways."""
     found = {}
     for each in _rows(name):
         wanted = (each.direction == "in") == (direction == "in") and "deleter" not in each.name
@@ -132,7 +132,7 @@ def _fields(
 
 @cache
 def _rows(name: str) -> tuple[table.Field, ...]:
-    """Returns a struct's fields without those that only count the elements of another."""
+    """Return a struct's fields without those that only count the elements of another."""
     rows = table.FIELDS[name]
     counting: dict[str, list[table.Field]] = defaultdict(list)
     for each in rows:

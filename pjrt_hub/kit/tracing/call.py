@@ -13,15 +13,15 @@ class RecordedMemory:
     """Regions of memory; a later one hides an earlier one at the same place."""
 
     def __init__(self, regions: Iterable[tuple[int, bytes, int]] = ()) -> None:
-        """Keeps regions: the address, the bytes, and how many there were where they were cut."""
+        """Keep regions: the address, the bytes, and how many there were where they were cut."""
         self._regions = list(regions)
 
     def then(self, later: RecordedMemory) -> RecordedMemory:
-        """Returns this memory, as far as `later` does not hide it."""
+        """Return this memory, as far as `later` does not hide it."""
         return RecordedMemory([*self._regions, *later._regions])
 
     def read(self, address: int, nbytes: int) -> bytes | None:
-        """Gives memory, or None where it was not kept."""
+        """Give memory, or None where it was not kept."""
         for start, data, _ in reversed(self._regions):
             at = address - start
             if at >= 0 and at + nbytes <= len(data):
@@ -29,7 +29,7 @@ class RecordedMemory:
         return None
 
     def prefix(self, address: int, nbytes: int) -> bytes | None:
-        """Gives the part of an array that was kept, from its beginning."""
+        """Give the part of an array that was kept, from its beginning."""
         for start, data, _ in reversed(self._regions):
             if start == address:
                 return data[:nbytes]

@@ -114,13 +114,13 @@ class _Clock:
     """Ticks as nanoseconds since the first moment that any thread noted."""
 
     def __init__(self, moments: list[tuple[int, int]]) -> None:
-        """Measures the rate between the first and the last moment, of both clocks each."""
+        """Measure the rate between the first and the last moment, of both clocks each."""
         first, last = min(moments, default=(0, 0)), max(moments, default=(1, 1))
         self._first = first[0]
         self._rate = (last[1] - first[1]) / ((last[0] - first[0]) or 1)
 
     def __call__(self, ticks: int) -> int:
-        """Gives nanoseconds."""
+        """Give nanoseconds."""
         return round((ticks - self._first) * self._rate)
 
 
@@ -150,7 +150,7 @@ class _File:
         self.open: list[Call | Upcall] = []
 
     def read(self, recording: Recording, clock: _Clock) -> None:
-        """Adds what the file holds to the recording."""
+        """Add what the file holds to the recording."""
         recording.threads.append(self.thread)
         try:
             self.add(recording, clock)
@@ -209,7 +209,7 @@ class _File:
             call.got = RecordedMemory([(place, record.fixed, 0), *record.regions()])
 
     def close(self, name: str, time: int) -> Call | Upcall | None:
-        """Ends what began last under that name, "" for an upcall; what is above it has no end."""
+        """End what began last under that name, "" for an upcall; what is above it has no end."""
         while self.open:
             ended = self.open.pop()
             if (ended.function if isinstance(ended, Call) else "") == name:
@@ -218,7 +218,7 @@ class _File:
         return None
 
     def records(self) -> Iterator[_Record]:
-        """Yields every record, those of the log first."""
+        """Yield every record, those of the log first."""
         log = HEADER_NBYTES + self.window
         yield from self.records_between(log, min(log + self.logged, len(self.data)))
         # Records that are in the log already are passed over in the window.
@@ -247,11 +247,11 @@ class _Record:
     rest: bytes
 
     def words(self) -> tuple[int, ...]:
-        """Returns the fixed part as numbers."""
+        """Return the fixed part as numbers."""
         return struct.unpack(f"<{len(self.fixed) // 8}Q", self.fixed)
 
     def regions(self) -> Iterator[tuple[int, bytes, int]]:
-        """Yields address, bytes and whole length of each region."""
+        """Yield address, bytes and whole length of each region."""
         at = 0
         while at + _REGION.size <= len(self.rest):
             address, nbytes, whole = _REGION.unpack_from(self.rest, at)
@@ -260,13 +260,13 @@ class _Record:
             at += -(-nbytes // 8) * 8
 
     def text(self) -> str:
-        """Returns the only region, as text."""
+        """Return the only region, as text."""
         regions = list(self.regions())
         return regions[0][1].decode("utf-8", "replace") if regions else ""
 
 
 def _ask_errors(calls: list[Call]) -> None:
-    """Gives failed calls the code and message that the host asked for later."""
+    """Give failed calls the code and message that the host asked for later."""
     failed: dict[tuple[int, int], Call] = {}
     for call in calls:
         if call.error:

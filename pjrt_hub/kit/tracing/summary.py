@@ -51,5 +51,5 @@ def _row(function: str, calls: list[Call]) -> Row:
 
 
 def _percentile(times: list[int], percent: int) -> int:
-    """Returns the nearest rank: the least time that so many of a hundred calls did not pass."""
+    """Return the nearest rank: the least time that so many of a hundred calls did not pass."""
     return times[max(-(-len(times) * percent // 100), 1) - 1]

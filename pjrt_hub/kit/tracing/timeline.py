@@ -62,7 +62,7 @@ def _upcall(upcall: Upcall) -> Event:
 
 
 def _arrows(recording: Recording) -> Iterator[Event]:
-    """Yields two ends for each execution that the host saw the end of."""
+    """Yield two ends for each execution that the host saw the end of."""
     # The key is the pid and the handle, the value the execution that made it.
     origin: dict[tuple[int, int], Call] = {}
     number = 0
@@ -91,7 +91,7 @@ def _end(kind: str, number: int, event: Call | Upcall, time_ns: int) -> Event:
 
 
 def _follow(call: Call, pid: int, origin: dict[tuple[int, int], Call]) -> None:
-    """Notes which events and buffers a call makes that belong to an execution, or ends."""
+    """Note which events and buffers a call makes that belong to an execution, or end."""
     match call.function:
         case "PJRT_LoadedExecutable_Execute":
             found = results(call, 0)

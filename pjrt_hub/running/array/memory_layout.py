@@ -83,7 +83,7 @@ def arrange(array: Any, order: Order) -> numpy.ndarray[Any, Any]:
 
 
 def row_major_or(layout: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Writes row-major as None, so that layouts compare by identity in the common case."""
+    """Write row-major as None, so that layouts compare by identity in the common case."""
     if layout is None or layout == row_major(len(layout)):
         return None
     return layout

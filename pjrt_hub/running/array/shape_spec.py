@@ -87,15 +87,15 @@ class ShapeSpec(NamedTuple):
 
 
 def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Gives the object that stands for an equal shape of a compiled program, or `shape` itself."""
+    """Give the object that stands for an equal shape of a compiled program, or `shape` itself."""
     return known_shapes.get(shape, shape)
 
 
 def order_text(order: tuple[int, ...]) -> str:
-    """Writes minor_to_major as XLA does, behind a type: "{1,0}"."""
+    """Write minor_to_major as XLA does, behind a type: "{1,0}"."""
     return f"{{{','.join(map(str, order))}}}"
 
 
 def dims_text(shape: tuple[int, ...], dynamic: tuple[int, ...]) -> str:
-    """Writes dimensions as XLA does: "<=8" where the size is a bound."""
+    """Write dimensions as XLA does: "<=8" where the size is a bound."""
     return ",".join(f"{'<=' if d in dynamic else ''}{size}" for d, size in enumerate(shape))

@@ -395,7 +395,7 @@ class Buffer(hotpath.Buffer):
         return self.to_numpy().tolist()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
-        """Serves `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
+        """Serve `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
         if dropped := self._take_dropped():  # by numpy, which asked for a memoryview first
             raise dropped
         array = self.to_numpy()
@@ -406,7 +406,7 @@ class Buffer(hotpath.Buffer):
         return numpy.array(array, dtype=dtype, copy=copy)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        """Pickles its value, which unpickles as a numpy array: a device is not taken along."""
+        """Pickle its value, which unpickles as a numpy array: a device is not taken along."""
         import pickle
 
         import numpy
@@ -442,7 +442,7 @@ class Buffer(hotpath.Buffer):
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Lends its memory to another framework: `torch.from_dlpack(buffer)` and the like.
+        """Lend its memory to another framework: `torch.from_dlpack(buffer)` and the like.
 
         Waits for the value, so that every stream may read it. The memory stays as it is past
         `delete`, donation and `Client.close`, until the framework gives it back. It is marked
@@ -521,13 +521,13 @@ class Buffer(hotpath.Buffer):
             raise
 
     def __str__(self) -> str:
-        """Prints the value like an array; waits for it."""
+        """Print the value like an array; wait for it."""
         from pjrt_hub.running.array import display
 
         return display.of_array(self.to_numpy())
 
     def __repr__(self) -> str:
-        """Prints the value, its type and its place; never waits for it and never raises."""
+        """Print the value, its type and its place; never waits for it and never raises."""
         from pjrt_hub.running.buffer import preview
 
         return preview.text(self)

@@ -129,7 +129,7 @@ class _Memory(NamedTuple):
 
 
 def _hold(buffer: BufferHandle) -> _Memory:
-    """Waits for the value and keeps its memory through deletion, donation and close."""
+    """Wait for the value and keep its memory through deletion, donation and close."""
     for function in LENDING:
         buffer.client.api.require(function)
     order = buffer._order()

@@ -199,7 +199,7 @@ def create_view(
 
 
 def _layout(client: DeviceClient, spec: ShapeSpec) -> Any:
-    """Gives the layout of a buffer without data: newer plugins have none of their own for it."""
+    """Give the layout of a buffer without data: newer plugins have none of their own for it."""
     if spec.layout is not None:
         return memory_layout.members(spec.layout)
     own = answer_or_none(lambda: default_layout(client, spec.element.name, spec.shape))

@@ -308,7 +308,7 @@ class Transfer(Closing, hotpath.Owned):
             raise TypeError(f"buffer {index} is {spec}, the array has the dtype {dtype}")
 
     def _check_rows(self, index: int, data: Any) -> None:
-        """Refuses an array where its elements would come into other places of the buffer."""
+        """Refuse an array where its elements would come into other places of the buffer."""
         if getattr(data, "ndim", 1) == 1 and getattr(data, "dtype", "uint8") == "uint8":
             return  # bytes, as they are to lie
         with self.client.in_call(), self._lock:

@@ -109,11 +109,11 @@ class BoundFunction(hotpath.Function):
         return SimpleNamespace(**outputs) if outputs else None
 
     def read(self, args: Any) -> dict[str, Any]:
-        """Reads the outputs of a struct that `raw` gave; it may be read again until it is freed."""
+        """Read the outputs of a struct that `raw` gave; it may be read again until it is freed."""
         return {field.name: self._output(args, field, known) for field, known in self._outputs}
 
     def free(self, args: Any) -> bool:
-        """Calls the deleter of an answer, where it came with one, and tells whether it did."""
+        """Call the deleter of an answer, where it came with one, and tell whether it did."""
         owner = _owner(self.struct)
         if owner is None or getattr(args, owner[0]) == ffi.NULL:
             return False  # who gives no deleter has nothing to free
@@ -121,7 +121,7 @@ class BoundFunction(hotpath.Function):
         return True
 
     def raw(self, **inputs: Any) -> Any:
-        """Calls it and gives the argument struct itself, for outputs that need more care."""
+        """Call it and give the argument struct itself, for outputs that need more care."""
         keep: list[Any] = []
         # Zeroed and of the newest size: an older plugin reads less of it.
         args = ffi.new(self._pointer_type)
@@ -164,7 +164,7 @@ class BoundFunction(hotpath.Function):
         return [_element_value(value[i]) for i in range(count)]
 
     def _rows(self, args: Any, field: table.Field, sizes: str) -> list[tuple[Any, ...]]:
-        """Reads rows that lie one after the other, each as long as `sizes` says."""
+        """Read rows that lie one after the other, each as long as `sizes` says."""
         counted = self._fields[sizes]
         count = values.require_count(self.name, counted.count, getattr(args, counted.count))
         if count and getattr(args, sizes) == ffi.NULL:
@@ -219,7 +219,7 @@ class Struct:
         self.address = _address(_struct(name, members, self._keep))
 
     def keep(self, *things: Any) -> None:
-        """Keeps what the struct points at alive as long as the struct."""
+        """Keep what the struct points at alive as long as the struct."""
         self._keep += things
 
 
@@ -229,7 +229,7 @@ def interruptible(
     ended: Callable[[], None] = lambda: None,
     meanwhile: Callable[[], None] = lambda: None,
 ) -> Any:
-    """Runs a long native call so that Ctrl-C ends the waiting, not the process.
+    """Run a long native call so that Ctrl-C ends the waiting, not the process.
 
     Signals reach only the main thread, so elsewhere the call is made directly. On an interrupt the
     call runs on to its end in its thread, and `discard` takes its result. `ended` is called last of
@@ -343,7 +343,7 @@ def _is_object(field: table.Field) -> bool:
 
 
 def _check(function: str, args: Any, field: table.Field) -> None:
-    """Refuses an answer that lacks what it must have, or counts more than there can be."""
+    """Refuse an answer that lacks what it must have, or counts more than there can be."""
     if not field.ctype.endswith("*"):
         return
     value = getattr(args, field.name)
@@ -389,7 +389,7 @@ def assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
 
 
 def _row(ctype: str, row: str | bytes | Sequence[int], keep: list[Any]) -> Any:
-    """Makes one of several texts, or of several lists of numbers."""
+    """Make one of several texts, or of several lists of numbers."""
     if isinstance(row, str | bytes):
         array = ffi.from_buffer(row.encode() if isinstance(row, str) else row)
     else:

@@ -29,7 +29,7 @@ def when_ready(api: int, event: int, callback: Callable[[], object]) -> None:
 
 
 def keep(api: int, event: int, kept: object) -> None:
-    """Keeps an object alive until a `PJRT_Event` is ready; the event may be destroyed at once."""
+    """Keep an object alive until a `PJRT_Event` is ready; the event may be destroyed at once."""
     start()
     hotpath.keep(api, event, kept)
 
@@ -44,7 +44,7 @@ def deleter(callback: Callable[[], object], kept: object = None) -> tuple[int, i
 
 
 def start() -> None:
-    """Starts the dispatcher thread if there is none; only what may be called back needs it."""
+    """Start the dispatcher thread if there is none; only what may be called back needs it."""
     global _started
     if _started:
         return

@@ -101,7 +101,7 @@ class Frame:
         return bool(self._frame.stage == _EXECUTE)
 
     def set_state(self, type_id: int, state: int) -> bool:
-        """Hands over what the handler was instantiated with (`XLA_FFI_State_Set`)."""
+        """Hand over what the handler was instantiated with (`XLA_FFI_State_Set`)."""
         return self._state("XLA_FFI_State_Set", type_id, state) is not None
 
     def state(self, type_id: int) -> int | None:
@@ -109,7 +109,7 @@ class Frame:
         return self._state("XLA_FFI_State_Get", type_id, 0)
 
     def _state(self, name: str, type_id: int, state: int) -> int | None:
-        """Calls a function whose struct has no `stage` before FFI 0.3, but else the same words."""
+        """Call a function whose struct has no `stage` before FFI 0.3, but else the same words."""
         number = ffi.new("XLA_FFI_TypeId*")
         number.type_id = type_id
         staged = [_INSTANTIATE] if self._frame.api.api_version.minor_version >= _STAGED else []
@@ -120,7 +120,7 @@ class Frame:
         return _ask_in_words(self._frame.api, name, words)
 
     def _ask(self, name: str, **inputs: Any) -> Any:
-        """Calls a function of the FFI's own table; None where it is missing or refuses."""
+        """Call a function of the FFI's own table; None where it is missing or refuses."""
         api = self._frame.api
         if ffi.offsetof("XLA_FFI_Api", name) + _POINTER > api.struct_size:
             return None
@@ -154,7 +154,7 @@ def register(
 
 
 def _ask_in_words(api: Any, name: str, words: list[int]) -> int | None:
-    """Calls a function of the FFI's table with a struct of this plugin's version; the last word."""
+    """Call a function of the FFI's table with a struct of this plugin's version; the last word."""
     args = ffi.new("uint64_t[]", words)
     function = ffi.cast("XLA_FFI_Error*(*)(void*)", _number(getattr(api, name)))
     error = function(args)

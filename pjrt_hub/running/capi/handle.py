@@ -80,7 +80,7 @@ class Closing:
     __slots__ = ()
 
     def close(self) -> None:
-        """Gives back what the object holds."""
+        """Give back what the object holds."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -96,7 +96,7 @@ def register(client: ClientHandle) -> None:
 
 
 def compact(statement: type[T], /) -> type[T]:
-    """Makes the same class again, as C would.
+    """Make the same class again, as C would.
 
     Its functions cannot use `super()` and `__class__`, which mean the class of the statement.
 

@@ -179,7 +179,7 @@ class Buffer:
     def _view(self, nbytes: int, /) -> HostView: ...
     def __buffer__(self, flags: int, /) -> memoryview: ...
     def delete(self) -> None:
-        """Gives the device memory back without waiting; may be called again (`PJRT_Buffer_Delete`).
+        """Give the device memory back without waiting; may be called again (`PJRT_Buffer_Delete`).
 
         Work that uses the buffer finishes, and arrays that `to_numpy` gave stay valid.
         """
@@ -246,7 +246,7 @@ class LoadedExecutable(Generic[_Buffer]):
     ) -> tuple[tuple[tuple[Any, ...], ...], tuple[_Event, ...]]: ...
     def _take(self, row: tuple[Any, ...], device: Any, /) -> None: ...
     def close(self) -> None:
-        """Frees the executable; may be called again (`PJRT_LoadedExecutable_Destroy`)."""
+        """Free the executable; may be called again (`PJRT_LoadedExecutable_Destroy`)."""
     @overload
     def __call__(
         self, *arguments: Any, simplify: Literal[False], options: Any = None
@@ -255,7 +255,7 @@ class LoadedExecutable(Generic[_Buffer]):
     def __call__(
         self, *arguments: Any, simplify: bool = True, options: Any = None
     ) -> _Buffer | Any:
-        """Runs it on one device (`PJRT_LoadedExecutable_Execute`), not waiting for results.
+        """Run it on one device (`PJRT_LoadedExecutable_Execute`), not waiting for results.
 
         Args:
             arguments: for each parameter a Buffer of that device or an array, of its dtype and
@@ -284,7 +284,7 @@ class BoundCall(Generic[_Results]):
         /,
     ) -> None: ...
     def __call__(self, *, options: Any = None) -> _Results:
-        """Runs it once (`PJRT_LoadedExecutable_Execute`), not waiting for results.
+        """Run it once (`PJRT_LoadedExecutable_Execute`), not waiting for results.
 
         Args:
             options: an `ExecuteOptions`, or None.

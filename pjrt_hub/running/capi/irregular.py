@@ -26,7 +26,7 @@ def serialize_executable(api: Api, executable: int) -> bytes:
 
 
 def phase_texts(api: Api, name: str, **inputs: Any) -> list[bytes]:
-    """Calls a function of PhaseCompile, whose texts the plugin frees when it is told to."""
+    """Call a function of PhaseCompile, whose texts the plugin frees when it is told to."""
     node = api.extension("PhaseCompile")
     function = node.function(name)
     args = function.raw(**inputs)
@@ -155,7 +155,7 @@ def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:
 
 
 def order(args: Any) -> tuple[int, ...] | None:
-    """Reads what `PJRT_Buffer_GetMemoryLayout` answered; None for strides."""
+    """Read what `PJRT_Buffer_GetMemoryLayout` answered; None for strides."""
     if args.layout.type != _TILED:  # `args` is named because its members do not keep it alive
         return None
     name, tiled = "PJRT_Buffer_GetMemoryLayout", args.layout.tiled
@@ -195,7 +195,7 @@ def is_plain(api: Api, buffer: int, rank: int) -> bool:
 
 
 def answer(struct: str, function: int, data: int, code: int, message: str, dst: int = 0) -> None:
-    """Calls a function that a plugin gave to be called back once, with its own data."""
+    """Call a function that a plugin gave to be called back once, with its own data."""
     members = {"callback_data": data, "error_code": code, "error_message": message, "dst": dst}
     known = [field.name for field in table.FIELDS[struct]]
     args = Struct(struct, {name: members[name] for name in known if name in members}, DECLARED)

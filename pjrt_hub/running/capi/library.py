@@ -97,7 +97,7 @@ class Api(hotpath.Functions):
         return BoundFunction(self.address, self.version.minor, name, pointer, struct)
 
     def give_back(self, name: str, **handle: int) -> None:
-        """Frees what nobody needs; what the plugin has no function for goes with the process."""
+        """Free what nobody needs; what the plugin has no function for goes with the process."""
         with suppress(errors.UnsupportedByPluginError, errors.UnimplementedError):
             self.call(name, **handle)
 

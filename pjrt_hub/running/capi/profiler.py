@@ -77,7 +77,7 @@ class ProfilerApi:
         )
 
     def _raise_error(self, _api: int, error: int, function: str) -> NoReturn:
-        """Raises for a `PLUGIN_Profiler_Error*`, which it frees."""
+        """Raise for a `PLUGIN_Profiler_Error*`, which it frees."""
         pointer = ffi.cast("PLUGIN_Profiler_Error*", error)
         try:
             message = self._args("PLUGIN_Profiler_Error_Message_Args", pointer)

@@ -52,7 +52,7 @@ class Entry(NamedTuple):
         return [int(words[i]) for i in range((self.struct_size - FIRST_SLOT) // _WORD)]
 
     def chain(self) -> Iterator[tuple[int, int, int]]:
-        """Yields address, type and struct_size of each node; it may have no end."""
+        """Yield address, type and struct_size of each node; it may have no end."""
         node = ffi.cast("PJRT_Extension_Base*", self.extension_start)
         while node:
             yield _number(node), int(node.type), int(node.struct_size)
@@ -134,7 +134,7 @@ def named_values(api: Api, name: str, **inputs: Any) -> list[tuple[str, values.N
 
 
 def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
-    """Asks a function and gives what reads its answer again, from where the plugin left it."""
+    """Ask a function and give what reads its answer again, from where the plugin left it."""
     function = api.function(name)
     args = function.raw(**inputs)
     if name == "PJRT_Buffer_GetMemoryLayout":  # a union
@@ -143,7 +143,7 @@ def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
 
 
 def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
-    """Asks for an answer that is the caller's, and frees it where the plugin says how.
+    """Ask for an answer that is the caller's, and free it where the plugin says how.
 
     An answer that is empty needs no deleter.
     """
@@ -156,7 +156,7 @@ def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
 
 @contextmanager
 def provoke(api: Api, name: str, **inputs: Any) -> Iterator[int]:
-    """Makes a call that should fail, and gives the address of its error, 0 for success.
+    """Make a call that should fail, and give the address of its error, 0 for success.
 
     The error is freed at the end.
     """
@@ -208,7 +208,7 @@ class UserData:
         return _number(self._table.get_user_data(self._memory, ffi.cast("void*", key)))
 
     def set(self, key: int, data: int, destroy: int) -> None:
-        """Keeps an address until the memory ends, which calls `destroy` with it."""
+        """Keep an address until the memory ends, which calls `destroy` with it."""
         self._table.set_user_data(
             self._memory,
             ffi.cast("void*", key),

@@ -61,7 +61,7 @@ def encode(values: Mapping[str, NamedValue], keep: list[Any]) -> Any:
 
 
 def decode(array: Any, count: int) -> dict[str, NamedValue]:
-    """Reads `count` values of a `PJRT_NamedValue*`, copying everything."""
+    """Read `count` values of a `PJRT_NamedValue*`, copying everything."""
     return {_text(array[i].name, array[i].name_size): _value(array[i]) for i in range(count)}
 
 

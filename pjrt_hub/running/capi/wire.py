@@ -70,7 +70,7 @@ def messages(message: memoryview, *numbers: int) -> Iterator[memoryview]:
 
 
 def integers(value: int | memoryview) -> list[int]:
-    """Reads a repeated integer field, packed or not, as signed 64-bit numbers."""
+    """Read a repeated integer field, packed or not, as signed 64-bit numbers."""
     if isinstance(value, int):
         return [_as_signed(value)]
     numbers, position = [], 0

@@ -25,7 +25,7 @@ _PAUSE_SECONDS = 0.001
 
 @atexit.register
 def _end() -> None:
-    """Closes what is open, and waits for running programs, except where Ctrl-C ended such a wait.
+    """Close what is open, and wait for running programs, except where Ctrl-C ended such a wait.
 
     What is not done then is left to the end of the process. Ctrl-C here ends it as its signal does.
     """

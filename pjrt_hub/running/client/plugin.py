@@ -80,7 +80,7 @@ class Plugin:
 
     @property
     def reload(self) -> Callable[[], Any] | None:
-        """Loads the same plugin in another process, or None."""
+        """Load the same plugin in another process, or None."""
         return self.policy.reload
 
     @property

@@ -279,7 +279,7 @@ class Topology:
         return address
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles `serialize()`, which becomes a topology of the same plugin, without a client."""
+        """Pickle `serialize()`, which becomes a topology of the same plugin, without a client."""
         words = (self.serialize(), self.reload, self.platform_name, self.api.sha256)
         return pickled.to_topology, words
 

@@ -38,7 +38,7 @@ def choose(client: CompilingClient, wanted: bool | CompileCache | None) -> Compi
 
 
 def key(client: CompilingClient, program: Program, options: CompileOptions) -> str:
-    """Names a compilation: sha256 of all that its result depends on, as far as the C API tells.
+    """Name a compilation: sha256 of all that its result depends on, as far as the C API tells.
 
     That is the program's bytes, the options in one order, the plugin's bytes and versions, and the
     devices with their machine. Variables that compilers read are the cache's to know.

@@ -122,7 +122,7 @@ def _obstacle(client: CompilingClient) -> str:
 def _ask(
     file: BinaryIO, client: CompilingClient, program: Program, options: CompileOptions
 ) -> None:
-    """Writes what the other side reads in `work`."""
+    """Write what the other side reads in `work`."""
     from pjrt_hub.running.extensions.custom_calls import CustomCalls
 
     message = options.serialize()
@@ -203,7 +203,7 @@ def work(
 
 
 def _register(api: library.Api, described: Sequence[tuple[str, str, bool]]) -> None:
-    """Lets the compiler know the custom calls of the process that asks; nothing calls them here."""
+    """Let the compiler know the custom calls of the process that asks; nothing calls them here."""
     if described:
         from pjrt_hub.running.extensions.custom_calls import CustomCalls
 

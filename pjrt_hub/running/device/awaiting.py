@@ -25,7 +25,7 @@ class Waiters:
         self._fired = False
 
     def fire(self) -> None:
-        """Wakes every task, on whatever threads their loops run; later ones do not sleep."""
+        """Wake every task, on whatever threads their loops run; later ones do not sleep."""
         self._fired = True
         with contextlib.suppress(KeyError):
             while True:

@@ -81,7 +81,7 @@ class Event(hotpath.Event):
             callbacks.when_ready(self.client.api.address, self.address, lambda: callback(self))
 
     def __await__(self) -> Generator[Any, Any, None]:
-        """Suspends the running task of asyncio or trio, also by anyio, until it is ready.
+        """Suspend the running task of asyncio or trio, also by anyio, until it is ready.
 
         Cancelling the task ends the waiting; the work goes on.
 

@@ -84,7 +84,7 @@ def default_layout(place: Handle, dtype: Any, shape: Sequence[int]) -> Layout:
 
 
 def take(api: Api, layout: int) -> Layout:
-    """Reads and frees a layout that is the caller's."""
+    """Read and free a layout that is the caller's."""
     try:
         return read(api, layout)
     finally:
@@ -92,7 +92,7 @@ def take(api: Api, layout: int) -> Layout:
 
 
 def read(api: Api, layout: int) -> Layout:
-    """Reads a layout that is the plugin's."""
+    """Read a layout that is the plugin's."""
     node = api.extension("Layouts")
     text = node.call("PJRT_Layouts_MemoryLayout_Serialize", layout=layout)
     return Layout(text.decode())

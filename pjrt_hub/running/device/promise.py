@@ -32,7 +32,7 @@ class Promise(hotpath.Owned):
     __slots__ = ("__weakref__",)
 
     def __init__(self, client: ClientHandle, answer: Answer) -> None:
-        """Promises an answer: a status code with its message, or a value with code 0."""
+        """Promise an answer: a status code with its message, or a value with code 0."""
 
         def settle(
             code: int = CancelledError.code,
@@ -44,7 +44,7 @@ class Promise(hotpath.Owned):
         self._bind(client, settle)
 
     def fail(self, error: PjrtError) -> None:
-        """Breaks it: whoever waits gets this error.
+        """Break it: whoever waits gets this error.
 
         Args:
             error: its code and message arrive; a class of `pjrt_hub.errors` for the code.

@@ -172,7 +172,7 @@ class Distributed:
     store: KeyValueStore
 
     def __post_init__(self) -> None:
-        """Refuses what no plugin could make sense of.
+        """Refuse what no plugin could make sense of.
 
         Raises:
             TypeError: a number that is not an int, or a store that lacks a method.

@@ -100,7 +100,7 @@ def put_row(executable: Called, row: tuple[Any, ...], device: Device) -> tuple[A
 
 
 def reject(executable: Called, index: int, given: object) -> None:
-    """Raises for an argument that the call path refused."""
+    """Raise for an argument that the call path refused."""
     slot, what = _describe_parameter(executable, index)
     if not isinstance(given, Buffer):
         raise TypeError(

@@ -42,7 +42,7 @@ class BoundCall(hotpath.BoundCall[_Results]):
         return rows
 
     def _call_with(self, options: ExecuteOptions) -> Any:
-        """Serves `call(options=...)`."""
+        """Serve `call(options=...)`."""
         if self._single:
             return self.executable._call_with(options, self._rows[0], self._simplify)
         return self.executable.execute(self._rows, options)

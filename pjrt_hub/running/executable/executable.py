@@ -104,7 +104,7 @@ class Executable(ExecutableFacts):
         return report.of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles `serialize()`, which becomes what `Client.load` makes of it there.
+        """Pickle `serialize()`, which becomes what `Client.load` makes of it there.
 
         That is on the oldest open client of the same plugin; without one, on a client that is made,
         and kept, for it. Where the devices are not there, unpickling fails as making a client does.
@@ -153,7 +153,7 @@ def give_away(executable: Executable) -> int:
 
 
 def destroy(topology: DescribedDevices, address: int) -> None:
-    """Frees a `PJRT_Executable` (`PJRT_Executable_Destroy`)."""
+    """Free a `PJRT_Executable` (`PJRT_Executable_Destroy`)."""
     # Closed: a child process after a fork, or a client that is gone. Better leaked than crashed.
     with contextlib.suppress(ClosedError, PjrtError):
         topology.call("PJRT_Executable_Destroy", executable=address)

@@ -69,7 +69,7 @@ class ExecuteOptions:
     hlo_output_callbacks: Mapping[int, tuple[OutputCallback, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuses what a C struct cannot hold.
+        """Refuse what a C struct cannot hold.
 
         Raises:
             TypeError: an option of another type.

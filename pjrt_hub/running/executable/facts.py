@@ -70,7 +70,7 @@ class ExecutableFacts:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identifies the compiled code (`PJRT_Executable_Fingerprint`); bytes become escapes.
+        """Identify the compiled code (`PJRT_Executable_Fingerprint`); bytes become escapes.
 
         Raises:
             UnimplementedError: the plugin has none.
@@ -79,7 +79,7 @@ class ExecutableFacts:
 
     @cached_property
     def num_replicas(self) -> int:
-        """Copies of the program that run together (`PJRT_Executable_NumReplicas`)."""
+        """The number of copies of the program that run together (`PJRT_Executable_NumReplicas`)."""
         return self._ask("PJRT_Executable_NumReplicas")
 
     @cached_property

@@ -77,7 +77,7 @@ class CopyToDeviceStream(hotpath.Owned):
         return self._ask("PJRT_CopyToDeviceStream_CurrentBytes")
 
     def add_chunk(self, data: Any) -> Event:
-        """Adds the next bytes of the value, without waiting (`PJRT_CopyToDeviceStream_AddChunk`).
+        """Add the next bytes of the value, without waiting (`PJRT_CopyToDeviceStream_AddChunk`).
 
         Args:
             data: bytes or a contiguous array, in row-major order. It must not change until the
@@ -113,7 +113,7 @@ class CopyToDeviceStream(hotpath.Owned):
             return event_of_work(self.client, address, self)
 
     def cancel(self) -> None:
-        """Closes it; the program fails if it was not full. May be called again."""
+        """Close it; the program fails if it was not full. May be called again."""
         with self._lock:
             self._release()
 

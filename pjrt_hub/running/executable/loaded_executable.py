@@ -149,7 +149,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         return bind(self, self._rows(arguments), False, False)
 
     def _call_with(self, options: ExecuteOptions, row: tuple[Any, ...], simplify: bool) -> Any:
-        """Serves `exe(a, b, options=...)`."""
+        """Serve `exe(a, b, options=...)`."""
         [outputs], _ = self._launch((row,), self.devices, 0, options, False)
         return outputs[0] if simplify and len(outputs) == 1 else outputs
 
@@ -377,7 +377,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         return report.of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles as `serialize`, and loads on a client of the same plugin in the other process.
+        """Pickle as `serialize`, and load on a client of the same plugin in the other process.
 
         That is the oldest open one with the same create options, or a new one.
         """
@@ -423,7 +423,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         self.client.api.require(function)
 
     def _refuse_twice(self, row: tuple[Any, ...], options: ExecuteOptions | None) -> None:
-        """Raises if what is donated is given twice: that fails where other devices have started."""
+        """Raise if what is donated is given twice: that fails where other devices have started."""
         kept = () if options is None else options.non_donatable
         for donated in set(self.signature.donated).difference(kept):
             for index, argument in enumerate(row):
@@ -436,7 +436,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
                     )
 
     def _refuse_deleted(self, arguments: tuple[Any, ...]) -> None:
-        """Raises if an argument was donated earlier: the plugin's own words for it are vague."""
+        """Raise if an argument was donated earlier: the plugin's own words for it are vague."""
         for index, argument in enumerate(arguments):
             if isinstance(argument, Buffer) and argument.is_deleted:
                 raise ClosedError(

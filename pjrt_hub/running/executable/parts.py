@@ -124,7 +124,7 @@ class Parts:
             self._changed.notify_all()
 
     def _withdraw(self, launch: _Launch, device: Device, leads: bool) -> None:
-        """Takes back a part whose waiting was interrupted: the others go on waiting for it."""
+        """Take back a part whose waiting was interrupted: the others go on waiting for it."""
         with self._changed:
             if leads and not launch.is_over:
                 self._waiting.insert(0, launch)

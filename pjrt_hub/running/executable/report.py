@@ -21,7 +21,7 @@ _COSTS = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
 
 
 def of(program: ExecutableFacts) -> str:
-    """Writes the page, a line for each fact; ends without a newline."""
+    """Write the page, a line for each fact, without a newline at the end."""
     signature = answer_or_none(lambda: program.signature)
     title = f"{program._title}{signature or ''}"
     lines = [title if len(title) <= WIDTH else program._title]

@@ -146,7 +146,7 @@ def _number(api: Api, view: int) -> int | None:
 
 
 def _take_the_same(optimized: Signature, program: Signature | None) -> bool:
-    """Compares numbers and types: shapes are one device's here and, maybe, of the whole there."""
+    """Compare numbers and types: shapes are one device's here and, maybe, of the whole there."""
     if program is None:
         return True
     pairs = [[each.code for each in s.parameters] for s in (optimized, program)]

@@ -24,7 +24,7 @@ class ExecutableAbiVersion:
     """
 
     def __init__(self, api: Api, proto: bytes) -> None:
-        """Takes what `proto` gave, there or elsewhere (`PJRT_ExecutableAbiVersion_FromProto`).
+        """Take what `proto` gave, there or elsewhere (`PJRT_ExecutableAbiVersion_FromProto`).
 
         Raises:
             UnsupportedByPluginError: the plugin has no such extension.

@@ -76,7 +76,7 @@ class DeviceArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """Serves CuPy, Numba and torch (version 3 of the interface)."""
+        """Serve CuPy, Numba and torch (version 3 of the interface)."""
         return {
             "shape": self.shape,
             "typestr": self.dtype.str,
@@ -433,7 +433,7 @@ def _call(function: Callable[..., object], frame: custom_calls.Frame, call: Cust
 
 
 def _prepare(state: object, frame: custom_calls.Frame, call: CustomCall) -> None:
-    """Hands over what a stage before the execution gave."""
+    """Hand over what a stage before the execution gave."""
     if state is None:
         return
     ticket = hotpath.ffi_keep(state)

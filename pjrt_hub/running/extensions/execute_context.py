@@ -31,7 +31,7 @@ class ExecuteContext(Closing):
     __module__ = "pjrt_hub"
 
     def __init__(self, client: ClientHandle) -> None:
-        """Makes one (`PJRT_ExecuteContext_Create`).
+        """Make one (`PJRT_ExecuteContext_Create`).
 
         Raises:
             UnsupportedByPluginError: the plugin is older than 0.52.

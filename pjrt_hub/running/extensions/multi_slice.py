@@ -34,7 +34,7 @@ class MultiSliceConfig:
     """
 
     def __init__(self, topology: Handle, num_slices: int) -> None:
-        """Configures slices that need not be here (`PJRT_Megascale_CreateAoTConfig`).
+        """Configure slices that need not be here (`PJRT_Megascale_CreateAoTConfig`).
 
         Args:
             topology: of one slice.
@@ -117,7 +117,7 @@ def device_of_megascale_id(api: Api, megascale_id: int) -> tuple[int, int]:
 
 
 def _check_slices(topology: Any, num_slices: int) -> None:
-    """Refuses what ends the process inside libtpu: slices of slices, and far too many."""
+    """Refuse what ends the process inside libtpu: slices of slices, and far too many."""
     if not isinstance(num_slices, int) or isinstance(num_slices, bool):
         raise TypeError(f"num_slices is {num_slices!r}, not an int")
     devices = topology.device_descriptions

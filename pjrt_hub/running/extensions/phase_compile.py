@@ -71,7 +71,7 @@ class PhaseCompiler:
     """
 
     def __init__(self, api: Api) -> None:
-        """Gets the plugin's compiler (`PJRT_PhaseCompile_Get_Compiler`).
+        """Get the plugin's compiler (`PJRT_PhaseCompile_Get_Compiler`).
 
         Raises:
             UnsupportedByPluginError: the plugin compiles in one go only (XLA's CPU plugin has the

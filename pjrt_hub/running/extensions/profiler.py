@@ -41,7 +41,7 @@ class Profiler:
         device_level: int = 1,
         hlo: bool = True,
     ) -> None:
-        """Makes a profiler (`PLUGIN_Profiler_Create`).
+        """Make a profiler (`PLUGIN_Profiler_Create`).
 
         Args:
             api: the plugin's function table.

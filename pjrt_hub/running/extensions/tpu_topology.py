@@ -69,7 +69,7 @@ class TpuTopology:
     """
 
     def __init__(self, topology: Any) -> None:
-        """Takes a topology of libtpu.
+        """Take a topology of libtpu.
 
         Raises:
             UnsupportedByPluginError: the plugin is not libtpu, or older.

@@ -45,7 +45,7 @@ class XlaTransform(Closing):
         function: Callable[[bytes], bytes | None],
         stage: Stage = "pre_scheduler",
     ) -> None:
-        """Registers it (`PJRT_Register_Xla_Transform`).
+        """Register it (`PJRT_Register_Xla_Transform`).
 
         Args:
             api: the plugin's function table.

@@ -46,7 +46,7 @@ def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
 
 
 def capsule(address: int) -> object:
-    """Gives a capsule of a `PJRT_Api`, which must stay at `address` for ever, as plugins' do."""
+    """Give a capsule of a `PJRT_Api`, which must stay at `address` for ever, as plugins' do."""
     import ctypes  # only here, as above
 
     new = ctypes.pythonapi.PyCapsule_New

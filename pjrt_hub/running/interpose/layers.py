@@ -50,7 +50,7 @@ class Chain(NamedTuple):
     folder: str | os.PathLike[str] | None = None
 
     def __str__(self) -> str:
-        """The layers, with what was set: "discrete (seed=7,hold)"."""
+        """Write the layers with what was set: "discrete (seed=7,hold)"."""
         given = ",".join(filter(None, (self.without, self.discrete)))
         return f"{self.names} ({given})" if given else self.names
 

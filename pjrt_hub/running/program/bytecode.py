@@ -60,7 +60,7 @@ def uses(code: bytes) -> Uses | None:
 
 
 def module(code: bytes) -> Module | None:
-    """Reads what a program says of itself; None as for `uses`."""
+    """Read what a program says of itself; None as for `uses`."""
     try:
         return _module(code)
     except (ValueError, LookupError):
@@ -68,7 +68,7 @@ def module(code: bytes) -> Module | None:
 
 
 def words(code: bytes) -> bytes:
-    """Gives all that a program spells: names, and text of attributes; empty as None for `uses`."""
+    """Give all that a program spells: names, and text of attributes; empty as None for `uses`."""
     try:
         part = _sections_of(code)[1][_STRINGS]
     except (ValueError, LookupError):
@@ -122,13 +122,13 @@ class Entries:
         self._begins = list(ends)
 
     def attribute(self, number: int) -> TableEntry:
-        """Gives an attribute by its number."""
+        """Give an attribute by its number."""
         if number >= self.attributes:
             raise LookupError(f"there is no attribute {number}")
         return self._at(number)
 
     def type(self, number: int) -> TableEntry:
-        """Gives a type by its number."""
+        """Give a type by its number."""
         return self._at(self.attributes + number)
 
     def _at(self, place: int) -> TableEntry:

@@ -72,7 +72,7 @@ def main_function(code: bytes) -> MainFunction:
 
 
 def meshes(code: bytes) -> dict[str, Mesh]:
-    """Reads the meshes that Shardy's annotations name.
+    """Read the meshes that Shardy's annotations name.
 
     Raises:
         ValueError, LookupError: the bytes are malformed.
@@ -102,7 +102,7 @@ class _Program:
         self._depth = 0
 
     def operations(self) -> Iterator[_Operation]:
-        """Yields the head of the module, and those in it."""
+        """Yield the head of the module, and those in it."""
         reader = self._opened.sections[bytecode.OPERATIONS].again()
         if reader.varint() != 1 << 1:
             raise Unreadable("the bytecode is of more than a module")

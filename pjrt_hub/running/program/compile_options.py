@@ -174,7 +174,7 @@ class CompileOptions:
     unread: bytes | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuses what a plugin would abort on, and what contradicts itself.
+        """Refuse what a plugin would abort on, and what contradicts itself.
 
         Raises:
             TypeError: an option of another type.
@@ -214,7 +214,7 @@ class CompileOptions:
             )
 
     def _check_partitioning(self) -> None:
-        """Counts: XLA aborts on some wrong ones and ignores others."""
+        """Refuse a number of copies that XLA would abort on or ignore."""
         allowed = len(self.allow_spmd_sharding_propagation_to_parameters)
         if allowed > 1 and allowed != len(self.argument_layouts):
             raise ValueError(

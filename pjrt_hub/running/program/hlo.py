@@ -57,7 +57,7 @@ class Instruction(NamedTuple):
     target: str = ""
 
     def serialize(self, place: int) -> bytes:
-        """Makes the HloInstructionProto; ids begin at 1, for 0 is none."""
+        """Make the HloInstructionProto; ids begin at 1, for 0 is none."""
         return b"".join(
             [
                 _text(_NAME, self.name),
@@ -110,7 +110,7 @@ def module(name: str, instructions: Sequence[Instruction], donated: Sequence[int
 
 
 def with_config(module: bytes, replicas: int, partitions: int) -> bytes:
-    """Makes an HloModuleProtoWithConfig, the "hlo_with_config" of compilers."""
+    """Make an HloModuleProtoWithConfig, the "hlo_with_config" of compilers."""
     shape = bytes(message(memoryview(module), MODULE_PROGRAM_SHAPE))
     config = b"".join(
         [

@@ -111,7 +111,7 @@ def main_function(text: bytes) -> MainFunction:
 
 
 def meshes(text: bytes) -> dict[str, Mesh]:
-    """Reads the meshes that Shardy's annotations name."""
+    """Read the meshes that Shardy's annotations name."""
     found, reader = dict[str, Mesh](), _Reader(text)
     for each in (*_visible(_MESH, text), *_visible(_GENERIC_MESH, text)):
         mesh = each["mesh"]
@@ -133,7 +133,7 @@ def meshes_of(told: bytes) -> dict[str, Mesh]:
 
 
 def axes(mesh: bytes) -> Mesh:
-    """Reads the axes of a mesh: `<["x"=4, "y"=2]>`."""
+    """Read the axes of a mesh: `<["x"=4, "y"=2]>`."""
     return {name.decode("utf-8", "replace"): int(size) for name, size in _AXIS.findall(mesh)}
 
 
@@ -382,7 +382,7 @@ class _Reader:
         return value
 
     def _skip(self) -> None:
-        """Goes to the comma or bracket, or of an alias the line's end, that ends what is here."""
+        """Go to the comma or bracket, or of an alias the line's end, that ends what is here."""
         depth = 0
         for piece in _PIECE.finditer(self.text, self.position):
             text = piece[0]

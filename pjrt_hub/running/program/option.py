@@ -28,7 +28,7 @@ class Kind:
         raise NotImplementedError
 
     def write(self, number: int, value: Any) -> bytes:
-        """Makes the field `number`."""
+        """Make the field `number`."""
         raise NotImplementedError
 
     def read(self, found: Found) -> Any:
@@ -243,7 +243,7 @@ class DeviceAssignment(Kind):
         return wire.length_delimited(number, self.message(value))
 
     def message(self, value: Sequence[Sequence[int]]) -> bytes:
-        """Makes the DeviceAssignmentProto."""
+        """Make the DeviceAssignmentProto."""
         message = wire.varint(1, len(value)) + wire.varint(2, len(value[0]))
         for partition in zip(*value, strict=True):
             message += wire.length_delimited(3, wire.pack(1, list(partition)))
@@ -253,7 +253,7 @@ class DeviceAssignment(Kind):
         return self.parse(_bytes(found[-1]))
 
     def parse(self, message: bytes) -> tuple[tuple[int, ...], ...]:
-        """Reads a DeviceAssignmentProto."""
+        """Read a DeviceAssignmentProto."""
         partitions = [
             [each for number, ids in wire.fields(memoryview(_bytes(value))) if number == 1
              for each in wire.integers(ids)]

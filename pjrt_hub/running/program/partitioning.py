@@ -38,7 +38,7 @@ class Partitioning(NamedTuple):
 
     @classmethod
     def of(cls, program: Program) -> Partitioning:
-        """Reads a program; what it does not say, or what cannot be read, is one device."""
+        """Read a program; what it does not say, or what cannot be read, is one device."""
         outline = program.outline
         is_shardy = _MESH_ATTRIBUTE in outline
         counts: Mapping[str, int] = {}

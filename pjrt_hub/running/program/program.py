@@ -50,7 +50,7 @@ class Program:
     origin: str = "the program"
 
     def __post_init__(self) -> None:
-        """Takes text and other memory as bytes.
+        """Take text and other memory as bytes.
 
         Raises:
             TypeError: the code is neither, or the format is not a str.

@@ -242,7 +242,7 @@ def _find_donated(module: memoryview) -> tuple[int, ...]:
 
 
 def _parameters(module: memoryview, field: int, number_field: int) -> Iterator[int]:
-    """A parameter in a tuple of all arguments is told by its place there, the next field."""
+    """Yield parameters; one in a tuple of all arguments is told by its place in it."""
     for entries in wire.messages(module, field):
         for entry in wire.messages(entries, hlo.ENTRIES):
             parameter, index = 0, list[int]()
@@ -255,13 +255,13 @@ def _parameters(module: memoryview, field: int, number_field: int) -> Iterator[i
 
 
 def tuple_shape(slots: Sequence[Slot]) -> bytes:
-    """Makes the ShapeProto of several outputs together."""
+    """Make the ShapeProto of several outputs together."""
     parts = (wire.length_delimited(_SHAPE_TUPLE, slot.serialize()) for slot in slots)
     return wire.varint(_SHAPE_TYPE, _TUPLE) + b"".join(parts)
 
 
 def flatten(shape: memoryview, depth: int = 0) -> Iterator[Slot]:
-    """Reads a ShapeProto: a tuple becomes its elements, as PJRT passes it, a token nothing."""
+    """Read a ShapeProto: a tuple becomes its elements, as PJRT passes it, a token nothing."""
     if depth > DEEPEST:
         raise ValueError("tuples in one another, deeper than any program has")
     element = 0

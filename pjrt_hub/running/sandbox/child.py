@@ -78,11 +78,11 @@ class Child:
                 yield line
 
     def status(self) -> int:
-        """Waits for its end and gives its exit status, negative for a signal."""
+        """Wait for its end and give its exit status, negative for a signal."""
         return self._process.wait()
 
     def close(self) -> None:
-        """Lets it end itself and what the plugin started; ends it where it does not."""
+        """Let it end itself and what the plugin started; end it where it does not."""
         from subprocess import TimeoutExpired
 
         if self._answers < 0:
@@ -109,7 +109,7 @@ class Child:
         self.close()
 
     def _take(self, descriptor: int) -> list[dict[str, Any]]:
-        """Reads what is there; gives the lines that it completes."""
+        """Read what is there; give the lines that it completes."""
         chunk = os.read(descriptor, 1 << 16)
         if not chunk:
             self._open.discard(descriptor)

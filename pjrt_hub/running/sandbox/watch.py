@@ -69,7 +69,7 @@ def run(work: Callable[[], int]) -> int:
 
 
 def adopt() -> None:
-    """Makes this process the parent of whatever is started below it and loses its own parent."""
+    """Make this process the parent of whatever is started below it and loses its own parent."""
     import ctypes  # only here: who starts such a process imports this module, too
 
     with suppress(AttributeError):  # off Linux what leaves the session escapes
@@ -77,7 +77,7 @@ def adopt() -> None:
 
 
 def _wait(child: int, leash: int) -> None:
-    """Returns when the child ended, or was asked to."""
+    """Return when the child ended, or was asked to."""
     told, telling = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -104,7 +104,7 @@ def _has_ended(child: int) -> bool:
 
 
 def _reap(child: int) -> int:
-    """Ends every process that is left below this one; the orphans among them are its children."""
+    """End every process that is left below this one; the orphans among them are its children."""
     result = 0
     while True:
         try:

@@ -65,15 +65,15 @@ class Case:
         return self.plugin.client({"cpu_device_count": count})
 
     def with_own(self, use):
-        """Uses a client of the case's own, which it may close."""
+        """Use a client of the case's own, which it may close."""
         return use(self.plugin.client())
 
     def with_new(self, use):
-        """Uses a buffer of the case's own."""
+        """Use a buffer of the case's own."""
         return use(self.put(NUMBERS))
 
     def while_lent(self, lend):
-        """Gives a buffer away while it is lent."""
+        """Give a buffer away while it is lent."""
         buffer = self.put(NUMBERS)
         lent = lend(buffer)
         self.alias().fulfill(buffer)
@@ -123,7 +123,7 @@ class Case:
         return transfer
 
     def calling(self, function):
-        """Runs a program that calls a Python function."""
+        """Run a program that calls a Python function."""
         name = f"misuse_{function.__name__}"
         self.plugin.ffi.register(name, function)
         self.client.compile(custom_call(name))(self.f).ready.wait()

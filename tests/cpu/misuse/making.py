@@ -31,7 +31,7 @@ NEVER = SimpleNamespace(get=raises, put=raises)
 
 
 def of_older(use, case):
-    """Uses the buffer of a plugin that lacks all that came after PJRT API 0.81."""
+    """Use the buffer of a plugin that lacks all that came after PJRT API 0.81."""
     return use(case.older)
 
 

@@ -17,7 +17,7 @@ jax.config.parse_flags_with_absl()
 
 
 def programs(value, name):
-    """Yields each program's data in the nests of a module, with a name for its test."""
+    """Yield each program's data in the nests of a module, with a name for its test."""
     if isinstance(value, dict) and "testdata_version" in value:
         if value["platform"] == "cpu":
             yield {"testcase_name": f"_{name}", "data": value}
@@ -30,7 +30,7 @@ def programs(value, name):
 
 
 def cases():
-    """Yields the programs for CPUs of every module of JAX's data."""
+    """Yield the programs for CPUs of every module of JAX's data."""
     for module in pkgutil.iter_modules(saved.__path__):
         if not module.ispkg:
             data = vars(importlib.import_module(f"{saved.__name__}.{module.name}"))

@@ -164,7 +164,7 @@ def _parse(path: Path) -> ast.Module | None:
 
 
 def _modules(package: PackageFiles) -> list[Path]:
-    """Lists the source files that the imports of entry points run, as far as names tell."""
+    """List the source files that the imports of entry points run, as far as names tell."""
     found = {
         path
         for point in _points(package)
@@ -180,7 +180,7 @@ def _with_parents(module: str) -> list[str]:
 
 
 def _names(tree: ast.Module) -> set[str]:
-    """Collects the names that a module defines or imports at its top, conditions and all."""
+    """Collect the names that a module defines or imports at its top, conditions and all."""
     names: set[str] = set()
     for node in _top(tree.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):

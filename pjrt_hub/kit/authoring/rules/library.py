@@ -178,7 +178,7 @@ def is_stripped(package: PackageFiles) -> Found:
 
 
 def _each(package: PackageFiles) -> Iterator[tuple[Binary, str]]:
-    """Yields each library with its name; of a universal one, one of the parts that link alike."""
+    """Yield each library with its name; of a universal one, one of the parts that link alike."""
     seen = set()
     for each in package.natives:
         alike = (each.path, each.run_paths, each.needed, each.optional, each.exported)
@@ -188,14 +188,14 @@ def _each(package: PackageFiles) -> Iterator[tuple[Binary, str]]:
 
 
 def _origins(library: Binary) -> tuple[str, ...]:
-    """Returns how a library writes the folders that its loader fills in, its own first."""
+    """Return how a library writes the folders that its loader fills in, its own first."""
     if library.system == "linux":
         return ("$ORIGIN", "${ORIGIN}")
     return () if library.system == "windows" else ("@loader_path", "@executable_path")
 
 
 def _unanchored(library: Binary) -> list[str]:
-    """Returns the libraries that the loader will look for from the working directory on."""
+    """Return the libraries that the loader will look for from the working directory on."""
     if library.system == "windows":
         return []
     anchors = ("/", "@rpath/", *_origins(library))
@@ -206,17 +206,17 @@ def _unanchored(library: Binary) -> list[str]:
 
 
 def _of_role(package: PackageFiles, role: str) -> Iterator[tuple[str, int, int]]:
-    """Yields the libraries with many bytes of a role: name, those bytes, and all."""
+    """Yield the libraries with many bytes of a role: name, those bytes, and all."""
     for path, library in package.libraries.items():
         if library.nbytes[role] >= _MUCH_NBYTES:
             yield package.name(path), library.nbytes[role], os.path.getsize(path)
 
 
 def _is_open(path: str) -> bool:
-    """Says whether somebody else may own the folder, or make it."""
+    """Say whether somebody else may own the folder, or make it."""
     return any(PurePosixPath(path).is_relative_to(each) for each in _WRITABLE)
 
 
 def _some(names: list[str]) -> str:
-    """Lists a few of many."""
+    """List a few of many."""
     return ", ".join(names[:_SHOWN]) + ", ..." * (len(names) > _SHOWN)

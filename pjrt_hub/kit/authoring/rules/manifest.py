@@ -192,13 +192,13 @@ def _place(package: PackageFiles, plugin: Manifest) -> str:
 
 
 def _is_inside(package: PackageFiles, library: Library) -> bool:
-    """Says whether a [[library]] is about this distribution."""
+    """Say whether a [[library]] is about this distribution."""
     own = not library.distribution or library.distribution == package.distribution
     return own and not library.variable
 
 
 def _with_identity(package: PackageFiles) -> Iterator[tuple[Manifest, LibraryIdentity]]:
-    """Yields each plugin that is described and whose library here answered."""
+    """Yield each plugin that is described and whose library here answered."""
     for plugin in package.manifests:
         for library in plugin.libraries:
             for path in package.library(plugin, library)[-1:]:

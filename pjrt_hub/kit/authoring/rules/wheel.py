@@ -213,13 +213,13 @@ def python_is_bounded_below(package: PackageFiles) -> Found:
 
 
 def _is_module(path: Path, library: NativeLibrary) -> bool:
-    """Says whether Python can import a library, whatever its file is called."""
+    """Say whether Python can import a library, whatever its file is called."""
     named = any(mark in path.name for mark in (".cpython-", ".abi3.", ".pyd"))
     return named or any(each.startswith(("PyInit_", "PyInitU_")) for each in library.exports)
 
 
 def _tags(package: PackageFiles) -> list[tuple[str, str, str]]:
-    """Returns (python, abi, platform) of a wheel's name; none if it is not a wheel."""
+    """Return (python, abi, platform) of a wheel's name; none if it is not a wheel."""
     parts = package.wheel.stem.split("-") if package.wheel else []
     if len(parts) not in (5, 6):
         return []
@@ -232,7 +232,7 @@ def _platforms(package: PackageFiles) -> list[str]:
 
 
 def _platforms_of(tag: str) -> set[str]:
-    """Returns the systems and machines of a tag: "linux-x86_64"; of "any", what nothing is."""
+    """Return the systems and machines of a tag: "linux-x86_64"; of "any", what nothing is."""
     if found := _LINUX.search(tag):
         return {f"linux-{found[1].replace('i686', 'i386')}"}
     if found := _MACOS.fullmatch(tag):
@@ -241,7 +241,7 @@ def _platforms_of(tag: str) -> set[str]:
 
 
 def _is_older(tag: str, library: Binary) -> bool:
-    """Says whether a tag promises an older system than a library needs."""
+    """Say whether a tag promises an older system than a library needs."""
     if found := _MACOS.fullmatch(tag):
         promised = (int(found[1]), int(found[2]))
         if library.machine == "aarch64":

@@ -101,7 +101,7 @@ def stable(subject: Subject) -> None:
 
 
 def _keeps(subject: Subject) -> bool:
-    """Says whether an argument that the program might take over is there after a run."""
+    """Say whether an argument that the program might take over is there after a run."""
     argument = subject.put(np.ones((_SIZE, _SIZE), np.float32))
     subject.execute(subject.compile(_DONATING), [argument])
     return not subject.call("PJRT_Buffer_IsDeleted", buffer=argument)

@@ -40,21 +40,21 @@ class _Transfer:
         subject.own(_MANAGER, self._address)
 
     def call(self, function: str, **fields: Any) -> Any:
-        """Calls one of the manager's functions, by the end of its name."""
+        """Call one of the manager's functions, by the end of its name."""
         return self._subject.call(
             f"PJRT_{_MANAGER}_{function}", transfer_manager=self._address, **fields
         )
 
     def buffer(self, index: int) -> int:
-        """Retrieves a buffer."""
+        """Retrieve a buffer."""
         return self._subject.own("Buffer", self.call("RetrieveBuffer", buffer_index=index))
 
     def end(self) -> None:
-        """Destroys it."""
+        """Destroy it."""
         self._subject.destroy(self._address)
 
     def send(self, index: int, part: np.ndarray[Any, Any], offset: int, last: bool = False) -> None:
-        """Sends a part of a buffer, and waits until it is there."""
+        """Send a part of a buffer, and wait until it is there."""
         event = self.call(
             "TransferData",
             buffer_index=index,

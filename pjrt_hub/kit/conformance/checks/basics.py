@@ -153,7 +153,7 @@ def execute(subject: Subject) -> None:
 
 
 def _require_taken(subject: Subject, form: str, *others: str) -> None:
-    """Compiles a + b in a form, else in one of others; the last error is that of the plugin."""
+    """Compile a + b in a form, else in one of others; the last error is that of the plugin."""
     try:
         subject.compile(subject.add(form))
     except (PjrtError, Unsupported):

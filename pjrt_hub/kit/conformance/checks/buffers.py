@@ -214,7 +214,7 @@ def copy_of_deleted(subject: Subject) -> None:
 
 
 def _shape(subject: Subject) -> dict[str, Any]:
-    """Returns the fields that functions share which make an f32[4] from nothing."""
+    """Return the fields that functions share which make an f32[4] from nothing."""
     return {
         "client": subject.client,
         "memory": subject.call("PJRT_Device_DefaultMemory", device=subject.device),
@@ -303,7 +303,7 @@ def error_buffer_with_payload(subject: Subject) -> None:
 
 
 def _alias(subject: Subject) -> tuple[int, int]:
-    """Makes an alias buffer, and returns what fulfills it as well."""
+    """Make an alias buffer, and return what fulfills it as well."""
     answer = subject.call("PJRT_Client_CreateAliasBuffer", **_shape(subject))
     return subject.own("Buffer", answer.alias_buffer), answer.fulfill_alias_buffer_cb
 
@@ -400,7 +400,7 @@ def layout(subject: Subject) -> None:
 
 
 def _raw(subject: Subject, buffer: int) -> bytes:
-    """Returns the bytes of a buffer as they lie on the device."""
+    """Return the bytes of a buffer as they lie on the device."""
     size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
     memory = np.zeros(size, np.uint8)
     into = {"dst": memory.ctypes.data, "offset": 0, "transfer_size": size}

@@ -155,7 +155,7 @@ def dma_map(subject: Subject) -> None:
 
 
 def two_lives(subject: Subject) -> None:
-    """Makes two clients one after the other, in a process of their own."""
+    """Make two clients one after the other, in a process of their own."""
     # The check is skipped if there is no device, or another process holds it.
     client = subject.client
     subject.call("PJRT_Client_Destroy", client=client)
@@ -166,7 +166,7 @@ def two_lives(subject: Subject) -> None:
 
 
 def client_before_buffer(subject: Subject) -> None:
-    """Destroys a client before its buffer, in a process of their own."""
+    """Destroy a client before its buffer, in a process of their own."""
     buffer = subject.put(np.arange(4, dtype=np.float32))
     subject.api.call("PJRT_Client_Destroy", client=subject.client)
     subject.api.call("PJRT_Buffer_Destroy", buffer=buffer)

@@ -257,7 +257,7 @@ def threads(subject: Subject) -> None:
 
 
 def _add_of(subject: Subject, which: str) -> None:
-    """Runs a + b as an artifact of a version that the plugin tells."""
+    """Run a + b as an artifact of a version that the plugin tells."""
     subject.require(ARTIFACT)
     subject.expect_add(subject.compile(artifact_for(ADD, subject.stablehlo(which))))
 
@@ -275,7 +275,7 @@ def _either(subject: Subject, code: bytes, form: str, what: str) -> None:
 
 
 def _for_second(subject: Subject) -> tuple[int, int]:
-    """Compiles a program for the second device, and returns that device as well."""
+    """Compile a program for the second device, and return that device as well."""
     second = subject.devices[1]
     options = CompileOptions(device_ids=[[subject.describe(second, "Id")]])
     return subject.compile(ADD, options=options.serialize()), second

@@ -80,7 +80,7 @@ def mistyped_option(subject: Subject) -> None:
 
 
 def try_options(subject: Subject, attempts: list[Attempt]) -> list[str]:
-    """Creates clients with options, each of which may end a process."""
+    """Create clients with options, each of which may end a process."""
     answers = list[str]()
     for _ in range(_MOST_DEATHS):
         rest = attempts[len(answers) :]
@@ -124,7 +124,7 @@ def _known_options(subject: Subject) -> Iterator[Attempt]:
 
 
 def _refusals(subject: Subject, options: dict[str, Any] | None = None) -> list[str]:
-    """Says why it makes no client of these options; empty where it makes one."""
+    """Say why it makes no client of these options; empty where it makes one."""
     try:
         subject.destroy(_create(subject, options or {}))
     except PjrtError as exc:
@@ -133,7 +133,7 @@ def _refusals(subject: Subject, options: dict[str, Any] | None = None) -> list[s
 
 
 def _require_device(subject: Subject, error: PjrtError) -> None:
-    """Leaves a check whose refusal has nothing to do with options."""
+    """Leave a check whose refusal has nothing to do with options."""
     if error.message in _refusals(subject):
         raise Skipped(f"no device: {error.message}")
 

@@ -103,7 +103,7 @@ def failing_custom_call(subject: Subject) -> None:
 
 
 def _platform(subject: Subject) -> str:
-    """Returns XLA FFI's name of the client's platform."""
+    """Return XLA FFI's name of the client's platform."""
     name: str = subject.call("PJRT_Client_PlatformName", client=subject.client).decode()
     return {"cpu": "Host", "gpu": "CUDA"}.get(name, name.upper())
 
@@ -134,7 +134,7 @@ def _entry_of(handle: Callable[[custom_calls.Frame], object]) -> custom_calls.Py
 
 
 def _double(frame: custom_calls.Frame) -> str:
-    """Writes twice the argument into the result, where both are on the host."""
+    """Write twice the argument into the result, where both are on the host."""
     (argument,), (result,) = frame.arguments(), frame.results()
     if frame.stream() is None:
         source, target = (

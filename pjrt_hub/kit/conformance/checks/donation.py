@@ -23,7 +23,7 @@ SUM = [11.0, 22.0, 33.0, 44.0]
 
 
 def _add(donated: Sequence[int]) -> str:
-    """Writes a + b, then a - b, whose outputs take over the arguments in `donated`."""
+    """Write a + b, then a - b, whose outputs take over the arguments in `donated`."""
     alias = {
         index: f" {{tf.aliasing_output = {place} : i32}}" for place, index in enumerate(donated)
     }
@@ -45,7 +45,7 @@ def _values(subject: Subject, buffers: Sequence[int]) -> list[list[float]]:
 
 
 def _takes_over(subject: Subject, donated: Mapping[int, Array], *kept: int) -> None:
-    """Fails where what is kept is deleted, or what was not donated has changed.
+    """Fail where what is kept is deleted, or what was not donated has changed.
 
     A program might take over what is donated; where it does not, that is told.
     """
@@ -58,7 +58,7 @@ def _takes_over(subject: Subject, donated: Mapping[int, Array], *kept: int) -> N
 
 
 def _require_donation(subject: Subject) -> None:
-    """Skips a check of what happens to donated buffers, where the plugin donates none."""
+    """Skip a check of what happens to donated buffers, where the plugin donates none."""
     a = subject.put(A)
     subject.execute(subject.compile(_add([0])), [a, subject.put(B)])
     if not _are_deleted(subject, a)[0]:
@@ -138,7 +138,7 @@ def must_alias_of_kept(subject: Subject) -> None:
 
 
 def _refuses_pair(subject: Subject, donated: Sequence[int]) -> None:
-    """Fails unless one buffer as both arguments is refused before anything is donated."""
+    """Fail unless one buffer as both arguments is refused before anything is donated."""
     _require_donation(subject)
     buffer, executable = subject.put(A), subject.compile(_add(donated))
     which = " and ".join(f"argument {index}" for index in sorted(donated))

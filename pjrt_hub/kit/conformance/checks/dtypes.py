@@ -43,7 +43,7 @@ def _bytes(element: ElementType) -> np.ndarray[Any, Any]:
 
 
 def _patterns(element: ElementType) -> np.ndarray[Any, Any]:
-    """Lists every value of a sub-byte type, in the two's complement of a byte if signed."""
+    """List every value of a sub-byte type, in the two's complement of a byte if signed."""
     count = 1 << element.bits
     patterns = np.arange(count, dtype=np.uint8)
     negative = (patterns >= count // 2) & (element.name in _SIGNED)

@@ -133,7 +133,7 @@ def usable_afterwards(subject: Subject) -> None:
 
 
 def _calls(subject: Subject) -> dict[str, Call]:
-    """Calls that any plugin should refuse, and none may crash at; those first that are cheap."""
+    """Call that any plugin should refuse, and none may crash at; those first that are cheap."""
     client, options = subject.client, CompileOptions().serialize()
     program = {"code": "this is no program", "format": "mlir"}
     add = subject.encode_program(ADD)
@@ -185,7 +185,7 @@ def _early_calls(subject: Subject) -> dict[str, Call]:
 
 
 def _provoke(subject: Subject, calls: dict[str, Call]) -> Iterator[tuple[str, int]]:
-    """Yields what was wrong and the error that came; what is accepted is another check's matter."""
+    """Yield what was wrong and the error that came; what is accepted is another check's matter."""
     met = False
     for what, (function, fields) in calls.items():
         if not subject.api.has(function):
@@ -199,11 +199,11 @@ def _provoke(subject: Subject, calls: dict[str, Call]) -> Iterator[tuple[str, in
 
 
 def _failing_calls(subject: Subject) -> list[tuple[str, Call]]:
-    """Returns the calls that make an error, at least one."""
+    """Return the calls that make an error, at least one."""
     calls = _calls(subject)
     return [(what, calls[what]) for what, _ in _provoke(subject, calls)]
 
 
 def _read(subject: Subject, error: int, what: str) -> str:
-    """Reads the message of an error, which must be text."""
+    """Read the message of an error, which must be text."""
     return text(subject.api.call("PJRT_Error_Message", error=error), f"{what}, the message")

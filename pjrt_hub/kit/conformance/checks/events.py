@@ -90,7 +90,7 @@ def callback_is_not_early(subject: Subject) -> None:
 
 
 def _errors_of_callback(subject: Subject, event: int) -> list[PjrtError | None]:
-    """Returns the errors of all calls of one callback on an event."""
+    """Return the errors of all calls of one callback on an event."""
     called = CallCounter()
     subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
     return [take_error(subject.api.address, error) for error in called.wait()]
@@ -143,7 +143,7 @@ def callback_uses_its_event(subject: Subject) -> None:
 
 
 def uses_its_event(subject: Subject, rounds: int) -> None:
-    """Calls an event's functions in its callback, in a process that may hang.
+    """Call an event's functions in its callback, in a process that may hang.
 
     The event is of work of so many `rounds`, or ready where they are 0.
     """

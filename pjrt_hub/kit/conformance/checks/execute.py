@@ -163,7 +163,7 @@ def constant_without_elements(subject: Subject) -> None:
 
 
 def _refuses_arguments(subject: Subject, arguments: Sequence[int], what: str) -> None:
-    """Fails unless the call, the output, or what is read of it is an error."""
+    """Fail unless the call, the output, or what is read of it is an error."""
     executable = subject.compile(ADD)
 
     def run() -> object:

@@ -283,7 +283,7 @@ def _entry(subject: Subject) -> Entry:
 
 
 def _chain(entry: Entry) -> list[tuple[int, int]]:
-    """Returns type and size of each node up to what is none, at most one more than the longest."""
+    """Return type and size of each node up to what is none, at most one more than the longest."""
     found = list[tuple[int, int]]()
     for _, kind, size in itertools.islice(entry.chain(), _LONGEST_CHAIN + 1):
         found.append((kind, size))

@@ -105,7 +105,7 @@ class _View(NamedTuple):
 
 
 def _view(subject: Subject, address: int) -> _View:
-    """Makes a view of four numbers, which are in the device's memory."""
+    """Make a view of four numbers, which are in the device's memory."""
     deleted = CallCounter()
     place = {"device": subject.device}
     if subject.minor >= 66:
@@ -126,7 +126,7 @@ def _view(subject: Subject, address: int) -> _View:
 
 
 def _host_memory(subject: Subject, shift: int = 0) -> np.ndarray[Any, Any]:
-    """Puts the numbers into host memory, `shift` elements after a boundary of 64 bytes."""
+    """Put the numbers into host memory, `shift` elements after a boundary of 64 bytes."""
     _on_host(subject, subject.put(NUMBERS))
     memory = empty_aligned(64)[shift : shift + 4]
     memory[:] = NUMBERS
@@ -174,7 +174,7 @@ def view_deleted(subject: Subject) -> None:
 
 @check(number=138)
 def view_referenced(subject: Subject) -> None:
-    """Reference a view, delete it, drop the reference -> its callback is called once, only then."""
+    """Refer to a view, delete it, drop the reference -> its callback is called once, only then."""
     memory = _host_memory(subject)
     view = _view(subject, memory.ctypes.data)
     _count(subject, "Increase", view.buffer)

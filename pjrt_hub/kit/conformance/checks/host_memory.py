@@ -83,7 +83,7 @@ def _has_values(subject: Subject, put: _Put) -> None:
 
 
 def _fires(subject: Subject, event: int) -> bool:
-    """Says whether an event becomes ready within seconds."""
+    """Say whether an event becomes ready within seconds."""
     deadline = time.monotonic() + 10
     while not (fired := subject.call("PJRT_Event_IsReady", event=event)):
         if time.monotonic() > deadline:

@@ -17,7 +17,7 @@ _SHOWN = 8
 
 
 def runs(subject: Subject, host: Host) -> None:
-    """Says whether a host runs."""
+    """Say whether a host runs."""
     lacks = find_missing(subject)
     if not lacks.asked:
         subject.note("no client here: only functions that are NULL are known")
@@ -33,7 +33,7 @@ def runs(subject: Subject, host: Host) -> None:
 
 
 def _reasons(functions: tuple[str, ...], lacks: MissingFunctions) -> str:
-    """Says how functions are missing: "PJRT_Buffer_IsOnCpu is NULL"."""
+    """Say how functions are missing: "PJRT_Buffer_IsOnCpu is NULL"."""
     names = list(dict.fromkeys(functions))
     words = [f"{name} is {'NULL' if name in lacks.null else 'UNIMPLEMENTED'}" for name in names]
     more = [f"{len(words) - _SHOWN} more"] if len(words) > _SHOWN else []
@@ -46,7 +46,7 @@ def _title(host: Host) -> str:
 
 
 def _registers_with_jax(library: Path) -> bool:
-    """Says whether the library's package has an entry point `jax_plugins`."""
+    """Say whether the library's package has an entry point `jax_plugins`."""
     from importlib.metadata import entry_points
 
     tops = {

@@ -105,7 +105,7 @@ def lost_store(subject: Subject) -> None:
 
 
 def join(subject: Subject, folder: str, number: int) -> dict[str, Any]:
-    """Makes the client of one process of the job, and tells what it knows."""
+    """Make the client of one process of the job, and tell what it knows."""
     store = _Counted(DirectoryStore(folder) if folder else _Lost())
     options = {**subject.options, "node_id": number, "num_nodes": _PROCESSES}
     try:

@@ -66,7 +66,7 @@ def _default_layout(subject: Subject) -> str:
 
 
 def _orders(subject: Subject, layout: str) -> None:
-    """Fails unless a layout of f32[2,3] orders both dimensions; the header demands no order."""
+    """Fail unless a layout of f32[2,3] orders both dimensions; the header demands no order."""
     order = re.match(r"\{(1,0|0,1)[:}]", layout)
     expect(order is not None, f"expected {{1,0}} or {{0,1}} of f32[2,3], found {layout}")
     if not layout.startswith("{1,0"):
@@ -85,7 +85,7 @@ def _executable_layouts(subject: Subject, name: str, count: int) -> None:
 
 
 def _take_text(subject: Subject, layout: int) -> str:
-    """Reads a layout that is the caller's, and destroys it."""
+    """Read a layout that is the caller's, and destroy it."""
     try:
         return _text(subject, layout)
     finally:

@@ -256,7 +256,7 @@ KINDS = {
 
 
 def _leaks(kind: _Kind, subject: Subject) -> None:
-    """Fails where use after use leaves something behind, for seconds."""
+    """Fail where use after use leaves something behind, for seconds."""
     use = kind.prepare(subject)
     # What the plugin frees once meanwhile can hide a leak, so the growth is measured twice.
     for _ in range(2):
@@ -282,7 +282,7 @@ def _settle(use: Use, kind: _Kind) -> None:
 
 
 def _after(use: Use, count: int) -> dict[str, int]:
-    """Measures what the process holds after a round of uses, once nothing is on its way."""
+    """Measure what the process holds after a round of uses, once nothing is on its way."""
     for _ in range(count):
         use()
     gc.collect()

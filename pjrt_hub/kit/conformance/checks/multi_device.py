@@ -25,7 +25,7 @@ def _compile(subject: Subject, text: str, options: CompileOptions) -> int:
 
 
 def _run_replicas(subject: Subject, text: str, *rows: np.ndarray[Any, Any]) -> list[list[float]]:
-    """Returns what each of two replicas gives for its row."""
+    """Return what each of two replicas gives for its row."""
     executable = _compile(subject, text, CompileOptions(num_replicas=2))
     devices = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)
     arguments = [
@@ -148,7 +148,7 @@ def collective_permute(subject: Subject) -> None:
 
 
 def _product(mesh: str, rows: str, whole: str) -> str:
-    """Writes a product with attributes for what is split by rows, and for what is whole."""
+    """Write a product with attributes for what is split by rows, and for what is whole."""
     return f"""{mesh}
     func.func @main(%a: tensor<4x8xf32> {rows}, %b: tensor<8x6xf32> {whole})
         -> (tensor<4x6xf32> {rows}) {{
@@ -159,7 +159,7 @@ def _product(mesh: str, rows: str, whole: str) -> str:
 
 
 def _splits(subject: Subject, text: str, *, shardy: bool) -> None:
-    """Fails unless the rows of a product on two devices have the bytes of one device's."""
+    """Fail unless the rows of a product on two devices have the bytes of one device's."""
     a = np.arange(32, dtype=np.float32).reshape(4, 8)
     b = np.arange(48, dtype=np.float32).reshape(8, 6) % 5
     arguments = [subject.put(a), subject.put(b)]

@@ -32,7 +32,7 @@ _CALLED = (
 
 
 def runner(program: Program) -> Callable[[Subject], None]:
-    """Makes the function of a program's check."""
+    """Make the function of a program's check."""
 
     def run(subject: Subject) -> None:
         # This comes before the compilation, which takes most of the time.
@@ -100,7 +100,7 @@ def _compare(
 
 
 def _require_elements(subject: Subject, program: Program) -> None:
-    """Keeps numbers from a plugin that does not know them: it may end the process."""
+    """Keep numbers from a plugin that does not know them: it may end the process."""
     for tensor in (*program.arguments, *program.results):
         try:
             dtypes.require(dtypes.of_type(tensor.element), subject.api.version)

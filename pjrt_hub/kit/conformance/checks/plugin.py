@@ -286,7 +286,7 @@ def _slots(subject: Subject) -> list[int]:
 
 
 def _missing_libraries(subject: Subject) -> str:
-    """Says what the loader will not find, as far as the files tell it."""
+    """Say what the loader will not find, as far as the files tell it."""
     from pjrt_hub.finding.contract import headers, linking
 
     try:
@@ -325,7 +325,7 @@ def _accept_longer(subject: Subject, name: str, **inputs: Any) -> None:
 
 
 def _note_refusal(subject: Subject, args: Sized, error: PjrtError) -> None:
-    """Notes a refusal of a caller that is too old for the plugin, which the header allows."""
+    """Note a refusal of a caller that is too old for the plugin, which the header allows."""
     if "size" not in error.message:
         raise Skipped(error.message) from error
     subject.note(f"takes no {args.name} of {args.size} bytes: {error.message}")

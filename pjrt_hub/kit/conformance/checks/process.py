@@ -64,7 +64,7 @@ class _State(NamedTuple):
         return cls(settings, limits, variables, ambient.handlers(), _open_files())
 
     def changes(self, after: _State) -> tuple[list[str], list[str]]:
-        """Finds what must not be different, and what may be."""
+        """Find what must not be different, and what may be."""
         notes = list[str]()
         found = [
             f"{what} is {value}"
@@ -115,7 +115,7 @@ def process_of_client(subject: Subject) -> None:
 
 
 def _leaves_alone(subject: Subject, *steps: str) -> None:
-    """Fails where steps change the process; without those that it need not survive, if it dies."""
+    """Fail where steps change the process; without those that it need not survive, if it dies."""
     end = time.monotonic() + 50
     try:
         changes, notes = separate_process.run(subject, changes_of, *steps, seconds=25)
@@ -132,7 +132,7 @@ def _leaves_alone(subject: Subject, *steps: str) -> None:
 
 
 def changes_of(subject: Subject, *steps: str) -> tuple[list[str], list[str]]:
-    """Finds what differs after steps of a plugin: what must not, and what may."""
+    """Find what differs after steps of a plugin: what must not, and what may."""
     watch.adopt()
     output, path = tempfile.mkstemp()
     os.unlink(path)
@@ -209,7 +209,7 @@ def _run(subject: Subject) -> None:
 
 
 def _use(subject: Subject) -> None:
-    """Calls whatever else the plugin has."""
+    """Call whatever else the plugin has."""
     for kind in leaks.KINDS.values():
         with suppress(Failed, Skipped, Unsupported, PjrtError):
             kind.prepare(subject)()
@@ -234,7 +234,7 @@ def idle(subject: Subject) -> None:
 
 
 def work_for_nothing(subject: Subject) -> str:
-    """Says after which step of a plugin its threads go on working; empty for none."""
+    """Say after which step of a plugin its threads go on working; empty for none."""
     for name in ("load", "create", "run", "destroy"):
         try:
             _STEPS[name](subject)
@@ -246,7 +246,7 @@ def work_for_nothing(subject: Subject) -> str:
 
 
 def _processors_in_use() -> float:
-    """Measures the least of several looks: what was begun may take a while to end."""
+    """Measure the least of several looks: what was begun may take a while to end."""
     least = math.inf
     for _ in range(_LOOKS):
         begin, before = time.monotonic(), time.process_time()
@@ -286,7 +286,7 @@ def _exits(subject: Subject, *steps: str) -> None:
 
 
 def exits(subject: Subject, *steps: str) -> tuple[str, str]:
-    """Says how a process ends by C's `exit` after steps of a plugin, and what it writes then."""
+    """Say how a process ends by C's `exit` after steps of a plugin, and what it writes then."""
     output, path = tempfile.mkstemp()
     os.unlink(path)
 

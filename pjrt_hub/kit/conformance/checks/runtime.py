@@ -186,7 +186,7 @@ def donated(subject: Subject) -> None:
 
 @contextlib.contextmanager
 def _client(subject: Subject) -> Iterator[Client]:
-    """Opens a client of pjrt-hub beside the subject's."""
+    """Open a client of pjrt-hub beside the subject's."""
     subject.require_basics()
     try:
         client = Plugin(load(subject.path)).client(subject.options)
@@ -197,12 +197,12 @@ def _client(subject: Subject) -> Iterator[Client]:
 
 
 def reversal(element: str) -> str:
-    """Writes a program that reverses the rows of a 2x3 array of a type."""
+    """Write a program that reverses the rows of a 2x3 array of a type."""
     return _program("stablehlo.reverse %0, dims = [1] : $T", f"2x3x{element}")
 
 
 def _program(operation: str, shape: str) -> str:
-    """Writes a function of one array with one operation, where $T is the array's type."""
+    """Write a function of one array with one operation, where $T is the array's type."""
     kind = f"tensor<{shape}>"
     operation = operation.replace("$T", kind)
     given = operation.rpartition(" : ")[2].rpartition("-> ")[2]
@@ -210,7 +210,7 @@ def _program(operation: str, shape: str) -> str:
 
 
 def _compile(subject: Subject, client: Client, text: str) -> LoadedExecutable:
-    """Compiles a program in a form that the plugin takes."""
+    """Compile a program in a form that the plugin takes."""
     return client.compile(subject.encode_program(text))
 
 
@@ -220,7 +220,7 @@ def _results(subject: Subject, client: Client, text: str, *arguments: Any) -> li
 
 
 def _of_type(kind: dtypes.ElementType, version: ApiVersion) -> Array | None:
-    """Makes two rows of three numbers of a type; None where one side has no such type."""
+    """Make two rows of three numbers of a type; None where one side has no such type."""
     try:
         dtypes.require(kind, version)
         dtype = dtypes.numpy_dtype(kind.code)
@@ -230,7 +230,7 @@ def _of_type(kind: dtypes.ElementType, version: ApiVersion) -> Array | None:
 
 
 def _reads(buffer: Buffer, right: Array, what: str) -> None:
-    """Fails unless a buffer has the right values in each way to read it."""
+    """Fail unless a buffer has the right values in each way to read it."""
     for way, read in _WAYS.items():
         try:
             found = read(buffer)

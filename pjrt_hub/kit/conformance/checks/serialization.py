@@ -87,7 +87,7 @@ def new_process(subject: Subject) -> None:
 
 
 def load_and_run(subject: Subject, data: str) -> None:
-    """Runs an executable in the new process."""
+    """Run an executable in the new process."""
     subject.expect_add(_load(subject, base64.b64decode(data)))
 
 
@@ -205,7 +205,7 @@ def optimized_program_too_small(subject: Subject) -> None:
 
 
 def _bytes_of(subject: Subject, loaded: int) -> bytes:
-    """Serializes an executable; where there are no bytes, `serialize` alone is the defect."""
+    """Serialize an executable; where there are no bytes, `serialize` alone is the defect."""
     executable = subject.executable(loaded)
     data = subject.api.call("PJRT_Executable_Serialize", executable=executable)
     if not data:

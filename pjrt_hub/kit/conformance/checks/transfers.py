@@ -71,13 +71,13 @@ func.func @main(%a: tensor<2x3xf32>) -> (tensor<2x3xf32> {mhlo.layout_mode = "{0
 
 
 def _by_columns(subject: Subject) -> int:
-    """Returns twice the matrix, column-major where the plugin heeds layouts at all."""
+    """Return twice the matrix, column-major where the plugin heeds layouts at all."""
     (buffer,) = subject.execute(subject.compile(_BY_COLUMNS), [subject.put(MATRIX)])
     return buffer
 
 
 def in_device_order(subject: Subject, buffer: int) -> np.ndarray[Any, Any]:
-    """Copies the six f32 of a matrix without a host layout, which keeps the device's order."""
+    """Copy the six f32 of a matrix without a host layout, which keeps the device's order."""
     found = np.empty(MATRIX.size, np.float32)
     _to_host(subject, buffer, found)
     return found
@@ -93,7 +93,7 @@ def _to_host(subject: Subject, buffer: int, found: np.ndarray[Any, Any]) -> None
 def _in_order(
     subject: Subject, buffer: int, order: tuple[int, ...], size: int = MATRIX.size
 ) -> list[float]:
-    """Copies an array in an order of dimensions, and returns it as it lies there."""
+    """Copy an array in an order of dimensions, and return it as it lies there."""
     found = np.full(size, -1, np.float32)
     answer = subject.call(
         "PJRT_Buffer_ToHostBuffer",
@@ -162,7 +162,7 @@ def _raw(subject: Subject, buffer: int, offset: int, size: int) -> bytes:
 
 
 def require_rows(subject: Subject, buffer: int) -> None:
-    """Raises Unsupported where a matrix lies in tiles: its bytes are the plugin's own matter."""
+    """Raise Unsupported where a matrix lies in tiles: its bytes are the plugin's own matter."""
     if irregular.byte_strides(subject.api, buffer, (1, 1), 1) is None:
         raise Unsupported("the layout is of tiles")
 
@@ -289,7 +289,7 @@ def copy_is_not_early(subject: Subject) -> None:
 
 
 def _is_ready_soon(subject: Subject, buffer: int) -> bool:
-    """Says whether a buffer is ready, or within a fifth of the time that slow work takes.
+    """Say whether a buffer is ready, or within a fifth of the time that slow work takes.
 
     Events of what is done fire on threads of the plugin, in any order.
     """
