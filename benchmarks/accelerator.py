@@ -134,7 +134,7 @@ def _transfers(client: Any, jax: Any, np: Any) -> rounds.Rows:
         for name, variants in cases.items():
             rows[f"{name} {nbytes} B"] = _transfer_cells(_times(variants, turns), nbytes)
         try:
-            with client.dma_map(array):
+            with pjrt_hub.DmaMapping(client, array):
                 put = {"pjrt-hub": cases["put"]["pjrt-hub"]}
                 rows[f"put of mapped {nbytes} B"] = _transfer_cells(_times(put, turns), nbytes)
         except UnimplementedError:
@@ -162,7 +162,7 @@ def _cases(
             "JAX": lambda: np.asarray(jax.numpy.copy(theirs)),
         },
         "from pinned_host": {
-            "pjrt-hub": lambda: own.copy_to_memory(home["device"]).ready.wait(),
+            "pjrt-hub": lambda: own.copy_to_device(home["device"]).ready.wait(),
             "JAX": lambda: jax.device_put(pinned, there).block_until_ready(),
         },
     }

@@ -38,7 +38,7 @@ class CountingCache:
     """The compile cache of a client's plugin, which counts what it gave and what it lacked."""
 
     def __init__(self, client: pjrt_hub.Client) -> None:
-        self._kept = client.plugin.compile_cache
+        self._kept = client.plugin.policy.compile_cache
         self.loaded = self.compiled = 0
 
     def get(self, key: str) -> bytes | None:

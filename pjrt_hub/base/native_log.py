@@ -59,8 +59,6 @@ def capture_native_logs(*, tee: bool = True) -> NativeLog:
 class NativeLog:
     """The capture of stderr; `capture_native_logs` makes it."""
 
-    __module__ = "pjrt_hub"
-
     def __init__(self, tee: bool) -> None:
         import atexit
         import subprocess

@@ -68,7 +68,7 @@ def _fetches_parts(buffer: BufferHandle) -> bool:
     client = buffer.client
     buffer._order()
     return (
-        not client.lends
+        not client._lends
         and not buffer._scattered
         and client.platform_name in LINEAR
         and buffer.nbytes > _LARGE
@@ -111,7 +111,7 @@ def _fetch(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, A
 
     host = numpy.empty(count * buffer.dtype.itemsize, numpy.uint8)
     client = buffer.client
-    with client.in_call():
+    with client._in_call():
         address = buffer._ask(
             "PJRT_Buffer_CopyRawToHost",
             dst=address_of(host),

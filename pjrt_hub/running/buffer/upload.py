@@ -18,6 +18,7 @@ from pjrt_hub.running.buffer import placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.buffer.transfer import Transfer
 from pjrt_hub.running.capi import hotpath, irregular
+from pjrt_hub.running.device.device import choose_place
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import Device, DeviceClient, Memory
@@ -64,10 +65,10 @@ def _read(
     device: Device | None,
     memory: Memory | None,
 ) -> Buffer:
-    client.place(device, memory)  # refuses before anything is read
+    choose_place(client, device, memory)  # refuses before anything is read
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, start, spec.nbytes, os.POSIX_FADV_SEQUENTIAL)
-    if not client.is_on_host and spec.nbytes > PART_NBYTES:
+    if not client._is_on_host and spec.nbytes > PART_NBYTES:
         taken = in_parts(client, fd, spec, start, device, memory)
         if taken is not None:
             return taken
@@ -104,7 +105,7 @@ def in_parts(
     if memory is None:
         memory = (device or client.devices[0]).default_memory
     try:
-        transfer = Transfer(client, [(spec.shape, spec.element.name)], memory)
+        transfer = Transfer(client, [(spec.shape, spec.element.name)], memory=memory)
     except UnsupportedByPluginError:
         return None
     with transfer:

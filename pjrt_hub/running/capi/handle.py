@@ -34,7 +34,7 @@ class Handle(Protocol):
     @property
     def address(self) -> int: ...
 
-    def in_call(self) -> AbstractContextManager[object]: ...
+    def _in_call(self) -> AbstractContextManager[object]: ...
 
 
 class ExecutableHandle(Protocol):
@@ -52,18 +52,12 @@ class ClientHandle(hotpath.Client):
     Attributes:
         api: the plugin's function table.
         platform_name: "cpu", "cuda", "tpu", ... (`PJRT_Client_PlatformName`).
-        compiler_platform: the same, of the plugin behind a layer that gives it another name.
     """
 
     api: Api
     platform_name: str
-    compiler_platform: str
-    is_on_host: bool
-
-    @property
-    def guards(self) -> Any:
-        """What an executable must have been compiled with to be loaded here, a `Guards`."""
-        raise NotImplementedError
+    #: What an executable must have been compiled with to be loaded here, once somebody asked.
+    _guards: Any = None
 
     @cached_property
     def platform_version(self) -> str:
@@ -71,7 +65,7 @@ class ClientHandle(hotpath.Client):
         return self._ask("PJRT_Client_PlatformVersion").decode()
 
     def _ask(self, function: str) -> Any:
-        return self.call(function, client=self.address)
+        return self._call(function, client=self.address)
 
 
 class Closing:
@@ -88,6 +82,11 @@ class Closing:
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
+
+
+def compiler_platform(client: ClientHandle) -> str:
+    """Return its platform, or that of the plugin behind a layer that gives another name."""
+    return client.api.layered_name or client.platform_name
 
 
 def register(client: ClientHandle) -> None:

@@ -54,10 +54,12 @@ class Api(hotpath.Functions):
             was here already.
         known_sha256: gives the file's digest without reading it all; None if unknown.
         is_layered: whether its calls pass through layers.
+        layered_name: what the plugin behind layers was chosen as; None without layers.
     """
 
     known_sha256: Callable[[], str | None] | None = None
     is_layered = False
+    layered_name: str | None = None
 
     def __init__(self, path: Path, address: int, identity: str = "") -> None:
         self.path = path

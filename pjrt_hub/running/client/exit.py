@@ -56,7 +56,7 @@ def _end() -> None:
 def _close(client: hotpath.Client) -> None:
     client._close()
     last = time.monotonic() + _CALLS_SECONDS
-    while client.is_freeing or (client.num_calls and time.monotonic() < last):
+    while client._is_freeing or (client._num_calls and time.monotonic() < last):
         time.sleep(_PAUSE_SECONDS)
     if client.address:  # arrays look into it, or a thread is in a call
         hotpath.leave()

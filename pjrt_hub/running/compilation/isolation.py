@@ -59,7 +59,7 @@ def compile(
         PluginTimeoutError: it did not end in time.
         NotIsolatedError: it has to be compiled here.
     """
-    workplace, path = client.policy.workplace(), client.api.path
+    workplace, path = client._policy.workplace(), client.api.path
     if workplace is None:
         raise NotIsolatedError(f"{path} was not loaded by pjrt_hub.client() or load()")
     if why := _obstacle(client):
@@ -89,7 +89,7 @@ def compile(
         raise crash(path, f" as it compiled {program.origin}", code, child.words.text(), _HINT)
     why = said.get("error") or (f"it took over {_TO_BEGIN:g} s" if late else describe_end(code))
     if "step" not in said:
-        client.why_not_isolated = why  # as would the next one
+        client._why_not_isolated = why  # as would the next one
     raise NotIsolatedError(f"the process for it could not: {why}")
 
 
@@ -116,7 +116,7 @@ def _obstacle(client: CompilingClient) -> str:
         return "a custom partitioner is registered, which only this process can ask"
     if not client.api.is_as_loaded():
         return f"{client.api.path} is not the file any more that was loaded"
-    return client.why_not_isolated
+    return client._why_not_isolated
 
 
 def _ask(
@@ -128,7 +128,7 @@ def _ask(
     message = options.serialize()
     asked = {
         "create_options": dict(
-            client.policy.check_create_options(client.options, client.api.version)
+            client._policy.check_create_options(client.options, client.api.version)
         ),
         "custom_calls": CustomCalls(client.api).handlers,
         "format": program.format,

@@ -77,7 +77,7 @@ class Event(hotpath.Event):
         if not callable(callback):
             raise TypeError(f"the callback is {callback!r}, which cannot be called")
         self.is_ready()  # raises where it is no event any more
-        with self.client.in_call():
+        with self.client._in_call():
             callbacks.when_ready(self.client.api.address, self.address, lambda: callback(self))
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -106,7 +106,7 @@ class Event(hotpath.Event):
             from pjrt_hub.running.device.awaiting import Waiters
 
             waiters = Waiters()
-        with self.client.in_call():
+        with self.client._in_call():
             callbacks.when_ready(self.client.api.address, self.address, waiters.fire)
         self._waiters = waiters
         return waiters

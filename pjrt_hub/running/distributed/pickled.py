@@ -45,7 +45,8 @@ def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any]
     guards, _ = serialized.read(blob)
     with _opening:  # so that two threads do not make a client each
         for client in _open_clients():
-            if options in (None, client.options) and not guards.differences(client.guards):
+            here = serialized.Guards.of(client)
+            if options in (None, client.options) and not guards.differences(here):
                 break
         else:
             client = _reload(reload, guards.platform, options).client(options)

@@ -132,7 +132,7 @@ def reject(executable: Called, index: int, given: object) -> None:
             f"{what}, the dynamic dimensions of the buffer are {given.dynamic_dimensions}"
             "\n\nhint: client.buffer_from_host(numpy.asarray(buffer)) is one without any"
         )
-    if given._dynamic and executable.client.is_on_host:
+    if given._dynamic and executable.client._is_on_host:
         raise UnsupportedByPluginError(
             f"argument {index} is a buffer with dynamic dimensions, {given.dynamic_dimensions}, "
             "and this plugin takes none",

@@ -29,9 +29,9 @@ _ADDRESS = range(2**64 - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteOptions:
-    """Options of one execution: `exe(a, b, options=...)`, `execute`, `execute_sharded`, ...
+    """Options of one execution: `exe(a, b, options=...)`, `execute`, `execute_on`.
 
-    A bound call takes them, too, and `execute_portable`.
+    A bound call takes them, too.
 
     Attributes:
         launch_id: the same in all processes, and all parts, of one execution.

@@ -52,7 +52,7 @@ class ExecutableFacts:
 
     signature: Signature
     #: What it was compiled with, where that is known without the plugin.
-    given_options: CompileOptions | None = None
+    _given_options: CompileOptions | None = None
 
     @property
     def api(self) -> Api:
@@ -152,8 +152,8 @@ class ExecutableFacts:
             UnsupportedByPluginError: the plugin is older, and the executable was loaded from bytes.
         """
         function = "PJRT_Executable_GetCompileOptions"
-        if self.given_options is not None and not self.api.has(function):
-            return self.given_options
+        if self._given_options is not None and not self.api.has(function):
+            return self._given_options
         return CompileOptions.parse(self._ask(function))
 
     def cost_analysis(self) -> dict[str, float] | None:

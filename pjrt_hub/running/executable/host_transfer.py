@@ -92,8 +92,8 @@ class CopyToDeviceStream(hotpath.Owned):
             ClosedError: the stream was closed.
         """
         memory = as_bytes(data)
-        with self.client.in_call(), self._lock:
-            self.require_open()
+        with self.client._in_call(), self._lock:
+            self._require_open()
             missing, granule = self.total_bytes - self._added, self.granule_size
             if memory.nbytes > missing:
                 raise ValueError(f"{memory.nbytes} bytes are given, {missing} are missing")
@@ -118,8 +118,8 @@ class CopyToDeviceStream(hotpath.Owned):
             self._release()
 
     def _ask(self, function: str) -> int:
-        with self.client.in_call():
-            self.require_open()
+        with self.client._in_call():
+            self._require_open()
             return int(self.client.api.call(function, stream=self.address))
 
     def __repr__(self) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 from pjrt_hub.running.capi import wire
+from pjrt_hub.running.capi.handle import compiler_platform
 from pjrt_hub.running.capi.status import answer_or_none
 from pjrt_hub.running.program.signature import Signature
 
@@ -52,14 +53,17 @@ class Guards(NamedTuple):
 
     @classmethod
     def of(cls, client: ClientHandle) -> Guards:
-        """Return what runs on `client`."""
-        return cls(
-            client.platform_name,
-            client.platform_version,
-            str(client.api.version),
-            client.api.sha256,
-            _machine(client),
-        )
+        """Return what runs on `client`, which is asked once."""
+        if client._guards is None:
+            client._guards = cls(
+                client.platform_name,
+                client.platform_version,
+                str(client.api.version),
+                client.api.sha256,
+                _machine(client),
+            )
+        guards: Guards = client._guards
+        return guards
 
     def seal(self, code: bytes, signature: Signature | None = None) -> bytes:
         """Put the header before a plugin's bytes; without a signature it is asked for one later."""
@@ -149,12 +153,12 @@ def topology(client: ClientHandle) -> bytes:
         address = client.call("PJRT_Client_TopologyDescription", client=client.address)
         return client.api.call("PJRT_TopologyDescription_Serialize", topology=address)
 
-    with client.in_call():
+    with client._in_call():
         return answer_or_none(ask) or b""
 
 
 def _machine(client: ClientHandle) -> str:
-    if client.compiler_platform != "cpu":
+    if compiler_platform(client) != "cpu":
         return ""
     told = topology(client)
     try:

@@ -279,7 +279,7 @@ class CustomCalls:
             )
         data = _UserData(value)
         context.keep(data)
-        with context.client.in_call():
+        with context.client._in_call():
             node.call(
                 "PJRT_FFI_UserData_Add",
                 context=context.address,

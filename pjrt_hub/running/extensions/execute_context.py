@@ -28,8 +28,6 @@ class ExecuteContext(Closing):
         closed: whether `close` was called.
     """
 
-    __module__ = "pjrt_hub"
-
     def __init__(self, client: ClientHandle) -> None:
         """Make one (`PJRT_ExecuteContext_Create`).
 
@@ -39,7 +37,7 @@ class ExecuteContext(Closing):
         """
         self.client = client
         self._native: _Native | None = _Native(
-            client.api, client.call("PJRT_ExecuteContext_Create")
+            client.api, client._call("PJRT_ExecuteContext_Create")
         )
 
     @property

@@ -49,7 +49,7 @@ class MultiSliceConfig:
         self.api = topology.api
         call = self.api.extension("Megascale").call
         _check_slices(topology, num_slices)
-        with topology.in_call():
+        with topology._in_call():
             self.address: int = call(
                 "PJRT_Megascale_CreateAoTConfig", topology=topology.address, num_slices=num_slices
             )

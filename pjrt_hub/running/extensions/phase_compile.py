@@ -120,7 +120,7 @@ class PhaseCompiler:
             raise ValueError(f"the plugin has no phase {unknown[0]!r}, it has {known}")
         if topology.api is not self._api:
             raise ValueError(f"{topology!r} belongs to another plugin than the compiler")
-        with topology.in_call():
+        with topology._in_call():
             programs_after = irregular.phase_texts(
                 self._api,
                 "PJRT_PhaseCompile_Run_Phase",

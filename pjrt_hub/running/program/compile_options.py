@@ -97,7 +97,7 @@ class CompileOptions:
         use_auto_spmd_partitioning: let the compiler find the annotations.
         auto_spmd_partitioning_mesh_shape: the mesh that it splits over, as large as the partitions.
         auto_spmd_partitioning_mesh_ids: the partitions in the mesh's order.
-        compile_portable_executable: for any one device, chosen at `execute_portable`.
+        compile_portable_executable: for any one device, chosen at `execute_on`.
         parameter_is_tupled_arguments: the program takes its arguments as one tuple.
         argument_layouts: the shape of every argument, of the whole program before it is split.
         result_layout: the shape of every output; the XLA CPU plugin ignores it.

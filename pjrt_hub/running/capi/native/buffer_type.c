@@ -59,7 +59,7 @@ static PyMethodDef methods[] = {
     {"_put", upload_put, METH_VARARGS | METH_CLASS, NULL},
     {"_put_plain", (PyCFunction)(void (*)(void))upload_plain, METH_FASTCALL | METH_CLASS, NULL},
     {"_order", buffer_order, METH_NOARGS, "As `layout`, but None for row-major."},
-    {"require_open", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
+    {"_require_open", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
     {"_array", buffer_array, METH_NOARGS, "As to_numpy(), or None where that takes more than a view."},
     {"_take_dropped", buffer_take_dropped, METH_NOARGS | METH_STATIC, NULL},
     {"_view", buffer_view, METH_VARARGS, "_view(nbytes) -> HostView, once the value is ready."},
@@ -87,7 +87,7 @@ static PyGetSetDef properties[] = {
     {"is_deleted", deletion_asked, NULL,
      "Whether it was deleted, donated, or closed with its client (PJRT_Buffer_IsDeleted).", NULL},
     {"_is_gone", deletion_looked, NULL, "The same, as far as the plugin tells.", NULL},
-    {"is_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
+    {"_is_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 

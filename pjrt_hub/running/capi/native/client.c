@@ -236,10 +236,10 @@ static void client_dealloc(PyObject *self) {
 
 static PyMethodDef methods[] = {
     {"_bind", client_bind, METH_VARARGS, "_bind(functions, api address, client address, on_host)"},
-    {"require_open", client_check, METH_NOARGS, "Raises ClosedError unless the client can be used."},
-    {"call", (PyCFunction)(void (*)(void))client_call, METH_FASTCALL | METH_KEYWORDS,
+    {"_require_open", client_check, METH_NOARGS, "Raises ClosedError unless the client can be used."},
+    {"_call", (PyCFunction)(void (*)(void))client_call, METH_FASTCALL | METH_KEYWORDS,
      "_call(function, /, **inputs): calls a C function while close() waits."},
-    {"in_call", client_in_call, METH_NOARGS,
+    {"_in_call", client_in_call, METH_NOARGS,
      "As _call, around several steps: until the end of `with` close() frees nothing."},
     {"_close", client_close, METH_NOARGS, "Destroys the children and then the client."},
     {"_destroy_idle", client_destroy_idle, METH_NOARGS, "The end of a close that was put off."},
@@ -248,9 +248,11 @@ static PyMethodDef methods[] = {
 
 static PyMemberDef members[] = {
     {"address", T_ULONGLONG, offsetof(ClientObject, ptr), READONLY, "The PJRT_Client*."},
-    {"num_calls", T_PYSSIZET, offsetof(ClientObject, busy), READONLY, "Native calls in flight."},
-    {"is_freeing", T_BOOL, offsetof(ClientObject, freeing), READONLY, "Whether its end is under way."},
-    {"lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
+    {"_num_calls", T_PYSSIZET, offsetof(ClientObject, busy), READONLY, "Native calls in flight."},
+    {"_is_freeing", T_BOOL, offsetof(ClientObject, freeing), READONLY, "Whether its end is under way."},
+    {"_is_on_host", T_BOOL, offsetof(ClientObject, on_host), READONLY,
+     "Whether buffers live in host memory."},
+    {"_lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -136,7 +136,7 @@ static inline bool runs_on_one_device(const ExecutableObject *exe) {
   if (exe->num_devices == 1) return true;
   if (exe->num_devices == 0)
     PyErr_SetString(PyExc_TypeError,
-                    "the program belongs to no device: give execute_portable() one");
+                    "the program belongs to no device: give execute_on() one");
   else
     PyErr_Format(PyExc_TypeError,
                  "the program runs on %zd devices: give execute() one list of arguments for "
@@ -434,7 +434,7 @@ static PyObject *executable_closed(PyObject *self, void *unused) {
 
 static PyMethodDef methods[] = {
     {"_bind", executable_bind, METH_VARARGS, NULL},
-    {"require_open", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
+    {"_require_open", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
     {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, type of events or None): outputs and events"},
     {"_take", executable_take, METH_VARARGS, "_take(row, device): raises for a Buffer that does not fit."},
     {"close", executable_close, METH_NOARGS,

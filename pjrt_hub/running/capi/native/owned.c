@@ -103,7 +103,7 @@ static void owned_dealloc(PyObject *self) {
 
 static PyMethodDef methods[] = {
     {"_bind", owned_bind, METH_VARARGS, "_bind(client, release): release() frees it, once."},
-    {"require_open", owned_check, METH_NOARGS, "Raises ClosedError unless it can be used."},
+    {"_require_open", owned_check, METH_NOARGS, "Raises ClosedError unless it can be used."},
     {"_release", owned_release, METH_NOARGS, "Frees it now, if it is not freed."},
     {"_take", owned_take, METH_NOARGS, "Gives release away, or None where it is gone."},
     {NULL, NULL, 0, NULL},
