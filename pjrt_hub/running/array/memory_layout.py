@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _TILED = table.ENUMS["PJRT_Buffer_MemoryLayout_Type"]["PJRT_Buffer_MemoryLayout_Type_Tiled"]
 
-#: minor_to_major: the dimensions, fastest-varying first.
+#: A layout as `minor_to_major`: the dimensions, with the fastest-varying first.
 Order = tuple[int, ...]
 
 

@@ -14,7 +14,7 @@ from pjrt_hub.running.array import dtypes, memory_layout
 
 _MAX_RANK = 64
 
-#: Equal shapes are one object, so that the call path compares them by identity.
+#: Equal shapes are the same object, so that the call path can compare them by identity.
 known_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 

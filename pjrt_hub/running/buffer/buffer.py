@@ -44,16 +44,17 @@ class HostBufferSemantics(enum.IntEnum):
     """How long host memory must stay unchanged after it was put (`PJRT_HostBufferSemantics`)."""
 
     __module__ = "pjrt_hub"
-    #: Copied before the call returns: the array may change at once. The default.
+    #: The default: the array is copied before the call returns, so it may change at once.
     IMMUTABLE_ONLY_DURING_CALL = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableOnlyDuringCall"]
-    #: Must not change until the transfer is done; pjrt-hub keeps the array alive until then.
+    #: The array must not change until the transfer is done; pjrt-hub keeps it alive until then.
     IMMUTABLE_UNTIL_TRANSFER_COMPLETES = _SEMANTICS[
         "PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes"
     ]
-    #: Shared where the plugin can (host memory, 64-byte aligned), copied elsewhere: must not change
-    #: while the buffer lives; pjrt-hub keeps the array alive.
+    #: The array is shared where the plugin can (host memory, 64-byte aligned), else copied. It must
+    #: not change while the buffer lives; pjrt-hub keeps it alive.
     IMMUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableZeroCopy"]
-    #: As above, and a program that it is donated to writes into the array: not a read-only one.
+    #: The same, but a program that the buffer is donated to may write into the array, which must
+    #: be writable.
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 
@@ -72,7 +73,7 @@ class Buffer(hotpath.Buffer):
     """
 
     __module__ = "pjrt_hub"
-    client: Any  # a `Client`, which stands above
+    client: Any  # A `Client`, whose layer is above this one.
     device: Device
     shape: tuple[int, ...]
 
@@ -131,7 +132,7 @@ class Buffer(hotpath.Buffer):
             raise ClosedError(_GONE)
         try:
             return self._ready
-        except AttributeError:  # nobody asked yet; one for all, so that polls leave one callback
+        except AttributeError:  # All callers share one event, so polling leaves one callback.
             with self.client.in_call():
                 self._ready = Event.of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
             return self._ready
@@ -174,10 +175,10 @@ class Buffer(hotpath.Buffer):
     def _value(self) -> numpy.ndarray[Any, Any]:
         lends = self.client.lends
         try:
-            array = self._array()  # what is row-major in the host's memory, in one call
+            array = self._array()  # One call reads row-major host memory.
             return self._read() if array is None else array
         except (PjrtError, UnsupportedByPluginError) as exc:
-            if lends and not self.client.lends:  # as the plugin said just now
+            if lends and not self.client.lends:  # The plugin has just refused to lend.
                 return self._value()
             if self._is_gone:
                 raise ClosedError(_GONE) from exc
@@ -188,7 +189,7 @@ class Buffer(hotpath.Buffer):
 
         code = self._dtype
         dtype = dtypes.numpy_dtype(code)
-        order = self._order()  # first: it says whether the elements are scattered
+        order = self._order()  # This sets `_scattered`, so it must come first.
         plain = dtypes.of_code(code).bits >= 8 and not (self._dynamic or self._scattered)
         if self.client.lends and plain:
             data: Any = self._view(self.size * dtype.itemsize)
@@ -214,11 +215,11 @@ class Buffer(hotpath.Buffer):
         except (
             InvalidArgumentError,
             UnimplementedError,
-        ):  # JAX never asks for the size, and not every plugin tells it
+        ):  # Not every plugin tells the size, for which JAX never asks.
             if self._dynamic:
                 raise
             nbytes = whole
-        # A plugin may add to it, not much; the value of a dynamic shape is smaller.
+        # A plugin may add a little; the value of a dynamic shape is smaller than its bounds.
         least, most = 0 if self._dynamic else whole, 2 * whole + 4096
         values.require_count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
         host = numpy.empty(nbytes, numpy.uint8)
@@ -243,10 +244,10 @@ class Buffer(hotpath.Buffer):
             UnsupportedByPluginError: the other plugin lacks the dtype or the layout.
             ClosedError: the buffer was deleted, donated or closed, or the other client closed.
         """
-        if device is None:  # elsewhere that is the first device
+        if device is None:  # Other methods take None as the first device.
             raise TypeError("the device is None; it must be one of client.devices")
         if type(device) is not Device:
-            device, _ = self.client.place(device, None)  # refuses it
+            device, _ = self.client.place(device, None)  # This raises.
         if device.client is not self.client or self._is_miscopied:
             return self._copy_through_host(device)
         return self._copy(device)
@@ -270,7 +271,7 @@ class Buffer(hotpath.Buffer):
         Args:
             memory: one of `client.memories`, of this client or another: as for `copy_to_device`.
         """
-        if memory is None:  # elsewhere that is the device's own
+        if memory is None:  # Other methods take None as the device's own memory.
             raise TypeError("the memory is None; it must be one of client.memories")
         if isinstance(memory, Memory) and (memory.client is not self.client or self._is_miscopied):
             return self._copy_through_host(memory)
@@ -396,7 +397,7 @@ class Buffer(hotpath.Buffer):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
         """Serve `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
-        if dropped := self._take_dropped():  # by numpy, which asked for a memoryview first
+        if dropped := self._take_dropped():  # numpy drops the errors of its own memoryview.
             raise dropped
         array = self.to_numpy()
         if dtype is None and not copy:
@@ -414,7 +415,7 @@ class Buffer(hotpath.Buffer):
         value = self.to_numpy()
         array = numpy.ascontiguousarray(value)
         data: Any = array.reshape(-1).view(numpy.uint8)
-        # The shape is the value's own: a contiguous array has at least one dimension.
+        # The shape is the value's, because ascontiguousarray makes scalars one-dimensional.
         packed = pickle.PickleBuffer(data) if protocol >= 5 else data.tobytes()  # type: ignore[operator]
         return host_array.from_pickled, (packed, array.dtype.name, value.shape)
 

@@ -46,7 +46,7 @@ def from_host(
     if type(semantics) is not HostBufferSemantics:
         semantics = HostBufferSemantics(semantics)
     plain = source
-    if source.dtype.kind not in "biufc":  # ml_dtypes arrays do not export their memory
+    if source.dtype.kind not in "biufc":  # Arrays of ml_dtypes do not export their memory.
         plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
     if not plain.flags.aligned:
         plain = plain.copy()
@@ -62,7 +62,7 @@ def from_host(
     if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
         return Buffer._put(client, plain, element.code, shape, semantics, *place)[0]
     with client.in_call():
-        callbacks.start()  # the buffer's end may be before that of the use of the array
+        callbacks.start()  # The buffer may be freed before the plugin is done with the array.
         buffer, done = Buffer._put(client, plain, element.code, shape, semantics, *place)
         if done:
             event_of_work(client, done, plain)
@@ -129,7 +129,7 @@ def copies_layouts(client: DeviceClient) -> bool:
     try:
         buffer = put(client, six, dtypes.of_numpy("uint8"), semantics, place, (0, 1))
     except (UnimplementedError, UnsupportedByPluginError):
-        return True  # it makes none, so it is not known to copy them wrongly
+        return True  # No such buffer can be made, so none is copied wrongly.
     return numpy.array_equal(buffer._copy(device).to_numpy(), six)
 
 

@@ -51,7 +51,7 @@ def start() -> None:
     with _lock:
         if not _started:
             read_end, write_end = os.pipe()
-            os.set_blocking(write_end, False)  # a full pipe already holds a wake-up
+            os.set_blocking(write_end, False)  # A full pipe already holds a wake-up.
             hotpath.wake(write_end)
             threading.Thread(
                 target=_dispatch, args=(read_end,), name="pjrt-hub events", daemon=True

@@ -14,13 +14,13 @@ from pjrt_hub.base.fork import cached_property
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.library import Api
 
-#: Every client of this process that lives, the oldest first.
+#: Every living client of this process, the oldest first.
 clients: weakref.WeakValueDictionary[int, ClientHandle] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 T = TypeVar("T")
 
-#: What the class of the statement has only for itself.
+#: The attributes of a class that `compact` must not copy to the class that it makes.
 _OWN = frozenset({"__dict__", "__weakref__", "__slots__"})
 
 

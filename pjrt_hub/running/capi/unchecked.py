@@ -20,7 +20,7 @@ from pjrt_hub.running.capi.status import FIRST_SLOT, raise_error
 
 _WORD = 8
 _JUNK = 0xA5
-_BEHIND = 16  # words behind a struct that a plugin must not touch
+_BEHIND = 16  # The number of words after a struct, which a plugin must not touch.
 
 
 class Entry(NamedTuple):
@@ -76,7 +76,7 @@ class Sized:
         fields = {field.name: field for field in table.FIELDS[name]}
         for member, value in members.items():
             assign(self._struct, fields[member], value, self._keep)
-        # Of a struct that says it is empty, everything is there: it shall be refused, not crash.
+        # A struct that claims to be empty is whole, so that a plugin can refuse it without a crash.
         self._end = size if size >= _WORD else len(self._bytes)
         if size < newest:
             self._bytes[self._end :] = bytes([_JUNK]) * (len(self._bytes) - self._end)
@@ -137,7 +137,7 @@ def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
     """Ask a function and give what reads its answer again, from where the plugin left it."""
     function = api.function(name)
     args = function.raw(**inputs)
-    if name == "PJRT_Buffer_GetMemoryLayout":  # a union
+    if name == "PJRT_Buffer_GetMemoryLayout":  # It has a union, which `read` cannot tell apart.
         return lambda: irregular.order(args)
     return lambda: function.read(args)
 

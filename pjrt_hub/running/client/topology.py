@@ -74,7 +74,7 @@ class Topology:
         self.default_flags = client.default_flags if client else _NO_FLAGS
         self.policy = client.policy if client else Policy()
         self.address = address
-        if client is None:  # a client frees its own, and freeing it twice would abort
+        if client is None:  # A client frees its own; freeing it twice would abort.
             weakref.finalize(self, _destroy, api, address).atexit = False
 
     @classmethod
@@ -130,7 +130,7 @@ class Topology:
             UnsupportedByPluginError: the plugin is older than 0.75.
             PjrtError: the bytes are damaged, or another plugin's.
         """
-        data = bytes(memoryview(serialized))  # of a number, `bytes` would make zeros
+        data = bytes(memoryview(serialized))  # `bytes` alone would make zeros of a number.
         address = api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
         return cls(api, address, reload=reload)
 
@@ -212,7 +212,7 @@ class Topology:
         dtypes.require(element, self.api.version)
         sizes = [operator.index(size) for size in dims]
         if min(sizes, default=0) < 0 or math.prod(map(max, sizes, repeat(1))) > _MAX_ELEMENTS:
-            raise ValueError(f"an array of {sizes} is impossible")  # the plugin would abort
+            raise ValueError(f"an array of {sizes} is impossible")  # The plugin would abort.
         with self.in_call():
             return self.api.call(
                 "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
@@ -328,7 +328,7 @@ class Topology:
 
 
 def _hint(error: PjrtError) -> str:
-    if isinstance(error, NotFoundError):  # no compiler is registered for the platform
+    if isinstance(error, NotFoundError):  # No compiler is registered for the platform.
         return "the plugin may compile only on what is there: client.compile(program).serialize()"
     if "autotune" in error.message:
         return (
@@ -339,5 +339,5 @@ def _hint(error: PjrtError) -> str:
 
 
 def _destroy(api: Api, address: int) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # closed: a child process, after a fork
+    with contextlib.suppress(ClosedError, PjrtError):  # A forked child raises ClosedError.
         api.call("PJRT_TopologyDescription_Destroy", topology=address)

@@ -193,9 +193,9 @@ def _unread(api: Api, view: int | None, count: int) -> Signature:
 
 def _merge_output(slot: Slot, dtype: int | None, shape: tuple[int, ...] | None) -> Slot:
     """Return an output; what the C API and the program tell differently, each buffer says."""
-    if shape is None or any(size < 0 for size in shape):  # MLIR's sign for a dynamic one
+    if shape is None or any(size < 0 for size in shape):  # MLIR marks dynamic sizes by negatives.
         shape = slot.shape
-    elif slot.shape not in (None, shape):  # of a part, or of a plugin that fills in nothing
+    elif slot.shape not in (None, shape):  # The plugin's shape may be a part's, or not filled in.
         shape = None
     if dtype is None:
         dtype = slot.code
