@@ -1,4 +1,4 @@
-"""How things look: the text of an array, and what a notebook shows of one thing.
+"""Display: the text of an array, and the HTML of an object in a notebook.
 
 Owns truncation and alignment. Imports numpy late.
 """

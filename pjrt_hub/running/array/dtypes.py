@@ -128,7 +128,7 @@ def of_type(name: str) -> ElementType:
 
 
 def of_numpy(dtype: Any) -> ElementType:
-    """Return the element type that a user calls so, or raise TypeError.
+    """Return the element type for a user's dtype, or raise TypeError.
 
     A name means what numpy means by it ("i8" has 8 bytes); else what StableHLO or XLA do ("bf16",
     "f8E4M3FN", "s32", "pred").

@@ -119,7 +119,7 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
 
 
 def convert(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
-    """Return the array in another element type; itself where it has that.
+    """Return the array converted to an element type, or itself if it already has that type.
 
     Integers and booleans must fit, else OverflowError. Floats are rounded as numpy does it, to an
     infinity or NaN at the end of their range. A float never becomes an integer, nor a complex

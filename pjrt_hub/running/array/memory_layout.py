@@ -22,7 +22,7 @@ Order = tuple[int, ...]
 
 
 def order_of(layout: Any, rank: int) -> Order | None:
-    """Return the layout that a caller wishes for, checked; None where he has no wish."""
+    """Check and return the layout that a caller wishes for, or None without a wish."""
     if layout is None:
         return None
     try:

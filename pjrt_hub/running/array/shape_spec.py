@@ -68,12 +68,12 @@ class ShapeSpec(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Of all elements together."""
+        """The bits of all elements together."""
         return math.prod(self.shape) * self.element.bits
 
     @property
     def nbytes(self) -> int:
-        """Of all elements together, packed."""
+        """The bytes of all elements together, packed."""
         return -(-self.bits // 8)
 
     @property

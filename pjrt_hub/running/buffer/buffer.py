@@ -53,8 +53,7 @@ class HostBufferSemantics(enum.IntEnum):
     #: The array is shared where the plugin can (host memory, 64-byte aligned), else copied. It must
     #: not change while the buffer lives; pjrt-hub keeps it alive.
     IMMUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableZeroCopy"]
-    #: The same, but a program that the buffer is donated to may write into the array, which must
-    #: be writable.
+    #: The same, but programs may write into the array, which must be writable, after a donation.
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 

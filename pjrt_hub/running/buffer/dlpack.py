@@ -36,7 +36,7 @@ LENDING = (
 )
 
 _KINDS = {"i": 0, "ui": 1, "s": 0, "u": 1, "f": 2, "bf": 4}
-#: In the order of their DLPack codes, which begin at 7.
+#: The floats in the order of their DLPack codes, which begin at 7.
 _SMALL_FLOATS = (
     "f8E3M4",
     "f8E4M3",
@@ -136,7 +136,7 @@ def _hold(buffer: BufferHandle) -> _Memory:
     if buffer._scattered:
         raise BufferError("the elements of the buffer lie in tiles or with gaps: use to_numpy()")
     try:
-        loan = buffer._view(0)  # Of no bytes, because the host may be unable to read the memory.
+        loan = buffer._view(0)  # The view has no bytes, as the host may be unable to read them.
     except PjrtError as exc:
         if buffer._is_gone:
             raise ClosedError("the buffer was deleted or donated") from exc
@@ -172,7 +172,7 @@ def strides(shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> tup
 
 
 def _check_stream(kind: int, stream: Any) -> None:
-    """Refuse what is not a stream: the value is there before the capsule, so any may read it."""
+    """Refuse what is not a stream; any stream will do, because the value is ready already."""
     if stream is None or stream == -1:
         return
     if kind in ON_HOST:

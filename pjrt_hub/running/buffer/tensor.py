@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Tensor:
-    """A tensor that another framework lent; told back when this dies.
+    """A tensor that another framework lent; it is given back when this object dies.
 
     Attributes:
         owner: whose death ends the loan.
@@ -161,7 +161,7 @@ def _resolve(source: Any, copy: bool | None) -> Any:
 
 
 def _same(client: DeviceClient, where: tuple[int, int]) -> Device | None:
-    """Return the client's device that DLPack calls so, or None where it has none."""
+    """Return the client's device for DLPack's (type, id), or None if it has no such device."""
     kind, number = where
     if client.is_on_host:
         return client.place(None, None)[0] if kind in dlpack.ON_HOST else None

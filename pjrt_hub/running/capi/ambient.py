@@ -1,6 +1,6 @@
-"""What all native code of a process shares, read without the copies that Python keeps.
+"""Ambient state: what all native code of a process shares, read from C, not from Python's copies.
 
-For whoever checks that a plugin leaves it alone; Linux only. Must not change anything.
+Serves checks that a plugin leaves this state alone; Linux only. Must not change anything.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _STATUS = {
 
 
 def settings() -> dict[str, object]:
-    """Return everything with a single value, by the words to tell it."""
+    """Return each setting that has a single value, by the words that describe it."""
     libc = ctypes.CDLL(None)  # It finds libm's functions, too, because Python is linked with libm.
     libc.setlocale.restype = ctypes.c_char_p
     small = sys.float_info.min
@@ -82,7 +82,7 @@ def handlers() -> dict[str, int]:
 
 
 def holdings() -> dict[str, int]:
-    """Return how much of each the process holds: bytes, allocated and resident, files, threads."""
+    """Return how much the process holds: resident and allocated bytes, files, and threads."""
     with open("/proc/self/statm", encoding="ascii") as file:
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     found = {"resident": resident}

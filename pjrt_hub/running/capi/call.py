@@ -113,7 +113,7 @@ class BoundFunction(hotpath.Function):
         return {field.name: self._output(args, field, known) for field, known in self._outputs}
 
     def free(self, args: Any) -> bool:
-        """Call the deleter of an answer, where it came with one, and tell whether it did."""
+        """Call the deleter of an answer, if it came with one, and return whether it did."""
         owner = _owner(self.struct)
         if owner is None or getattr(args, owner[0]) == ffi.NULL:
             return False  # An answer without a deleter has nothing to free.
@@ -283,7 +283,7 @@ def interruptible(
 
 
 def _inputs(struct: str) -> list[table.Field]:
-    """Return what a caller gives. What comes by its address is counted by the caller too."""
+    """Return the fields that a caller sets, with the counts of what is passed by its address."""
     given = [field for field in table.FIELDS[struct] if field.direction != "out"]
     counts = {
         count for field in given if field.direction == "in" for count in field.count.split(",")
@@ -292,7 +292,7 @@ def _inputs(struct: str) -> list[table.Field]:
 
 
 def _outputs(struct: str) -> list[table.Field]:
-    """Return what a function answers, but for what it fills in the caller's own memory."""
+    """Return the fields that a function sets, without arrays in the caller's own memory."""
     answers = [
         field
         for field in table.FIELDS[struct]
@@ -338,12 +338,12 @@ def _output_row(struct: str, field: table.Field, known: bool) -> Row:
 
 
 def _is_object(field: table.Field) -> bool:
-    """Tell whether it is an object of the plugin's, or a list of them: none can be NULL."""
+    """Tell whether a field is an object of the plugin, or a list of objects; none can be NULL."""
     return field.ctype.split("*")[0].removeprefix("const ").strip() in _OBJECTS
 
 
 def _check(function: str, args: Any, field: table.Field) -> None:
-    """Refuse an answer that lacks what it must have, or counts more than there can be."""
+    """Refuse an answer that lacks what it must have, or that has an implausible count."""
     if not field.ctype.endswith("*"):
         return
     value = getattr(args, field.name)

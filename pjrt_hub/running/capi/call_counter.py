@@ -50,7 +50,7 @@ class CallCounter:
             self._changed.wait_for(lambda: self._calls, _SECONDS)
 
     def wait(self, expected: int = 1) -> list[int]:
-        """Return `calls` after time for as many as expected and a moment for one too many."""
+        """Wait for the expected calls, then a moment for a surplus one, and return `calls`."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._calls) >= expected, _SECONDS)
             self._changed.wait_for(lambda: len(self._calls) > expected, _MOMENT)

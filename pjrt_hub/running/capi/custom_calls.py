@@ -109,13 +109,13 @@ class Frame:
         return self._state("XLA_FFI_State_Get", type_id, 0)
 
     def _state(self, name: str, type_id: int, state: int) -> int | None:
-        """Call a function whose struct has no `stage` before FFI 0.3, but else the same words."""
+        """Call a function whose struct is always the same, but lacks `stage` before FFI 0.3."""
         number = ffi.new("XLA_FFI_TypeId*")
         number.type_id = type_id
         staged = [_INSTANTIATE] if self._frame.api.api_version.minor_version >= _STAGED else []
         words = [0, 0, _number(self._frame.ctx), *staged, _number(number), state]
         if name == "XLA_FFI_State_Set" and self._frame.api.api_version.minor_version < _TYPED:
-            words.append(hotpath.ffi_deleter())  # Before 0.2, states have deleters, not types.
+            words.append(hotpath.ffi_deleter())  # Before FFI 0.2, each state has its deleter.
         words[0] = len(words) * _POINTER
         return _ask_in_words(self._frame.api, name, words)
 
@@ -154,7 +154,7 @@ def register(
 
 
 def _ask_in_words(api: Any, name: str, words: list[int]) -> int | None:
-    """Call a function of the FFI's table with a struct of this plugin's version; the last word."""
+    """Call a function of the FFI's table with a struct of these words; return its last word."""
     args = ffi.new("uint64_t[]", words)
     function = ffi.cast("XLA_FFI_Error*(*)(void*)", _number(getattr(api, name)))
     error = function(args)
@@ -213,7 +213,7 @@ def address_of(function: object) -> int | None:
 
 
 def code() -> list[range]:
-    """Return the addresses of this process where code is."""
+    """Return the ranges of addresses that hold executable code in this process."""
     found = []
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:

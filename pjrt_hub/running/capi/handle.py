@@ -1,4 +1,4 @@
-"""Handles: native objects as whatever belongs to them sees them: an address, and how it is called.
+"""Handles: what helpers know of a native object: its address, and how to call functions on it.
 
 Helpers are typed on these and never on `Client`: what a client hands out need not know it.
 """
@@ -96,7 +96,7 @@ def register(client: ClientHandle) -> None:
 
 
 def compact(statement: type[T], /) -> type[T]:
-    """Make the same class again, as C would.
+    """Make the same class again, with instances as small as those of its C base.
 
     Its functions cannot use `super()` and `__class__`, which mean the class of the statement.
 

@@ -65,7 +65,7 @@ def optimized_program(api: Api, executable: int) -> tuple[bytes, str]:
 def fill_array(
     node: Extension, name: str, capacity: int, **inputs: Any
 ) -> tuple[tuple[int, ...], Any]:
-    """Call a function that fills an array of ours: give its numbers, and the argument struct."""
+    """Call a function that fills a caller's array; return its numbers and the argument struct."""
     function = node.function(name)
     fields = table.FIELDS[function.struct]
     array = next(field for field in fields if field.direction == "inout")
@@ -182,7 +182,7 @@ def byte_strides(api: Api, buffer: int, dims: Sequence[int], nbytes: int) -> lis
 
 
 def is_plain(api: Api, buffer: int, rank: int) -> bool:
-    """Tell whether a buffer is rows one after the other, as its plugin says.
+    """Tell whether a buffer's memory is row-major without gaps, as its plugin says.
 
     The one tile of a single dimension only fills it up.
     """

@@ -97,7 +97,7 @@ class Api(hotpath.Functions):
         return BoundFunction(self.address, self.version.minor, name, pointer, struct)
 
     def give_back(self, name: str, **handle: int) -> None:
-        """Free what nobody needs; what the plugin has no function for goes with the process."""
+        """Free an unneeded object; without a function for that, it stays until the process ends."""
         with suppress(errors.UnsupportedByPluginError, errors.UnimplementedError):
             self.call(name, **handle)
 
@@ -226,7 +226,7 @@ def load(
 
 
 def adopt(address: int, path: str | os.PathLike[str]) -> Api:
-    """Take a table that is already in this process, and stays, and initialize its plugin.
+    """Use a table that is already in this process for good, and initialize its plugin.
 
     It came from the file at `path`; the errors are those of `load`.
     """

@@ -51,7 +51,7 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
 
 
 def raise_absent(api: int, slot: int) -> NoReturn:
-    """Raise for a call of a function that the plugin lacks, by its place in the table in words."""
+    """Raise for a function that the plugin lacks; `slot` is its offset in 8-byte words."""
     version = ffi.cast("PJRT_Api*", api).pjrt_api_version
     have = ApiVersion(version.major_version, version.minor_version)
     number = slot - FIRST_SLOT // 8
@@ -73,7 +73,7 @@ def lack(function: str, have: ApiVersion, plugin: str = "") -> errors.Unsupporte
 
 
 def refuse_answer(function: str, what: str) -> NoReturn:
-    """Raise PluginError for an answer without an error that cannot be: `what` was found in it."""
+    """Raise PluginError for an impossible answer without an error; `what` was found in it."""
     raise errors.PluginError(
         f"{function}: the plugin answered without an error and gave {what}",
         hint="`pjrt-hub check` with the plugin's library says what else it does wrong; tell its "

@@ -50,7 +50,7 @@ class Extension(NamedTuple):
 
 
 class Rows(Mapping[str, Row]):
-    """A table whose rows are made of texts when they are first asked for: a start needs a few."""
+    """A table whose rows are made when they are first used, because a program needs only a few."""
 
     def __init__(self, texts: dict[str, Any], read: Callable[[str, Any], Row]) -> None:
         self._texts = texts

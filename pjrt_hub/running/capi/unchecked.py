@@ -1,7 +1,7 @@
-"""The C API as a stranger may use it, for whoever checks a plugin.
+"""Unchecked use of the C API, to test how a plugin reacts.
 
-Owns memory that nobody vouches for, structs of any size, and errors that are looked at before they
-are freed. Must not be used to run programs.
+Owns untrusted memory, structs of any size, and errors that are inspected before they are
+freed. Must not be used to run programs.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def named_values(api: Api, name: str, **inputs: Any) -> list[tuple[str, values.N
 
 
 def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
-    """Ask a function and give what reads its answer again, from where the plugin left it."""
+    """Call a function, and return another that reads the answer again in the plugin's memory."""
     function = api.function(name)
     args = function.raw(**inputs)
     if name == "PJRT_Buffer_GetMemoryLayout":  # It has a union, which `read` cannot tell apart.
@@ -143,7 +143,7 @@ def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
 
 
 def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
-    """Ask for an answer that is the caller's, and free it where the plugin says how.
+    """Get and free an answer that the caller owns, and tell whether it came with a deleter.
 
     An answer that is empty needs no deleter.
     """

@@ -22,7 +22,7 @@ _CODES = table.ENUMS["PJRT_Error_Code"]
 
 
 def failure(exc: BaseException, name: str, depth: int) -> Failure:
-    """Return what an exception is to a plugin: a status code, as in PJRT and XLA FFI, and text.
+    """Return an exception as a plugin gets it: a status code of PJRT and XLA FFI, and a text.
 
     So many frames of the traceback as `depth` says are pjrt-hub's own.
     """

@@ -1,6 +1,6 @@
-"""What plugins answer with: texts and counts that can be, and `PJRT_NamedValue` in both directions.
+"""Values of plugins: plausible texts and counts, and `PJRT_NamedValue` in both directions.
 
-More than can be is an error before anything is read; `native/function.c` holds to the same bounds.
+An implausible size is an error before anything is read; `native/function.c` has the same bounds.
 Must not know which options a plugin takes.
 """
 
@@ -96,14 +96,14 @@ def _text(pointer: Any, size: int) -> str:
 def require_count(
     function: str, name: str, given: int, most: int = MOST_ELEMENTS, least: int = 0
 ) -> int:
-    """Return a plugin's count of a field where it can be; else raise PluginError."""
+    """Return a plugin's count of a field if it is plausible, else raise PluginError."""
     if not least <= given <= most:
         refuse_answer(function, f"{given} as {name}")
     return given
 
 
 def text(function: str, name: str, pointer: Any, nbytes: int) -> bytes:
-    """Copy a plugin's bytes; PluginError for more than can be, or none where it says some."""
+    """Copy a plugin's bytes; PluginError for an implausible size, or for NULL with a size."""
     if require_count(function, f"the size of {name}", nbytes, MOST_BYTES) == 0:
         return b""
     if pointer == ffi.NULL:

@@ -68,7 +68,7 @@ def _was_interrupted() -> bool:
 
 
 def _calls_are_under_way() -> bool:
-    """Return whether another thread may be inside of a plugin, to make a client maybe."""
+    """Return whether another thread may be inside a plugin, perhaps to make a client."""
     ours = ("pjrt-hub events", "pjrt_hub.native")
     threads = (thread for thread in threading.enumerate() if thread.name not in ours)
     return any(thread is not threading.current_thread() for thread in threads)

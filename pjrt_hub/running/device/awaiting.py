@@ -49,13 +49,13 @@ class Waiters:
 
 
 def checkpoint() -> Steps:
-    """Yield as an await that need not sleep does: under trio every one lets others run."""
+    """Yield for an await that need not sleep, because under trio every await lets others run."""
     if _in_trio():
         yield from sys.modules["trio"].lowlevel.checkpoint().__await__()
 
 
 def _in_trio() -> bool:
-    """Return whether a task of trio runs; where one is the guest of the other, both have a loop."""
+    """Return whether a task of trio runs; in guest mode, both trio and asyncio have a loop."""
     trio, asyncio = sys.modules.get("trio"), sys.modules.get("asyncio")
     if trio is None:
         return False

@@ -315,7 +315,7 @@ class AsyncTrackingEvent(Closing):
 
 
 class DeviceClient(ClientHandle):
-    """A client with its devices and memories, as these and what lies on them see it."""
+    """A client with its devices and memories, for the classes of these and of buffers."""
 
     @property
     def moves_data(self) -> bool:

@@ -30,7 +30,7 @@ class Called(Protocol):
 
     @property
     def client(self) -> DeviceClient:
-        """Whose it is."""
+        """The client that it belongs to."""
 
     @property
     def signature(self) -> Signature:
@@ -38,7 +38,7 @@ class Called(Protocol):
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Where it runs; none where each call says."""
+        """The devices that it runs on; none if each call names one."""
 
     def require_open(self) -> None:
         """Raise once it is closed."""
@@ -172,7 +172,7 @@ def _describe_parameter(executable: Called, index: int) -> tuple[Slot, str]:
 
 
 def _array(given: Any) -> Any:
-    """Numpy's view of it, or None where it is none of numpy's and shows no memory either."""
+    """Return it as a numpy array, or None if it is not numpy's and has no readable memory."""
     numpy = sys.modules.get("numpy")  # Unless it is imported, no object of numpy exists.
     if numpy is not None and isinstance(given, numpy.ndarray):
         return given

@@ -27,7 +27,7 @@ class DescribedDevices(Handle, Protocol):
 
     @property
     def client(self) -> ClientHandle | None:
-        """Whose it is, if it belongs to one."""
+        """The client that it belongs to, if any."""
 
     @property
     def platform_name(self) -> str:
