@@ -17,7 +17,7 @@ from typing import TypeVar
 
 Rows = dict[str, dict[str, float]]
 Times = dict[str, list[float]]
-#: What names a variant.
+#: The type of a variant's name.
 Name = TypeVar("Name")
 
 

@@ -43,7 +43,8 @@ def main():
 
         bad = client.buffer_from_host(np.full((4, 4), np.nan, np.float32))
         try:
-            program(bad)[0].to_numpy()  # raises in the call where a plugin runs at once, else here
+            # The call raises where a plugin runs at once; elsewhere, to_numpy() does.
+            program(bad)[0].to_numpy()
         except pjrt_hub.errors.InvalidArgumentError as error:
             print("and of NaN:", str(error).splitlines()[0])
 

@@ -94,7 +94,8 @@ class Encoder:
         batch = next(size for size in self.batches if size >= len(texts))
         tokens = next(size for size in self.lengths if size >= longest)
         ids, mask = np.zeros((2, batch, tokens), np.int32)
-        mask[:, 0] = 1  # a row that nobody asked for is a text of one word piece, not one of none
+        # An unused row has one word piece, since a mean over none would divide by zero.
+        mask[:, 0] = 1
         for row, encoding in enumerate(encodings):
             ids[row, : len(encoding)] = encoding.ids
             mask[row, : len(encoding)] = 1

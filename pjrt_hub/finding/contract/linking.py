@@ -27,7 +27,7 @@ _CACHE_ARCHITECTURE = {"x86_64": 0x0300, "aarch64": 0x0A00}
 _MAX_LIBRARIES = 512
 _LOADED = "already loaded"
 _OF_SYSTEM = ("ld.so.cache", "a default folder")
-#: What each of glibc's levels of x86-64 needs beyond the one before it, as /proc/cpuinfo names it.
+#: What each level of x86-64 in glibc needs beyond the previous one, by its names in /proc/cpuinfo.
 _LEVELS = {
     "x86-64-v2": {"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"},
     "x86-64-v3": {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"},
