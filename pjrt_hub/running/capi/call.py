@@ -38,7 +38,7 @@ _KINDS = {
 _LOOK_SECONDS = 1.0
 #: The types of text, whose counts are in bytes.
 _TEXTS = ("const char*", "char*")
-#: Objects that no answer may lack. Events may be NULL, because nothing may be pending.
+#: Objects that no answer may lack. Events may be NULL if nothing is pending.
 _OBJECTS = {
     "PJRT_AsyncHostToDeviceTransferManager",
     "PJRT_Buffer",

@@ -137,7 +137,7 @@ def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
     """Call a function, and return another that reads the answer again in the plugin's memory."""
     function = api.function(name)
     args = function.raw(**inputs)
-    if name == "PJRT_Buffer_GetMemoryLayout":  # It has a union, which `read` cannot tell apart.
+    if name == "PJRT_Buffer_GetMemoryLayout":  # The answer has a union, which `read` cannot handle.
         return lambda: irregular.order(args)
     return lambda: function.read(args)
 

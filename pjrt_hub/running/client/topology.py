@@ -339,5 +339,5 @@ def _hint(error: PjrtError) -> str:
 
 
 def _destroy(api: Api, address: int) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # A forked child raises ClosedError.
+    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
         api.call("PJRT_TopologyDescription_Destroy", topology=address)

@@ -119,5 +119,5 @@ class Event(hotpath.Event):
 
 def event_of_work(client: Any, address: int, used: object) -> Event:
     """Return the event of work that uses something, which lives until the work is done."""
-    callbacks.start()  # The dispatcher thread releases `used` when nobody waits.
+    callbacks.start()  # The dispatcher thread releases `used` if nobody waits for the event.
     return Event.of(client, address, used)

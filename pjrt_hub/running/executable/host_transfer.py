@@ -169,7 +169,7 @@ def _ignore() -> None:
     """Let go of a chunk that has arrived."""
 
 
-# C calls the functions below. A sender returns None or (code, text), and raises nothing.
+# C calls the functions that these make. A sender returns None or (code, text), and raises nothing.
 
 
 def _sender(channel: int, callback: SendCallback) -> Callable[..., object]:

@@ -17,7 +17,7 @@ from pjrt_hub.running.program.signature import Signature
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import ClientHandle
 
-#: The first bytes. After them come the sha256 of the rest, the header's length in four
+#: The magic number. After it come the sha256 of the rest, the header's length in four
 #: little-endian bytes, the header as JSON, and the plugin's bytes.
 MAGIC = b"\x93pjrt-hub executable 2\n"
 _DIGEST_NBYTES = 32

@@ -89,5 +89,5 @@ class _Native:
 
 
 def _destroy(api: Api, address: int, _kept: list[object]) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # A forked child raises ClosedError.
+    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
         api.call("PJRT_ExecuteContext_Destroy", context=address)

@@ -131,5 +131,5 @@ def _check_slices(topology: Any, num_slices: int) -> None:
 
 
 def _free(free: partial[Any]) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # A forked child raises ClosedError.
+    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
         free()

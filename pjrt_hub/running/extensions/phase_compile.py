@@ -140,7 +140,7 @@ def _partial(program: bytes | Program) -> bytes:
 
 
 def _destroy(api: Api, address: int) -> None:
-    with suppress(ClosedError):  # A forked child raises this.
+    with suppress(ClosedError):  # Calls in a forked child raise it.
         api.extension("PhaseCompile").call(
             "PJRT_PhaseCompile_Destroy_Compiler", phase_compiler=address
         )
