@@ -108,7 +108,6 @@ static PJRT_Error *pass(unsigned plugin, unsigned function, void *args) {
 EACH_PLUGIN(TRAMPOLINES)
 static const Call_Target trampolines[MAX_PLUGINS][NUM_FUNCTIONS] = {EACH_PLUGIN(ROW)};
 
-/* Puts a trampoline in the place of a function. */
 static void replace(Plugin *plugin, char *copy, unsigned at, unsigned function) {
   void *real = pointer_at(copy, at);
   if (real == NULL) return;

@@ -71,7 +71,6 @@ typedef struct {
   uint16_t type, at, function;
 } Node;
 
-/* The type of an extension and its short name. */
 typedef struct {
   uint16_t type;
   const char *name;
@@ -141,7 +140,6 @@ static inline size_t word_at(const char *base, unsigned at) {
 
 static inline void *pointer_at(const char *base, unsigned at) { return (void *)word_at(base, at); }
 
-/* Returns how many elements or rows a pointer points at. */
 static inline size_t count_of(const Pointer *pointer, const char *base) {
   bool counted = pointer->form != ONE && pointer->form != TERMINATED;
   return counted ? word_at(base, pointer->count_at) : 1;

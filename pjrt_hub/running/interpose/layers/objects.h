@@ -8,8 +8,8 @@ typedef enum { LIVE, DELETED, DONATED, DESTROYED } State;
 
 typedef struct Object Object;
 struct Object {
-  Object *next, *self; /* self: the entry in the table, even in a copy of it. */
-  uintptr_t address, client, parent; /* parent: the loaded executable that it is a view of. */
+  Object *next, *self; /* `self` is the entry in the table, even in a copy of it. */
+  uintptr_t address, client, parent; /* `parent` is the loaded executable that it views. */
   const Plugin *plugin;
   uint64_t made, ended, executed; /* Numbers of calls; executed: the last Execute with it. */
   uint64_t retrieved;             /* The buffers taken from a transfer manager, by bit. */

@@ -13,7 +13,7 @@ enum { NOTED = 1 << 27 }; /* Ticks after which both clocks are read again, about
 
 typedef struct {
   Header *header;
-  char *window, *at; /* at: the beginning of the window's free part. */
+  char *window, *at; /* `at` is where the window's free part begins. */
   int file;
   unsigned generation;
 } Thread;

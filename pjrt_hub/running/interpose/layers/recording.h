@@ -36,7 +36,7 @@ typedef struct {
    of the same mapped pages, because new ones are expensive. */
 typedef struct {
   char magic[8];
-  uint32_t version, window, num_functions, pid, thread, number; /* number: the file's, from 1. */
+  uint32_t version, window, num_functions, pid, thread, number; /* `number` counts files from 1. */
   uint64_t logged;      /* The size of the log in bytes. */
   uint64_t window_from; /* The offset in the log of the window's first byte. */
   uint64_t lost;        /* The number of records for which there was no room. */
