@@ -44,8 +44,8 @@ static void buffer_destroy(Child *child) {
   client_leave(client);
 }
 
-/* Dead Buffers, which are used again for new ones: a result then costs no allocation, which is
-   slower with the garbage collector's header. */
+/* Dead Buffers, which are used again for new ones: a result then costs no allocation, which
+   the garbage collector's header makes slower. */
 static BufferObject *spares[64];
 static int num_spares;
 static PyTypeObject *spares_type; /* Instances of other types may be larger. */

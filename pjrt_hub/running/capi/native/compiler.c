@@ -41,7 +41,7 @@ static void let_go(PyObject **callable) {
 }
 
 /* Transforms: callable(HloModuleProto as bytes) -> None for no change, a new one, or (code, text).
-   The struct is never freed, because only the plugin knows when it has used it last. */
+   The struct is never freed, because only the plugin knows which call was the last. */
 typedef struct {
   PJRT_XlaTransform_Callbacks callbacks; /* The first member: the plugin passes its address back. */
   PyObject *callable;

@@ -1,5 +1,5 @@
-/* Deletion: frees the device memory of a buffer, and tells whether it is gone: deleted here, donated,
-   or deleted by other code. */
+/* Deletion: frees the device memory of a buffer, and tells whether it is gone: deleted here,
+   donated, or deleted by other code. */
 #include "deletion.h"
 
 static PJRT_Error *delete_native(BufferObject *buffer) {

@@ -223,7 +223,7 @@ COLD static PyObject *call_with_dict(ExecutableObject *exe, PyObject *const *arg
   return call_with(exe, arguments, count, &said);
 }
 
-/* Python 3.11 calls instances of a subclass this way: it does not inherit the vectorcall flag. */
+/* In Python 3.11, a subclass does not inherit the vectorcall flag, so its calls come here. */
 static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   GUARD;
   PyObject *on_stack[ON_STACK], **arguments = on_stack;
@@ -238,7 +238,7 @@ static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwarg
   return result;
 }
 
-/* Returns the arguments of a device; NULL with an exception set if they are no tuple of `count`. */
+/* Returns a device's arguments as a tuple of `count`, or NULL with an exception set. */
 PyObject *executable_row(ExecutableObject *exe, PyObject *rows, Py_ssize_t device, Py_ssize_t count) {
   PyObject *row = PyTuple_GetItem(rows, device);
   if (!PyTuple_Check(row))
