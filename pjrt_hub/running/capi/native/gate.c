@@ -29,7 +29,7 @@
 enum {
   MOST = 32,  /* The most launches under way: no device has more, so none waits in the plugin. */
   LEAST = 16, /* On one device, at least so many launches in a row are not followed. */
-  SPREAD = 8, /* The number varies by this, so no place in a pattern of under 41 launches is missed. */
+  SPREAD = 8, /* The number varies by this: no place in a pattern of under 41 launches is missed. */
 };
 
 struct Gate {
