@@ -145,7 +145,7 @@ class Api:
             size, align = max(size for size, _ in widths), max(align for _, align in widths)
             start = _round_up(end, align)
             yield from ((member, start) for member in group)
-            # A union is padded to its alignment; a lone field ends where it ends.
+            # A union is padded to its alignment; a single field is not.
             end = start + (_round_up(size, align) if group[0].in_union else size)
 
     def width(self, member: Member) -> tuple[int, int]:

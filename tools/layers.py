@@ -20,7 +20,7 @@ TAGS = {
 }
 #: Handles that belong to a client or a topology and are never destroyed.
 LENT = ("PJRT_Device", "PJRT_Memory", "PJRT_DeviceDescription")
-#: Handles that may be NULL, beside those that are destroyed.
+#: Handles that may be NULL, besides those that are destroyed.
 OPTIONAL = {
     ("PJRT_Client_BufferFromHostBuffer", "device"),
     ("PJRT_Client_BufferFromHostBuffer", "memory"),

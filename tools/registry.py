@@ -51,7 +51,7 @@ from pjrt_hub.kit.authoring import native_library
 ROOT = Path(__file__).resolve().parent.parent
 REGISTRY = ROOT / "registry"
 
-#: Package -> (plugin, platform, data files that the library opens by their place beside it).
+#: Package -> (plugin, platform, data files that the library opens in its own folder).
 FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "lammps-jax-pjrt-cpu": ("cpu", "cpu", ()),
     "fastatomstruct-xla-cpu": ("cpu", "cpu", ()),

@@ -36,7 +36,7 @@ class Reader:
 
     def __init__(self, file: LibraryFile) -> None:
         self._file = file
-        # Each has an address, an offset in the file, and a number of bytes.
+        # Each segment has an address, an offset in the file, and a number of bytes.
         self._loads: list[tuple[int, int, int]] = []
 
     def read(self, symbol: str) -> Binary:

@@ -281,7 +281,7 @@ def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
         data = digest.content(path)
     except OSError:
         return {}
-    begin = data.find(_CACHE_MAGIC)  # An older format may stand before this one.
+    begin = data.find(_CACHE_MAGIC)  # An older format may come before this one.
     if begin < 0 or len(data) < begin + 48:
         return {}
     (count,) = struct.unpack_from("<I", data, begin + 20)
@@ -296,7 +296,7 @@ def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
         if flags & 0xFF00 != _CACHE_ARCHITECTURE.get(machine, 0):
             continue
         place = Path(text(file))
-        levels = ("", *reversed(_levels()))  # A better level stands later.
+        levels = ("", *reversed(_levels()))  # A better level comes later.
         level = place.parent.name if place.parent.parent.name == "glibc-hwcaps" else ""
         if level in levels:
             found.setdefault(text(name), []).append((-levels.index(level), place))

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: The option that takes a GPU's description.
 _CONFIG = "target_config"
 _MAX_DEVICES = 1 << 16
-#: "2x2x1", alone or behind a name as in "v5e:2x2".
+#: "2x2x1", alone or after a name as in "v5e:2x2".
 _SHAPE = re.compile(r"(?:.*[:=_])?(-?\d+(?:x-?\d+)*)(?:_twisted|_untwisted)?")
 #: GPU plugins of XLA embed a GpuTargetConfigProto as text for each GPU they were measured on; only
 #: the plugin parses one.
