@@ -56,7 +56,7 @@ HIDDEN void schedule_start(uint64_t seed, unsigned window, bool hold, uint64_t s
 HIDDEN void schedule_lock(void);
 HIDDEN void schedule_unlock(void);
 HIDDEN void schedule_forked(void);
-/* The caller of all other functions holds the lock. */
+/* The caller of the functions below holds the lock. */
 HIDDEN uint64_t schedule_due(uint64_t after);
 HIDDEN void schedule_add(Task *task);
 HIDDEN void schedule_after(Task *task, Moment *moment);
