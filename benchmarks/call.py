@@ -10,8 +10,7 @@ import programs
 import report
 import rounds
 
-# The turns are short, so that a busy machine interrupts few of them.
-ROUNDS, RUNS, CALLS = 61, 5, 1_000
+ROUNDS, RUNS, CALLS = 61, 5, 1_000  # A busy machine interrupts few of such short turns.
 
 TANH = "2 → 1, tanh(a·b+1)"
 THIRTY = "30 → 30, sums"

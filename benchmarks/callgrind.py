@@ -55,8 +55,7 @@ def by_file(profile: str) -> Counter[str]:
             if not match[1]:
                 where = names[match[2]]
         elif line.startswith("calls="):
-            # The next line is the cost of a call, which is already counted where it arose.
-            called = True
+            called = True  # The next line is a call's cost, already counted where it arose.
         elif match := re.match(r"[+\-*\d]\d* (\d+)$", line):
             if not called:
                 found[where] += int(match[1])

@@ -43,8 +43,7 @@ def main():
 
         bad = client.buffer_from_host(np.full((4, 4), np.nan, np.float32))
         try:
-            # The call raises where a plugin runs at once; elsewhere, to_numpy() does.
-            program(bad)[0].to_numpy()
+            program(bad)[0].to_numpy()  # The call raises, or to_numpy() if the plugin runs later.
         except pjrt_hub.errors.InvalidArgumentError as error:
             print("and of NaN:", str(error).splitlines()[0])
 

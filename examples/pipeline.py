@@ -41,8 +41,7 @@ async def main():
                     batches[number],
                     semantics=pjrt_hub.HostBufferSemantics.IMMUTABLE_UNTIL_TRANSFER_COMPLETES,
                 )
-                # This returns before x or the result is on the device.
-                result = program(x, weights)
+                result = program(x, weights)  # It returns before x or the result is on the device.
                 await result.ready  # Other tasks run until the device is done.
                 under_way.remove(number)
             return float(np.square(np.asarray(result)).mean())

@@ -19,8 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "cpu_defects.md"
 #: The dates on which packages were built, by the times in their archives.
 BUILT = {"0.11.2": "14 October 2026"}
-# The most characters of a program with its values; a longer one is shown without them.
-_LONGEST = 1200
+_LONGEST = 1200  # The most characters of a program with its values; a longer one loses them.
 
 #: The first check of each cause -> what a maintainer has to know first.
 WORDS = {

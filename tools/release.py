@@ -115,8 +115,7 @@ def build(root: Path) -> None:
     for folder in (built := root / ".nox" / "wheelhouse", root / "dist"):
         shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "nox", "--session", "wheels"], cwd=root, check=True)
-    # This fails if nox skipped the session because that Python is missing.
-    shutil.copytree(built, root / "dist")
+    shutil.copytree(built, root / "dist")  # It fails if nox skipped the session for lack of Python.
 
 
 def restore(files: dict[Path, str]) -> None:

@@ -101,8 +101,7 @@ def build_wheel(sdist: Path, tag: str, folder: Path, scratch: Path, env: Mapping
     """Build one wheel of a source distribution, with a list of what it is made of."""
     scratch = scratch / tag
     scratch.mkdir()
-    # Each build has a cache of its own.
-    env = {**env, "ZIG_GLOBAL_CACHE_DIR": str(scratch / "cache")}
+    env = {**env, "ZIG_GLOBAL_CACHE_DIR": str(scratch / "cache")}  # Each build has its own cache.
     compiler = f"{sys.executable} -m ziglang cc -target {TARGETS[tag]} {NO_TRAPS}"
     with tarfile.open(sdist) as archive:
         archive.extractall(scratch, filter="data")
@@ -175,8 +174,7 @@ def audit(wheels: list[Path], sdist: Path) -> None:
     """End with an error unless each tag is what the libraries deserve and no check objects."""
     _python("twine", "check", "--strict", *wheels, sdist)
     _python("abi3audit", "--strict", *wheels)
-    # An empty folder hides the libraries of this machine.
-    with tempfile.TemporaryDirectory() as nowhere:
+    with tempfile.TemporaryDirectory() as nowhere:  # It hides the libraries of this machine.
         for wheel in wheels:
             shown = _python("auditwheel", "show", "--json", f"--ldpaths={nowhere}", wheel)
             tag = json.loads(shown)["overall_tag"]

@@ -26,8 +26,7 @@ class Lock:
         self._lock.acquire()
 
     def __exit__(self, *exc_info: object) -> None:
-        # In the child of a holder that forked, the new lock was never acquired.
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(RuntimeError):  # After a fork, the child's lock was never taken.
             self._lock.release()
 
 

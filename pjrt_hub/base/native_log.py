@@ -24,8 +24,7 @@ _PREFIX = re.compile(
 )
 _LEVELS = {"I": 20, "W": 30, "E": 40, "F": 50}  # These are the levels of `logging`.
 _PATIENCE = 2.0  # Seconds to wait for the last output at the end.
-# The part of the output handed over that is kept, in case the logging process dies first.
-_KEPT_NBYTES = 1 << 16
+_KEPT_NBYTES = 1 << 16  # The last output handed over, in case the logging process dies.
 _WAITING_NBYTES = 1 << 24  # The most output kept for a slow reader.
 
 _current: NativeLog | None = None
@@ -106,8 +105,7 @@ class NativeLog:
             return
         self.is_closed = True
         os.dup2(self._stderr, 2)
-        # Another child of this process may hold the pipe open for longer.
-        with suppress(Exception):
+        with suppress(Exception):  # Another child of this process may keep the pipe open longer.
             self._relay.wait(_PATIENCE)
         self._thread.join(_PATIENCE)
         self._moved()
@@ -194,8 +192,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     os.set_blocking(back, False)
     waiting, kept = bytearray(), bytearray()
-    # Whether stdin is still open, and whether the logging process still reads.
-    is_open = is_heard = True
+    is_open = is_heard = True  # Is stdin still open, and does the logging process still read?
     while is_open or (waiting and is_heard):
         readable, writable, _ = select.select(
             [0] if is_open else [], [back] if waiting and is_heard else [], []

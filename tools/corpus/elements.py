@@ -152,8 +152,7 @@ def tensor(values: Any, element: str, *shape: int) -> CorpusTensor:
     if element in INTEGERS:
         array = wrapped(values, element).astype(dtype_of(element))
     else:
-        # Overflow gives infinity, and NaN stays NaN.
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):  # Overflow is infinity; NaN stays NaN.
             array = np.asarray(values).astype(dtype_of(element))
     return CorpusTensor.of(array.reshape(shape) if shape else array, element)
 

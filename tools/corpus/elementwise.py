@@ -166,8 +166,7 @@ def _functions(element: str) -> Iterator[Draft]:
     given = tensor(values, element)
     for op, (function, edges) in FUNCTIONS.items():
         right = exact.real(function, edges, [values], element)
-        # The interpreter rounds each of its steps.
-        wrong = op == "logistic" and element in elements.NARROW
+        wrong = op == "logistic" and element in elements.NARROW  # The interpreter rounds each step.
         yield _rows(op, [given], right, element, interpreted=not wrong)
     for op, function in EXACT_FUNCTIONS.items():
         if op == "sign":  # StableHLO does not define the sign of the zero that -0 gives.

@@ -19,8 +19,7 @@ from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary, LibraryFile, S
 # The first bytes of Mach-O for one machine and for several (<mach-o/loader.h>, <mach-o/fat.h>).
 _MACHO = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xfe\xed\xfa\xce")
 _UNIVERSAL = (b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf")
-# Java's class files have a version from 45 on where universal files have their number of parts.
-_MAX_JAVA = 43
+_MAX_JAVA = 43  # Java's class files have a version (45 or more) where others count their parts.
 
 
 def inspect(path: Path, symbol: str = ENTRY_POINT) -> Binary:

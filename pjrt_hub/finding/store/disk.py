@@ -151,8 +151,7 @@ def replace(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written; the old one is as it was.
     """
-    # The name is unique to this call.
-    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # It is unique to this call.
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(content)

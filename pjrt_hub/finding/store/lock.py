@@ -149,8 +149,7 @@ def _try(file: int, path: Path, shared: bool) -> bool:
         raise
     except OSError:
         pass
-    # This lock belongs to the open file. A process's lock would be lost when it closes the file
-    # elsewhere.
+    # This locks the open file; a process's lock would end when it closes the file elsewhere.
     if hasattr(fcntl, "F_OFD_SETLK"):
         kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
         try:

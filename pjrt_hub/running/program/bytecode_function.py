@@ -135,8 +135,7 @@ class _Program:
                 said[name] = number
             elif number & 1:
                 said[name[:-1]] = number >> 1
-        # A copy would be slow, as many operations may share the attributes.
-        return ChainMap(said, many)
+        return ChainMap(said, many)  # A copy would be slow: many operations may share them.
 
     def word(self, said: Mapping[str, int], name: str) -> Any:
         """Return what an attribute says; None where there is none."""
@@ -166,8 +165,7 @@ class _Program:
         reader.varint()  # This skips the location.
         attributes = reader.varint() if has & _HAS_ATTRIBUTES else None
         properties = reader.varint() if has & _HAS_PROPERTIES else None
-        # These are the types of results, the operands, and the successor blocks.
-        for each in _HAS_NUMBERS:
+        for each in _HAS_NUMBERS:  # These are result types, operands, and successor blocks.
             if has & each:
                 for _ in range(require_count(reader.varint(), reader)):
                     reader.varint()

@@ -29,8 +29,7 @@ _NEWER_BYTECODE = re.compile(r"bytecode version \d+ is newer")
 _NO_DIALECT = re.compile(
     r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
 )
-#: What a reader of portable artifacts reports for anything else; MLIR's parser then adds
-#: `_NO_FUNC`.
+#: What readers of portable artifacts report for anything else; MLIR's parser adds `_NO_FUNC`.
 _NO_ARTIFACT = "failed to deserialize portable artifact"
 _NO_FUNC = re.compile(r"[Dd]ialect [`']func' (?:not found|is unknown)")
 #: The custom calls by which JAX and Shardy mark where a program is split.

@@ -148,8 +148,7 @@ def _slot(
 
 def _dtype(element: str) -> int:
     """Return the `PJRT_Buffer_Type` of what MLIR calls so, which has no names of XLA's."""
-    # "si8" is the same type as StableHLO's "i8".
-    name = element[1:] if element.startswith("si") else element
+    name = element[1:] if element.startswith("si") else element  # "si8" equals StableHLO's "i8".
     found = dtypes.of_type(name)
     if found.name != name or name in _NOT_MLIR:
         raise Unreadable(f"the element type {element}")

@@ -150,8 +150,7 @@ def refuse_feeds(code: bytes, form: str) -> None:
 
     A call would never end, nor hear Ctrl-C: UnimplementedError.
     """
-    # The walk below is slow, and few programs need it.
-    if not any(feed in code for feed in _FEEDS):
+    if not any(feed in code for feed in _FEEDS):  # The walk is slow, and few programs need it.
         return
     walked = [memoryview(code)]
     outer = [WITH_CONFIG_MODULE] if form == "hlo_with_config" else []

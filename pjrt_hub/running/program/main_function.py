@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-#: Nested tuples and aliases can grow exponentially with their depth; no real program exceeds these
-#: limits.
+#: Nested tuples and aliases can grow exponentially; no real program exceeds these limits.
 MOST_TYPES = 1 << 17
 DEEPEST = 32
 

@@ -166,8 +166,7 @@ def _visible(
     begin = 0  # No comment or string around a later match contains this position.
     for found in pattern.finditer(text, 0, len(text) if end is None else end):
         at = found.start()
-        # The quotation mark begins an operation's name, not a string.
-        if found.groupdict().get("quoted"):
+        if found.groupdict().get("quoted"):  # The mark begins an operation's name, not a string.
             at = text.rfind(b'"', begin, at)
         # Neither a comment nor a string goes beyond its line.
         begin = max(begin, text.rfind(b"\n", begin, at) + 1)

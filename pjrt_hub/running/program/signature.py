@@ -208,8 +208,7 @@ class Signature(NamedTuple):
         Raises:
             ValueError, TypeError: they are something else.
         """
-        # Lists of older versions have no more items.
-        parameters, outputs, names, donated, *more = lists
+        parameters, outputs, names, donated, *more = lists  # Older lists have no more items.
         return cls(
             tuple(Slot.make(*each) for each in parameters),
             tuple(Slot.make(*each) for each in outputs),

@@ -166,8 +166,7 @@ class Cache:
                     return CacheEntry(artifact, root, verified)
             except FileNotFoundError as exc:
                 reason = f"{exc.filename} is missing"
-            # Another inode means that the entry was removed, and perhaps published again.
-            if _inode(root) != inode:
+            if _inode(root) != inode:  # The entry was removed, and perhaps published again.
                 return self._look(layout, artifact)
             disk.require_safe(layout.root, root)
         if layout is not self._own:
@@ -192,8 +191,7 @@ class Cache:
 
         with disk.cache_errors("cannot publish", self.entry_root(artifact), artifact.nbytes):
             self.require_space(artifact.nbytes)
-            # Without this, the entry could be removed before the look-up.
-            with self._own.lease(artifact.sha256):
+            with self._own.lease(artifact.sha256):  # It must not be removed before the look.
                 root = publication.publish(
                     self._own, artifact, archive_path, self._memo, self.lookup
                 )

@@ -244,8 +244,7 @@ def _start_time(pid: int) -> str:
     except OSError:
         return "0" if _is_alive(pid) else ""
     fields = text.rpartition(")")[2].split()
-    # "Z" and "X" are dead processes that nobody has waited for yet.
-    return "" if fields[0] in "ZX" else fields[19]
+    return "" if fields[0] in "ZX" else fields[19]  # "Z" and "X" mean dead, but not waited for.
 
 
 def _is_alive(pid: int) -> bool:

@@ -41,8 +41,7 @@ class Memo:
         """
         known = self.known_sha256(path)
         if known is None:
-            # The identity is read first, so that a change meanwhile leads to another one.
-            name = digest.identity(path)
+            name = digest.identity(path)  # It is read first: a later change makes another identity.
             known = digest.of_file(path)
             self.write(name, {"sha256": known})
         return known

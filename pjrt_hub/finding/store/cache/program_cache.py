@@ -107,8 +107,7 @@ class ProgramCache:
             return
         path = self._path(key)
         try:
-            # Everybody may read this folder, where plugins lie, too.
-            disk.make(self.root, self._folder.parent)
+            disk.make(self.root, self._folder.parent)  # Everybody may read plugins there, too.
             disk.make(self._folder.parent, path.parent, mode=0o700)
             disk.require_safe(self.root, path.parent)
             from tempfile import mkstemp
