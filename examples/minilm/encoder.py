@@ -118,8 +118,7 @@ def exported():
     JAX 0.10 writes StableHLO 1.15, in which `erf` is an operation that older plugins cannot read;
     the same module is readable to them in an older version.
     """
-    # Without this, the program would contain paths of this machine.
-    jax.config.update("jax_traceback_in_locations_limit", 0)
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # The program shall contain no paths.
     tokens = jax.ShapeDtypeStruct((TOKENS,), jnp.int32)
     weights = {n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in weight_shapes().items()}
     traced = export.export(jax.jit(encode))(tokens, tokens, weights)

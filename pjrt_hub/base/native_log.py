@@ -15,8 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 LOGGER = "pjrt_hub.native"
-#: The forms of a line: "W0000 00:00:1717171717.1 123 file.cc:12] text", and in TensorFlow
-#: "2024-...: W file.cc:12] text".
+#: "W0000 00:00:1717171717.1 123 file.cc:12] text", or TensorFlow's "2024-...: W file.cc:12] text".
 _PREFIX = re.compile(
     r"(?:(?P<level>[IWEF])\d{4} \d\d:\d\d:[\d.]+\s+(?P<thread>\d+) "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]+: (?P<level_2>[IWEF]) )"

@@ -258,8 +258,7 @@ class CompileOptions:
             elif value != each.unsaid:
                 where = build if each.build else options
                 where.append(each.kind.write(each.number, value))
-        # Protobuf merges repeated messages, and the last value wins. The unread fields may set a
-        # count to 0, so the counts come last.
+        # Protobuf merges repeated messages, so the last counts win over any in the unread fields.
         known, last = (
             wire.length_delimited(_BUILD_OPTIONS, each) for each in (b"".join(build), counts)
         )

@@ -74,8 +74,7 @@ def _of_hlo(code: bytes, num_partitions: int) -> Signature:
         raise Unreadable("a layout or a dynamic dimension of another shape")
     if told.donated and told.donated[-1] >= len(told.parameters):
         raise Unreadable(f"a donated parameter {told.donated[-1]} of {len(told.parameters)}")
-    # A program whose module has shardings is already partitioned.
-    if num_partitions == 1 or any(op_sharding.of_program(code, "hlo")):
+    if num_partitions == 1 or any(op_sharding.of_program(code, "hlo")):  # It is already split.
         return told
     takes, gives = op_sharding.of_instructions(code)
     return told._replace(

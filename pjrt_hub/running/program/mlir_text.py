@@ -100,8 +100,7 @@ def main_function(text: bytes) -> MainFunction:
             return read()
         only = None if number or visibility == b"private" else read
     for found in islice(_visible(_OLD_NAME, text), 1):
-        # The deque keeps the last body before the name.
-        for body in deque(_visible(_OLD_BODY, text, found.start()), 1):
+        for body in deque(_visible(_OLD_BODY, text, found.start()), 1):  # Only the last one counts.
             reader.position = body.end()
             name, visibility, read = reader.generic_head()
             if name == b"main" and visibility != b"private":
@@ -168,8 +167,7 @@ def _visible(
         at = found.start()
         if found.groupdict().get("quoted"):  # The mark begins an operation's name, not a string.
             at = text.rfind(b'"', begin, at)
-        # Neither a comment nor a string goes beyond its line.
-        begin = max(begin, text.rfind(b"\n", begin, at) + 1)
+        begin = max(begin, text.rfind(b"\n", begin, at) + 1)  # Strings and comments end there.
         for hiding in _HIDING.finditer(text, begin, max(begin, at)):
             begin = hiding.end()
             if not hiding["closed"]:

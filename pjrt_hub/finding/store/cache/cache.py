@@ -157,8 +157,7 @@ class Cache:
             if (inode := _inode(root)) is None:
                 return None
             try:
-                # This comes first for the reason in `Memo.sha256`.
-                verified = CacheEntry(artifact, root).identities()
+                verified = CacheEntry(artifact, root).identities()  # `Memo.sha256` says why first.
                 reason = audit.difference(root, artifact.members, self._memo)
                 if not reason:
                     for folder in {(root / member.path).parent for member in artifact.members}:

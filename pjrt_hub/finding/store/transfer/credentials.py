@@ -175,8 +175,7 @@ def _netrc(env: Mapping[str, str]) -> dict[str, Login]:
     path = env.get("NETRC") or (os.path.join(home, ".netrc") if home else os.devnull)
     try:
         hosts = netrc.netrc(path).hosts
-    except (OSError, ValueError, netrc.NetrcParseError):
-        # The file is absent, or pip cannot use it either.
+    except (OSError, ValueError, netrc.NetrcParseError):  # It is absent, or pip fails as well.
         return {}
     return {
         host: (login, password)
