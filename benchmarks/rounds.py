@@ -17,7 +17,6 @@ from typing import TypeVar
 
 Rows = dict[str, dict[str, float]]
 Times = dict[str, list[float]]
-#: The type of a variant's name.
 Name = TypeVar("Name")
 
 

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
-#: The first bytes of MLIR's bytecode.
 MAGIC = b"ML\xefR"
 #: The versions that introduced: versions of dialects, function bodies as sections of their own, a
 #: count of the operations, and properties apart from an operation's other attributes.

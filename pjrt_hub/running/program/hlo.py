@@ -40,7 +40,6 @@ REPLICATED, MAXIMAL, TUPLE, TILED, MANUAL = range(5)  # These are the types of a
 
 _ENTRY = "main"
 _ENTRY_NUMBER = 1
-#: Instructions that would wait for the host forever.
 _FEEDS = (b"infeed", b"outfeed")
 
 
