@@ -51,7 +51,7 @@ installs it as a package with the libraries that it needs at run time.
 |---|---|---|---|---|---|---|--:|
 """
 
-#: What is known of packages whose builder nobody attests, beside what they say of themselves.
+#: What is known of packages whose builder no attestation names, and what they report themselves.
 _KNOWN = {
     "lammps-jax-pjrt-cpu": "Built by clang and LLD 18.1.8. It says that it is the XLA of jaxlib "
     "0.11.2; nothing in the file proves that. Its metadata require JAX, which the plugin does not "

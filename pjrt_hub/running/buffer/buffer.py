@@ -39,16 +39,16 @@ class HostBufferSemantics(enum.IntEnum):
     """How long host memory must stay unchanged after it was put (`PJRT_HostBufferSemantics`)."""
 
     __module__ = "pjrt_hub"
-    #: Copied before the call returns: the array may change at once. The default.
+    #: The default: the array is copied before the call returns, so it may change at once.
     IMMUTABLE_ONLY_DURING_CALL = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableOnlyDuringCall"]
-    #: Must not change until the transfer is done; pjrt-hub keeps the array alive until then.
+    #: The array must not change until the transfer is done; pjrt-hub keeps it alive until then.
     IMMUTABLE_UNTIL_TRANSFER_COMPLETES = _SEMANTICS[
         "PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes"
     ]
-    #: Shared where the plugin can (host memory, 64-byte aligned), copied elsewhere: must not change
-    #: while the buffer lives; pjrt-hub keeps the array alive.
+    #: The array is shared where the plugin can (host memory, 64-byte aligned), else copied. It must
+    #: not change while the buffer lives; pjrt-hub keeps it alive.
     IMMUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableZeroCopy"]
-    #: As above, and a program that it is donated to writes into the array: not a read-only one.
+    #: The same, but programs may write into the array, which must be writable, after a donation.
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 
@@ -67,7 +67,7 @@ class Buffer(hotpath.Buffer):
     """
 
     __module__ = "pjrt_hub"
-    client: Any  # a `Client`, which stands above
+    client: Any  # A `Client`, whose layer is above this one.
     device: Device
     shape: tuple[int, ...]
 
@@ -121,7 +121,7 @@ class Buffer(hotpath.Buffer):
             raise ClosedError(_GONE)
         try:
             return self._ready
-        except AttributeError:  # nobody asked yet; one for all, so that polls leave one callback
+        except AttributeError:  # All callers share one event, so polling leaves one callback.
             with self.client._in_call():
                 self._ready = Event.of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
             return self._ready
@@ -164,10 +164,10 @@ class Buffer(hotpath.Buffer):
     def _value(self) -> numpy.ndarray[Any, Any]:
         lends = self.client._lends
         try:
-            array = self._array()  # what is row-major in the host's memory, in one call
+            array = self._array()  # One call reads row-major host memory.
             return self._read() if array is None else array
         except (PjrtError, UnsupportedByPluginError) as exc:
-            if lends and not self.client._lends:  # as the plugin said just now
+            if lends and not self.client._lends:  # The plugin has just refused to lend.
                 return self._value()
             if self._is_gone:
                 raise ClosedError(_GONE) from exc
@@ -178,7 +178,7 @@ class Buffer(hotpath.Buffer):
 
         code = self._dtype
         dtype = dtypes.numpy_dtype(code)
-        order = self._order()  # first: it says whether the elements are scattered
+        order = self._order()  # This sets `_scattered`, so it must come first.
         plain = dtypes.of_code(code).bits >= 8 and not (self._dynamic or self._scattered)
         if self.client._lends and plain:
             data: Any = self._view(self.size * dtype.itemsize)
@@ -204,11 +204,11 @@ class Buffer(hotpath.Buffer):
         except (
             InvalidArgumentError,
             UnimplementedError,
-        ):  # JAX never asks for the size, and not every plugin tells it
+        ):  # Not every plugin tells the size, for which JAX never asks.
             if self._dynamic:
                 raise
             nbytes = whole
-        # A plugin may add to it, not much; the value of a dynamic shape is smaller.
+        # A plugin may add a little; the value of a dynamic shape is smaller than its bounds.
         least, most = 0 if self._dynamic else whole, 2 * whole + 4096
         values.require_count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
         host = numpy.empty(nbytes, numpy.uint8)
@@ -360,7 +360,7 @@ class Buffer(hotpath.Buffer):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
         """Serve `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
-        if dropped := self._take_dropped():  # by numpy, which asked for a memoryview first
+        if dropped := self._take_dropped():  # numpy drops the errors of its own memoryview.
             raise dropped
         array = self.to_numpy()
         if dtype is None and not copy:
@@ -378,7 +378,7 @@ class Buffer(hotpath.Buffer):
         value = self.to_numpy()
         array = numpy.ascontiguousarray(value)
         data: Any = array.reshape(-1).view(numpy.uint8)
-        # The shape is the value's own: a contiguous array has at least one dimension.
+        # The shape is the value's, because ascontiguousarray makes scalars one-dimensional.
         packed = pickle.PickleBuffer(data) if protocol >= 5 else data.tobytes()  # type: ignore[operator]
         return host_array.from_pickled, (packed, array.dtype.name, value.shape)
 

@@ -29,7 +29,7 @@ def copies_layouts(buffer: BufferHandle) -> bool:
     XLA of PJRT API 0.106 gives the copy the right layout and mixes up its values. Each client is
     tried once.
     """
-    client: Any = buffer.client  # a `Client`, which stands above
+    client: Any = buffer.client  # A `Client`, whose layer is above this one.
     if client._copies_layouts is None:
         import numpy
 
@@ -37,7 +37,7 @@ def copies_layouts(buffer: BufferHandle) -> bool:
         try:
             probe = client.buffer_from_host(six, layout=(0, 1))
         except (UnimplementedError, UnsupportedByPluginError):
-            right = True  # it makes none, so it is not known to copy them wrongly
+            right = True  # No such buffer can be made, so none is copied wrongly.
         else:
             right = numpy.array_equal(probe._copy(probe.device).to_numpy(), six)
         client._copies_layouts = right

@@ -45,7 +45,7 @@ class ExternalReference(Closing):
             PjrtError: the computation of the value failed.
             ClosedError: the buffer was deleted, donated or closed.
         """
-        for function in LENDING:  # the compiled call path does not ask
+        for function in LENDING:  # The compiled call path does not check this.
             buffer.client.api.require(function)
         self._view: hotpath.HostView | None = buffer._view(0)
 
@@ -161,7 +161,7 @@ class RawCopy(Promise):
 
 def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
     """Call `PJRT_Buffer_CopyRawToHost`."""
-    callbacks.start()  # the event's end may be before that of the copy
+    callbacks.start()  # The event object may be freed before the copy is done.
     if offset == 0:
         copied = buffer._copy_raw(destination, Event)
         if copied is not None:

@@ -79,7 +79,7 @@ class Alias(Promise):
                 shape_layout=_layout(client, spec),
             )
             self.buffer = Buffer._from_spec(client, answer.alias_buffer, spec, device)
-            self._layout = self.buffer.layout  # now: it may be deleted while programs wait for it
+            self._layout = self.buffer.layout  # Read now, for it may be deleted before it is used.
             callback = answer.fulfill_alias_buffer_cb
 
             def fulfil(code: int, message: str, value: int) -> None:
@@ -93,7 +93,7 @@ class Alias(Promise):
                         fulfill_alias_buffer_cb=callback,
                     )
                 except PjrtError as exc:
-                    if exc.code != code:  # the XLA CPU plugin hands a failure back to its giver
+                    if exc.code != code:  # The XLA CPU plugin returns the error that it was given.
                         raise
 
             super().__init__(client, fulfil)
@@ -130,7 +130,7 @@ class Alias(Promise):
             raise ValueError(f"the alias is {spec}, the buffer has the layout {buffer.layout}")
         if buffer.memory is not self._memory:
             raise ValueError(f"the alias lives in {self._memory}, the buffer in {buffer.memory}")
-        if buffer._is_lent:  # the XLA CPU plugin aborts
+        if buffer._is_lent:  # The XLA CPU plugin would abort.
             raise BufferError(
                 "the buffer's memory is lent out, so it cannot be taken over: let go of the arrays "
                 "and references to it, or give buffer.copy_to_memory(buffer.memory)"
@@ -192,7 +192,7 @@ def create_uninitialized(
             shape_dims=spec.shape,
             shape_element_type=spec.element.code,
             shape_layout=spec.wish,
-            device=0 if memory_address else place.address,  # some prefer it to the memory
+            device=0 if memory_address else place.address,  # Some plugins would ignore the memory.
             memory=memory_address,
         )
         return Buffer._from_spec(client, address, spec, place)
@@ -233,7 +233,7 @@ def create_view(
     if on_delete is not None and not callable(on_delete):
         raise TypeError(f"on_delete is {on_delete!r}, which cannot be called")
     owner = None
-    if isinstance(memory_at, numbers.Integral):  # numpy's among them
+    if isinstance(memory_at, numbers.Integral):  # This includes numpy's integers.
         address = int(memory_at)
     else:
         owner = as_bytes(memory_at)
@@ -248,7 +248,7 @@ def create_view(
         raise ValueError(f"the memory at {address:#x} does not begin at a multiple of {ALIGNMENT}")
     place, memory_address = choose_place(client, device, memory)
 
-    # Without a callback some plugins abort, so there is one always.
+    # Some plugins abort without a callback, so there is always one.
     function, argument = callbacks.deleter(on_delete or _ignore, owner)
     with client._in_call():
         made = client.api.call(

@@ -47,7 +47,7 @@ def from_host(
     if type(semantics) is not HostBufferSemantics:
         semantics = HostBufferSemantics(semantics)
     plain = source
-    if source.dtype.kind not in "biufc":  # ml_dtypes arrays do not export their memory
+    if source.dtype.kind not in "biufc":  # Arrays of ml_dtypes do not export their memory.
         plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
     if not plain.flags.aligned:
         plain = plain.copy()
@@ -63,7 +63,7 @@ def from_host(
     if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
         return Buffer._put(client, plain, element.code, shape, semantics, *place)[0]
     with client._in_call():
-        callbacks.start()  # the buffer's end may be before that of the use of the array
+        callbacks.start()  # The buffer may be freed before the plugin is done with the array.
         buffer, done = Buffer._put(client, plain, element.code, shape, semantics, *place)
         if done:
             event_of_work(client, done, plain)

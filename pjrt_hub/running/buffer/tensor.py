@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Tensor:
-    """A tensor that another framework lent; told back when this dies.
+    """A tensor that another framework lent; it is given back when this object dies.
 
     Attributes:
         owner: whose death ends the loan.
@@ -90,7 +90,7 @@ class Tensor:
             nbytes = packing.nbytes(self.size, self.element.bits)
             data = self._view((nbytes,), (1,), "|u1")
             return packing.unpack(data, self.shape, self.element.bits, dtype)
-        plain = dtype.isbuiltin == 1  # ml_dtypes have no type string that numpy reads
+        plain = dtype.isbuiltin == 1  # numpy reads no type strings of ml_dtypes.
         raw = self._view(
             self.shape,
             tuple(step * dtype.itemsize for step in self.strides),
@@ -162,7 +162,7 @@ def _resolve(source: Any, copy: bool | None) -> Any:
 
 
 def _same(client: DeviceClient, where: tuple[int, int]) -> Device | None:
-    """Return the client's device that DLPack calls so, or None where it has none."""
+    """Return the client's device for DLPack's (type, id), or None if it has no such device."""
     kind, number = where
     if client._is_on_host:
         return choose_place(client)[0] if kind in dlpack.ON_HOST else None
@@ -175,7 +175,7 @@ def _capsule(source: Any, stream: int) -> object:
     named = {"stream": stream} if stream else {}
     try:
         return source.__dlpack__(max_version=dlpack.MAX_VERSION, **named)
-    except TypeError:  # it was written before DLPack 1
+    except TypeError:  # Methods from before DLPack 1 do not take max_version.
         return source.__dlpack__(**named)
 
 
@@ -234,7 +234,7 @@ def _view(client: DeviceClient, tensor: Tensor, place: Device, stream: int) -> B
                 stream=stream,
             )
         except BaseException:
-            kept.clear()  # no view was made, so nobody calls the deleter
+            kept.clear()  # No view was made, so the plugin never calls the deleter.
             raise
         buffer = Buffer._adopt(client, address, tensor.element.code, tensor.shape, place)
         return require_layout(buffer, order)

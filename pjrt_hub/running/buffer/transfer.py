@@ -85,9 +85,9 @@ class Transfer(Closing, hotpath.Owned):
         self._place = device
         self._lock = Lock()
         self._retrieved = [False] * len(self._specs)
-        #: Of each buffer: whether only bytes in the order of its tiles fit; None until it is asked.
+        #: For each buffer, whether it needs bytes in the order of its tiles; None if not asked yet.
         self._scattered: list[bool | None] = [None] * len(self._specs)
-        #: Of each buffer: what has come, in bytes, as (start, end) in order; None when complete.
+        #: For each buffer, the bytes that have come, as sorted (start, end); None when complete.
         self._parts: list[list[tuple[int, int]] | None] = [[] for _ in self._specs]
         with client._in_call():
             self.address: int = client.api.call(
@@ -101,7 +101,7 @@ class Transfer(Closing, hotpath.Owned):
             )
             destroy = partial(client.api.call, "PJRT_AsyncHostToDeviceTransferManager_Destroy")
             self._bind(client, partial(destroy, transfer_manager=self.address))
-            # A plugin that ignores layouts is found out before the first byte comes.
+            # A plugin that ignores layouts is detected here, before any byte is transferred.
             self._early = {index: self._retrieve(index) for index in range(len(wishes))}
 
     @property
@@ -232,7 +232,7 @@ class Transfer(Closing, hotpath.Owned):
         by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
         source = as_bytes(array.T if by_columns else array)
         rows = memory_layout.row_major(array.ndim)
-        order = rows[::-1] if by_columns else rows  # said always: some end the process without it
+        order = rows[::-1] if by_columns else rows  # Some plugins crash without a layout.
         with self.client._in_call(), self._lock:
             if self._open_parts(index):
                 raise ValueError(f"parts of buffer {index} came before: a literal is a whole")
@@ -325,7 +325,7 @@ class Transfer(Closing, hotpath.Owned):
     def _check_rows(self, index: int, data: Any) -> None:
         """Refuse an array where its elements would come into other places of the buffer."""
         if getattr(data, "ndim", 1) == 1 and getattr(data, "dtype", "uint8") == "uint8":
-            return  # bytes, as they are to lie
+            return  # Plain bytes are already in the buffer's own order.
         with self.client._in_call(), self._lock:
             self._open_parts(index)
             if self._scattered[index] is None:

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from pjrt_hub.running.device.device import Device, DeviceClient, Memory
     from pjrt_hub.running.device.event import Event
 
-#: What is read at once where the device has memory of its own, and how often that is held.
+#: The bytes of a part, and the number of parts held, where the device has memory of its own.
 PART_NBYTES, PARTS = 8 << 20, 3
-#: One system call reads less than 2 GiB.
+#: The bytes of one read; a system call reads less than 2 GiB.
 _READ_NBYTES = 1 << 30
 
 
@@ -65,7 +65,7 @@ def _read(
     device: Device | None,
     memory: Memory | None,
 ) -> Buffer:
-    choose_place(client, device, memory)  # refuses before anything is read
+    choose_place(client, device, memory)  # This refuses a wrong place before anything is read.
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, start, spec.nbytes, os.POSIX_FADV_SEQUENTIAL)
     if not client._is_on_host and spec.nbytes > PART_NBYTES:
@@ -74,7 +74,7 @@ def _read(
             return taken
     array = _host_memory(spec)
     fill(array, fd, start)
-    owned = HostBufferSemantics.MUTABLE_ZERO_COPY  # nobody else sees the memory
+    owned = HostBufferSemantics.MUTABLE_ZERO_COPY  # Nothing else uses this memory.
     return placement.from_host(client, array, None, (device, memory), owned, None)
 
 
@@ -83,7 +83,7 @@ def _host_memory(spec: ShapeSpec) -> Any:
 
     dtype = dtypes.numpy_dtype(spec.element.code)
     staging: Any = hotpath.Staging.of(spec.nbytes) if spec.nbytes else None
-    if staging is None:  # no huge pages here
+    if staging is None:  # There are no huge pages.
         return empty_aligned(spec.shape, dtype)
     return numpy.ndarray(spec.shape, dtype, staging)
 

@@ -1,4 +1,4 @@
-"""Handles: native objects as whatever belongs to them sees them: an address, and how it is called.
+"""Handles: what helpers know of a native object: its address, and how to call functions on it.
 
 Helpers are typed on these and never on `Client`: what a client hands out need not know it.
 """
@@ -14,13 +14,13 @@ from pjrt_hub.base.fork import cached_property
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.library import Api
 
-#: Every client of this process that lives, the oldest first.
+#: Every living client of this process, the oldest first.
 clients: weakref.WeakValueDictionary[int, ClientHandle] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 T = TypeVar("T")
 
-#: What the class of the statement has only for itself.
+#: The attributes of a class that `compact` must not copy to the class that it makes.
 _OWN = frozenset({"__dict__", "__weakref__", "__slots__"})
 
 
@@ -95,7 +95,7 @@ def register(client: ClientHandle) -> None:
 
 
 def compact(statement: type[T], /) -> type[T]:
-    """Make the same class again, as C would.
+    """Make the same class again, with instances as small as those of its C base.
 
     Its functions cannot use `super()` and `__class__`, which mean the class of the statement.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import pjrt_hub.running.client.exit  # noqa: F401  (it closes clients when Python ends)
+import pjrt_hub.running.client.exit  # noqa: F401  (It closes clients when Python ends.)
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frames import hide_below
 from pjrt_hub.errors import (
@@ -66,7 +66,7 @@ class Client(Closing, CompilingClient):
         self.api: Api = plugin.api
         try:
             name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
-            with suppress(UnsupportedByPluginError, UnimplementedError):  # told when it is asked
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # `devices` reports it.
                 _require_devices(name, self.api.call("PJRT_Client_Devices", client=address))
         except BaseException:
             self.api.give_back("PJRT_Client_Destroy", client=address)

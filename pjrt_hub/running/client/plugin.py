@@ -148,7 +148,7 @@ class Plugin:
             given = {**distributed.create_options(self.policy.takes_option), **given}
         if not shared:
             return self._make_client(given, distributed)
-        with _sharing:  # threads that ask at once get one
+        with _sharing:  # Concurrent callers get the same client.
             client = self._shared_client(given, distributed)
             client = client or self._make_client(given, distributed)
             client._is_shared = True
@@ -189,9 +189,9 @@ class Plugin:
             from pjrt_hub.running.distributed.kv_store import Exchange
 
             exchange = Exchange(distributed.store)
-        # Checked before the call, because a wrong type aborts some plugins.
+        # Some plugins abort on a wrong type, so the options are checked before the call.
         checked = self.policy.check_create_options(given, self.api_version)
-        if exchange is None:  # else the one that is tried would join the others
+        if exchange is None:  # A client made as a trial would join the other processes.
             self.policy.try_client(checked)
         callbacks = exchange.arguments() if exchange else {}
         address = interruptible(
@@ -225,7 +225,7 @@ class Plugin:
         """
         from pjrt_hub.running.client.topology import Topology
 
-        # Checked before the call, because a wrong type or shape aborts some plugins.
+        # Some plugins abort on a wrong type or shape, so these are checked before the call.
         given = self.policy.check_topology_options(name, options or {}, self.api_version)
         try:
             address = interruptible(
@@ -259,7 +259,7 @@ class Plugin:
         """
         from pjrt_hub.running.client.topology import Topology
 
-        data = bytes(memoryview(serialized))  # of a number, `bytes` would make zeros
+        data = bytes(memoryview(serialized))  # `bytes` alone would make zeros of a number.
         address = self.api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
         return Topology(self.api, address, policy=self.policy)
 

@@ -65,7 +65,7 @@ class Topology:
         self.client = client
         self._policy = client._policy if client else policy or Policy()
         self.address = address
-        if client is None:  # a client frees its own, and freeing it twice would abort
+        if client is None:  # A client frees its own; freeing it twice would abort.
             weakref.finalize(self, _destroy, api, address).atexit = False
 
     @cached_property
@@ -146,7 +146,7 @@ class Topology:
         dtypes.require(element, self.api.version)
         sizes = [operator.index(size) for size in dims]
         if min(sizes, default=0) < 0 or math.prod(map(max, sizes, repeat(1))) > _MAX_ELEMENTS:
-            raise ValueError(f"an array of {sizes} is impossible")  # the plugin would abort
+            raise ValueError(f"an array of {sizes} is impossible")  # The plugin would abort.
         with self._in_call():
             return self.api.call(
                 "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
@@ -257,7 +257,7 @@ class Topology:
 
 
 def _hint(error: PjrtError) -> str:
-    if isinstance(error, NotFoundError):  # no compiler is registered for the platform
+    if isinstance(error, NotFoundError):  # No compiler is registered for the platform.
         return "the plugin may compile only on what is there: client.compile(program).serialize()"
     if "autotune" in error.message:
         return (
@@ -268,5 +268,5 @@ def _hint(error: PjrtError) -> str:
 
 
 def _destroy(api: Api, address: int) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # closed: a child process, after a fork
+    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
         api.call("PJRT_TopologyDescription_Destroy", topology=address)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: The create option of XLA's CPU plugin.
+#: The create option of XLA's CPU plugin that sets its number of devices.
 _CPU_DEVICES = "cpu_device_count"
 
 
@@ -191,7 +191,7 @@ def load_bytes(client: CompilingClient, serialized: bytes) -> LoadedExecutable:
             f"{os.fspath(serialized)!r} is not the bytes of an executable\n\n"
             "hint: give Path(...).read_bytes(), if it names a file of them"
         )
-    # bytes(5) would be five zeros, and bytes of a memoryview are a copy.
+    # The memoryview refuses a number, of which bytes() would make zeros; bytes need no copy.
     blob = serialized if type(serialized) is bytes else bytes(memoryview(serialized))
     _, code, signature = Guards.of(client).open(blob)
     function = "PJRT_Executable_DeserializeAndLoad"
@@ -201,7 +201,7 @@ def load_bytes(client: CompilingClient, serialized: bytes) -> LoadedExecutable:
 
 
 def load_executable(client: CompilingClient, executable: Executable) -> LoadedExecutable:
-    """Load an executable of this process (`PJRT_Client_Load`), which ends with that."""
+    """Load an executable of this process (`PJRT_Client_Load`), which consumes it."""
     from pjrt_hub.running.executable.executable import give_away
 
     client._require_open()
@@ -209,7 +209,7 @@ def load_executable(client: CompilingClient, executable: Executable) -> LoadedEx
         raise ValueError(f"{executable!r} is of another plugin than {client!r}")
     client.api.require("PJRT_Client_Load")
     options = executable._given_options or CompileOptions()
-    # The plugin may empty the native object, so nothing may look at it any more, however it goes.
+    # The plugin may empty the native object even if it fails, so nothing may use it afterwards.
     given, program_signature = give_away(executable)
     loaded = obtain(
         client,
@@ -247,7 +247,7 @@ def obtain(
         client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=late)
 
     with client._in_call():
-        until_ended = ExitStack()  # the call's own, which an interrupted wait does not end
+        until_ended = ExitStack()  # An interrupted wait does not end it; only the call does.
         until_ended.enter_context(client._in_call())
         address = interruptible(call, discard, until_ended.close, meanwhile)
         from pjrt_hub.running.executable import loaded_executable
@@ -260,5 +260,5 @@ def _import_results() -> None:
     import pjrt_hub.running.executable.loaded_executable  # noqa: F401
 
     if "numpy" not in sys.modules:
-        with suppress(ImportError):  # who needs it is told then
+        with suppress(ImportError):  # Code that needs NumPy reports its absence.
             import numpy  # noqa: F401

@@ -1,6 +1,6 @@
-"""Policies: what whoever found a plugin decides for it, which the plugin itself cannot tell.
+"""Policies: decisions about a plugin that are up to whoever found it, not to the plugin.
 
-Owns what holds of a library that nobody described; the door's knows manifests and caches.
+Owns the policy for a library without a manifest; that of the door knows manifests and caches.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class DeviceDescription:
     def __init__(self, owner: Owner, address: int) -> None:
         self.owner = owner
         self.description_address = address
-        # Read at once, because messages name devices after their client was closed, too.
+        # Read at once, because messages name devices even after their client was closed.
         self.id = int(self._describe("PJRT_DeviceDescription_Id"))
 
     @cached_property
@@ -98,7 +98,7 @@ class Device(DeviceDescription):
     __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, address: int) -> None:
-        self.client: Any = client  # a `Client`, which stands above
+        self.client: Any = client  # A `Client`, whose layer is above this one.
         self.address = address
         super().__init__(client, client._call("PJRT_Device_GetDescription", device=address))
 
@@ -220,7 +220,7 @@ class Memory:
     __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, address: int) -> None:
-        self.client: Any = client  # a `Client`, which stands above
+        self.client: Any = client  # A `Client`, whose layer is above this one.
         self.address = address
 
     @cached_property
@@ -313,7 +313,7 @@ class AsyncTrackingEvent(Closing):
 
 
 class DeviceClient(ClientHandle):
-    """A client with its devices and memories, as these and what lies on them see it."""
+    """A client with its devices and memories, for the classes of these and of buffers."""
 
     #: Whether the plugin puts row-major bytes into other layouts, and whether it copies arrays in
     #: any order rightly; None until somebody tries it.
@@ -389,7 +389,7 @@ class DeviceClient(ClientHandle):
             int32("num_partitions", num_partitions),
         )
         there = len(self.all_devices)
-        if min(counts) < 1 or num_replicas * num_partitions > there:  # 0 aborts some plugins
+        if min(counts) < 1 or num_replicas * num_partitions > there:  # Some plugins abort on 0.
             raise ValueError(
                 f"{num_replicas} replica(s) of {num_partitions} partition(s) cannot be placed on "
                 f"{there} device(s)"

@@ -1,6 +1,6 @@
 """Process information: what a client is told about the other processes of a program.
 
-Owns the check in front of it; who is alive, somebody else knows.
+Owns the check of what is told; the caller finds out which processes are alive.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 State = Literal["unspecified", "uninitialized", "disconnected", "connected", "error"]
 
-_STATES = get_args(State)  # in the order of PJRT_ProcessState
-_READABLE = 78  # before that the struct did not tell its size
+_STATES = get_args(State)  # The order is that of PJRT_ProcessState.
+_READABLE = 78  # Before this minor version, the struct had no struct_size.
 
 
 class ProcessInfo(NamedTuple):

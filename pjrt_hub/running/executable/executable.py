@@ -27,7 +27,7 @@ class DescribedDevices(Handle, Protocol):
 
     @property
     def client(self) -> ClientHandle | None:
-        """Whose it is, if it belongs to one."""
+        """The client that it belongs to, if any."""
 
     @property
     def platform_name(self) -> str:
@@ -87,7 +87,7 @@ class Executable(ExecutableFacts):
         """
         with self.view() as view:
             code = irregular.serialize_executable(self.api, view)
-        # A client's version names what is there, a topology's what is described: left open.
+        # A topology's version names a described machine, not the client's, so it is left open.
         guards = Guards(
             platform=self.topology.platform_name,
             platform_version="",
@@ -98,7 +98,7 @@ class Executable(ExecutableFacts):
 
     def report(self) -> str:
         """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # for people, so not before one asks
+        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
 
         return report.of(self)
 
@@ -157,6 +157,6 @@ def give_away(executable: Executable) -> tuple[int, Signature | None]:
 
 def destroy(topology: DescribedDevices, address: int) -> None:
     """Free a `PJRT_Executable` (`PJRT_Executable_Destroy`)."""
-    # Closed: a child process after a fork, or a client that is gone. Better leaked than crashed.
+    # After a fork, or without its client, this raises ClosedError; a leak is better than a crash.
     with contextlib.suppress(ClosedError, PjrtError):
         topology._call("PJRT_Executable_Destroy", executable=address)

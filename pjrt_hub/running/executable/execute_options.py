@@ -102,7 +102,7 @@ class ExecuteOptions:
         """Make the struct for one execution; `whole`: on all the devices of the program."""
         client, signature = executable.client, executable.signature
         count = len(signature.parameters)
-        for index in self.non_donatable:  # the plugin would ignore it, and donate
+        for index in self.non_donatable:  # The plugin would ignore a wrong index, and donate.
             if not 0 <= index < count and not signature.open:
                 raise ValueError(f"non_donatable names argument {index}, of {count} from 0")
         members: dict[str, Any] = {"launch_id": self.launch_id}

@@ -44,14 +44,14 @@ class Parameter(NamedTuple):
     donated: bool
 
 
-Parameter.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+Parameter.__module__ = "pjrt_hub"  # Type checkers refuse this assignment in a NamedTuple.
 
 
 class ExecutableFacts:
     """Base of executables: `view` gives the `PJRT_Executable` while it is used."""
 
     signature: Signature
-    #: What it was compiled with, where that is known without the plugin.
+    #: The options that it was compiled with, where they are known without the plugin.
     _given_options: CompileOptions | None = None
 
     @property

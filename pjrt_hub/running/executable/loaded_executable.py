@@ -52,12 +52,12 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     """
 
     __module__ = "pjrt_hub"
-    #: What it was loaded from: what a plugin serializes of such an executable may not load again.
+    #: The bytes that it was loaded from. If a plugin serializes it again, the result may not load.
     _origin: bytes | None = None
-    #: Whether a parameter is a tuple, which a plugin makes of a call's arguments where it is told.
+    #: Whether a parameter is a tuple, which a plugin makes of the arguments if an option says so.
     _takes_tuple = False
 
-    client: Any  # a `Client`, which stands above
+    client: Any  # A `Client`, whose layer is above this one.
     devices: tuple[Device, ...]
     #: None if the number of outputs is unknown.
     _signature: Signature | None
@@ -341,7 +341,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
 
     def report(self) -> str:
         """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # for people, so not before one asks
+        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
 
         return report.of(self)
 
@@ -397,7 +397,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         for donated in set(self.signature.donated).difference(kept):
             for index, argument in enumerate(row):
                 if not isinstance(argument, Buffer):
-                    continue  # each place of an array has a buffer of its own
+                    continue  # Each array is put into a buffer of its own.
                 if index != donated < len(row) and argument is row[donated]:
                     raise ValueError(
                         f"argument {index} is the buffer that argument {donated} donates\n\n"
@@ -509,7 +509,7 @@ def _view(client: DeviceClient, address: int) -> Iterator[int]:
         try:
             yield view
         finally:
-            with suppress(UnsupportedByPluginError, UnimplementedError):  # it has no way to
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # Some plugins lack it.
                 client.api.call("PJRT_Executable_Destroy", executable=view)
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pjrt_hub.running.executable.argument import Called
     from pjrt_hub.running.executable.execute_options import ExecuteOptions
 
-#: Seconds without another part after which a launch gives up.
+#: The seconds after which a launch gives up unless another part comes.
 PATIENCE = 30.0
-#: Seconds after which a waiting part looks whether the executable was closed.
+#: How often, in seconds, a waiting part checks whether the executable was closed.
 _SLICE = 0.1
 
 

@@ -18,15 +18,15 @@ from pjrt_hub.running.program.signature import Signature
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import ClientHandle
 
-#: Magic, the sha256 of what follows, the header's length in four little-endian bytes, the header as
-#: JSON, the plugin's bytes.
+#: The magic number. After it come the sha256 of the rest, the header's length in four
+#: little-endian bytes, the header as JSON, and the plugin's bytes.
 MAGIC = b"\x93pjrt-hub executable 2\n"
 _DIGEST_NBYTES = 32
 _LENGTH_NBYTES = 4
-#: CpuTopologyProto: what the machine's processor can do, a string each; later one message of the
-#: target, the processor and its features.
+#: The fields of CpuTopologyProto for the machine's processor: its features, one string each; in
+#: newer plugins one message of the target, the processor and its features.
 _CPU_TOPOLOGY_MACHINE_ATTRIBUTES, _CPU_TOPOLOGY_MACHINE = 4, 5
-#: PjRtTopologyDescriptionProto, around it in newer plugins: an Any, and the message in that.
+#: Fields of the PjRtTopologyDescriptionProto that newer plugins put around it, and of its Any.
 _TOPOLOGY_PLATFORM_SPECIFIC, _ANY_VALUE = 9, 2
 _HINT = "compile the program again here, or load it with the plugin that it was compiled with"
 
@@ -167,9 +167,9 @@ def _machine(client: ClientHandle) -> str:
         own = within[0] if within else memoryview(told)
         numbers = (_CPU_TOPOLOGY_MACHINE_ATTRIBUTES, _CPU_TOPOLOGY_MACHINE)
         machine = sorted(map(bytes, wire.messages(own, *numbers)))
-    except ValueError:  # a plugin that calls itself cpu and writes something else
+    except ValueError:  # The plugin calls itself cpu, but writes something else.
         machine = []
-    # What a later plugin writes in other places is compared whole, its devices with it.
+    # If a newer plugin keeps this elsewhere, the whole topology is compared, devices included.
     return _sha256(b"\0".join(machine or [told])).hex() if told else ""
 
 

@@ -65,4 +65,4 @@ def _all(executable: ExecutableHandle, name: str) -> tuple[Layout, ...]:
     with executable.view() as view:
         api = executable.api
         layouts = api.extension("Layouts").call(name, executable=view)
-        return tuple(read(api, each) for each in layouts)  # the executable owns them
+        return tuple(read(api, each) for each in layouts)  # The executable owns the layouts.

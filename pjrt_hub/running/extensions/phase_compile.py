@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import Handle
 
 
-# Fields of PjRtPartialProgramProto.
+# The numbers of the fields of PjRtPartialProgramProto.
 _CODE, _FORMAT, _PHASE, _NEXT, _NAME = 1, 2, 3, 4, 6
 _TEXTS = (_FORMAT, _PHASE, _NEXT, _NAME)
 
@@ -140,7 +140,7 @@ def _partial(program: bytes | Program) -> bytes:
 
 
 def _destroy(api: Api, address: int) -> None:
-    with suppress(ClosedError):  # in the child of a fork
+    with suppress(ClosedError):  # Calls in a forked child raise it.
         api.extension("PhaseCompile").call(
             "PJRT_PhaseCompile_Destroy_Compiler", phase_compiler=address
         )

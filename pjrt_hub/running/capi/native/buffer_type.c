@@ -1,4 +1,4 @@
-/* The type Buffer: what Python has of it. */
+/* The Python type Buffer: its methods and attributes. */
 #include "buffer_type.h"
 #include "copy.h"
 #include "deletion.h"
@@ -30,7 +30,7 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
   return buffer;
 }
 
-/* Makes a Buffer of a copy of this one, which is all that this one is but where. */
+/* Makes the Buffer for a copy of this one, which differs only in its device. */
 static PyObject *buffer_like(PyObject *self, PyObject *args) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;
@@ -102,7 +102,7 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-/* Not made from Python: every Buffer comes from a client, so every Buffer has one. */
+/* Python code cannot instantiate this type: only clients make Buffers, so every Buffer has one. */
 PyType_Spec buffer_spec = {
     "pjrt_hub.running.capi.hotpath.Buffer", sizeof(BufferObject), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,
