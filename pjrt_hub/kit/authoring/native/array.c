@@ -1,8 +1,7 @@
 /* Arrays: element types, dimensions and sizes, and copies between any two orders in memory. */
 #include "plugin.h"
 
-/* Returns the bytes of an element in memory, or 0 if there is no such array. As in numpy, elements
-   of fewer than eight bits take a byte. */
+/* Returns the bytes of an element, which are at least 1 as in numpy, or 0 for no possible type. */
 size_t element_size(int type) {
   switch (type) {
     case PJRT_Buffer_Type_S16:

@@ -342,7 +342,7 @@ FUNCTION(PJRT_Client_FulfillAliasBuffer) {
   return NULL;
 }
 
-/* Moves the memory of a buffer to a new one of the same size, and deletes the first. */
+/* Moves the memory of a buffer to a new one of the same size, and deletes the old one. */
 FUNCTION(PJRT_Buffer_Bitcast) {
   ArrayType array;
   Storage *storage;
@@ -365,7 +365,7 @@ FUNCTION(PJRT_Buffer_Bitcast) {
   return NULL;
 }
 
-/* The new buffer is ready after both the program that fills it and the host's dependency. */
+/* The new buffer is ready when the program that fills it and the host's dependency are done. */
 typedef struct {
   PluginPromise *first, *both;
 } Dependency;

@@ -14,7 +14,7 @@ typedef struct {
   size_t num_devices;
   Value *inputs, *outputs; /* The rows of the devices, one after the other. */
   PluginPromise *done;
-  atomic_size_t pending; /* The number of inputs that are not ready, plus 1 at the beginning. */
+  atomic_size_t pending; /* The inputs that are not ready, plus 1 until all are registered. */
   int launch_id;
   int64_t *kept; /* The indices of inputs that the host does not donate. */
   size_t num_kept;

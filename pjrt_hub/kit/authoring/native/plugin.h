@@ -2,8 +2,7 @@
    lifetimes and every answer that needs no Python; only compilation, execution and separate device
    memory call Python. Each file uses those before it: value, fault, bridge, event, worker,
    platform, client, array, storage, buffer, transfer, executable, execute, table, module.
-   interpreter/ and launcher/ hold separate libraries. The headers for plugins in C have errors and
-   promises.
+   interpreter/ and launcher/ hold separate libraries; the headers for plugins in C have the errors.
 
    Rules for all of these files:
    - Python is called only between upcall_begins and upcall_ends, and while no lock is held. When
@@ -64,7 +63,7 @@ enum {
   }                                                                                    \
   static PJRT_Error *answer_##name(name##_Args *args)
 #define FUNCTION(name) FUNCTION_OF_SIZE(name, name##_Args_STRUCT_SIZE)
-/* The end of a field: the least size of a struct to which later versions added fields. */
+/* The offset of a field's end, which is the least size of a struct that later versions extended. */
 #define THROUGH(name, field) \
   (offsetof(name##_Args, field) + sizeof(((name##_Args *)NULL)->field))
 #define HAS(args, type, field) \
@@ -161,7 +160,7 @@ struct PJRT_Device {
 };
 
 struct PJRT_Client {
-  atomic_int references; /* Those of the host, of buffers, executables and executions. */
+  atomic_int references; /* Those of the host, buffers, executables and executions. */
   Backend *backend;
   PJRT_TopologyDescription *topology;
   size_t num_devices, num_addressable;

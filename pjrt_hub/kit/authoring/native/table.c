@@ -5,7 +5,7 @@ static Backend *backends[PLUGINS];
 static PJRT_Api tables[PLUGINS];
 static int num_plugins; /* The GIL guards it. */
 
-/* Plugins in Python do not have the features of these functions. */
+/* These functions need features that plugins in Python do not have. */
 #define ABSENT(name)                                                                  \
   FUNCTION_OF_SIZE(name, sizeof(size_t)) {                                            \
     return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has no %s", #name); \

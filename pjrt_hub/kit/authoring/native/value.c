@@ -1,7 +1,7 @@
 /* Values: texts and PJRT_NamedValue, copied from objects of Python and turned into them again. */
 #include "plugin.h"
 
-/* Copies a str or bytes and adds a NUL; {NULL, 0} with an exception set. */
+/* Copies a str or bytes and adds a NUL. On failure, it is {NULL, 0} with an exception set. */
 Text text_of(PyObject *object) {
   Text text = {NULL, 0};
   const char *data = NULL;
@@ -53,7 +53,7 @@ static bool named_value(PyObject *name, PyObject *value, PJRT_NamedValue *to) {
   return !PyErr_Occurred();
 }
 
-/* Returns false with an exception set if the dict is not one of attributes. */
+/* Returns false with an exception set if these are no attributes. */
 bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count) {
   PyObject *name, *value;
   Py_ssize_t position = 0;

@@ -1,12 +1,12 @@
-/* Layouts: the order of a buffer's dimensions in memory. Only the buffer itself is believed
+/* Layouts: the order of a buffer's dimensions in memory. Only a buffer's answer is trusted
    (PJRT_Buffer_GetMemoryLayout): a layout that a compiler states for its outputs, or that a host
    would guess, is used only after a buffer has confirmed it. */
 #include "layout.h"
 
 static const char FUNCTION[] = "PJRT_Buffer_GetMemoryLayout";
 
-/* Sorts the dimensions by their strides. Of dimensions with equal strides, which implies that one
-   has a single element, the last comes first. */
+/* Sorts the dimensions by their strides. Only a dimension of one element has the same stride as
+   another; of these, the last comes first. */
 static void sort_strides(const int64_t *strides, Py_ssize_t rank, int64_t *order) {
   for (Py_ssize_t i = 0; i < rank; i++) {
     Py_ssize_t d = rank - 1 - i, place = i;

@@ -43,8 +43,8 @@ static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memo
 
 static void give_back(void *block) { staging_give_back(block); }
 
-/* Copies the memory into a staging block, which the plugin uses in place of memory of its own. A
-   program to which the buffer is donated may write into the block, for nobody else reads it. */
+/* Copies the memory into a staging block, which is then the buffer's memory until the plugin frees
+   that. A program to which the buffer is donated may write into it, for nobody else reads it. */
 static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Args put,
                        size_t nbytes, PJRT_Buffer **buffer) {
   const PJRT_Api *api = client->api;

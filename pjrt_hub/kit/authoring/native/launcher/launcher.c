@@ -10,8 +10,7 @@
 #include <string.h>
 #include <wchar.h>
 
-/* The lines are module:Class, Python's version, its library, its program, the path of guest.py, and
-   the folders of sys.path. */
+/* The lines: module:Class, Python's version, library and program, guest.py, folders of sys.path. */
 static const volatile struct {
   char mark[32], words[16352];
 } filled_in __attribute__((used)) = {.mark = "pjrt-hub backend is written here"};
