@@ -57,8 +57,7 @@ class Called(Protocol):
 def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
     """Put an array or scalar for one parameter; it may change as soon as this returns.
 
-    Gives the buffer; and the dtype of a plain numpy array, whose like the call path may put itself,
-    or None. What does not fit is a TypeError or ValueError.
+    Gives also the dtype of a plain numpy array, whose like the call path may put itself, or None.
     """
     slot, what = _describe_parameter(executable, index)
     array = _array(given)
