@@ -40,7 +40,7 @@ class Called(Protocol):
     def devices(self) -> tuple[Device, ...]:
         """The devices that it runs on; none if each call names one."""
 
-    def require_open(self) -> None:
+    def _require_open(self) -> None:
         """Raise once it is closed."""
 
     def _launch(
