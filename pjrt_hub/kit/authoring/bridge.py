@@ -49,17 +49,11 @@ _built: dict[str, Backend] = {}
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What C knows an executable by.
-
-    Attributes:
-        executable: the backend's.
-        program: that it was compiled from.
-        asks_what_is_kept: whether its `execute` takes `non_donatable`.
-    """
+    """What C knows an executable by."""
 
     executable: Executable
     program: Program
-    asks_what_is_kept: bool
+    asks_what_is_kept: bool  # whether its `execute` takes `non_donatable`
 
 
 class Bridge:

@@ -52,11 +52,7 @@ def build(backend: str, output: str | os.PathLike[str]) -> Path:
 
 
 def refuse_built(library: Path) -> None:
-    """Refuse to hand on a library that `build` wrote.
-
-    Raises:
-        PjrtHubError: it is one, and starts this machine's Python only.
-    """
+    """Refuse to hand on a library that `build` wrote: it starts this machine's Python only."""
     if not library.is_file():
         return
     with library.open("rb") as file:
@@ -70,11 +66,7 @@ def refuse_built(library: Path) -> None:
 
 
 def backend_class(backend: str) -> type[Backend]:
-    """Import the class that "module:Class" names.
-
-    Raises:
-        ValueError: there is none, or it is no `Backend`.
-    """
+    """Import the `Backend` that "module:Class" names, or raise ValueError."""
     name, _, attribute = backend.partition(":")
     try:
         value = getattr(import_module(name), attribute)

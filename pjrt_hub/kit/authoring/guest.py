@@ -23,10 +23,10 @@ _MACHINERY = frozenset({"importlib", "importlib_metadata"})
 
 
 class Finder:
-    """Finds the modules of the builder's folders, after all other finders.
+    """Finds modules in the builder's folders, after all other finders.
 
-    It does so for modules that it found before; for all others there is nothing that the host does
-    not have itself, neither a module nor a distribution.
+    Only modules that it found itself are served: others see no module and no distribution that the
+    host does not have.
     """
 
     def __init__(self, needed: Iterable[str], ours: Iterable[str], folders: list[str]) -> None:
@@ -63,15 +63,10 @@ class Finder:
 
 
 def table(backend: str, lines: str, started: int) -> int:
-    """Return the address of a backend's PJRT_Api.
+    """Return the address of the PJRT_Api of a backend, "module:Class".
 
-    Args:
-        backend: "module:Class".
-        lines: the builder's `sys.path`, a folder on each line.
-        started: whether this Python was started for the backend: its path is then the builder's.
-
-    Raises:
-        ImportError: the host has another module of the backend's name.
+    The `lines` are the builder's `sys.path`, which a Python that was `started` for the backend gets
+    as its own. ImportError: the host has another module of the backend's name.
     """
     folders = lines.splitlines()
     if started:

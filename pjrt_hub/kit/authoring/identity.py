@@ -25,29 +25,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LibraryIdentity:
-    """A library, measured.
-
-    Attributes:
-        path: of the file, absolute.
-        binary: what the dynamic loader reads of it.
-        nbytes: its size.
-        sha256: its digest.
-        api_version: the PJRT API version that it announces.
-        extensions: names of its extensions, in the order of its chain.
-        platform: the name that its clients or topologies give, or empty where it told none.
-        refusal: why it makes no client on this machine, or empty.
-        options: the create options that it takes.
-    """
+    """A library, measured."""
 
     path: Path
     binary: Binary
     nbytes: int
     sha256: str
     api_version: str
-    extensions: tuple[str, ...]
-    platform: str = ""
-    refusal: str = ""
-    options: tuple[Option, ...] = ()
+    extensions: tuple[str, ...]  # in the order of its chain
+    platform: str = ""  # that its clients or topologies give, or empty
+    refusal: str = ""  # why it makes no client on this machine, or empty
+    options: tuple[Option, ...] = ()  # of its clients
 
 
 def identify(
@@ -55,16 +43,8 @@ def identify(
 ) -> LibraryIdentity:
     """Measure a library and ask it, in child processes, what it is.
 
-    Args:
-        path: of the library.
-        with_options: make clients, to learn the platform's name and the create options.
-        names: of options that it may have, besides those that are known of others.
-
-    Raises:
-        PluginLoadError: it cannot be loaded on this machine, or the lock file does not name it.
-        IncompatiblePluginError: its API version does not fit.
-        PluginCrashedError: it died.
-        PluginTimeoutError: it hung.
+    `with_options` makes clients, to learn the platform's name and which create options it takes: of
+    those that other plugins are known to have, and of `names`.
     """
     from pjrt_hub.kit.conformance import create_options
 

@@ -135,11 +135,7 @@ def versions() -> dict[str, list[int]]:
 
 
 def parse(code: bytes, form: str) -> ir.Module:
-    """Read a program of any format that the plugin takes.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Read a program of any format that the plugin takes; ValueError says that it is none."""
     from jaxlib import _jax
 
     if form == "hlo":
@@ -150,11 +146,7 @@ def parse(code: bytes, form: str) -> ir.Module:
 
 
 def lower(module: ir.Module, partitions: int) -> None:
-    """Turn a program into what the interpreter knows, in place.
-
-    Raises:
-        NotImplementedError: it is not possible.
-    """
+    """Turn a program into what the interpreter knows, in place, or raise NotImplementedError."""
     names, elements = _names_and_types(module)
     if unsayable := sorted(each for each in elements if each.startswith("f6E")):
         raise NotImplementedError(f"XLA, whose HLO hosts read, has no {', '.join(unsayable)}")

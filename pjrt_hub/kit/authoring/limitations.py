@@ -57,11 +57,7 @@ WRONG = {
 
 
 def require_right(module: ir.Module) -> None:
-    """Refuse what the interpreter would not run, or not rightly.
-
-    Raises:
-        NotImplementedError: with the names of the operations.
-    """
+    """Refuse, by NotImplementedError, what the interpreter would not run, or not rightly."""
     operations = rewrites.operations(module)
     names = {each.name for each in operations}
     if unknown := sorted(names & UNKNOWN or {n for n in names if n.startswith("chlo.")}):

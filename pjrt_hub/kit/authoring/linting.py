@@ -27,21 +27,13 @@ _RULES: dict[int, Rule] = {}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Something that must hold of what is shipped.
+    """Something that must hold of what is shipped."""
 
-    Attributes:
-        number: its first digit is that of its area.
-        severity: an "error" fails the lint, a "warning" does not.
-        title: what must hold.
-        why: the reason, and what to do about it.
-        look: finds where it does not hold.
-    """
-
-    number: int
-    severity: str
-    title: str
-    why: str
-    look: Look
+    number: int  # its first digit is that of its area
+    severity: str  # an "error" fails the lint, a "warning" does not
+    title: str  # what must hold
+    why: str  # the reason, and what to do about it
+    look: Look  # finds where it does not hold
 
     @property
     def code(self) -> str:

@@ -42,26 +42,15 @@ _OF_WINDOWS = re.compile(
 
 
 class NativeLibrary(NamedTuple):
-    """What a library's file holds.
+    """What a library's file holds."""
 
-    Attributes:
-        parts: what the loader reads, in a universal library of macOS for each machine of 64 bits.
-        exports: the exported names of all parts, as C writes them, sorted.
-        nbytes: how much of the file nothing reads at run time, by "debug" and "symbols".
-    """
-
-    parts: tuple[Binary, ...]
-    exports: tuple[str, ...]
-    nbytes: dict[str, int]
+    parts: tuple[Binary, ...]  # one, or of a universal library of macOS each for 64 bits
+    exports: tuple[str, ...]  # of all parts, as C writes them, sorted
+    nbytes: dict[str, int]  # that nothing reads at run time, by "debug" and "symbols"
 
 
 def read(path: Path) -> NativeLibrary:
-    """Read a library.
-
-    Raises:
-        PluginLoadError: it is no library, is truncated or malformed, or has no part of 64 bits.
-        PjrtHubError: it is for macOS or Windows, and lief is not installed.
-    """
+    """Read a library; PluginLoadError says that it is malformed or has no part of 64 bits."""
     binary = headers.inspect(path)
     if binary.system == "linux":
         unread = {"debug": 0, "symbols": 0}
@@ -86,14 +75,10 @@ def read(path: Path) -> NativeLibrary:
 
 
 def find_missing(plugin: Binary, shipped: Sequence[Binary]) -> Iterator[MissingLibrary]:
-    """Yield the libraries that the loader will not find.
+    """Yield the libraries that the loader will not find; those `shipped` have needs of their own.
 
     Those of Linux are looked for on this machine. What is part of macOS or Windows is known by its
     path or its name.
-
-    Args:
-        plugin: of a package.
-        shipped: the libraries of the package, whose own needs count, too.
     """
     if plugin.system == "linux":
         yield from linking.find_missing(plugin, linking.Search())

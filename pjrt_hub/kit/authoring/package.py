@@ -39,25 +39,15 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A plugin's package.
+    """A plugin's package."""
 
-    Attributes:
-        name: of the plugin, which is also its name in JAX, and in torch_xla without underscores.
-        platform: what it drives.
-        version: of the distribution.
-        license: an SPDX expression, or empty.
-        identity: of its library, or None while there is none.
-        platform_tag: of its wheel.
-        source: the file of C or C++ that its library is built of, or empty.
-    """
-
-    name: str
-    platform: str
+    name: str  # also in JAX, and in torch_xla without underscores
+    platform: str  # what it drives
     version: str
-    license: str
-    identity: LibraryIdentity | None
+    license: str  # an SPDX expression, or empty
+    identity: LibraryIdentity | None  # of its library, or None while there is none
     platform_tag: str
-    source: str = ""
+    source: str = ""  # the file of C or C++ that its library is built of, or empty
 
     @property
     def distribution(self) -> str:
@@ -166,11 +156,7 @@ class Package:
 
 
 def refuse_name(name: str) -> None:
-    """Refuse what cannot name a new plugin, or would be taken for another one.
-
-    Raises:
-        PjrtHubError: it is malformed, taken, or looks like one that is.
-    """
+    """Refuse what cannot name a new plugin, or would be taken for another one."""
     if not _can_name(name):
         rule = "a name is of ASCII [a-z0-9_], begins with a letter and has at most 32 of them"
         if keyword.iskeyword(name):
@@ -195,16 +181,7 @@ def _can_name(text: str) -> bool:
 
 
 def platform_name(asked: str, told: str, name: str) -> str:
-    """Choose the platform of a new plugin: the author's, else the library's in lower case.
-
-    Args:
-        asked: by the author, or empty.
-        told: by the library, or empty.
-        name: of the plugin, used where neither can name a platform.
-
-    Raises:
-        PjrtHubError: the author's is not a name.
-    """
+    """Choose a new plugin's platform: the author's, else the library's, else the plugin's name."""
     if asked and not is_name(asked):
         raise PjrtHubError(
             f"{asked!r} cannot name a platform",
@@ -214,11 +191,7 @@ def platform_name(asked: str, told: str, name: str) -> str:
 
 
 def license_expression(asked: str) -> str:
-    """Give an SPDX expression as SPDX writes it, "MIT" for "mit"; nothing for nothing.
-
-    Raises:
-        PjrtHubError: it is none, or names a licence that SPDX does not know.
-    """
+    """Give an SPDX expression as SPDX writes it, "MIT" for "mit"; nothing for nothing."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:

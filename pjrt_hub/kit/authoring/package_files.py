@@ -56,14 +56,7 @@ class EntryPoint:
 
 
 class PackageFiles:
-    """What is shipped, as files in a folder.
-
-    Attributes:
-        path: what was given.
-        wheel: the wheel, or None.
-        root: the folder that stands for site-packages.
-        files: all files below it.
-    """
+    """What is shipped, as files below `root`, the folder that stands for site-packages."""
 
     def __init__(self, path: Path, root: Path, *, probes: bool) -> None:
         self.path = path
@@ -163,10 +156,7 @@ class PackageFiles:
 
     @cached_property
     def identities(self) -> dict[Path, LibraryIdentity | PjrtHubError]:
-        """What each plugin here says of itself, or why it does not; none where none may be asked.
-
-        Libraries for other machines are not asked.
-        """
+        """What each plugin for this machine says of itself, or why not; none without probes."""
         if not self._probes:
             return {}
         host = HostTag.current()
@@ -225,11 +215,7 @@ class PackageFiles:
 
 @contextmanager
 def open_package(path: Path, *, probes: bool = True) -> Iterator[PackageFiles]:
-    """Open a wheel, a folder or a library; with `probes` its plugins are asked in child processes.
-
-    Raises:
-        PjrtHubError: the path is none of these.
-    """
+    """Open a wheel, a folder or a library; `probes` has its plugins asked in child processes."""
     path = path.resolve()
     if path.is_dir():
         yield PackageFiles(path, path, probes=probes)

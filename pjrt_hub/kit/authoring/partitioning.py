@@ -27,9 +27,6 @@ def require_manual(module: ir.Module, main: ir.Operation) -> None:
     """Refuse what is not split by hand all through: Shardy's passes split the rest wrongly.
 
     A reversal, a gather or an argmax along a dimension that is split gives each part's own.
-
-    Raises:
-        NotImplementedError: the program leaves splitting to the compiler.
     """
     axes = {
         axis.name

@@ -108,13 +108,7 @@ class Interpreter:
         self._forgotten: list[int] = []
 
     def ask(self, *request: Any) -> Any:
-        """Send a request and wait for the answer.
-
-        Raises:
-            UnimplementedError: the interpreter cannot do that.
-            InvalidArgumentError: it refuses the program.
-            PluginInternalError: its process has ended.
-        """
+        """Send a request and wait for the answer; PluginInternalError: its process has ended."""
         with self._lock:
             while self._forgotten:
                 self._exchange(("forget", self._forgotten.pop()))

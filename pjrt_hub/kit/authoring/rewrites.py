@@ -50,10 +50,7 @@ def is_total(operation: ir.Operation) -> bool:
 
 
 def _divide(operation: ir.Operation) -> ir.Value | None:
-    """Divide integers without dividing by zero, which ends the interpreter's process.
-
-    The result is XLA's: all bits set, and the dividend as the remainder.
-    """
+    """Divide integers, by zero as XLA does: in the interpreter that would end the process."""
     dividend, divisor = operation.operands
     if not isinstance(dividend.type.element_type, ir.IntegerType):
         return None

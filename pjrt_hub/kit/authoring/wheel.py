@@ -44,11 +44,7 @@ def platform_tag(binary: Binary) -> str:
 
 
 def normalize_version(version: str) -> str:
-    """Give a version as packaging writes it.
-
-    Raises:
-        PjrtHubError: it is none.
-    """
+    """Give a version as packaging writes it, or refuse it."""
     from packaging.version import InvalidVersion, Version
 
     try:
@@ -60,11 +56,7 @@ def normalize_version(version: str) -> str:
 
 
 def epoch(env: Mapping[str, str]) -> int:
-    """Return the time of a wheel's members, since 1970: SOURCE_DATE_EPOCH, or always the same.
-
-    Raises:
-        PjrtHubError: it is not a number.
-    """
+    """Return the seconds since 1970 of a wheel's members: SOURCE_DATE_EPOCH, or always the same."""
     text = env.get("SOURCE_DATE_EPOCH") or str(_SOME_DAY)
     if not text.isdecimal():
         raise PjrtHubError(
@@ -76,21 +68,13 @@ def epoch(env: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Wheel:
-    """A wheel to be written.
+    """A wheel to be written."""
 
-    Attributes:
-        distribution: its name, with dashes.
-        version: its version.
-        platform_tag: of its library.
-        metadata: the text of METADATA.
-        entry_points: the text of entry_points.txt.
-    """
-
-    distribution: str
+    distribution: str  # with dashes
     version: str
     platform_tag: str
-    metadata: str
-    entry_points: str
+    metadata: str  # the text of METADATA
+    entry_points: str  # the text of entry_points.txt
 
     @property
     def file_name(self) -> str:
@@ -104,10 +88,8 @@ class Wheel:
     def write(self, folder: Path, files: Mapping[str, str | Path], *, seconds: int) -> Path:
         """Write it into a folder at once, also over an older one, and return its path.
 
-        Args:
-            folder: where it goes.
-            files: path in site-packages -> its text, or the file with its bytes.
-            seconds: the time of its members, since 1970.
+        The `files` are given by their paths in site-packages, as text or as the file with the
+        bytes. All members get the same time, `seconds` since 1970.
         """
         folder.mkdir(parents=True, exist_ok=True)
         target = folder / self.file_name

@@ -41,15 +41,10 @@ _ADD_BYTECODE = (
 
 
 class PortableArtifact(NamedTuple):
-    """A program as StableHLO's serializer writes it.
+    """A program as StableHLO's serializer writes it."""
 
-    Attributes:
-        since: the first version for which it writes so: from there on only the version differs.
-        code: of that version.
-    """
-
-    since: Version
-    code: bytes
+    since: Version  # the first version that is written so: from there on only the version differs
+    code: bytes  # of that version
 
     def at(self, version: Version) -> bytes:
         """Return it for a version of StableHLO, from `since` on."""
@@ -57,24 +52,17 @@ class PortableArtifact(NamedTuple):
 
 
 class Archive(NamedTuple):
-    """The artifacts of many programs.
+    """The artifacts of many programs."""
 
-    Attributes:
-        newest: the version of StableHLO up to which they are what its serializer writes.
-        programs: by `key`, the oldest artifact first.
-    """
-
-    newest: Version
-    programs: Mapping[str, tuple[PortableArtifact, ...]]
+    newest: Version  # the version up to which they are what StableHLO's serializer writes
+    programs: Mapping[str, tuple[PortableArtifact, ...]]  # by `key`, the oldest artifact first
 
 
 def of(text: str, current: Version | None = None) -> bytes | None:
-    """Return the portable artifact of a program, None where there is none.
+    """Return the portable artifact of a program, given to the letter; None where there is none.
 
-    Args:
-        text: of the program, to the letter.
-        current: the newest version that its reader knows; by default the oldest artifact from 1.0
-            on is given, which more readers know than any other.
+    `current` is the newest version that its reader knows. By default the oldest artifact from 1.0
+    on is given, which more readers know than any other.
     """
     known = archive()
     artifacts = known.programs.get(key(text), ())
@@ -126,20 +114,12 @@ def pack(newest: Version, programs: Mapping[str, Iterable[PortableArtifact]]) ->
 
 @cache
 def archive(path: Path = PATH) -> Archive:
-    """Read an archive, by default the one that this package ships.
-
-    Raises:
-        FileFormatError: it is none, or of another form.
-    """
+    """Read an archive, by default the one that this package ships, or raise FileFormatError."""
     return read(path, _archive)
 
 
 def read(path: Path, parse: Callable[[bytes], Read]) -> Read:
-    """Parse the data in a gzip file that this package ships.
-
-    Raises:
-        FileFormatError: the file cannot be read, or is not what `parse` expects.
-    """
+    """Parse the data in a gzip file that this package ships, or raise FileFormatError."""
     try:
         with gzip.open(path) as file:
             data = file.read(_MAX_NBYTES + 1)

@@ -33,17 +33,11 @@ _FEWEST = 5
 
 
 class Causes:
-    """What is known of a plugin's mistakes.
-
-    Attributes:
-        broken: C functions that do not work, and forms of programs that are refused, each with the
-            check that found it.
-        works: those that returned in a check that passed, and what checks proved.
-    """
+    """What is known of a plugin's mistakes."""
 
     def __init__(self) -> None:
-        self.broken: dict[str, str] = {}
-        self.works: set[str] = set()
+        self.broken: dict[str, str] = {}  # functions and forms of programs, by the check that told
+        self.works: set[str] = set()  # what returned in a check that passed, or was proved
         self._late: dict[str, list[str]] = {}
         self._results: list[Result] = []
 

@@ -34,28 +34,21 @@ class Check:
     """One check.
 
     Attributes:
-        name: "buffers.delete": its area, then what it asserts.
-        title: what is done and what must follow, in one line.
-        run: does it; returns where the plugin passes.
-        since: the minor of the PJRT API that introduced what it asks for; 0 for the first table.
-        extension: the node of the extension chain that it asks, or None.
         needs: "process" for a check that starts one from a process that has nothing of the plugin,
             "library" for one before anything is loaded, "plugin" for a loaded one, "client" for a
             client with a device, "devices:2" for a client with two, "topology".
-        seconds: its time limit.
-        number: of the promise of the C API that it stands for, with others; 0 for none.
         proves: the C functions of which it makes the simplest use there is. Where it fails, they
             do not work, and it stands for every check that calls one of them.
     """
 
-    name: str
-    title: str
-    run: Run
-    since: int = 0
-    extension: str | None = None
+    name: str  # "buffers.delete": its area, then what it asserts
+    title: str  # what is done and what must follow, in one line
+    run: Run  # returns where the plugin passes
+    since: int = 0  # the minor of the PJRT API that it takes; 0 is that of the first table
+    extension: str | None = None  # the node of the extension chain that it asks
     needs: str = "client"
-    seconds: float = 20
-    number: int = 0
+    seconds: float = 20  # its time limit
+    number: int = 0  # of the promise of the C API that it stands for, with others; 0 for none
     proves: tuple[str, ...] = ()
 
     @property
@@ -99,18 +92,10 @@ def check(
     name: str | None = None,
     title: str | None = None,
 ) -> Callable[[_Function], _Function]:
-    """Register a function as a check; the other arguments are the fields of `Check`.
+    """Register a function as a check, with the fields of `Check`.
 
-    Args:
-        since: see `Check`, as the next five.
-        extension: its node.
-        needs: what must be there.
-        seconds: the limit.
-        number: in the list.
-        proves: functions.
-        area: by default the module's name.
-        name: what it asserts; by default the function's name.
-        title: by default the first line of the docstring.
+    By default the area is the module's name, the name the function's, and the title the first line
+    of its docstring.
     """
 
     def register(function: _Function) -> _Function:
@@ -143,10 +128,8 @@ def checks() -> tuple[Check, ...]:
 def select(areas: Iterable[str] = (), names: Iterable[str] = ()) -> tuple[Check, ...]:
     """Select checks by area or by name, where `*` stands for anything; by default all.
 
-    With an area come the basics, without which a single cause would look like many.
-
-    Raises:
-        ValueError: no area or check is called so.
+    With an area come the basics, without which a single cause would look like many. ValueError: no
+    area or check is called so.
     """
     from fnmatch import fnmatchcase
 

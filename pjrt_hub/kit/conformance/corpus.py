@@ -35,17 +35,11 @@ REPEATABLE = "repeatable"
 
 @dataclass(frozen=True, slots=True)
 class CorpusTensor:
-    """An argument or a right result.
+    """An argument or a right result."""
 
-    Attributes:
-        element: its type as StableHLO writes it, "f32".
-        shape: of it.
-        data: its elements in row-major order, each of at least one byte.
-    """
-
-    element: str
+    element: str  # as StableHLO writes it, "f32"
     shape: tuple[int, ...]
-    data: bytes
+    data: bytes  # its elements in row-major order, each of at least one byte
 
     @classmethod
     def of(cls, array: Any, element: str) -> CorpusTensor:
@@ -78,33 +72,24 @@ class Program:
     """One program.
 
     Attributes:
-        op: the op that it is about, "add".
-        kind: its element type, or types: "f32", "f32_to_bf16".
-        variant: what is special about it, "by the width or more"; often nothing.
-        body: its ops; they read %a0, %a1 ... and define the results %r0, %r1 ...
-        functions: others that it calls.
-        arguments: what it is given.
-        results: what must come out.
         flushed: the results where subnormal numbers are taken and given as zero, which devices
             may do; empty where there are none.
-        compare: `VALUES`, `ANYTHING` or `REPEATABLE`.
-        terms: what each result is a rounded sum of, see `numerics.tolerance`.
         oracle: who says so: "exact" is arithmetic without rounding (Python's integers and
             fractions, mpmath to 400 bits) rounded once, "numpy" moves or sums in ways that do not
             round, "stablehlo" is StableHLO's reference interpreter. All that are named agreed.
     """
 
-    op: str
-    kind: str
-    variant: str
-    body: str
+    op: str  # the op that it is about, "add"
+    kind: str  # its element type, or types: "f32", "f32_to_bf16"
+    variant: str  # what is special about it, "by the width or more"; often nothing
+    body: str  # its ops; they read %a0, %a1 ... and define the results %r0, %r1 ...
     arguments: tuple[CorpusTensor, ...]
-    results: tuple[CorpusTensor, ...]
+    results: tuple[CorpusTensor, ...]  # what must come out
     oracle: tuple[str, ...]
-    functions: str = ""
+    functions: str = ""  # others that it calls
     flushed: tuple[CorpusTensor, ...] = ()
-    compare: str = VALUES
-    terms: int = 0
+    compare: str = VALUES  # `VALUES`, `ANYTHING` or `REPEATABLE`
+    terms: int = 0  # what each result is a rounded sum of, see `numerics.tolerance`
 
     @property
     def name(self) -> str:
@@ -166,11 +151,7 @@ def pack(programs: Iterable[Program]) -> bytes:
 
 @cache
 def programs(path: Path = PATH) -> tuple[Program, ...]:
-    """Read a corpus, by default the one that this package ships.
-
-    Raises:
-        FileFormatError: it is none, or of another form.
-    """
+    """Read a corpus, by default the one that this package ships, or raise FileFormatError."""
     return artifact.read(path, _programs)
 
 

@@ -66,15 +66,10 @@ _HINT = "`pjrt-hub check` says more of it; `--no-options` does not ask for optio
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """What a plugin said to a client that was asked for without any option.
+    """What a plugin said to a client that was asked for without any option."""
 
-    Attributes:
-        platform: its platform's name, or empty where it told none.
-        refusal: why it makes no client here, or empty.
-    """
-
-    platform: str
-    refusal: str
+    platform: str  # empty where it told none
+    refusal: str  # why it makes no client here, or empty
 
 
 def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
@@ -124,20 +119,9 @@ def find(
     for, or the only one that it takes as it takes no option at all; it is `UNKNOWN` where neither
     tells. A plugin that takes any name with any value shows no options.
 
-    Args:
-        path: of the library.
-        names: the candidates.
-        env: the environment that the plugin sees.
-        identity: of the file to ask, and no other; by default of the one that lies there.
-        seconds: for all of them together.
-
-    Returns:
-        What the plugin says without any option, and the options by name.
-
-    Raises:
-        PluginLoadError: the file cannot be loaded, or is another one.
-        PluginCrashedError: it dies without any option, or of too many of them.
-        PluginTimeoutError: it did not answer in time.
+    No other file than that of the `identity` is asked, by default the one that lies there; the
+    `seconds` are for all names together. PluginCrashedError: it dies without any option, or of too
+    many of them.
     """
     deadline = time.monotonic() + seconds
     ask = functools.partial(_ask, path, identity, env, deadline)
@@ -243,11 +227,7 @@ def _ask(
     attempts: Sequence[Mapping[str, Any]],
     most_deaths: int = _MOST_DEATHS,
 ) -> list[Answer | None]:
-    """Make a client with each of these options, in as many processes as that takes.
-
-    Returns:
-        An answer for each attempt; None where it ended the process.
-    """
+    """Make a client with each of these options; an answer is None where it ended its process."""
     answers: list[Answer | None] = []
     for death in range(1, most_deaths + 1):
         left = attempts[len(answers) :]

@@ -18,12 +18,7 @@ class Trend(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A check with two verdicts.
-
-    Attributes:
-        before: its result in the first report.
-        after: in the second.
-    """
+    """A check whose verdicts in two reports differ."""
 
     before: Result
     after: Result
@@ -49,12 +44,7 @@ class Change:
 
 
 def changes(before: Report, after: Report) -> list[Change]:
-    """List the checks in both reports whose verdicts differ, those that became worse first.
-
-    Args:
-        before: the first report, or that of the other plugin.
-        after: the second.
-    """
+    """List the checks in both reports whose verdicts differ, those that became worse first."""
     trends = list(Trend)
     first = {each.name: each for each in before.results}
     found = [

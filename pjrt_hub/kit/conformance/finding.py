@@ -11,11 +11,7 @@ from pjrt_hub.errors import PjrtError
 
 
 class Failed(AssertionError):
-    """The plugin does not do what the PJRT C API promises.
-
-    Attributes:
-        found: what was expected and what was found.
-    """
+    """The plugin does not do what the PJRT C API promises: `found` says what, and what instead."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -31,11 +27,7 @@ class Skipped(Exception):
 
 
 class Hidden(Skipped):
-    """The check calls a C function that is known not to work, so that it would find nothing else.
-
-    Attributes:
-        function: the C function.
-    """
+    """The check calls a C `function` that is known not to work: it would find nothing else."""
 
     def __init__(self, function: str) -> None:
         super().__init__(f"{function} does not work")

@@ -20,19 +20,12 @@ CACHED_PLATFORMS = frozenset({"tpu", "gpu", "cpu", "neuron", "cuda", "rocm"})
 
 @dataclass(frozen=True, slots=True)
 class Without:
-    """What a host does without one function, or without several.
+    """What a host does without one function, or without several."""
 
-    Attributes:
-        fails: the steps of its walk that raise; what needs them cannot be had either.
-        at: the step in which its process ends; empty where it does not.
-        signal: that ends it: "SIGABRT", or "SIGALRM" where it waits for ever.
-        functions: without which this happens.
-    """
-
-    fails: tuple[str, ...] = ()
-    at: str = ""
-    signal: str = ""
-    functions: tuple[str, ...] = ()
+    fails: tuple[str, ...] = ()  # the steps that raise; what needs them cannot be had either
+    at: str = ""  # the step in which its process ends; empty where it does not
+    signal: str = ""  # that ends it: "SIGABRT", or "SIGALRM" where it waits for ever
+    functions: tuple[str, ...] = ()  # without which this happens
 
     @property
     def aborts(self) -> bool:
@@ -45,25 +38,20 @@ class Host:
     """A release of a host.
 
     Attributes:
-        name: "JAX".
-        release: "0.10.2", or the commit whose source was read.
-        learned: how it is known, when, and with which plugin.
-        needs: the steps of the walk, each with those that it needs.
         null: a function that is NULL in the table or past its end -> what becomes of the host;
             those without which it runs are left out.
         unimplemented: the same for functions that answer UNIMPLEMENTED.
-        left_out: steps that it cannot do on a whole plugin either, of which nothing is known.
         asked_of: of `TRAITS` -> the functions that it calls only of plugins with the trait, which
             the plugin of the measurement had.
     """
 
-    name: str
-    release: str
-    learned: str
-    needs: Mapping[str, tuple[str, ...]]
+    name: str  # "JAX"
+    release: str  # "0.10.2", or the commit whose source was read
+    learned: str  # how it is known, when, and with which plugin
+    needs: Mapping[str, tuple[str, ...]]  # the steps of the walk, each with those that it needs
     null: Mapping[str, Without]
     unimplemented: Mapping[str, Without]
-    left_out: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()  # steps of which nothing is known: whole plugins fail them, too
     asked_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property
@@ -79,10 +67,7 @@ class Host:
     ) -> Without:
         """Say what becomes of the host on a plugin that lacks functions: its end, or all failures.
 
-        Args:
-            null: functions that are NULL in the table or past its end.
-            unimplemented: functions that answer UNIMPLEMENTED.
-            traits: of `TRAITS`, those that the plugin has.
+        The parameters are as the attributes of `Host`; `traits` are those that the plugin has.
         """
         spared = {name for each in self.asked_of.keys() - traits for name in self.asked_of[each]}
         met = [found for name in null if (found := self.null.get(name))]

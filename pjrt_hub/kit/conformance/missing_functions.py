@@ -31,19 +31,12 @@ _F32 = table.ENUMS["PJRT_Buffer_Type"]["PJRT_Buffer_Type_F32"]
 
 @dataclass(slots=True)
 class MissingFunctions:
-    """What a plugin lacks.
+    """What a plugin lacks."""
 
-    Attributes:
-        null: functions past the end of the table or NULL.
-        unimplemented: functions that answer UNIMPLEMENTED.
-        asked: whether they were called at all, which takes a client.
-        traits: of `host.TRAITS`, those that the plugin has; what cannot be asked counts as one.
-    """
-
-    null: list[str] = field(default_factory=list)
-    unimplemented: list[str] = field(default_factory=list)
-    asked: bool = False
-    traits: set[str] = field(default_factory=lambda: set(TRAITS))
+    null: list[str] = field(default_factory=list)  # past the end of the table or NULL
+    unimplemented: list[str] = field(default_factory=list)  # those that answer UNIMPLEMENTED
+    asked: bool = False  # whether they were called at all, which takes a client
+    traits: set[str] = field(default_factory=lambda: set(TRAITS))  # the unknown ones count, too
 
 
 @lru_cache(maxsize=1)  # The checks of all hosts ask this of the same plugin.
@@ -56,18 +49,13 @@ def find_missing(subject: Subject) -> MissingFunctions:
 
 
 class _Walk:
-    """A program from its text to its values, each function called once.
-
-    Attributes:
-        found: what is lacking.
-        at: the handles that are here, by their C type.
-    """
+    """A program from its text to its values, each function called once."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
         self.api = subject.api
         self.found = MissingFunctions()
-        self.at: dict[str, int] = {}
+        self.at: dict[str, int] = {}  # the handles that are here, by their C type
 
     def take(self) -> None:
         # It was called before; the answer that it was done already is right.

@@ -8,20 +8,12 @@ from typing import Any
 
 
 def read(texts: Iterable[str]) -> dict[str, Any]:
-    """Read "name=value" texts as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; all else is text.
-
-    Raises:
-        ValueError: one has no name or no value, or a name is given twice.
-    """
+    """Read "name=value" texts as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; all else is text."""
     return {name: _value(text) for name, text in read_text(texts).items()}
 
 
 def read_text(texts: Iterable[str]) -> dict[str, str]:
-    """Read "name=value" texts, and leave values to whoever knows their types.
-
-    Raises:
-        ValueError: as for `read`.
-    """
+    """Read "name=value" texts, and leave values to whoever knows their types."""
     values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -22,13 +22,11 @@ FAR = 2**62
 class Tolerance:
     """How far each element may be from the right value.
 
-    Attributes:
-        ulps: units in the last place, of the element type.
-        of_largest: a unit is that of the largest right element instead of each element's own: for
-            ops whose every output depends on every input.
+    With `of_largest`, a unit is that of the largest right element instead of each element's own:
+    for ops whose every output depends on every input.
     """
 
-    ulps: int = 0
+    ulps: int = 0  # units in the last place, of the element type
     of_largest: bool = False
 
 
@@ -83,12 +81,8 @@ def tolerance(
 ) -> Tolerance:
     """Say how far an op's results of a type may be from the right values.
 
-    Args:
-        op: its name in StableHLO.
-        dtype: of the result.
-        complex_: whether arguments are complex numbers.
-        terms: that each output is a sum of, where some of the additions round; each may cost a
-            unit. All terms must have the same sign.
+    An output that is a sum of so many `terms`, all of the same sign, may be a unit off for each of
+    them. `complex_` is for complex arguments.
     """
     if terms:
         return Tolerance(terms)
@@ -105,24 +99,14 @@ def tolerance(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Where a result is not what it should be.
+    """Where a result is not what it should be."""
 
-    Attributes:
-        ulps: the largest distance; `FAR` for another NaN, infinity or sign of zero.
-        allowed: the tolerance.
-        count: of the elements that are too far off.
-        size: of the tensor.
-        index: of the first of them.
-        wanted: its right value.
-        found: what is there.
-    """
-
-    ulps: int
+    ulps: int  # the largest distance; `FAR` for another NaN, infinity or sign of zero
     allowed: int
-    count: int
+    count: int  # of the elements that are too far off
     size: int
-    index: tuple[int, ...]
-    wanted: Any
+    index: tuple[int, ...]  # of the first of them
+    wanted: Any  # its right value
     found: Any
 
     def __str__(self) -> str:

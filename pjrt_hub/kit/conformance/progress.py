@@ -23,23 +23,16 @@ HURRY = 2.0
 
 
 class CallProgress:
-    """The name of the C function that is being called, in memory that processes share.
-
-    Attributes:
-        broken: functions that do not work, which checks need not call to find that out.
-        works: what was found to work.
-        hung: functions that end this process where they do not return within `hurry` seconds.
-        returned: the functions that returned without an error.
-    """
+    """The name of the C function that is being called, in memory that processes share."""
 
     def __init__(self, descriptor: int = -1) -> None:
         """As `share`; by default nobody else reads it."""
         self.share(descriptor)
-        self.broken: Collection[str] = ()
-        self.works: Collection[str] = ()
-        self.hung: Collection[str] = ()
+        self.broken: Collection[str] = ()  # checks need not call these to find that out
+        self.works: Collection[str] = ()  # functions, and forms of programs
+        self.hung: Collection[str] = ()  # these end this process unless they return within `hurry`
         self.hurry = HURRY
-        self.returned: set[str] = set()
+        self.returned: set[str] = set()  # without an error
 
     def share(self, descriptor: int) -> None:
         """Map the memory of a file that `open_file` made."""
@@ -55,11 +48,7 @@ class CallProgress:
         return self._memory[:].partition(b"\0")[0].decode("ascii", "replace")
 
     def enter(self, function: str) -> None:
-        """Note that a function is called.
-
-        Raises:
-            Hidden: it is known not to work.
-        """
+        """Note that a function is called, or raise Hidden where it is known not to work."""
         if function in self.broken:
             raise Hidden(function)
         name = function.encode("ascii")[: _NBYTES - 1] + b"\0"
@@ -78,10 +67,7 @@ def open_file() -> int:
 
 
 class Watched:
-    """A plugin's table, or a node of its extension chain, whose calls `CallProgress` knows.
-
-    It has all that an `Api` or an `Extension` has.
-    """
+    """An `Api` or an `Extension`, with all that it has, whose calls `CallProgress` knows."""
 
     def __init__(self, functions: Api | Extension, progress: CallProgress) -> None:
         self._functions = functions

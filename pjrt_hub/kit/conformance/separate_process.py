@@ -33,11 +33,7 @@ class Died(Exception):
 
 
 class TimedOut(Died):
-    """The process did not answer in time.
-
-    Attributes:
-        function: the C function that it was in; empty for none.
-    """
+    """The process did not answer in time; `function` is the C function that it was in, or empty."""
 
     def __init__(self, seconds: float, function: str) -> None:
         during = f" in {function}" if function else ""
@@ -67,12 +63,7 @@ class SeparateProcess:
             os.close(progress)
 
     def answer(self, seconds: float) -> Any:
-        """Wait for it, and longer where the plugin is slow.
-
-        Raises:
-            Died: it crashed, exited, or took longer, which is TimedOut.
-            Failed: what the function found; as Unsupported and Skipped.
-        """
+        """Wait for it, longer where the plugin is slow; raise what it found, or that it died."""
         said = dict[str, Any]()
         seconds += self._patience
         for line in self._child.answers(time.monotonic() + seconds):
@@ -103,12 +94,8 @@ def run(subject: Subject, function: Callable[..., Any], *words: Any, seconds: fl
 def attempt(work: Callable[[Tell], None], seconds: float) -> tuple[list[str], str]:
     """Run `work` in a fork of a process that has not loaded the plugin: its threads would be lost.
 
-    Args:
-        work: is called with a function that tells a line.
-        seconds: for each line, and for the end after the last one.
-
-    Returns:
-        The lines that it told, and how it ended: "exited with 0", "died of SIGABRT".
+    Return the lines that it told, and how it ended: "exited with 0", "died of SIGABRT". It has the
+    `seconds` for each line, and for the end after the last one.
     """
     reading, writing = os.pipe()
     child = os.fork()

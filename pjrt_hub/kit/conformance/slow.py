@@ -29,10 +29,7 @@ def slow_program(subject: Subject) -> int:
 
 
 def slow_arguments(subject: Subject, rounds: int = 0) -> list[int]:
-    """Make the arguments of `SLOW`: an identity matrix, so that the result is one, and a count.
-
-    By default the count is one that takes a while.
-    """
+    """Make the arguments of `SLOW`: an identity matrix, so that the result is one, and a count."""
     import numpy as np
 
     count = np.array(rounds or slow_rounds(subject), np.int32)
@@ -70,8 +67,7 @@ def slow(subject: Subject) -> int:
 def is_late(subject: Subject, wait: Callable[[int, int], object]) -> bool:
     """Say whether work still goes on where it is said to have ended; look three times if it does.
 
-    The function `wait` returns once the plugin says that the work has ended; it is called with the
-    output and with the event of completion.
+    `wait(output, complete)` returns once the plugin says that the work has ended.
     """
     executable, arguments = slow_program(subject), slow_arguments(subject)
     return all(_outlasts(subject, executable, arguments, wait) for _ in range(3))

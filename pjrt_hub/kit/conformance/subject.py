@@ -38,19 +38,7 @@ _KEPT = ("Buffer", "Event", "LoadedExecutable", "Executable", "TopologyDescripti
 
 
 class Subject:
-    """A plugin, as checks see it. All addresses are ints.
-
-    Attributes:
-        path: of the library.
-        options: that its clients are made with.
-        target: name and options of a topology that it describes without hardware, or None.
-        preload: libraries that have to be loaded before it.
-        known_options: the create options of its manifest, with their types.
-        progress: what is being called, or None where nobody reads it.
-        patience: seconds that checks of this plugin take more, because it is slow.
-        took: seconds that its slowest steps took, by the C function.
-        notes: what checks found worth telling.
-    """
+    """A plugin, as checks see it. All addresses are ints."""
 
     def __init__(
         self,
@@ -62,14 +50,14 @@ class Subject:
     ) -> None:
         """Load nothing yet."""
         self.path = path
-        self.options = dict(options or {})
-        self.target = target
-        self.preload = tuple(preload)
-        self.known_options = dict(known_options or {})
-        self.progress: CallProgress | None = None
-        self.patience = 0.0
-        self.took: dict[str, float] = {}
-        self.notes: list[str] = []
+        self.options = dict(options or {})  # that its clients are made with
+        self.target = target  # name and options of a topology that it describes without hardware
+        self.preload = tuple(preload)  # libraries to load before it
+        self.known_options = dict(known_options or {})  # of its manifest, with their types
+        self.progress: CallProgress | None = None  # None where nobody reads it
+        self.patience = 0.0  # seconds that checks take more, because it is slow
+        self.took: dict[str, float] = {}  # seconds that its slowest steps took, by the C function
+        self.notes: list[str] = []  # what checks found worth telling
         self._made: dict[int, str] = {}
         self._takes: dict[str, bool] = {}
 
@@ -86,11 +74,7 @@ class Subject:
 
     @cached_property
     def client(self) -> int:
-        """A `PJRT_Client`, made on first use and shared by all checks of this process.
-
-        Raises:
-            Skipped: the plugin cannot make one here.
-        """
+        """A `PJRT_Client`, made on first use, for all checks of this process; or Skipped."""
         try:
             with self._measure("PJRT_Client_Create"):
                 return self.api.call("PJRT_Client_Create", create_options=self.options)
@@ -127,11 +111,7 @@ class Subject:
         return self.api.version.minor
 
     def stablehlo(self, which: str) -> tuple[int, int, int]:
-        """Return a version of StableHLO that the plugin tells: "current" or "minimum".
-
-        Raises:
-            Skipped: it tells none.
-        """
+        """Return the plugin's "current" or "minimum" version of StableHLO, or raise Skipped."""
         match self.api.attributes.get(f"stablehlo_{which}_version"):
             case (int(major), int(minor), int(patch)):
                 return major, minor, patch
@@ -145,24 +125,12 @@ class Subject:
         self.took.setdefault(function, time.monotonic() - begin)
 
     def call(self, function: str, **fields: Any) -> Any:
-        """Call a C function by its name, with the fields of its argument struct.
-
-        Returns:
-            As `capi.call.BoundFunction`: the only output, or a namespace of them.
-
-        Raises:
-            Unsupported: the plugin lacks the function, or says that it is not implemented.
-            PjrtError: whatever else the plugin answers.
-        """
+        """Call a C function as `Api.call`; one missing or not implemented is Unsupported."""
         with _as_unsupported():
             return self.api.call(function, **fields)
 
     def extension(self, name: str) -> Extension:
-        """Return a node of the extension chain, whose `call` is as that of an `Api`.
-
-        Raises:
-            Unsupported: the plugin has no such node.
-        """
+        """Return a node of the extension chain, whose `call` is as an `Api`'s, or Unsupported."""
         with _as_unsupported():
             return self.api.extension(name)
 
@@ -192,22 +160,14 @@ class Subject:
         return artifact.artifact_for(programs.ADD, (0, 0, 0)) if code is None else code
 
     def require(self, *names: str) -> None:
-        """End a check of forms of which one is refused, or of functions that do not all work.
-
-        Raises:
-            Hidden: by the first of them.
-        """
+        """End a check of forms of which one is refused, or of functions that do not all work."""
         broken = self.progress.broken if self.progress else ()
         for name in names:
             if name in broken:
                 raise Hidden(name)
 
     def encode_program(self, text: str) -> str | bytes:
-        """Return a program in the form that hosts send, a portable artifact; else as text.
-
-        Raises:
-            Skipped: the plugin takes no form in which this program is there.
-        """
+        """Return a program as a portable artifact, which is what hosts send; else as text."""
         if self.takes(artifact.ARTIFACT):
             code = artifact.of(text, self._newest)
             if code is None and not self.takes(artifact.TEXT):
@@ -229,10 +189,8 @@ class Subject:
     ) -> int:
         """Compile a program, and return a `PJRT_LoadedExecutable`.
 
-        Args:
-            program: its text, which is sent in a form that the plugin takes, or its very bytes.
-            format: "mlir" or "hlo".
-            options: a CompileOptionsProto; by default one replica on one device.
+        Text is sent in a form that the plugin takes, bytes as they are, in the `format` "mlir" or
+        "hlo". Without `options`, a CompileOptionsProto, it is for one replica on one device.
         """
         client = self.client
         code = self.encode_program(program) if isinstance(program, str) else program
@@ -246,10 +204,7 @@ class Subject:
         return self.own("LoadedExecutable", executable)
 
     def execute(self, executable: int, buffers: Sequence[int], **options: Any) -> list[int]:
-        """Run a program on one device, and return its outputs without waiting for them.
-
-        Further arguments are members of `PJRT_ExecuteOptions`.
-        """
+        """Run on one device, by members of `PJRT_ExecuteOptions`, and return outputs at once."""
         return self.launch(executable, [buffers], options)[0][0]
 
     def launch(
@@ -264,13 +219,9 @@ class Subject:
     ) -> tuple[list[list[int]], list[int]]:
         """Run a program on a device for each row; return the outputs of each, and the events.
 
-        Args:
-            executable: a `PJRT_LoadedExecutable`.
-            rows: the arguments of each device.
-            options: members of `PJRT_ExecuteOptions`, or the address of one.
-            events: ask for the events of completion.
-            num_outputs: of the program, where the caller knows; by default the plugin is asked.
-            execute_device: the device of a portable program; 0 leaves it to the plugin.
+        The events are those of completion. `options` are members of `PJRT_ExecuteOptions`, or the
+        address of one; `num_outputs` spares asking the plugin; `execute_device` is for a portable
+        program, where 0 leaves it to the plugin.
         """
         import numpy as np
 
@@ -313,7 +264,7 @@ class Subject:
         return self.own("Executable", found)
 
     def put(self, array: np.ndarray[Any, Any], **fields: Any) -> int:
-        """Put a host array on the first device, and wait for the buffer, which it returns.
+        """Put a host array on the first device, and return the buffer when it is ready.
 
         Further arguments are fields of the argument struct that shall be others.
         """
@@ -361,11 +312,7 @@ class Subject:
         return self.own("Event", self.call("PJRT_Buffer_ReadyEvent", buffer=buffer))
 
     def await_(self, event: int) -> None:
-        """Wait for an event, and destroy it.
-
-        Raises:
-            PjrtError: what it stands for has failed.
-        """
+        """Wait for an event, and destroy it."""
         self._made.setdefault(event, "Event")
         try:
             self.api.call("PJRT_Event_Await", event=event)
@@ -373,10 +320,7 @@ class Subject:
             self._release(event)
 
     def own(self, kind: str, address: int) -> int:
-        """Take what the plugin made, to be destroyed when the check ends; return its address.
-
-        The kind is "Buffer" for `PJRT_Buffer_Destroy`.
-        """
+        """Take what the plugin made, a "Buffer", say, to be destroyed when the check ends."""
         if not address:
             raise Failed(f"expected a PJRT_{kind}, found NULL")
         self._made[address] = kind
@@ -462,11 +406,7 @@ class Subject:
             raise Failed(f"afterwards {exc.found}") from exc
 
     def require_basics(self) -> None:
-        """End a check that calls the plugin past this object, unless all basics work.
-
-        Raises:
-            Hidden: one of them does not.
-        """
+        """End a check that calls the plugin past this object, unless all basics work."""
         for function in self.progress.broken if self.progress else ():
             raise Hidden(function)
 
@@ -475,10 +415,7 @@ class Subject:
         self.notes.append(text)
 
     def note_moved(self, function: str, member: str, **fields: Any) -> None:
-        """Note that a list lies elsewhere when it is asked for again, which the header allows.
-
-        The list is the `member` of the struct that the function fills.
-        """
+        """Note that the list `member` lies elsewhere when asked for again, as the header allows."""
         ask = self.api.function(function).raw
         first, second = (getattr(ask(**fields), member) for _ in range(2))
         if first != second:
@@ -493,11 +430,7 @@ def load(path: Path, tell: Callable[[str], None] = lambda step: None, identity: 
 
 @contextlib.contextmanager
 def a_compiler() -> Iterator[None]:
-    """End a check of a plugin that compiles only by a client: it knows no compiler.
-
-    Raises:
-        Unsupported: the plugin finds none for its platform.
-    """
+    """End a check of a plugin that compiles only by a client: it knows no compiler."""
     try:
         yield
     except NotFoundError as exc:

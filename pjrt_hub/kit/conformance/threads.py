@@ -12,11 +12,7 @@ _Answer = TypeVar("_Answer")
 
 
 def at_once(functions: Sequence[Callable[[], _Answer]]) -> list[_Answer | Exception]:
-    """Run each in a thread of its own, at once: what each gave, or the exception it raised.
-
-    Raises:
-        Hidden: one of them calls a function that does not work.
-    """
+    """Run each in a thread of its own, at once: what each gave or raised; only Hidden is raised."""
     answers: list[Any] = [None] * len(functions)
     together = threading.Barrier(len(functions))
 

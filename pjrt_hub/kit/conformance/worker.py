@@ -38,16 +38,11 @@ _DEVICE_COUNT = "cpu_device_count"
 
 
 class Unavailable(Exception):
-    """What this check needs cannot be had, nor by any other one.
-
-    Attributes:
-        what: "plugin" where it cannot be loaded, else as of a `Check`.
-        text: the reason.
-    """
+    """What this check needs cannot be had, nor by any other one."""
 
     def __init__(self, what: str, text: str) -> None:
         super().__init__(text)
-        self.what = what
+        self.what = what  # "plugin" where it cannot be loaded, else as `Check.needs`
         self.text = text
 
 

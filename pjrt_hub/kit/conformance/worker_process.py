@@ -35,23 +35,14 @@ _IN_A_CHECK = re.compile(r"/conformance/(checks/\w+\.py)\", line (\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What a worker must know of the plugin.
-
-    Attributes:
-        path: of the library.
-        identity: of that file; no other one is checked.
-        manifest: that describes it.
-        options: create options that were asked for.
-        preload: libraries to load before it.
-        target: a machine that it describes without hardware, or empty.
-    """
+    """What a worker must know of the plugin."""
 
     path: Path
-    identity: str
+    identity: str  # of that file; no other one is checked
     manifest: Manifest
-    options: Mapping[str, Any]
-    preload: tuple[Path, ...] = ()
-    target: str = ""
+    options: Mapping[str, Any]  # create options that were asked for
+    preload: tuple[Path, ...] = ()  # libraries to load before it
+    target: str = ""  # a machine that it describes without hardware, or empty
 
     def line(self) -> str:
         """Return it as text for a pipe to a process of ours."""
@@ -73,13 +64,7 @@ class Task:
 
 
 class WorkerProcess:
-    """A worker process, as seen from here.
-
-    Attributes:
-        task: what it is at, or None.
-        num_made: how many checks it was asked for.
-        is_spent: whether it is of no more use.
-    """
+    """A worker process, as seen from here."""
 
     def __init__(self, setup: Setup, env: Mapping[str, str]) -> None:
         asked, asking = os.pipe()
@@ -95,9 +80,9 @@ class WorkerProcess:
             os.close(progress)
         self._asking = open(asking, "w", encoding="ascii")  # noqa: SIM115 - `end` closes it
         self._say(setup.line())
-        self.task: Task | None = None
-        self.num_made = 0
-        self.is_spent = False
+        self.task: Task | None = None  # what it is at
+        self.num_made = 0  # how many checks it was asked for
+        self.is_spent = False  # whether it is of no more use
 
     def ask(
         self,

@@ -19,16 +19,9 @@ __all__ = ["preload_path", "wrap"]
 def environment(
     env: Mapping[str, str], names: str, folder: Path, without: str = ""
 ) -> dict[str, str]:
-    """Return the environment of a program that is to be seen through layers.
+    """Return `env` for a program that is to be seen through layers, which record in `folder`.
 
-    Args:
-        env: the caller's.
-        names: of the layers, joined by commas.
-        folder: where to record.
-        without: what the layer `without` takes away, joined by commas.
-
-    Raises:
-        PjrtHubError: there is nothing of a name in `without`.
+    The `names` of the layers, and what the layer `without` takes away, are joined by commas.
     """
     preloaded = [str(preload_path()), env.get("LD_PRELOAD", "")]
     taken = {"PJRT_HUB_WITHOUT": ",".join(layers.removals(without))} if without else {}

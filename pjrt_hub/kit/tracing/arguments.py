@@ -63,10 +63,7 @@ def inputs(call: Call) -> dict[str, Any]:
 
 
 def results(call: Call, minor: int) -> dict[str, Any]:
-    """Return what the plugin answered: each output by its name.
-
-    Of a plugin of an older `minor` come no outputs that it does not know; 0 is for all.
-    """
+    """Return what the plugin answered, by name: the outputs that its `minor` has; 0 is for all."""
     if call.duration_ns is None or call.error or call.answered:
         return {}
     memory = call.given.then(call.got)

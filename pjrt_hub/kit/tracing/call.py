@@ -59,33 +59,20 @@ class RecordedPlugin:
 
 @dataclass
 class Call:
-    """One call of the C API.
+    """One call of the C API."""
 
-    Attributes:
-        number: counts the calls of the process from 1.
-        function: of C, "PJRT_Client_Create".
-        start_ns: since the beginning of the recording.
-        duration_ns: None where the call did not return.
-        error: the address of the error that it returned, or 0.
-        code: of that error, "INVALID_ARGUMENT", where the host asked for it.
-        message: of that error, where the host asked for it.
-        answered: whether the validation layer answered instead of the plugin.
-        given: the memory that the arguments pointed at before the call.
-        got: the same after it.
-    """
-
-    number: int
-    function: str
+    number: int  # counts the calls of the process from 1
+    function: str  # of C, "PJRT_Client_Create"
     thread: Thread
     plugin: int
-    start_ns: int
-    given: RecordedMemory
-    duration_ns: int | None = None
-    error: int = 0
-    code: str = ""
-    message: str = ""
-    answered: bool = False
-    got: RecordedMemory = field(default_factory=RecordedMemory)
+    start_ns: int  # since the beginning of the recording
+    given: RecordedMemory  # what the arguments pointed at before the call
+    duration_ns: int | None = None  # None where the call did not return
+    error: int = 0  # the address of the error that it returned, or 0
+    code: str = ""  # of that error, "INVALID_ARGUMENT", where the host asked for it
+    message: str = ""  # of that error, where the host asked for it
+    answered: bool = False  # by the validation layer instead of the plugin
+    got: RecordedMemory = field(default_factory=RecordedMemory)  # the same after it
 
     @property
     def status(self) -> str:

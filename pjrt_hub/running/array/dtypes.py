@@ -17,23 +17,14 @@ if TYPE_CHECKING:
 
 
 class ElementType(NamedTuple):
-    """One element type.
+    """One element type."""
 
-    Attributes:
-        name: as StableHLO writes it, "f32".
-        code: the `PJRT_Buffer_Type`.
-        primitive: the number in XLA's protobufs, which differs from `code`; -1 where it has none.
-        bits: of one element on the device; a host array uses at least one byte.
-        numpy: the name of the scalar type in numpy, else in ml_dtypes.
-        since: the minor of the PJRT API that introduced it.
-    """
-
-    name: str
-    code: int
-    primitive: int
-    bits: int
-    numpy: str
-    since: int = 0
+    name: str  # as StableHLO writes it, "f32"
+    code: int  # the `PJRT_Buffer_Type`
+    primitive: int  # the number in XLA's protobufs, not `code`; -1 where it has none
+    bits: int  # of one element on the device; a host array uses at least one byte
+    numpy: str  # the name of the scalar type in numpy, else in ml_dtypes
+    since: int = 0  # the minor of the PJRT API that introduced it
 
     @property
     def xla(self) -> str:
@@ -130,8 +121,7 @@ def of_type(name: str) -> ElementType:
 def of_numpy(dtype: Any) -> ElementType:
     """Return the element type for a user's dtype, or raise TypeError.
 
-    A name means what numpy means by it ("i8" has 8 bytes); else what StableHLO or XLA do ("bf16",
-    "f8E4M3FN", "s32", "pred").
+    A name means what numpy means by it ("i8" has 8 bytes), else what StableHLO or XLA do ("bf16").
     """
     try:
         return _BY_DTYPE[dtype]

@@ -70,10 +70,7 @@ def address_of(array: numpy.ndarray[Any, Any]) -> int:
 
 
 def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
-    """Return the contiguous memory of an array or of anything with the buffer protocol, not copied.
-
-    What is neither is a TypeError, what does not lie row by row a ValueError.
-    """
+    """Return the memory of a contiguous array, or of what has the buffer protocol, not copied."""
     import numpy
 
     if isinstance(data, numpy.ndarray):
@@ -92,10 +89,7 @@ def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
 
 
 def host_array(array: ArrayLike, dtype: Any) -> Any:
-    """Make what `Client.buffer_from_host` puts: Python's numbers become 32 bits wide, and must fit.
-
-    Masked arrays are a TypeError.
-    """
+    """Make what `Client.buffer_from_host` puts: Python's numbers are 32 bits wide, and must fit."""
     import numpy
 
     masked = sys.modules.get("numpy.ma")  # Unless it is imported, no masked array exists.

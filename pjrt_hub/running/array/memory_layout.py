@@ -46,10 +46,9 @@ def members(order: Order | None, tiles: Sequence[Sequence[int]] = ()) -> Any:
 
 
 def wish(order: Order | None, bits: int) -> Any:
-    """Return the struct for a call that makes a buffer of elements of so many bits.
+    """Return the struct for a call that makes a buffer; none for small elements in row-major order.
 
-    The struct cannot say that small elements are packed, and XLA's CPU plugin refuses a layout of
-    unpacked ones. Row-major is what it makes without a word.
+    It cannot say that they are packed, and XLA's CPU plugin refuses a layout of unpacked ones.
     """
     return members(None if bits < 8 and row_major_or(order) is None else order)
 

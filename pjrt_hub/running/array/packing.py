@@ -21,10 +21,7 @@ def nbytes(size: int, bits: int) -> int:
 def unpack(
     data: Any, shape: tuple[int, ...], bits: int, dtype: numpy.dtype[Any]
 ) -> numpy.ndarray[Any, Any]:
-    """Return an array with a byte for each element, which is what numpy needs.
-
-    `data` are the bytes as an array of uint8, `dtype` is one of a byte.
-    """
+    """Return an array of a `dtype` of one byte, which is what numpy needs, from one of uint8."""
     import numpy
 
     per_group, group_nbytes = _group(bits)

@@ -19,27 +19,15 @@ known_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 
 class ShapeSpec(NamedTuple):
-    """As `PJRT_ShapeSpec`.
-
-    Attributes:
-        shape: the dimensions, in elements.
-        element: the element type.
-        layout: minor_to_major where one is wished for; None is the plugin's own.
-    """
+    """As `PJRT_ShapeSpec`."""
 
     shape: tuple[int, ...]
     element: dtypes.ElementType
-    layout: memory_layout.Order | None = None
+    layout: memory_layout.Order | None = None  # minor_to_major; None is the plugin's own
 
     @classmethod
     def of(cls, shape: Any, dtype: Any, version: ApiVersion, layout: Any = None) -> ShapeSpec:
-        """Read a user's shape, or one int, and dtype for a plugin of this version.
-
-        Raises:
-            TypeError: a dimension is not an int, or PJRT has no such dtype.
-            ValueError: a negative dimension, over 64, an array of 2^63 bits, or no such layout.
-            UnsupportedByPluginError: the plugin is older than the dtype.
-        """
+        """Read a user's shape, or one int, and dtype for a plugin of this version."""
         dims = (shape,) if isinstance(shape, int) else shape
         try:
             dims = tuple(map(operator.index, dims))

@@ -389,11 +389,7 @@ class Buffer(hotpath.Buffer):
         self.__copy__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """DLPack's (device type, device id) of where it lives.
-
-        Raises:
-            BufferError: DLPack has no such device.
-        """
+        """Return DLPack's (device type, device id) of where it lives, or raise BufferError."""
         from pjrt_hub.running.buffer.dlpack import device_of
 
         return device_of(self)
@@ -410,20 +406,12 @@ class Buffer(hotpath.Buffer):
 
         Waits for the value, so that every stream may read it. The memory stays as it is past
         `delete`, donation and `Client.close`, until the framework gives it back. It is marked
-        read-only where DLPack can say so (from version 1); writing into it all the same changes
-        the buffer.
+        read-only where DLPack can say so (`max_version` from (1, 0) on); writing into it all the
+        same changes the buffer.
 
-        Args:
-            stream: the consumer's; None on the host.
-            max_version: of DLPack that the consumer knows; below (1, 0), and with None, the capsule
-                is a classic one.
-            dl_device: where the consumer wants it: where it is, or the host, which is a copy.
-            copy: True lends a copy of its own, which may be written; False never copies.
-
-        Raises:
-            BufferError: DLPack cannot say what or where it is, or only a copy would do.
-            PjrtError: the computation of the value failed.
-            ClosedError: the buffer was deleted, donated or closed.
+        A `dl_device` is where it is, or the host, which is a copy. `copy=True` lends a copy of its
+        own, which may be written; `copy=False` never copies. BufferError: DLPack cannot say what or
+        where it is, or only a copy would do.
         """
         from pjrt_hub.running.buffer.dlpack import lend
 
@@ -433,8 +421,8 @@ class Buffer(hotpath.Buffer):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Its memory for CuPy, Numba and others; only on CUDA devices. Waits for the value.
 
-        The interface has no way to give memory back: keep the buffer, and neither delete nor donate
-        it, while the memory is used. DLPack has.
+        Unlike by DLPack, nobody gives it back: keep the buffer, undeleted and undonated, while it
+        is used.
         """
         from pjrt_hub.running.buffer.dlpack import cuda_array_interface
 
@@ -454,11 +442,7 @@ class Buffer(hotpath.Buffer):
         return iter(self.to_numpy())
 
     def __await__(self) -> Generator[Any, Any, Buffer]:
-        """Suspend the running task until the value is there, as `await buffer.ready` does.
-
-        Returns:
-            The buffer itself.
-        """
+        """Suspend the running task until the value is there, and give the buffer itself."""
         yield from self.ready.__await__()
         return self
 

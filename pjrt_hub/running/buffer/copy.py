@@ -24,10 +24,9 @@ def copy_through_host(buffer: BufferHandle, place: Device | Memory) -> Any:
 
 
 def copies_layouts(buffer: BufferHandle) -> bool:
-    """Return whether the buffer's plugin copies an array rightly that is not in row-major order.
+    """Return whether the plugin copies arrays rightly that are not row-major; try each client once.
 
-    XLA of PJRT API 0.106 gives the copy the right layout and mixes up its values. Each client is
-    tried once.
+    XLA of PJRT API 0.106 gives the copy the right layout and mixes up its values.
     """
     client: Any = buffer.client  # A `Client`, whose layer is above this one.
     if client._copies_layouts is None:

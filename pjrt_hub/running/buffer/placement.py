@@ -93,9 +93,8 @@ def put(
 def moves_data(client: DeviceClient) -> bool:
     """Return whether a plugin moves what it is given into a layout, or takes that for a label.
 
-    The XLA CPU plugin does the latter. So a few bytes are put, and read again as an array: how they
-    lie says nothing where the device has tiles. Each client is tried once. A plugin that does
-    neither is UnsupportedByPluginError.
+    The XLA CPU plugin does the latter, so each client is tried once. A few bytes are put, and read
+    again as an array: how they lie says nothing where the device has tiles.
     """
     if client._moves_data is not None:
         return client._moves_data

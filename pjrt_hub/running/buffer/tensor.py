@@ -23,18 +23,7 @@ if TYPE_CHECKING:
 
 
 class Tensor:
-    """A tensor that another framework lent; it is given back when this object dies.
-
-    Attributes:
-        owner: whose death ends the loan.
-        address: of the first element; 0 is possible where there is none.
-        device: DLPack's (device type, device id).
-        element: the type of its elements.
-        padded: whether elements of less than a byte take a byte each.
-        shape: the dimensions, in elements.
-        size: the number of elements.
-        strides: in elements.
-    """
+    """A tensor that another framework lent; it is given back when this object dies."""
 
     def __init__(self, capsule: object) -> None:
         owner, flags, device, (code, bits, lanes), address, shape, strides = hotpath.borrow(capsule)
@@ -46,11 +35,11 @@ class Tensor:
             )
         if min(shape, default=0) < 0:
             raise ValueError(f"the DLPack tensor says that its shape is {shape}")
-        self.owner = owner
-        self.padded = bool(flags & dlpack.PADDED)
-        self.device: tuple[int, int] = device
+        self.owner = owner  # its death ends the loan
+        self.padded = bool(flags & dlpack.PADDED)  # elements of less than a byte take one each
+        self.device: tuple[int, int] = device  # DLPack's (device type, device id)
         self.element = element
-        self.address: int = address
+        self.address: int = address  # of the first element; 0 is possible where there is none
         self.shape: tuple[int, ...] = shape
         self.size = math.prod(self.shape)
         self.strides: tuple[int, ...] = dlpack.strides(shape) if strides is None else strides
@@ -147,8 +136,7 @@ def borrow(client: DeviceClient, source: Any, device: Device | None, copy: bool 
 def _resolve(source: Any, copy: bool | None) -> Any:
     """Return the array with its own values in memory.
 
-    A torch tensor may be a view that is negated or conjugated where it is read: DLPack knows
-    neither, and torch lends the first as it lies in memory.
+    DLPack knows no negated or conjugated views, and torch lends the former as they lie.
     """
     for asked, resolve in (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj")):
         if hasattr(source, resolve) and getattr(source, asked)():

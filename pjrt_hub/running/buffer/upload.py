@@ -98,10 +98,7 @@ def in_parts(
     *,
     part_nbytes: int = PART_NBYTES,
 ) -> Buffer | None:
-    """Read the next part of a file while the device copies those before it.
-
-    Gives None where the plugin has no such transfers, or lays the array out in its own way.
-    """
+    """Read each part of a file while the device copies those before it; None where it cannot."""
     if memory is None:
         memory = (device or client.devices[0]).default_memory
     try:

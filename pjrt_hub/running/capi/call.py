@@ -57,14 +57,9 @@ class BoundFunction(hotpath.Function):
     """One function of one plugin's table, called with the argument struct's own field names.
 
     Counts are filled in from what they count. The result is the only output, a namespace of the
-    outputs where there are several, or None; an output newer than the plugin is None, because
-    older code never writes it. An answer that comes with its deleter is copied, and deleted.
-    Calling it raises PjrtError where the plugin answers with an error.
-
-    Attributes:
-        name: of the C function.
-        struct: of its arguments.
-        compiled: whether it is called without Python, because all of its fields are plain.
+    outputs where there are several, or None; an output newer than the plugin is None, because older
+    code never writes it. An answer that comes with its deleter is copied, and deleted. It is
+    `compiled`, so called without Python, where all of its fields are plain.
     """
 
     def __init__(
@@ -197,11 +192,7 @@ def not_plain(struct: str) -> tuple[str, ...]:
 
 
 class Struct:
-    """A struct that a caller fills for a plugin to read, alive as long as this object.
-
-    Members go by name, as for `BoundFunction`; one that is newer than the plugin is
-    UnsupportedByPluginError.
-    """
+    """A struct that a caller fills by name for a plugin to read, alive as long as this object."""
 
     def __init__(self, name: str, members: Mapping[str, Any], version: ApiVersion) -> None:
         since = {field.name: field.since for field in table.FIELDS[name]}

@@ -32,17 +32,11 @@ PythonEntry = Callable[[int], tuple[Any, ...] | None]
 
 
 class Value(NamedTuple):
-    """Elements somewhere in memory.
+    """Elements somewhere in memory."""
 
-    Attributes:
-        dtype: XLA's number of the element type.
-        shape: the dimensions.
-        address: of the first element; on an accelerator in its memory.
-    """
-
-    dtype: int
+    dtype: int  # XLA's number of the element type
     shape: tuple[int, ...]
-    address: int
+    address: int  # of the first element; on an accelerator in its memory
 
 
 Attribute = Value | str | dict[str, Any]
@@ -192,10 +186,7 @@ def entry(target: int | PythonEntry, traits: int) -> int:
 
 
 def address_of(function: object) -> int | None:
-    """Return the address of a C function given as an int, a capsule, or of cffi or ctypes.
-
-    Gives None for everything else. An address without code is a ValueError.
-    """
+    """Return the address of a C function: an int, a capsule, or of cffi or ctypes; else None."""
     ctypes = sys.modules.get("ctypes")  # Unless it is imported, no object of it exists.
     if isinstance(function, int) and not isinstance(function, bool):
         address = function

@@ -47,15 +47,10 @@ class ExecutableHandle(Protocol):
 
 
 class ClientHandle(hotpath.Client):
-    """A client, without its devices.
-
-    Attributes:
-        api: the plugin's function table.
-        platform_name: "cpu", "cuda", "tpu", ... (`PJRT_Client_PlatformName`).
-    """
+    """A client, without its devices."""
 
     api: Api
-    platform_name: str
+    platform_name: str  # "cpu", "cuda", "tpu", ... (`PJRT_Client_PlatformName`)
     #: What an executable must have been compiled with to be loaded here, once somebody asked.
     _guards: Any = None
 
@@ -98,9 +93,6 @@ def compact(statement: type[T], /) -> type[T]:
     """Make the same class again, with instances as small as those of its C base.
 
     Its functions cannot use `super()` and `__class__`, which mean the class of the statement.
-
-    Raises:
-        TypeError: its base is none of the call path's that may be called or made often.
     """
     made = hotpath.compact_type(
         statement.__bases__[0], f"{statement.__module__}.{statement.__qualname__}"

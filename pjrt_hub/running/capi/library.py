@@ -45,21 +45,15 @@ class Api(hotpath.Functions):
     """One loaded and initialized plugin.
 
     Attributes:
-        path: the library's absolute path.
-        version: the PJRT API version that it announces (`PJRT_Api_Version`).
-        address: of its `PJRT_Api`.
         attributes: what `PJRT_Plugin_Attributes` reports, empty where it is not implemented.
         extensions: name (or number, where unknown) to the node's struct_size.
         identity: of the file that was loaded, as `digest.identity` gives it; empty where a table
             was here already.
-        known_sha256: gives the file's digest without reading it all; None if unknown.
-        is_layered: whether its calls pass through layers.
-        layered_name: what the plugin behind layers was chosen as; None without layers.
     """
 
-    known_sha256: Callable[[], str | None] | None = None
-    is_layered = False
-    layered_name: str | None = None
+    known_sha256: Callable[[], str | None] | None = None  # without reading the whole file
+    is_layered = False  # whether its calls pass through layers
+    layered_name: str | None = None  # what the plugin behind layers was chosen as
 
     def __init__(self, path: Path, address: int, identity: str = "") -> None:
         self.path = path
@@ -134,10 +128,7 @@ class Api(hotpath.Functions):
 
 
 class Extension(hotpath.Functions):
-    """One node of a plugin's chain, "Layouts"; functions that came after its size are missing.
-
-    They go by their C names, "PJRT_Layouts_MemoryLayout_Destroy".
-    """
+    """One node of a plugin's chain, "Layouts", whose functions go by their C names."""
 
     def __init__(self, api: Api, name: str, node: Any) -> None:
         self.name = name
@@ -228,10 +219,7 @@ def load(
 
 
 def adopt(address: int, path: str | os.PathLike[str]) -> Api:
-    """Use a table that is already in this process for good, and initialize its plugin.
-
-    It came from the file at `path`; the errors are those of `load`.
-    """
+    """Use a table that is here for good, from the file at `path`, and initialize it, as `load`."""
     return _start(_read_table(Path(path).resolve(), address), lambda step: None)
 
 

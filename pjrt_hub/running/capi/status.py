@@ -30,8 +30,7 @@ _LONGEST = 1 << 28
 def raise_error(api: int, error: int, function: str) -> NoReturn:
     """Raise the exception for a `PJRT_Error*` by its status code; it is freed on every path.
 
-    `api` is the address of the `PJRT_Api` that made it, `function` the C function that returned it:
-    empty for an asynchronous failure.
+    `api` is the address of its `PJRT_Api`; `function` is empty for an asynchronous failure.
     """
     functions = ffi.cast("PJRT_Api*", api)
     pointer = ffi.cast("PJRT_Error*", error)

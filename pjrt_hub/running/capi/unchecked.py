@@ -60,10 +60,7 @@ class Entry(NamedTuple):
 
 
 class Sized:
-    """A struct of another size than the newest, as callers older or newer than this one have it.
-
-    What lies behind a shorter struct is junk. Members go by name, as for `BoundFunction`.
-    """
+    """A struct of another size than the newest; what lies behind a shorter one is junk."""
 
     def __init__(self, name: str, size: int, **members: Any) -> None:
         self.name = name
@@ -143,10 +140,7 @@ def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
 
 
 def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
-    """Get and free an answer that the caller owns, and tell whether it came with a deleter.
-
-    An answer that is empty needs no deleter.
-    """
+    """Get and free an answer that the caller owns; tell whether it had a deleter, or needs none."""
     function = api.function(name)
     args = function.raw(**inputs)
     counts = (each.count for each in table.FIELDS[function.struct] if each.direction == "out")
@@ -156,10 +150,7 @@ def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
 
 @contextmanager
 def provoke(api: Api, name: str, **inputs: Any) -> Iterator[int]:
-    """Make a call that should fail, and give the address of its error, 0 for success.
-
-    The error is freed at the end.
-    """
+    """Make a call that should fail; give the address of its error, or 0, and free it at the end."""
     error = 0
 
     def keep(_: int, address: int, __: str) -> NoReturn:
@@ -180,10 +171,7 @@ def provoke(api: Api, name: str, **inputs: Any) -> Iterator[int]:
 
 
 def by_its_table(error: int) -> tuple[int, bytes] | None:
-    """Return the code and the message of an error by the functions that its first field points at.
-
-    None where there is no such table, or one without a function.
-    """
+    """Return an error's code and message by the table that its first field points at, or None."""
     told = ffi.cast("PJRT_Error*", error)
     table = told.vtable
     if not table or not all((table.destroy, table.message, table.get_code, table.for_each_payload)):

@@ -22,10 +22,7 @@ _CODES = table.ENUMS["PJRT_Error_Code"]
 
 
 def failure(exc: BaseException, name: str, depth: int) -> Failure:
-    """Return an exception as a plugin gets it: a status code of PJRT and XLA FFI, and a text.
-
-    So many frames of the traceback as `depth` says are pjrt-hub's own.
-    """
+    """Return an exception's status code and text; `depth` frames of its traceback are our own."""
     text = f"{name}: {_words(exc, depth)}".encode("utf-8", "replace").replace(b"\0", b"")
     return (_code(exc), text, exc) if isinstance(exc, KeyboardInterrupt) else (_code(exc), text)
 

@@ -32,10 +32,7 @@ _BOOL = _TYPES["PJRT_NamedValue_kBool"]
 
 
 def encode(values: Mapping[str, NamedValue], keep: list[Any]) -> Any:
-    """Make a `PJRT_NamedValue[]`; the Python type decides the C type, TypeError if none fits.
-
-    `keep` takes whatever the array points into, which must live as long as the array.
-    """
+    """Make a `PJRT_NamedValue[]`; `keep` takes what it points into, which must live as long."""
     array = ffi.new("PJRT_NamedValue[]", len(values))
     for item, (name, value) in zip(array, values.items(), strict=True):
         item.struct_size = table.STRUCT_SIZE["PJRT_NamedValue"]

@@ -219,16 +219,7 @@ class Topology:
         return self._call(function, topology=self.address)
 
     def _call(self, function: str, /, **inputs: Any) -> Any:
-        """Call a C function of the plugin, and give its output.
-
-        Args:
-            function: its name.
-            inputs: the fields of its argument struct.
-
-        Raises:
-            PjrtError: the plugin answers with an error.
-            ClosedError: the client that it belongs to is closed.
-        """
+        """Call a C function with the fields of its argument struct, and give its output."""
         call = self.client._call if self.client else self.api.call
         return call(function, **inputs)
 

@@ -51,13 +51,8 @@ def compile(
     """Compile in a separate process, which ends on Ctrl-C or when this process ends.
 
     Gives the plugin's own bytes of the executable, and what it takes and gives, unless that has to
-    be asked where it is loaded. `meanwhile` is called beside it.
-
-    Raises:
-        PjrtError: the plugin refuses the program.
-        PluginCrashedError: its compiler died.
-        PluginTimeoutError: it did not end in time.
-        NotIsolatedError: it has to be compiled here.
+    be asked where it is loaded. `meanwhile` is called beside it. NotIsolatedError: it has to be
+    compiled here.
     """
     workplace, path = client._policy.workplace(), client.api.path
     if workplace is None:

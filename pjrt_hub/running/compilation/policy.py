@@ -30,17 +30,11 @@ class CompileCache(Protocol):
 
 
 class Workplace(NamedTuple):
-    """Where a plugin compiles outside of this process.
+    """Where a plugin compiles outside of this process."""
 
-    Attributes:
-        env: the variables that the plugin was loaded with.
-        preload: the libraries that are loaded before it.
-        seconds: how long a compilation may take.
-    """
-
-    env: Mapping[str, str]
-    preload: Sequence[Path]
-    seconds: float
+    env: Mapping[str, str]  # that the plugin was loaded with
+    preload: Sequence[Path]  # loaded before it
+    seconds: float  # for one compilation
 
 
 class DefaultFlags:
@@ -75,8 +69,7 @@ class DefaultFlags:
     ) -> bool:
         """Send a refused flag no more; return False where it was none of these flags.
 
-        The user's own flags, of the options `given`, are never left out; `sent` are those it was
-        refused with.
+        The user's own, in `given`, are never left out; `sent` are those it was refused with.
         """
         if refused not in sent.flags or refused in given.flags:
             return False
@@ -89,25 +82,16 @@ class DefaultFlags:
 
 
 class Policy:
-    """Decides nothing: options pass as they are, nothing is tried first, cached or isolated.
+    """Decides nothing: options pass as they are, nothing is tried first, cached or isolated."""
 
-    Attributes:
-        name: what the plugin was chosen as; None is its file's name.
-        compile_cache: what `Client.compile(cache=True)` uses, or None.
-        caches_by_default: whether `Client.compile` uses it unasked.
-        isolates_by_default: whether `Client.compile` compiles in a process of its own unasked.
-        reload: loads the same plugin in another process, or None; must be picklable.
-        default_flags: the plugin's own, less those that were refused.
-    """
-
-    compile_cache: CompileCache | None = None
-    caches_by_default = False
-    isolates_by_default = False
-    reload: Callable[[], Any] | None = None
-    default_flags = DefaultFlags(lambda _given, _code: {})
+    compile_cache: CompileCache | None = None  # what `Client.compile(cache=True)` uses
+    caches_by_default = False  # whether `Client.compile` caches unasked
+    isolates_by_default = False  # whether it compiles in a process of its own unasked
+    reload: Callable[[], Any] | None = None  # picklable: loads it in another process
+    default_flags = DefaultFlags(lambda _given, _code: {})  # less the refused ones
 
     def __init__(self, name: str | None = None) -> None:
-        self.name = name
+        self.name = name  # what the plugin was chosen as; None is its file's name
 
     def check_create_options(
         self, options: Mapping[str, NamedValue], version: ApiVersion
@@ -148,13 +132,9 @@ class Policy:
 
 
 class CompilingClient(DeviceClient):
-    """A client as a compilation sees it.
+    """A client as a compilation sees it."""
 
-    Attributes:
-        options: the create options that it was asked for with.
-    """
-
-    options: Mapping[str, Any]
+    options: Mapping[str, Any]  # the create options that it was asked for with
     _policy: Policy
     #: Why no other process could have a client as this one; empty where none was tried, or could.
     _why_not_isolated = ""

@@ -437,14 +437,7 @@ def choose_place(
 ) -> tuple[Device, int]:
     """Return the device of a client that a buffer is to be on, and the address of its memory, or 0.
 
-    Args:
-        client: whose buffer it will be.
-        device: one of its devices; by default one that addresses the memory, or the first.
-        memory: one of a device's memories; by default the device's own, which is address 0.
-
-    Raises:
-        TypeError: these are no device and no memory.
-        ValueError: they are another client's, or the device does not address the memory.
+    The default is a device that addresses the memory, or the first one; 0 is a device's own memory.
     """
     if device is None and memory is None:
         return client._first_place[0], 0

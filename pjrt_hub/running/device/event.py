@@ -83,12 +83,7 @@ class Event(hotpath.Event):
     def __await__(self) -> Generator[Any, Any, None]:
         """Suspend the running task of asyncio or trio, also by anyio, until it is ready.
 
-        Cancelling the task ends the waiting; the work goes on.
-
-        Raises:
-            PjrtError: the work failed.
-            ClosedError: the client was closed.
-            RuntimeError: it is awaited outside of both.
+        Cancelling the task ends the waiting; the work goes on. RuntimeError: there is no such task.
         """
         if self.is_ready():
             from pjrt_hub.running.device.awaiting import checkpoint

@@ -23,13 +23,9 @@ _TILE = re.compile(r"\(([\d,*]+)\)")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How an array lies in memory (`PJRT_Layouts_MemoryLayout`).
+    """How an array lies in memory (`PJRT_Layouts_MemoryLayout`)."""
 
-    Attributes:
-        text: as XLA writes it, "{1,0:T(8,128)}".
-    """
-
-    text: str
+    text: str  # as XLA writes it, "{1,0:T(8,128)}"
 
     @property
     def minor_to_major(self) -> tuple[int, ...]:
@@ -52,22 +48,7 @@ class Layout:
 
 
 def default_layout(place: Handle, dtype: Any, shape: Sequence[int]) -> Layout:
-    """Return the layout that a plugin chooses if a program names none.
-
-    The C functions are `PJRT_Layouts_PJRT_Client_GetDefaultLayout` and
-    `PJRT_Layouts_PJRT_Topology_GetDefaultLayout`.
-
-    Args:
-        place: a client, or a topology of devices that need not be there.
-        dtype: numpy's, ml_dtypes' or StableHLO's names.
-        shape: the dimensions, in elements.
-
-    Raises:
-        TypeError: PJRT has no such dtype.
-        ValueError: a dimension is negative.
-        UnsupportedByPluginError: the plugin has no layouts, is older than the dtype, or tells only
-            a client's.
-    """
+    """Return the layout that a plugin chooses if a program names none, for a client or topology."""
     element = dtypes.of_numpy(dtype)
     dtypes.require(element, place.api.version)
     dims = [int(size) for size in shape]

@@ -20,12 +20,7 @@ Answer = Callable[[int, str, int], object]
 
 
 class Promise(hotpath.Owned):
-    """Something that a plugin waits for; kept with `fulfill`, or broken with `fail`.
-
-    Attributes:
-        client: the client that it belongs to.
-        closed: whether it was kept, broken, or closed with its client.
-    """
+    """Something that a plugin waits for, `closed` once `fulfill` keeps or `fail` breaks it."""
 
     client: ClientHandle
 

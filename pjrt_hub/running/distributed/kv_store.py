@@ -172,12 +172,7 @@ class Distributed:
     store: KeyValueStore
 
     def __post_init__(self) -> None:
-        """Refuse what no plugin could make sense of.
-
-        Raises:
-            TypeError: a number that is not an int, or a store that lacks a method.
-            ValueError: the process is none of that many.
-        """
+        """Refuse what no plugin could make sense of."""
         for name in ("num_processes", "process_id"):
             if type(getattr(self, name)) is not int:
                 raise TypeError(f"{name} is {getattr(self, name)!r}; it must be an int")

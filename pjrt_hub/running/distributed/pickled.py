@@ -38,10 +38,7 @@ _opening = Lock()
 
 
 def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any] | None) -> Any:
-    """Load it on the oldest open client of its plugin with its options, else on a new one.
-
-    The new one is kept for the life of the process, for everything that comes later.
-    """
+    """Load it on the oldest open client of its plugin and options, else on one that stays open."""
     guards, _ = serialized.read(blob)
     with _opening:  # Otherwise two threads could make a client each.
         for client in _open_clients():

@@ -40,7 +40,7 @@ class Called(Protocol):
     def devices(self) -> tuple[Device, ...]:
         """The devices that it runs on; none if each call names one."""
 
-    def require_open(self) -> None:
+    def _require_open(self) -> None:
         """Raise once it is closed."""
 
     def _launch(
@@ -57,8 +57,7 @@ class Called(Protocol):
 def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
     """Put an array or scalar for one parameter; it may change as soon as this returns.
 
-    Gives the buffer; and the dtype of a plain numpy array, whose like the call path may put itself,
-    or None. What does not fit is a TypeError or ValueError.
+    Gives also the dtype of a plain numpy array, whose like the call path may put itself, or None.
     """
     slot, what = _describe_parameter(executable, index)
     array = _array(given)

@@ -103,10 +103,9 @@ class Executable(ExecutableFacts):
         return report.of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle `serialize()`, which becomes what `Client.load` makes of it there.
+        """Pickle `serialize()`; it is loaded there on the oldest open client of the same plugin.
 
-        That is on the oldest open client of the same plugin; without one, on a client that is made,
-        and kept, for it. Where the devices are not there, unpickling fails as making a client does.
+        Without one, a client is made, and kept, for it: that may fail as making any client does.
         """
         return self.topology._reduce_executable(self.serialize())
 
@@ -145,11 +144,7 @@ class Executable(ExecutableFacts):
 
 
 def give_away(executable: Executable) -> tuple[int, Signature | None]:
-    """Return the native executable, for a client that makes it its own; the object is closed.
-
-    Returns:
-        Its address, and what the program says of itself.
-    """
+    """Give a client the native executable, and its program's signature; the object is closed."""
     with executable.view() as view:
         executable._is_given_away = True
         return view, executable._program_signature

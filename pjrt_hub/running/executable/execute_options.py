@@ -69,13 +69,7 @@ class ExecuteOptions:
     hlo_output_callbacks: Mapping[int, tuple[OutputCallback, int]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what a C struct cannot hold.
-
-        Raises:
-            TypeError: an option of another type.
-            ValueError: a negative index, a NUL in the location.
-            OverflowError: a number that does not fit.
-        """
+        """Refuse what a C struct cannot hold."""
         _check_int("launch_id", self.launch_id, _INT32)
         object.__setattr__(self, "non_donatable", tuple(self.non_donatable))
         for index in self.non_donatable:
@@ -156,15 +150,10 @@ def require_options(options: object) -> ExecuteOptions:
 
 
 class Prepared(NamedTuple):
-    """The options of one execution.
+    """The options of one execution."""
 
-    Attributes:
-        struct: what the plugin reads during the call.
-        kept: what it uses until the execution is done.
-    """
-
-    struct: Struct
-    kept: list[object]
+    struct: Struct  # what the plugin reads during the call
+    kept: list[object]  # what it uses until the execution is done
 
 
 def _check_rows(name: str, rows: Any) -> tuple[Mapping[int, Any], ...]:

@@ -39,13 +39,9 @@ class CopyToDeviceStream(hotpath.Owned):
 
     A receive callback gets it and fills it, there or later, from any thread. The program fails
     where it is forgotten, or closed with its client, before it is full.
-
-    Attributes:
-        client: the client whose program receives.
-        closed: whether it was closed, itself or with its client.
     """
 
-    client: ClientHandle
+    client: ClientHandle  # whose program receives
     address: int
     _added: int
     _lock: Lock
@@ -79,17 +75,9 @@ class CopyToDeviceStream(hotpath.Owned):
     def add_chunk(self, data: Any) -> Event:
         """Add the next bytes of the value, without waiting (`PJRT_CopyToDeviceStream_AddChunk`).
 
-        Args:
-            data: bytes or a contiguous array, in row-major order. It must not change until the
-                event is ready, and is kept alive for as long as the plugin needs it.
-
-        Returns:
-            An event that is ready when they have arrived.
-
-        Raises:
-            TypeError: it has no bytes.
-            ValueError: it is not a multiple of the granule size, or more than is missing.
-            ClosedError: the stream was closed.
+        They are bytes or a contiguous array, in row-major order, which must not change until the
+        event is ready and is kept alive for as long as the plugin needs it. ValueError: they are no
+        multiple of the granule size, or more than is missing.
         """
         memory = as_bytes(data)
         with self.client._in_call(), self._lock:

@@ -464,11 +464,7 @@ def adopt(
 
 
 def require_arrays(executable: LoadedExecutable) -> None:
-    """Close a program that takes a tuple, of which nobody said so.
-
-    Raises:
-        TypeError: it is one.
-    """
+    """Close a program that takes a tuple, of which nobody said so, and raise TypeError."""
     if executable._takes_tuple:
         executable.close()
         raise TypeError(
@@ -478,10 +474,7 @@ def require_arrays(executable: LoadedExecutable) -> None:
 
 
 def _devices(client: DeviceClient, address: int, has_devices: bool) -> tuple[Device, ...]:
-    """Return where it runs; a plugin of one device need not say, or may say that there is none.
-
-    One of several that does not say is asked for the device assignment.
-    """
+    """Return where it runs; a plugin of one device need not say, or may say that there is none."""
     only = client.devices if len(client.devices) == 1 else ()
     try:
         found = client._call("PJRT_LoadedExecutable_AddressableDevices", executable=address)
@@ -499,10 +492,9 @@ def _devices(client: DeviceClient, address: int, has_devices: bool) -> tuple[Dev
 
 @contextmanager
 def _view(client: DeviceClient, address: int) -> Iterator[int]:
-    """Give the `PJRT_Executable` inside a loaded one.
+    """Give the `PJRT_Executable` inside a loaded one, fetched for each question and freed at once.
 
-    On the XLA CPU plugin it only views the loaded one and using it after that crashes, so it is
-    fetched for each question and freed at once.
+    On the XLA CPU plugin it only views the loaded one, and using it after that crashes.
     """
     with client._in_call():
         view = client.api.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=address)

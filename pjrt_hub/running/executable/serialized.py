@@ -35,21 +35,13 @@ class Guards(NamedTuple):
     """Where a serialized executable runs: what it was compiled with must be here, too.
 
     An empty one is not compared: the compiler did not know it, or it does not matter.
-
-    Attributes:
-        platform: "cpu", "cuda", ...
-        platform_version: the plugin's own words (`PJRT_Client_PlatformVersion`).
-        api_version: the plugin's PJRT API version, as text.
-        plugin_sha256: of the plugin's library.
-        machine: sha256 of the processor's features, where the platform is the processor; code for
-            another one would end the process.
     """
 
     platform: str
     platform_version: str
     api_version: str
-    plugin_sha256: str
-    machine: str = ""
+    plugin_sha256: str  # of its library
+    machine: str = ""  # sha256 of a processor's features: another's code would end the process
 
     @classmethod
     def of(cls, client: ClientHandle) -> Guards:
@@ -144,10 +136,7 @@ def _damage(what: str) -> FileFormatError:
 
 
 def topology(client: ClientHandle) -> bytes:
-    """Return the devices and their machine as the plugin writes them, or nothing where it does not.
-
-    (`PJRT_TopologyDescription_Serialize`)
-    """
+    """Return the devices and their machine as the plugin writes them; nothing if it does not."""
 
     def ask() -> bytes:
         address = client.call("PJRT_Client_TopologyDescription", client=client.address)

@@ -61,27 +61,18 @@ class Outputs(NamedTuple):
 
 
 class ExecutableSignature(NamedTuple):
-    """A signature, and what goes with it.
+    """A signature, and what goes with it."""
 
-    Attributes:
-        signature: None if the number of outputs is unknown.
-        takes_tuple: whether a parameter is a tuple, which a plugin makes of a call's arguments
-            where it is told to.
-    """
-
-    signature: Signature | None
-    takes_tuple: bool = False
+    signature: Signature | None  # None if the number of outputs is unknown
+    takes_tuple: bool = False  # which a plugin makes of a call's arguments if it is told to
 
 
 def of_executable(api: Api, view: int | None, program: Signature | None) -> ExecutableSignature:
     """Put together what an executable takes and gives on one device.
 
     The view is a `PJRT_Executable`, None where the plugin gives none of what it loaded; `program`
-    what the program says of itself, where it can be read.
-
-    Raises:
-        TypeError: it gives tokens.
-        UnimplementedError: it has an infeed or outfeed.
+    what the program says of itself, where it can be read. Tokens are a TypeError, an infeed or
+    outfeed an UnimplementedError.
     """
     outputs = Outputs(None, None, None) if view is None else _outputs(api, view)
     found = None if view is None else _read_optimized(api, view)

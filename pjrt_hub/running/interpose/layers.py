@@ -35,19 +35,12 @@ def preload_path() -> Path:
 
 
 class Chain(NamedTuple):
-    """Layers and their settings, found right by `read`.
+    """Layers and their settings, found right by `read`."""
 
-    Attributes:
-        names: of the layers, joined by commas, from the host inwards.
-        without: what the layer `without` takes away, joined by commas.
-        discrete: the settings of the layer `discrete`, joined by commas.
-        folder: where the layer `trace` records.
-    """
-
-    names: str
-    without: str = ""
-    discrete: str = ""
-    folder: str | os.PathLike[str] | None = None
+    names: str  # joined by commas, from the host inwards
+    without: str = ""  # what the layer `without` takes away, joined by commas
+    discrete: str = ""  # the settings of the layer `discrete`, joined by commas
+    folder: str | os.PathLike[str] | None = None  # where the layer `trace` records
 
     def __str__(self) -> str:
         """Write the layers with what was set: "discrete (seed=7,hold)"."""
@@ -57,10 +50,8 @@ class Chain(NamedTuple):
     def wrap(self, address: int) -> int:
         """Return the address of a table whose calls pass through these to the one at `address`.
 
-        The layers are those of the process: what the first call names holds for all later plugins.
-
-        Args:
-            address: of a plugin's `PJRT_Api`; it must stay there for ever, as plugins' tables do.
+        That must stay for ever, as plugins' tables do. The layers are those of the process: what
+        the first call names holds for all later plugins.
         """
         if not self.names:
             return address
@@ -75,10 +66,7 @@ def read(
     without: str | None = None,
     discrete: str | None = None,
 ) -> Chain:
-    """Read the names of layers, joined by commas, and what was set for them, or PjrtHubError.
-
-    `trace` records into the folder, which must exist; `removals` and `settings` read the others.
-    """
+    """Read the names of layers, joined by commas, and what was set for them, or PjrtHubError."""
     names = [name.strip() for name in layers.split(",") if name.strip()]
     if unknown := [name for name in names if name not in LAYERS]:
         raise PjrtHubError(

@@ -27,15 +27,10 @@ _TARGET, _TARGET_NAME = 2, "call_target_name"
 
 
 class Uses(NamedTuple):
-    """What a program is made of.
+    """What a program is made of."""
 
-    Attributes:
-        operations: "vhlo.add_v1" and so on, sorted.
-        custom_calls: the functions that it calls by name, sorted.
-    """
-
-    operations: tuple[str, ...]
-    custom_calls: tuple[str, ...]
+    operations: tuple[str, ...]  # "vhlo.add_v1" and so on, sorted
+    custom_calls: tuple[str, ...]  # the functions that it calls by name, sorted
 
     @property
     def dialects(self) -> tuple[str, ...]:
@@ -102,14 +97,11 @@ def contents(code: bytes) -> Contents:
 
 
 class Entries:
-    """All attributes and types of a program, each taken out when it is asked for.
-
-    There are so many attributes as `attributes` says; the types follow them.
-    """
+    """All attributes and types of a program, each taken out when it is asked for."""
 
     def __init__(self, opened: Contents) -> None:
         offsets, self._data = opened.sections[_OFFSETS].again(), opened.sections[_ATTRIBUTES]
-        self.attributes = offsets.varint()
+        self.attributes = offsets.varint()  # how many there are; the types follow them
         total = require_count(self.attributes + offsets.varint(), offsets)
         self._sizes = list[int]()
         self._firsts, self._dialects = list[int](), list[str]()

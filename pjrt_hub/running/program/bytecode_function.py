@@ -72,11 +72,7 @@ def main_function(code: bytes) -> MainFunction:
 
 
 def meshes(code: bytes) -> dict[str, Mesh]:
-    """Read the meshes that Shardy's annotations name.
-
-    Raises:
-        ValueError, LookupError: the bytes are malformed.
-    """
+    """Read the meshes that Shardy's annotations name; ValueError or LookupError if malformed."""
     program = _Program(code)
     found = dict[str, Mesh]()
     for head in program.operations():

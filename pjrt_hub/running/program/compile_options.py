@@ -33,23 +33,14 @@ _PRECISION: dict[str | int, int] = {
 
 
 class _Option(NamedTuple):
-    """One option.
+    """One option."""
 
-    Attributes:
-        number: of the field in its message.
-        kind: how its value is checked and written.
-        default: its value where none is given.
-        unsaid: what a message without it means; for most the default.
-        build: whether that message is the ExecutableBuildOptionsProto inside CompileOptionsProto.
-        name: the attribute.
-    """
-
-    number: int
-    kind: Kind
-    default: Any
-    unsaid: Any
-    build: bool
-    name: str = ""
+    number: int  # of the field in its message
+    kind: Kind  # how its value is checked and written
+    default: Any  # its value where none is given
+    unsaid: Any  # what a message without it means; for most the default
+    build: bool  # whether that is the ExecutableBuildOptionsProto in CompileOptionsProto
+    name: str = ""  # the attribute
 
 
 def _compile(number: int, kind: Kind, default: Any = None) -> Any:
@@ -174,12 +165,7 @@ class CompileOptions:
     unread: bytes | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what a plugin would abort on, and what contradicts itself.
-
-        Raises:
-            TypeError: an option of another type.
-            ValueError: an option out of range, or two that contradict each other.
-        """
+        """Refuse what a plugin would abort on, and what contradicts itself."""
         if self.unread is not None:
             return
         for each in _OPTIONS:

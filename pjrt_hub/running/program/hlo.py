@@ -44,16 +44,13 @@ _FEEDS = (b"infeed", b"outfeed")
 
 
 class Instruction(NamedTuple):
-    """One instruction; a module's parameters come first, its result last.
-
-    The operands are places of other instructions, from 0; a custom call has a target.
-    """
+    """One instruction; a module's parameters come first, its result last."""
 
     name: str
     opcode: str
     shape: bytes
-    operands: Sequence[int] = ()
-    target: str = ""
+    operands: Sequence[int] = ()  # places of other instructions, from 0
+    target: str = ""  # of a custom call
 
     def serialize(self, place: int) -> bytes:
         """Make the HloInstructionProto; ids begin at 1, for 0 is none."""
@@ -124,11 +121,7 @@ def with_config(module: bytes, replicas: int, partitions: int) -> bytes:
 
 
 def module_in(code: bytes, form: str) -> memoryview:
-    """Return the HloModuleProto in the answer of `PJRT_Executable_OptimizedProgram`.
-
-    The form is "hlo", or "hlo_with_config" where the configuration is around it; other bytes are a
-    ValueError.
-    """
+    """Return the HloModuleProto in what `PJRT_Executable_OptimizedProgram` gave, or ValueError."""
     whole = memoryview(code)
     return message(whole, WITH_CONFIG_MODULE) if form == "hlo_with_config" else whole
 
@@ -145,10 +138,7 @@ def _text(number: int, text: str) -> bytes:
 
 
 def refuse_feeds(code: bytes, form: str) -> None:
-    """Refuse a program with an infeed or outfeed: the PJRT C API has no function to answer it.
-
-    A call would never end, nor hear Ctrl-C: UnimplementedError.
-    """
+    """Refuse a program with an infeed or outfeed, which no function of the PJRT C API answers."""
     if not any(feed in code for feed in _FEEDS):  # The walk is slow, and few programs need it.
         return
     walked = [memoryview(code)]

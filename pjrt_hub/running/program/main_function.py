@@ -25,17 +25,11 @@ class Unreadable(ValueError):
 
 
 class TensorType(NamedTuple):
-    """The type of an array.
+    """The type of an array."""
 
-    Attributes:
-        element: the type of its elements, as MLIR writes it.
-        sizes: of its dimensions; None where only a running program knows.
-        bounds: the greatest that those can be, None for the others; empty if unknown.
-    """
-
-    element: str
-    sizes: tuple[int | None, ...]
-    bounds: tuple[int | None, ...] = ()
+    element: str  # as MLIR writes it
+    sizes: tuple[int | None, ...]  # None where only a running program knows
+    bounds: tuple[int | None, ...] = ()  # their greatest, None for the others; empty if unknown
 
 
 #: An array's one type, a tuple's types in their order, or none for a token.

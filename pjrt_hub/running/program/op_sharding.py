@@ -23,10 +23,7 @@ _FIELDS = (
 
 
 def of_program(code: bytes, form: str) -> tuple[list[bytes], list[bytes]]:
-    """Read the OpShardings of all parameters, and of all outputs, of an optimized program.
-
-    The form is as for `hlo.module_in`. Either is empty where the program says nothing.
-    """
+    """Read the OpShardings of an optimized program's parameters and outputs; empty where unsaid."""
     module = hlo.module_in(code, form)
     numbers = (hlo.MODULE_PARAMETER_SHARDINGS, hlo.MODULE_OUTPUT_SHARDING)
     parameters, outputs = (
@@ -37,10 +34,7 @@ def of_program(code: bytes, form: str) -> tuple[list[bytes], list[bytes]]:
 
 
 def of_instructions(code: bytes) -> tuple[list[bytes | None], list[bytes | None]]:
-    """Read the OpShardings of all parameters, and of all outputs, before any partitioning.
-
-    None stands for each that the program, an HloModuleProto, leaves to the compiler.
-    """
+    """Read an HloModuleProto's OpShardings, as `of_program`; None for each left to the compiler."""
     module = memoryview(code)
     entry = dict(wire.fields(module)).get(hlo.MODULE_ENTRY_ID)
     for computation in wire.messages(module, hlo.MODULE_COMPUTATIONS):
@@ -68,10 +62,7 @@ def _of_computation(computation: memoryview) -> tuple[list[bytes | None], list[b
 
 
 def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
-    """Return the part of an array that each device has; all of it by an empty OpSharding.
-
-    ValueError: it says something else than parts and copies of them.
-    """
+    """Return each device's part of an array, all of it by an empty OpSharding; or ValueError."""
     import numpy as np
 
     kind, tiles, listed, iota, order, copies = read(sharding)

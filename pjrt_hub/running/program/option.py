@@ -34,8 +34,7 @@ class Kind:
     def read(self, found: Found) -> Any:
         """Read what `write` or another program made; give None for what it does not know.
 
-        ValueError or TypeError tell that the bytes are no such value, or of a type without a name
-        here.
+        ValueError or TypeError: the bytes are no such value, or of a type without a name here.
         """
         raise NotImplementedError
 

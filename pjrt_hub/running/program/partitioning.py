@@ -62,14 +62,10 @@ def options_for(
     where: str,
     more: Callable[[int], str],
 ) -> CompileOptions:
-    """Complete a user's options by what the program says of itself.
+    """Complete a user's options by what the program says of itself, or refuse contradictions.
 
     Where it needs more devices than there are, `where` names what has them, and `more` says how to
     get so many.
-
-    Raises:
-        TypeError: the options are no CompileOptions.
-        ValueError: they contradict the program, or it needs more devices than there are.
     """
     options = CompileOptions() if given is None else given
     if not isinstance(options, CompileOptions):

@@ -50,11 +50,7 @@ class Program:
     origin: str = "the program"
 
     def __post_init__(self) -> None:
-        """Take text and other memory as bytes.
-
-        Raises:
-            TypeError: the code is neither, or the format is not a str.
-        """
+        """Take text and other memory as bytes."""
         if isinstance(self.code, str):
             object.__setattr__(self, "code", self.code.encode())
         elif isinstance(self.code, bytearray | memoryview):

@@ -36,10 +36,9 @@ Meshes = Callable[[], Mapping[str, Mesh]]
 
 
 def part(attributes: Attributes, shape: Shape, meshes: Meshes) -> Shape | None:
-    """Read which shape each device's part of a parameter or result has.
+    """Read the shape of each device's part of a parameter or result; None is the compiler's choice.
 
-    Gives None where the program leaves that to the compiler, or says it in another way. The meshes
-    that Shardy's annotations name are asked for only where there is one.
+    The meshes that Shardy's annotations name are asked for only where there is one.
     """
     frontend = attributes.get(_FRONTEND)
     exported = frontend.get(_EXPORTED) if isinstance(frontend, dict) else None

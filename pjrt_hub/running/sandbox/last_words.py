@@ -68,7 +68,7 @@ class LastWords:
     def text(self, limit: int = 2000) -> str:
         """Return the words, without backtraces, and "..." where lines are left out.
 
-        Lines that tell why come first where not all fit into `limit` characters, those at the end
+        Where not all fit into `limit` characters, lines that tell why come first, the last ones
         next.
         """
         self._keep(self._open)

@@ -33,26 +33,15 @@ _DESCRIBE = "PJRT_TopologyDescription_Create"
 
 
 class ProbeResult(NamedTuple):
-    """What a plugin says of itself.
+    """What a plugin says of itself."""
 
-    Attributes:
-        api_version: as text, "0.81".
-        extensions: name to the size of the extension's node in bytes.
-        attributes: of the plugin (`PJRT_Plugin_Attributes`).
-        libraries: the files that the loader mapped for it, itself among them (Linux only).
-        modules: the files of the Python modules that it imported.
-        client_error: why it makes no client, in its own words; empty where it made one, None where
-            it was not asked.
-        topology_error: why it describes no devices that are not there, as `client_error`.
-    """
-
-    api_version: str
-    extensions: dict[str, int]
-    attributes: dict[str, object]
-    libraries: list[str]
-    modules: list[str]
-    client_error: str | None
-    topology_error: str | None
+    api_version: str  # "0.81"
+    extensions: dict[str, int]  # name to the size of the extension's node in bytes
+    attributes: dict[str, object]  # of the plugin (`PJRT_Plugin_Attributes`)
+    libraries: list[str]  # the files that the loader mapped, its own among them (Linux only)
+    modules: list[str]  # the files of the Python modules that it imported
+    client_error: str | None  # why it makes no client; empty if it made one, None if unasked
+    topology_error: str | None  # why it describes no absent devices, likewise
 
     @property
     def version(self) -> ApiVersion:
@@ -75,12 +64,8 @@ def probe(
     `preload` are libraries to load before it, as the parent will. Create options of None make no
     client; `describe` asks whether it describes devices that are not there. The seconds are the
     deadline of the loading, and that of the client; a child that passes one is ended, with all that
-    it started. The identity is as for `library.load`.
-
-    Raises:
-        PluginLoadError, IncompatiblePluginError, UnsupportedByPluginError, PjrtError: as `load`.
-        PluginCrashedError: the child died of a signal or exited by itself.
-        PluginTimeoutError: the deadline passed.
+    it started. The identity and the errors are as for `library.load`, with PluginCrashedError where
+    the child ended by itself, and PluginTimeoutError.
     """
     deadline = time.monotonic() + seconds
     said: dict[str, Any] = {}

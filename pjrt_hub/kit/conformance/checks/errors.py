@@ -32,7 +32,7 @@ def codes(subject: Subject) -> None:
 @check(needs="plugin", number=119)
 def codes_without_client(subject: Subject) -> None:
     """Provoke errors before there is a client -> codes from 1 to 16, messages in UTF-8."""
-    for what, error in _provoke(subject, _early_calls(subject)):
+    for what, error in _provoke(subject, _early_calls()):
         code = subject.call("PJRT_Error_GetCode", error=error)
         expect(code in _CODES, f"{what}: expected a code from 1 to 16, found {code}")
         _read(subject, error, what)
@@ -170,7 +170,7 @@ def _calls(subject: Subject) -> dict[str, Call]:
     }
 
 
-def _early_calls(subject: Subject) -> dict[str, Call]:
+def _early_calls() -> dict[str, Call]:
     junk = b"\xff" * 64
     return {
         "no such topology": (
