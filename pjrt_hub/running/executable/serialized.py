@@ -139,7 +139,7 @@ def topology(client: ClientHandle) -> bytes:
     """Return the devices and their machine as the plugin writes them; nothing if it does not."""
 
     def ask() -> bytes:
-        address = client.call("PJRT_Client_TopologyDescription", client=client.address)
+        address = client._call("PJRT_Client_TopologyDescription", client=client.address)
         return client.api.call("PJRT_TopologyDescription_Serialize", topology=address)
 
     with client._in_call():
