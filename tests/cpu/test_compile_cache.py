@@ -225,7 +225,7 @@ def test_the_cache_on_disk_serves_the_next_process(child, tmp_path):
 
 def compile_together(client, folder, me, other):
     """Wait at a look-up for the other process to have looked."""
-    cache = client.plugin.compile_cache
+    cache = client.plugin.policy.compile_cache
     get = type(cache).get
 
     def together(self, key):
