@@ -18,11 +18,7 @@ MOST_NBYTES = 64 << 20
 
 
 def content(path: str | os.PathLike[str], most_nbytes: int = MOST_NBYTES) -> bytes:
-    """Read a whole file, of a size that is bounded.
-
-    Raises:
-        OSError: it cannot be read, or is larger (EFBIG).
-    """
+    """Read a whole file; raise OSError (EFBIG) if it has more than `most_nbytes`."""
     with open(path, "rb") as file:
         return content_of(file, most_nbytes)
 
@@ -38,14 +34,7 @@ def content_of(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
 
 
 def of_file(path: str | os.PathLike[str]) -> str:
-    """Hash a file without holding more than a small buffer of it.
-
-    Returns:
-        64 lowercase hexadecimal digits.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Hash a file, part by part, and return 64 lowercase hexadecimal digits."""
     import hashlib
 
     with open(path, "rb") as file:
@@ -53,13 +42,9 @@ def of_file(path: str | os.PathLike[str]) -> str:
 
 
 def identity(path: str | os.PathLike[str]) -> str:
-    """Give a name that changes with the content of a file, which is not read.
+    """Name a file by device, inode, size and times, and so by its content, which is not read.
 
-    It is made of device, inode, size and times, so it changes with whatever goes through the file
-    system, and not where the medium itself decays.
-
-    Raises:
-        OSError: there is no such file.
+    The name changes with whatever goes through the file system, and not where the medium decays.
     """
     status = os.stat(path)
     parts = (status.st_dev, status.st_ino, status.st_size)

@@ -60,14 +60,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def show_rows(
     columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], *, cut: bool
 ) -> None:
-    """Print each row as one line under the columns' names.
-
-    Args:
-        columns: their names.
-        rows: a cell for each column.
-        styles: of each row on a terminal, as rich names them.
-        cut: on a terminal, end a line where the terminal ends.
-    """
+    """Print a line per row; on a terminal in its style, as rich names it, and cut off if `cut`."""
     if not sys.stdout.isatty():
         show_table(columns, rows)
         return
@@ -97,11 +90,7 @@ def _show_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def show_lines(lines: Sequence[tuple[str, str, str]]) -> None:
-    """Print lines that begin with a word.
-
-    Args:
-        lines: each a word, its style on a terminal as rich names it, and the text after it.
-    """
+    """Print lines, each a word, its style on a terminal as rich names it, and the text after it."""
     if not sys.stdout.isatty():
         for word, _, text in lines:
             print(f"{word:4}  {text}")

@@ -154,10 +154,7 @@ def refuse_empty(folder: Path) -> None:
 def run(
     command_line: tuple[str, ...], names: list[str], folder: Path, without: tuple[str, ...]
 ) -> int:
-    """Run the program under layers; give its status, 128 + N where signal N ended it.
-
-    Who ends this process means the program.
-    """
+    """Run the program under layers, with SIGTERM passed on; give its status, or 128 + signal."""
     import signal
     import subprocess
 
@@ -188,11 +185,7 @@ def run(
 
 
 def report(folder: Path, wanted: Wanted) -> int:
-    """Show what is wanted of a recording.
-
-    Returns:
-        1 where the validation layer found something.
-    """
+    """Show what is wanted of a recording; return 1 where the validation layer found something."""
     from pjrt_hub.kit.tracing import call_log, recording, summary, timeline
 
     found = recording.read(folder)

@@ -75,15 +75,7 @@ def diagnose(
 
 
 def find_mapped(after: Sequence[str], world: World) -> Mapped:
-    """Return what a plugin's process would have loaded before it, in this process and by imports.
-
-    Args:
-        after: modules that another process imports, to see what they load.
-        world: the variables of that process.
-
-    Raises:
-        FrameworkError: one cannot be imported.
-    """
+    """Return the files loaded before a plugin, and by whom: here, or by the modules in `after`."""
     mapped = {Path(each): "already loaded in this process" for each in code_files()}
     if after:
         files = code_files_after(after, world.env, _IMPORT_SECONDS)

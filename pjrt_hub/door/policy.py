@@ -40,16 +40,7 @@ class FoundPolicy(Policy):
         identity: str,
         named_flags: Collection[str],
     ) -> None:
-        """Take what the loading found.
-
-        Args:
-            candidate: the one that was chosen.
-            path: of its library.
-            here: the world that it was found in.
-            env: the variables with which its processes run.
-            identity: of the file that was compared.
-            named_flags: those of XLA's flags that the user sets, which nothing overrides.
-        """
+        """Take what the loading found; processes run with `env`; `named_flags` stay the user's."""
         super().__init__(candidate.name)
         self._candidate, self._manifest = candidate, candidate.manifest
         self._path, self._here, self._env, self._identity = path, here, env, identity

@@ -57,18 +57,7 @@ _INITIALIZING = Lock()
 
 
 def initialize(path: Path, manifest: Manifest) -> bool:
-    """Run `initialize()` of the package around a manifest, once in this process.
-
-    Args:
-        path: the library, for the error.
-        manifest: of the chosen plugin.
-
-    Returns:
-        Whether the package has one.
-
-    Raises:
-        PluginLoadError: it raised, or the package cannot be imported.
-    """
+    """Run `initialize()` of the package around a manifest, once here; return whether it has one."""
     from importlib import import_module
 
     module, home = manifest.module, manifest.path and manifest.path.parent
@@ -101,19 +90,8 @@ def prepare(
 ) -> None:
     """Check that loading `path` into this process is safe, and load its preloads first.
 
-    Args:
-        path: the library.
-        manifest: names the libraries to preload.
-        world: where those are looked for, and the machine.
-        env: the environment that the plugin will see.
-        identity: of the file that was compared with the lock file; no other one is met.
-        create_options: of the client that is to be made next, or None.
-
-    Raises:
-        PluginLoadError: the file is damaged, not for this machine, or lacks libraries.
-        IncompatiblePluginError: its API version does not fit.
-        PluginCrashedError: it died at first contact.
-        PluginTimeoutError: it hung at first contact.
+    The plugin will see `env`. Only the file of `identity` is met, which was compared with the lock
+    file. With `create_options`, the client is tried at once.
     """
     from pjrt_hub.running.capi import library
 
@@ -141,20 +119,8 @@ def try_client(
 ) -> None:
     """Check in another process that the plugin survives making a client.
 
-    What it answers there does not matter: this process will hear it again.
-
-    Args:
-        path: the library.
-        manifest: of the plugin. The options of one that it describes were checked, so that those of
-            one client stand for all.
-        world: the machine.
-        env: the environment that the plugin sees.
-        identity: of the file that was loaded; no other one is met.
-        create_options: of the client.
-
-    Raises:
-        PluginCrashedError: it died.
-        PluginTimeoutError: it hung.
+    What it answers there does not matter: this process will hear it again. The options of a plugin
+    that the manifest describes were checked, so those of one client stand for all.
     """
     if (path, _key(manifest, create_options)) not in _TRIED:
         needed = dependencies(path, manifest, world)
@@ -287,11 +253,7 @@ def dependencies(path: Path, manifest: Manifest, world: World) -> tuple[Path, ..
 
 
 def refuse_noexec(path: Path) -> None:
-    """Refuse a library on a noexec file system, which the loader does not report.
-
-    Raises:
-        PluginLoadError: it lies on one.
-    """
+    """Refuse a library on a noexec file system, which the loader does not report."""
     from pjrt_hub.finding.store import disk
 
     if disk.is_noexec(path):
@@ -307,11 +269,7 @@ def refuse_noexec(path: Path) -> None:
 def problems(
     path: Path, world: World, preloaded: tuple[Path, ...], env: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Read the library's headers and yield every reason why it will not load here.
-
-    Raises:
-        PluginLoadError: it is not a library at all.
-    """
+    """Yield every reason why a library will not load here; raise PluginLoadError if it is none."""
     from pjrt_hub.finding.contract import headers, linking
 
     binary = headers.inspect(path)
@@ -353,19 +311,9 @@ def first_contact(
 ) -> dict[str, Any]:
     """Load the library in a child process and return its answers.
 
-    Args:
-        path: the library.
-        dependencies: are loaded before it.
-        env: of the child.
-        create_options: of a client to make there; None makes none.
-        identity: of the file that is to be met, and no other; by default of what lies there.
-        describe: ask whether it describes devices that are not there.
-
-    Raises:
-        IncompatiblePluginError: its API version does not fit.
-        PluginLoadError: it cannot be loaded.
-        PluginCrashedError: it died.
-        PluginTimeoutError: it hung.
+    With `create_options` a client is made there. No other file than that of `identity` is met;
+    without it, what lies there. `describe` asks whether it describes devices that are not there. A
+    child that dies is a PluginCrashedError, one that hangs a PluginTimeoutError.
     """
     from pjrt_hub.running.sandbox.probe import probe
 
@@ -385,11 +333,7 @@ def _deadline(env: Mapping[str, str]) -> float:
 
 
 def seconds(name: str, said: str | None, default: float) -> float:
-    """Read a variable that holds a number of seconds.
-
-    Raises:
-        PjrtHubError: it holds something else.
-    """
+    """Read a variable's number of seconds, above 0; raise PjrtHubError if it holds none."""
     text = said or default
     try:
         number = float(text)
@@ -425,11 +369,7 @@ def memory(world: World) -> Probes | None:
 
 
 def refuse(path: Path, found: list[Problem]) -> None:
-    """Raise the errors found in a library.
-
-    Raises:
-        PluginLoadError: something does.
-    """
+    """Raise the errors found in a library, if any, as one PluginLoadError."""
     if not found:
         return
     hints = "; ".join(dict.fromkeys(each.hint for each in found if each.hint))
