@@ -30,10 +30,7 @@ def present(probe: Probe, root: Path = Path("/")) -> Verdict:
 
 
 def drivers(root: Path = Path("/")) -> str:
-    """Name the drivers of accelerators here with their versions, and the devices.
-
-    What a plugin says at first contact may be another thing with another driver.
-    """
+    """Name the accelerators' drivers and devices here, by which a first contact may differ."""
     modules = root / "sys/module"
     versions = [_text(root / "proc/driver/nvidia/version").partition("\n")[0]]
     for module in ("nvidia", "amdgpu", "i915", "xe", "gasket", "apex", "neuron", "tenstorrent"):
