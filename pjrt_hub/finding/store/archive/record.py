@@ -20,12 +20,7 @@ _UNLISTED = ("", ".jws", ".p7s")
 
 
 def difference(files: Files, members: Iterable[Member]) -> str:
-    """Return how a wheel's RECORD differs from the wheel, or an empty string.
-
-    Args:
-        files: those of the wheel, each of which must be listed with its size.
-        members: the files whose sha256 is known.
-    """
+    """Return how a wheel's RECORD differs from it and from known digests, or an empty string."""
     sizes, own = {}, []
     for path, nbytes, content in files:
         sizes[path] = nbytes

@@ -21,20 +21,10 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.NOFOLLOW
 
 
 class Journal:
-    """A file of JSON objects below the cache directory, a line each.
-
-    Attributes:
-        records: that were there before, each whole.
-    """
+    """A file of JSON objects below the cache directory, a line each; those before are `records`."""
 
     def __init__(self, root: Path, name: str, *, resume: bool) -> None:
-        """Open it.
-
-        Args:
-            root: the cache directory.
-            name: of the work, and of all that its results depend on.
-            resume: keep the records that are there; else they are forgotten.
-        """
+        """Open it, named after all that results depend on, with its records only to `resume`."""
         self._path = root / LAYOUT / "journals" / f"{name}.jsonl"
         self.records: list[dict[str, Any]] = []
         self._file: TextIO | None = None
