@@ -38,11 +38,7 @@ class FlatTable:
 
     @classmethod
     def root(cls, data: bytes) -> FlatTable:
-        """Return the table that a buffer begins with.
-
-        Raises:
-            ValueError: it does not begin with one.
-        """
+        """Return the table that a buffer begins with, or raise ValueError if there is none."""
         if len(data) < 8:
             raise ValueError(f"{len(data)} bytes are too few")
         [position] = struct.unpack_from("<I", data)

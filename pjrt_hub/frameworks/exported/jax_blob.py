@@ -33,9 +33,8 @@ _LONGEST_DIMENSION = 1000
 def read(data: bytes, origin: str) -> ExportedFunction:
     """Read a blob.
 
-    Raises:
-        FileFormatError: it is damaged, or no such blob.
-        NotRunnableError: its calling convention is another.
+    FileFormatError means that it is damaged, or no such blob; NotRunnableError, that its calling
+    convention is another.
     """
     version = _NEWEST_VERSION
     try:

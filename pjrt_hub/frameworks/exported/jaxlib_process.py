@@ -40,18 +40,13 @@ def specialise(
     single_device: bool,
     version: str,
 ) -> bytes:
-    """Make a program of fewer unknowns and for an older StableHLO.
+    """Make a program of fewer unknowns and for an older StableHLO `version`.
 
-    Args:
-        code: a portable artifact of jax.export.
-        platform_index: which of its platforms the program is for; None where it takes no number.
-        types: by the number of an argument, after the platform's, its type without symbols.
-        refine: whether shapes follow from these.
-        single_device: whether shardings can be left out.
-        version: of StableHLO, for the result.
-
-    Raises:
-        UnreadError: the program is malformed, or newer than this jaxlib.
+    `code` is a portable artifact of jax.export. `platform_index` tells which of its platforms the
+    program is for; it is None where it takes no number. `types`, without symbols, are by the number
+    of an argument, after the platform's; with `refine`, shapes follow from these. With
+    `single_device`, shardings can be left out. A program that is malformed, or newer than this
+    jaxlib, is an UnreadError.
     """
     import jaxlib
     from jaxlib import _jax

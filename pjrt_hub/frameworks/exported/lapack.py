@@ -20,11 +20,7 @@ _TYPED = "_ffi"  # Functions of XLA's FFI end so; others have another calling co
 
 
 def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
-    """Return the handlers of a program's custom calls that are LAPACK's.
-
-    Returns:
-        Handlers by name; without those of which no package is installed.
-    """
+    """Return the handlers of a program's calls to LAPACK, by name, as far as packages have them."""
     names = [each for each in custom_calls if each.startswith(_PREFIXES) and each.endswith(_TYPED)]
     platform = client.api.layered_name or client.platform_name
     if not names or platform != "cpu" or "FFI" not in client.plugin.extensions:

@@ -48,12 +48,7 @@ def register(
 
 
 def initialize() -> None:
-    """Register what the variable `PJRT_HUB_JAX` asks for; JAX calls it at its start.
-
-    Raises:
-        FrameworkError: as `register`.
-        ValueError: the variable is malformed.
-    """
+    """Register what the variable `PJRT_HUB_JAX` asks for; JAX calls it at its start."""
     from pjrt_hub.door.process import environment
 
     if text := environment().get("PJRT_HUB_JAX"):

@@ -46,12 +46,7 @@ def diagnose(after: Sequence[str] = ()) -> Diagnosis:
 
 
 def report(world: World, after: Sequence[str] = ()) -> Iterator[Step]:
-    """Yield the steps of `diagnose`.
-
-    Args:
-        world: what is installed, and the variables.
-        after: modules that would be imported before.
-    """
+    """Yield the steps of `diagnose`."""
     jax = world.installed.get("jax")
     if jax is None:
         yield Step("jax", False, "JAX is not installed here", "pip install jax")

@@ -67,12 +67,7 @@ def register(
 
 
 def register_requests(text: str) -> None:
-    """Register what PJRT_HUB_JAX asks for and the program has not registered by itself.
-
-    Raises:
-        FrameworkError: as `register`.
-        ValueError: the text is malformed.
-    """
+    """Register what PJRT_HUB_JAX asks for and the program has not registered by itself."""
     for each in read_requests(text):
         platforms = {backend.platform for backend in _backends.values()}
         is_known = each.platform in platforms if each.name is None else each.name in _backends
@@ -88,11 +83,7 @@ class PlatformRequest(NamedTuple):
 
 
 def read_requests(text: str) -> tuple[PlatformRequest, ...]:
-    """Read "cpu,mine=cuda": platforms joined by commas, each with a name in JAX or without.
-
-    Raises:
-        ValueError: an item or a name is empty, or a name is none.
-    """
+    """Read "cpu,mine=cuda": platforms, some with a name in JAX; raise ValueError for others."""
     items = []
     for item in text.split(","):
         name, equals, platform = item.rpartition("=")
@@ -107,16 +98,9 @@ def read_requests(text: str) -> tuple[PlatformRequest, ...]:
 
 
 def name_in_jax(platform: str, name: str | None, taken: Collection[str]) -> str:
-    """Give the name that a platform gets in JAX.
+    """Give the name that a platform, or a library, gets in JAX: that of the user, if any.
 
-    Args:
-        platform: as pjrt-hub is asked for it, or a library's path.
-        name: the one that the user wants, or None.
-        taken: names of others.
-
-    Raises:
-        FrameworkError: it is taken.
-        ValueError: it is none.
+    One that is `taken` is a FrameworkError, what is no name a ValueError.
     """
     reserved = BUILT_IN | ALIASES | set(taken)
     if name is None:

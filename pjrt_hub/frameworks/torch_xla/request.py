@@ -25,11 +25,7 @@ class DeviceRequest(NamedTuple):
 
 
 def read(text: str) -> DeviceRequest:
-    """Read "cpu" or "cpu;cpu_device_count=4": a platform and create options of its client.
-
-    Raises:
-        ValueError: an option has no name or no value.
-    """
+    """Read "cpu" or "cpu;cpu_device_count=4"; raise ValueError for no name or no value."""
     platform, *items = (item.strip() for item in text.split(";"))
     options = {}
     for item in filter(None, items):
@@ -44,16 +40,9 @@ def read(text: str) -> DeviceRequest:
 
 
 def device_type(platform: str | None, name: str | None, taken: Collection[str]) -> str:
-    """Give the device type that a plugin gets in torch_xla.
+    """Give the device type that a plugin gets in torch_xla: the one that the user wants, if any.
 
-    Args:
-        platform: as pjrt-hub is asked for it, a library's path, or None.
-        name: the one that the user wants, or None.
-        taken: types of others.
-
-    Raises:
-        FrameworkError: it is taken.
-        ValueError: it is none.
+    One that is `taken` is a FrameworkError, what is no type a ValueError.
     """
     if name is None:
         last = PurePath(platform or "").name.rpartition(":")[2].partition(",")[0]
