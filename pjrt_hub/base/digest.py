@@ -18,7 +18,7 @@ MOST_NBYTES = 64 << 20
 
 
 def content(path: str | os.PathLike[str], most_nbytes: int = MOST_NBYTES) -> bytes:
-    """Read a whole file; raise OSError (EFBIG) if it has more than `most_nbytes`."""
+    """Read a whole file; raise OSError (EFBIG) if it is larger than `most_nbytes`."""
     with open(path, "rb") as file:
         return content_of(file, most_nbytes)
 
@@ -34,7 +34,7 @@ def content_of(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
 
 
 def of_file(path: str | os.PathLike[str]) -> str:
-    """Hash a file, part by part, and return 64 lowercase hexadecimal digits."""
+    """Hash a file in small parts; return 64 lowercase hexadecimal digits."""
     import hashlib
 
     with open(path, "rb") as file:
@@ -42,9 +42,10 @@ def of_file(path: str | os.PathLike[str]) -> str:
 
 
 def identity(path: str | os.PathLike[str]) -> str:
-    """Name a file by device, inode, size and times, and so by its content, which is not read.
+    """Give a name that changes with the content of a file, which is not read.
 
-    The name changes with whatever goes through the file system, and not where the medium decays.
+    It is made of device, inode, size and times, so it changes with whatever goes through the file
+    system, and not where the medium itself decays.
     """
     status = os.stat(path)
     parts = (status.st_dev, status.st_ino, status.st_size)

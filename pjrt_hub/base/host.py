@@ -21,7 +21,7 @@ class HostTag(NamedTuple):
     os: str
     arch: str  # "x86_64" or "aarch64" ("arm64" is read as "aarch64").
     libc: str = ""  # "glibc", "musl" or an empty string off Linux.
-    version: tuple[int, ...] = ()  # Of the libc on Linux, of the system on macOS; or ().
+    version: tuple[int, ...] = ()  # Of the libc on Linux, of the system on macOS, or ().
 
     def __str__(self) -> str:
         tail = f"{self.libc}{'.'.join(map(str, self.version))}"

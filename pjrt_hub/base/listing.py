@@ -75,7 +75,10 @@ def align(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def cell(text: str, scope: str = "") -> str:
-    """Return a cell, or the head of a "col" or "row"; it keeps its lines without a style sheet."""
+    """Return a cell of an HTML table, which keeps its lines without a style sheet, too.
+
+    With a `scope` it is the head of a "col" or "row".
+    """
     tag, head = ("th", f'scope="{scope}" ') if scope else ("td", "")
     style = _STYLE if len(text) <= _LONG else f"{_STYLE};overflow-wrap:anywhere"
     return f'<{tag} {head}style="{style}">{"<br>".join(escape(text).splitlines())}</{tag}>'

@@ -19,7 +19,7 @@ _PRINTER = "PJRT_HUB_DEBUG"
 
 
 def step(area: str, text: str, *args: object, **fields: object) -> None:
-    """Log one step at DEBUG, for a key of `AREAS`; the record has the fields as `pjrt_hub_...`."""
+    """Log one step at DEBUG; `area` is a key of `AREAS`; `fields` get the prefix `pjrt_hub_`."""
     if "logging" not in sys.modules:
         return  # No logger can have been set to DEBUG.
     import logging

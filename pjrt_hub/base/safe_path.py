@@ -50,7 +50,10 @@ def run_if_asked() -> None:
 
 
 def environment(env: Mapping[str, str], *folders: str) -> dict[str, str]:
-    """Give `env` with `folders` first on PYTHONPATH, and no empty entry: the working directory."""
+    """Give `env` with `folders` first on PYTHONPATH.
+
+    Empty entries, which mean the working directory, are left out.
+    """
     path = filter(None, (*folders, *env.get("PYTHONPATH", "").split(os.pathsep)))
     return {**env, "PYTHONPATH": os.pathsep.join(path)}
 

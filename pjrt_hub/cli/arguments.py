@@ -41,7 +41,10 @@ class Argument(NamedTuple):
     text: str  # What was written for the value.
 
     def array(self) -> NDArray[Any]:
-        """Return the value as an array; raise FileFormatError if it is several, none named."""
+        """Return the value as an array of its own type.
+
+        A file of several arrays of which none was named raises FileFormatError.
+        """
         if isinstance(self.value, dict):
             raise FileFormatError(
                 f"{self.text} holds {len(self.value)} arrays, and none was named",
@@ -52,10 +55,11 @@ class Argument(NamedTuple):
 
 
 def parse_named(text: str) -> Argument:
-    """Read what `parse` takes, or all arrays of an `.npz` or `.safetensors` file.
+    """Read an argument that may have a name, and may be a whole file of arrays.
 
-    Before it may stand the place of the argument, with "=", and an "@" before a file. Errors are as
-    of `parse`.
+    It is what `parse` takes, an `.npz` or `.safetensors` file, or an array of an `.npz` file after
+    ":". Before it may stand the argument's place with "=", and before a file an "@". Errors are
+    those of `parse`.
     """
     place = None
     if (match := _NAMED.fullmatch(text)) and not Path(text).exists():
@@ -92,8 +96,8 @@ def parse(text: str) -> NDArray[Any]:
 
     A file is `.npy`, or `.safetensors` with ":" and a tensor's name where it holds several; a
     literal is "3.0", "true" or "f32[2,2]:1,2,3,4". One value fills any shape; without a type it is
-    f32, s32 or pred. A malformed literal is a ValueError; FileFormatError means another format, or
-    no such tensor.
+    f32, s32 or pred. A malformed literal raises ValueError; a file that is not of its format, or
+    lacks the tensor, FileFormatError.
     """
     path, is_safetensors, tensor = text.partition(".safetensors")
     if is_safetensors and tensor[:1] in ("", ":"):

@@ -154,7 +154,10 @@ class Interrupted(KeyboardInterrupt):
 def run_checks(
     plugin: str, wanted: tuple[Check, ...], how: dict[str, Any], *, resume: bool = False
 ) -> Report:
-    """Check a plugin and show how that goes; `resume` takes what was found until `Interrupted`."""
+    """Check a plugin and show how that goes.
+
+    A signal raises Interrupted; the cache has what was found until then, for `resume`.
+    """
     from pjrt_hub.kit.conformance.suite import Suite
 
     suite: Suite = usable(lambda: Suite(plugin, **how))

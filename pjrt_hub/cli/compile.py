@@ -176,7 +176,11 @@ def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -
 
 
 def compile_options_of(given: dict[str, Any], flags: dict[str, str]) -> pjrt_hub.CompileOptions:
-    """Make compile options; raise ValueError for a name, also "flags", TypeError for a type."""
+    """Make compile options of names and values.
+
+    An unknown name, or one that has a flag of its own, raises ValueError; a value of another type,
+    TypeError.
+    """
     known = [field.name for field in fields(pjrt_hub.CompileOptions) if field.name != "flags"]
     for name in given:
         if name not in known:

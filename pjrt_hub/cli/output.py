@@ -60,7 +60,11 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 def show_rows(
     columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], *, cut: bool
 ) -> None:
-    """Print a line per row; on a terminal in its style, as rich names it, and cut off if `cut`."""
+    """Print each row as one line under the columns' names.
+
+    On a terminal a row has its style, as rich names it, and `cut` ends lines where the terminal
+    ends.
+    """
     if not sys.stdout.isatty():
         show_table(columns, rows)
         return

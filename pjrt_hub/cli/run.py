@@ -209,7 +209,7 @@ def _words(program: Program) -> str:
 
 
 def write(results: Sequence[Buffer], out: Path) -> list[Path]:
-    """Write the one result to the .npy file `out`, or each to a number's in the folder `out`."""
+    """Write the only result to the .npy file `out`, or each result into the folder `out`."""
     import numpy as np
 
     if out.suffix == ".npy":

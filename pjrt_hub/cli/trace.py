@@ -154,7 +154,10 @@ def refuse_empty(folder: Path) -> None:
 def run(
     command_line: tuple[str, ...], names: list[str], folder: Path, without: tuple[str, ...]
 ) -> int:
-    """Run the program under layers, with SIGTERM passed on; give its status, or 128 + signal."""
+    """Run the program under layers; give its status, 128 + N where signal N ended it.
+
+    Who ends this process means the program.
+    """
     import signal
     import subprocess
 

@@ -268,9 +268,8 @@ def choose(
 ) -> Choice:
     """Choose a plugin as `client` does, or take the library of a path.
 
-    With `to_run` nothing is fetched for hardware that is absent. What `failed` was chosen before
-    and is, as each reason says, of no use. With `PJRT_HUB_DEBUG` every candidate is printed with
-    its reason.
+    With `to_run`, nothing is fetched for hardware that is absent. `failed` are earlier choices, and
+    why they are of no use. With `PJRT_HUB_DEBUG`, every candidate is printed with its reason.
     """
     from pjrt_hub.finding.contract.variables import is_on
     from pjrt_hub.finding.discovery import select
@@ -301,8 +300,8 @@ def use_first(
 ) -> Used:
     """Use the chosen plugin; if it fails and was not named alone, use the next one.
 
-    Errors of `use` that are not a plugin's, or are among `mistakes`, the caller's own, end the
-    search.
+    An error that is not a plugin's ends the search, and so does one of `mistakes`, which are the
+    caller's own, whatever the plugin.
     """
     failed: list[tuple[Candidate, str]] = []
     choice = choose(path_or_name, offline=offline, to_run=to_run)

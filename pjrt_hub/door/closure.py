@@ -41,9 +41,8 @@ def closure(
 ) -> Iterator[tuple[Path, CacheEntry | None]]:
     """Keep a plugin, and what it requires, from removal in a `with` block.
 
-    What it requires is fetched first, so that a plugin in the cache was fetched whole. Of an
-    installed plugin, `row` is that of the same release, and the entry yielded with its path is
-    None.
+    What it requires is fetched first, so that a plugin in the cache was fetched whole. For an
+    installed plugin, `row` is that of the same release, and the entry is None.
     """
     requires = row.requires if which != "none" else ()
     wanted = [

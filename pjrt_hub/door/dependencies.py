@@ -42,13 +42,13 @@ class Opening(NamedTuple):
     """A plugin that is to be opened."""
 
     manifest: Manifest
-    path: Path  # Of its library, as it will be loaded.
+    path: Path  # The library, as it will be loaded.
     names: tuple[str, ...]  # The libraries that it opens by itself.
     mapped: Mapping[Path, str]  # Files in its process already, each with who loaded it.
     preloads: tuple[Path, ...]  # Loaded before it, in this order.
-    required: tuple[Requirement, ...]
-    is_present: bool  # Its hardware was seen here.
-    to_run: bool = True  # Programs are to run here, not only to be compiled.
+    required: tuple[Requirement, ...]  # With the versions that it takes.
+    is_present: bool  # Whether its hardware was seen here.
+    to_run: bool = True  # Whether programs are to run here, or only to be compiled.
     mend: str = ""  # The command that brings what is missing; empty where each library has its own.
     root: str = ""  # A folder of CUDA that a framework names in the options of its compilations.
 

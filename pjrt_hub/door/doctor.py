@@ -75,7 +75,11 @@ def diagnose(
 
 
 def find_mapped(after: Sequence[str], world: World) -> Mapped:
-    """Return the files loaded before a plugin, and by whom: here, or by the modules in `after`."""
+    """Return what a plugin's process would have loaded before it, and who loaded it.
+
+    These are files of this process, and of another one that imports `after`. A module that cannot
+    be imported raises FrameworkError.
+    """
     mapped = {Path(each): "already loaded in this process" for each in code_files()}
     if after:
         files = code_files_after(after, world.env, _IMPORT_SECONDS)

@@ -111,9 +111,9 @@ def _import_runtime() -> None:
 def _require_same(path: Path, compared: str, entry: CacheEntry | None, step: str) -> None:
     """Check before each step of loading that the file is still the verified one.
 
-    A library that was cut would end this process. The loader finds libraries by their paths and
-    would give another one that it opened for ever, so the path is then of no more use to this
-    process.
+    Before the first, because a library that was cut would end this process; after it, because the
+    loader may have opened another one. It finds libraries by their paths and would give that one
+    for ever, so the path is of no more use to this process.
     """
     now = digest.identity_if_any(path)
     is_good = now == compared and (entry is None or entry.is_as_verified())
@@ -161,7 +161,10 @@ def library_path(
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Path:
-    """Return the path of a candidate's library; fetch it, and `which` of what it requires."""
+    """Return the path of a candidate's library; fetch it first if it is missing.
+
+    `which` says how much to fetch of what it requires.
+    """
     with library(choice, which=which, offline=offline, progress=progress) as (path, _):
         return path
 
@@ -174,7 +177,10 @@ def library(
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[tuple[Path, CacheEntry | None]]:
-    """Keep a library, as of `library_path`, from removal; give its path and entry in a cache."""
+    """Return the path like `library_path`, and keep the files from removal in a `with` block.
+
+    The entry is None where the library does not lie in a cache.
+    """
     from pjrt_hub.finding.discovery.registry_rows import row_of
 
     candidate = choice.candidate

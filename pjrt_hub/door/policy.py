@@ -40,7 +40,11 @@ class FoundPolicy(Policy):
         identity: str,
         named_flags: Collection[str],
     ) -> None:
-        """Take what the loading found; processes run with `env`; `named_flags` stay the user's."""
+        """Take what the loading found.
+
+        The plugin's processes run with `env`. Nothing overrides `named_flags`, XLA's flags that the
+        user sets.
+        """
         super().__init__(candidate.name)
         self._candidate, self._manifest = candidate, candidate.manifest
         self._path, self._here, self._env, self._identity = path, here, env, identity

@@ -57,7 +57,7 @@ _INITIALIZING = Lock()
 
 
 def initialize(path: Path, manifest: Manifest) -> bool:
-    """Run `initialize()` of the package around a manifest, once here; return whether it has one."""
+    """Run a manifest's `initialize()` once in this process; return whether its package has one."""
     from importlib import import_module
 
     module, home = manifest.module, manifest.path and manifest.path.parent
@@ -90,8 +90,8 @@ def prepare(
 ) -> None:
     """Check that loading `path` into this process is safe, and load its preloads first.
 
-    The plugin will see `env`. Only the file of `identity` is met, which was compared with the lock
-    file. With `create_options`, the client is tried at once.
+    The plugin will see `env`. No file is met but that of `identity`, which was compared with the
+    lock file. With `create_options`, the client that is to be made next is tried at once.
     """
     from pjrt_hub.running.capi import library
 
@@ -120,7 +120,7 @@ def try_client(
     """Check in another process that the plugin survives making a client.
 
     What it answers there does not matter: this process will hear it again. The options of a plugin
-    that the manifest describes were checked, so those of one client stand for all.
+    that describes them were checked, so those of one client stand for all.
     """
     if (path, _key(manifest, create_options)) not in _TRIED:
         needed = dependencies(path, manifest, world)
@@ -269,7 +269,10 @@ def refuse_noexec(path: Path) -> None:
 def problems(
     path: Path, world: World, preloaded: tuple[Path, ...], env: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Yield every reason why a library will not load here; raise PluginLoadError if it is none."""
+    """Read the library's headers and yield every reason why it will not load here.
+
+    What is no library at all raises PluginLoadError.
+    """
     from pjrt_hub.finding.contract import headers, linking
 
     binary = headers.inspect(path)
@@ -311,9 +314,9 @@ def first_contact(
 ) -> dict[str, Any]:
     """Load the library in a child process and return its answers.
 
-    With `create_options` a client is made there. No other file than that of `identity` is met;
-    without it, what lies there. `describe` asks whether it describes devices that are not there. A
-    child that dies is a PluginCrashedError, one that hangs a PluginTimeoutError.
+    A client is made there, unless `create_options` is None. No file is met but that of `identity`,
+    by default what lies there. `describe` asks whether the library describes devices that are not
+    there. A child that dies raises PluginCrashedError, and one that hangs PluginTimeoutError.
     """
     from pjrt_hub.running.sandbox.probe import probe
 
@@ -333,7 +336,7 @@ def _deadline(env: Mapping[str, str]) -> float:
 
 
 def seconds(name: str, said: str | None, default: float) -> float:
-    """Read a variable's number of seconds, above 0; raise PjrtHubError if it holds none."""
+    """Read a variable that holds a number of seconds; raise PjrtHubError if it holds none."""
     text = said or default
     try:
         number = float(text)

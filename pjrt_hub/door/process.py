@@ -58,7 +58,10 @@ def _warn_of_unknown_variables() -> None:
 
 
 def distrust(safe: Mapping[str, str]) -> None:
-    """Leave only `safe` variables: an elevated process's caller could steer plugins by others."""
+    """Remove all variables but `safe` from an elevated process, whose caller could steer plugins.
+
+    Plugins read many of their own, such as flags that name files to write.
+    """
     if privilege.reason():
         for name in os.environ.keys() - safe.keys():
             del os.environ[name]
@@ -92,7 +95,10 @@ def _cache(env: Mapping[str, str]) -> Cache:
 
 
 def journal(name: str, *, resume: bool) -> Journal | None:
-    """Open a journal, named after all that its results depend on; return None without a cache."""
+    """Open a journal in the cache; return None without a cache.
+
+    Its name is of the work, and of all that its results depend on.
+    """
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.store.cache.journal import Journal
 

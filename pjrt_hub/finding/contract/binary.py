@@ -36,7 +36,7 @@ class Binary(NamedTuple):
     bits: int = 0  # 32 or 64; of all but 64-bit little-endian files only the header is read.
     little: bool = False  # Whether it is little-endian.
     machine: str = ""  # "x86_64", "aarch64", ... or "machine 17".
-    shared: bool = False  # A shared library, no program or object file.
+    shared: bool = False  # Whether it is a shared library, no program or object file.
     name: str = ""  # What it calls itself (DT_SONAME), or empty.
     needed: tuple[str, ...] = ()  # The libraries without which it does not load, in order.
     optional: tuple[str, ...] = ()  # Those of macOS that it loads later, or goes without.
@@ -46,8 +46,8 @@ class Binary(NamedTuple):
     versions: tuple[tuple[str, str], ...] = ()  # Needed ones: ("libc.so.6", "GLIBC_2.27").
     minimum: tuple[int, ...] = ()  # The oldest macOS that it says it runs on, (11, 0).
     exported: bool = False  # Whether it exports the symbol that was looked for.
-    executable_stack: bool = False  # Loading it makes the stacks of the process executable.
-    text_relocations: bool = False  # Loading it writes into its code.
+    executable_stack: bool = False  # Whether loading it makes the stacks of the process executable.
+    text_relocations: bool = False  # Whether loading it writes into its code.
 
     @property
     def glibc(self) -> tuple[int, ...]:

@@ -61,7 +61,7 @@ class Compiler(NamedTuple):
 
     name: str
     file: str  # Its path below a folder of CUDA.
-    is_program: bool  # It is looked for on PATH, too, and has to tell a version.
+    is_program: bool  # Whether it is looked for on PATH, too, and has to tell a version.
 
     def places(
         self, library: Path, cuda: str, env: Mapping[str, str], root: str = ""
@@ -69,8 +69,8 @@ class Compiler(NamedTuple):
         """Yield where a plugin looks for it, in its order.
 
         `library` is the path that the plugin is loaded from, and `cuda` what it was built for,
-        "13". A framework names `root` in the options of a compilation, and it stands for the folder
-        in XLA_FLAGS.
+        "13". `root` is a folder of CUDA that a framework names in the options of a compilation, and
+        stands for the one in XLA_FLAGS.
         """
         flag = _DATA_DIR.search(env.get("XLA_FLAGS", ""))
         if root:

@@ -25,8 +25,8 @@ _MAX_JAVA = 43  # Java's class files have a version (45 or more) where others co
 def inspect(path: Path, symbol: str = ENTRY_POINT) -> Binary:
     """Read a library's headers; of one for another system, only for which one it is built.
 
-    The path is absolute. PluginLoadError means that it cannot be read, is malformed or cut, or is
-    no shared library.
+    The path is absolute. What cannot be read, is no shared library, or is truncated or malformed
+    raises PluginLoadError.
     """
     with _open(path) as (system, file):
         if system != "linux":
@@ -50,7 +50,10 @@ def sections(path: Path) -> tuple[Section, ...]:
 
 
 def exports(path: Path) -> tuple[str, ...]:
-    """Read the sorted exports of a 64-bit little-endian library for Linux, if it has sections."""
+    """Read the sorted exports of a 64-bit little-endian library for Linux.
+
+    Without section headers there are none.
+    """
     with _open(path) as (_, file):
         return elf.Reader(file).exports()
 

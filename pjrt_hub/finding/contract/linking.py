@@ -42,7 +42,7 @@ class Search(NamedTuple):
     preloaded: tuple[Path, ...] = ()  # Loaded before; their names count as found.
     cache: Path = Path("/etc/ld.so.cache")  # The loader's own.
     folders: tuple[str, ...] = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")  # Tried last.
-    program: tuple[str, ...] = ()  # Its DT_RPATH is for what it loads, too, as of conda's Python.
+    program: tuple[str, ...] = ()  # DT_RPATH of the program, which holds for what it loads, too.
 
 
 class Found(NamedTuple):
@@ -50,7 +50,7 @@ class Found(NamedTuple):
 
     library: Binary
     reason: str  # Why this one: "LD_LIBRARY_PATH", "DT_RUNPATH of libx.so".
-    hidden: tuple[Path, ...]  # Others that would be taken, were it not there, in order.
+    hidden: tuple[Path, ...]  # Files that would be taken, were it not there, in order.
 
     @property
     def is_systems(self) -> bool:
@@ -146,8 +146,9 @@ def follow(files: Sequence[Path], machine: str, search: Search) -> dict[Path, st
     """Return what the loader loads, in its order, where some files are opened one after another.
 
     A file brings what it needs, under the rules of `find`, before the next one is opened: so it may
-    be another copy of that one which answers to its name from then on. Each is given the reason why
-    it is the one; those that were opened have none, and those that cannot be are left out.
+    be another copy of that one which answers to its name from then on. Each file comes with the
+    reason why it is the one, which is empty for those that were opened. What cannot be opened is
+    left out.
     """
     loaded: dict[Path, str] = {}
     for file in files:

@@ -36,9 +36,9 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class Library(NamedTuple):
     """One place where the plugin's library may lie; exactly one base, and a path below it."""
 
-    distribution: str = ""  # `path` is relative to the folder it is installed in.
+    distribution: str = ""  # Canonical; `path` is relative to where it is installed.
     module: str = ""  # Dotted name of a package; `path` is relative to its folder.
-    variable: str = ""  # Of the environment; it holds the whole path, and `path` is empty.
+    variable: str = ""  # Of the environment: it holds the whole path, and `path` is empty.
     path: str = ""  # POSIX, with `*` and `?`; with no base, relative to the manifest's folder.
     sha256: str = ""  # Of the library that the manifest was written for.
 
@@ -67,8 +67,8 @@ class Probe(NamedTuple):
 
     kind: str = "always"
     files: tuple[str, ...] = ()  # Absolute paths.
-    vendor: str = ""  # As in /sys ("0x1ae0").
-    devices: tuple[str, ...] = ()  # Empty means any.
+    vendor: str = ""  # Of PCI, as in /sys ("0x1ae0").
+    devices: tuple[str, ...] = ()  # Of PCI, too; empty means any.
     driver_file: str = ""  # Holds the driver's version.
     driver_minimum: int = 0  # The oldest major version of the driver that will do.
 
@@ -78,7 +78,7 @@ class EnvironmentDefault(NamedTuple):
 
     name: str
     value: str
-    when: str = "always"  # Or only where the hardware is "present" or "absent".
+    when: str = "always"  # "always", or where the hardware is "present" or "absent".
 
 
 class Manifest(NamedTuple):
@@ -96,10 +96,10 @@ class Manifest(NamedTuple):
     options: tuple[Option, ...] = ()
     compile_flags: tuple[CompileFlag, ...] = ()  # XLA's, where the user says nothing of them.
     environment: tuple[EnvironmentDefault, ...] = ()
-    targets: Targets = NO_TARGETS  # That it compiles for without the hardware.
+    targets: Targets = NO_TARGETS  # Machines that it compiles for without the hardware.
     api_minimum: ApiVersion | None = None  # The oldest PJRT API that the manifest speaks of.
     api_maximum: ApiVersion | None = None  # The newest one.
-    extensions: tuple[str, ...] = ()  # That its library had when the manifest was written.
+    extensions: tuple[str, ...] = ()  # Those of its library when this was written.
     path: Path | None = None  # None for a plugin that nobody described.
     module: str = ""  # The package around it, whose `initialize()` runs once it is chosen.
 
@@ -108,8 +108,8 @@ class Manifest(NamedTuple):
     ) -> dict[str, OptionValue]:
         """Return the options for `PJRT_Client_Create`: `given`, checked, over the defaults.
 
-        Those of a plugin that nobody described pass with the type that Python gives them; errors
-        are as of `option.check`.
+        Options of a plugin that nobody described pass with the type that Python gives them. Errors
+        are those of `option.check`.
         """
         if self.path is None:
             return option.infer_all(given)
@@ -120,8 +120,8 @@ class Manifest(NamedTuple):
     ) -> dict[str, OptionValue]:
         """Return the create options that variables set, of those that version `api` takes.
 
-        None is an unknown version: then those that every version takes. ValueError means a text of
-        another type.
+        Where the version is unknown, these are those that every version takes. A text that means
+        nothing of its option's type raises ValueError.
         """
         fitting = [
             each for each in self.options if each.since is None or (api and each.since <= api)
@@ -138,8 +138,7 @@ class Manifest(NamedTuple):
     ) -> tuple[str, dict[str, OptionValue]]:
         """Return the name and options for `PJRT_TopologyDescription_Create`.
 
-        Those of a plugin that nobody described pass as they are; others are as of
-        `Targets.resolve`.
+        Those of a plugin that nobody described pass as they are; for others see `Targets.resolve`.
         """
         if self.path is None:
             return name, option.infer_all(given)

@@ -47,7 +47,11 @@ def did_you_mean(text: str, known: Iterable[str], *, prefix: str = "") -> str:
 
 
 def look_alike(name: str, known: Iterable[str]) -> str:
-    """Return the known name that a new one reads like ("rocrn") or is one edit from, else ""."""
+    """Return the known name that a new one looks like, or an empty string.
+
+    That is one that reads the same, as "rocrn" and "rocm" do, or that differs by one letter more,
+    less, changed, or swapped with its neighbour.
+    """
     known = set(known)
     if name in known:
         return ""

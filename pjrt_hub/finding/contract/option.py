@@ -32,11 +32,11 @@ class Option(NamedTuple):
 
     name: str  # As the plugin spells it.
     type: str  # One of `OPTION_TYPES`.
-    default: OptionValue | None = None  # Sent where the user says nothing.
+    default: OptionValue | None = None  # Sent where the user says nothing; None sends nothing.
     doc: str = ""
     since: ApiVersion | None = None  # The first PJRT API version of this plugin known to take it.
     minimum: int | None = None  # The least integer that the plugin survives.
-    maximum: int | None = None
+    maximum: int | None = None  # The greatest one.
     variables: tuple[str, ...] = ()  # Of the environment; the first one that is set counts.
 
     @classmethod
@@ -62,8 +62,8 @@ class Option(NamedTuple):
     def convert(self, value: object) -> OptionValue:
         """Convert `value` to this option's type, or keep Python's if that is unknown.
 
-        Nothing is parsed and nothing is rounded. Another type is a TypeError; an integer that does
-        not fit into 64 bits, or is beyond a limit, is a ValueError.
+        Nothing is parsed and nothing is rounded. Another type raises TypeError; an integer that
+        does not fit into 64 bits, or is beyond a limit, ValueError.
         """
         if self.type == UNKNOWN:
             return _infer(self.name, value)
@@ -80,7 +80,11 @@ class Option(NamedTuple):
         raise self._mismatch(value)
 
     def parse(self, text: str) -> OptionValue:
-        """Parse the text of a setting, "4", "true" or "0,1"; errors are as of `convert`."""
+        """Parse the text of a setting: "4", "true", "0,1".
+
+        A text that means nothing of this type raises TypeError; other errors are those of
+        `convert`.
+        """
         if self.type == "string":
             return text
         if self.type == UNKNOWN:
@@ -102,7 +106,10 @@ class Option(NamedTuple):
         return self.convert(numbers[0])
 
     def from_environment(self, env: Mapping[str, str]) -> OptionValue | None:
-        """Return what a variable sets it to; skip empty ones, and raise ValueError for bad text."""
+        """Return what a variable sets it to, or None; an empty one sets nothing.
+
+        A text that means nothing of this type raises ValueError.
+        """
         for name in self.variables:
             if text := env.get(name):
                 try:
@@ -156,7 +163,8 @@ def check(
     """Return `given`, checked, over the options' defaults.
 
     Defaults that came after the plugin's version `api` are left out. An option that did, or that
-    the plugin has not, is a ValueError; another type, or a name that is not a str, is a TypeError.
+    the plugin does not have, raises ValueError; one of another type, or a name that is not a str,
+    TypeError.
     """
     known = {option.name: option for option in options}
     result: dict[str, OptionValue] = {}
@@ -177,7 +185,10 @@ def check(
 
 
 def parse(text: str) -> str | int | float | bool:
-    """Parse a text of unknown type: "4" if it fits into 64 bits, "0.5", "true", "abc"."""
+    """Parse a text of unknown type: "4", "0.5", "true", "abc".
+
+    An integer that fits into 64 bits is one, other numbers are floats.
+    """
     if _INTEGER.fullmatch(text) and len(text) <= 20 and -(1 << 63) <= int(text) < 1 << 63:
         return int(text)
     if _NUMBER.fullmatch(text):
@@ -212,8 +223,8 @@ class CompileFlag(NamedTuple):
     doc: str = ""  # Why.
     since: ApiVersion | None = None  # The first PJRT API version of this plugin that takes it.
     until: ApiVersion | None = None  # The last one.
-    unless: tuple[str, ...] = ()  # Other flags; a user who sets one does without this one.
-    unless_used: tuple[str, ...] = ()  # Operations, "maximum"; programs of one do without it.
+    unless: tuple[str, ...] = ()  # Other flags; where the user sets one, this is left out.
+    unless_used: tuple[str, ...] = ()  # Operations, "maximum", where it is left out.
 
     @classmethod
     def read(cls, name: str, flags: Table) -> CompileFlag:

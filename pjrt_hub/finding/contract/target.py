@@ -72,9 +72,9 @@ class Targets(NamedTuple):
     """The machines that a plugin compiles for, and how they are named to it."""
 
     options: tuple[Option, ...] = ()  # What `PJRT_TopologyDescription_Create` takes.
-    known: tuple[Target, ...] = ()  # The plugin may know more.
-    embedded: str = ""  # The platform of GPU descriptions in its library ("CUDA").
-    refused: tuple[str, ...] = ()  # Devices that the library describes, too old for its compiler.
+    known: tuple[Target, ...] = ()  # By name; the plugin may know more.
+    embedded: str = ""  # The platform of the GPUs that its library describes ("CUDA").
+    refused: tuple[str, ...] = ()  # GPUs, by device, that its compiler is too new for.
 
     @classmethod
     def read(cls, table: Table) -> Targets:
@@ -104,9 +104,9 @@ class Targets(NamedTuple):
         return [each._replace(plugin=plugin) for each in (*named, *more)]
 
     def require(self, name: str, given: Mapping[str, object], *, plugin: str) -> None:
-        """Raise TargetNotFoundError for a name that is none known, nor of the form of one.
+        """Raise TargetNotFoundError for an impossible name, as far as is known without the library.
 
-        That is all that can be told without the library.
+        A possible one is among those known, or of the form of one.
         """
         if not self.known or not name or _CONFIG in given:
             return
@@ -137,9 +137,9 @@ class Targets(NamedTuple):
     ) -> tuple[str, dict[str, OptionValue]]:
         """Return the topology's name and options for the plugin; the user's win over the machine's.
 
-        A name that is not `known` goes to the plugin as it is; TargetNotFoundError means that GPUs
-        are described, and this one is not, ValueError no such option, or a shape that no machine
-        has.
+        A name that is not `known` goes to the plugin as it is. TargetNotFoundError means that GPUs
+        are described, and nothing describes this one; ValueError, that there is no such option, or
+        no machine of such a shape.
         """
         options = option.check(self.options, given, plugin=plugin, what="topology option", api=api)
         known = {each.name.casefold(): each for each in self.known}
@@ -212,10 +212,10 @@ def _check_size(value: OptionValue) -> None:
 
 
 def gpu_target_configs(library: Path, platform: str) -> dict[str, str]:
-    """Read the texts that a library embeds of GPUs, by device ("NVIDIA H100 80GB HBM3").
+    """Read the descriptions of GPUs that a library embeds, by device ("NVIDIA H100 80GB HBM3").
 
-    They are those whose `platform_name` is meant, "CUDA"; the first of equal names counts. A
-    library of 400 MB takes some 0.2 seconds; PluginLoadError means one that cannot be read.
+    They are those of one `platform_name`, "CUDA", and the first of equal names. A library of 400 MB
+    takes some 0.2 seconds. One that cannot be read raises PluginLoadError.
     """
     import mmap
 

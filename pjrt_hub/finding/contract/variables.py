@@ -16,9 +16,9 @@ class Variable(NamedTuple):
 
     name: str  # A `*` stands for any rest.
     meaning: str  # What it changes.
-    default: str = ""  # As text.
-    reader: str = "pjrt-hub"  # Or a library or program that it calls.
-    safe: bool = False  # A process with more rights than its caller uses it.
+    default: str = ""  # What applies without it, as text.
+    reader: str = "pjrt-hub"  # Who reads it: a library or program that this calls, too.
+    safe: bool = False  # Whether a process with more rights than its caller uses it.
 
 
 OURS = (

@@ -30,7 +30,10 @@ def present(probe: Probe, root: Path = Path("/")) -> Verdict:
 
 
 def drivers(root: Path = Path("/")) -> str:
-    """Name the accelerators' drivers and devices here, by which a first contact may differ."""
+    """Name the accelerators' drivers here with their versions, and the devices.
+
+    What a plugin says at first contact may be another thing with another driver.
+    """
     modules = root / "sys/module"
     versions = [_text(root / "proc/driver/nvidia/version").partition("\n")[0]]
     for module in ("nvidia", "amdgpu", "i915", "xe", "gasket", "apex", "neuron", "tenstorrent"):

@@ -175,7 +175,10 @@ class Installed:
         return plugins, registries, tuple(sorted(damaged))
 
     def owner(self, file: Path) -> Distribution | None:
-        """Return the distribution whose RECORD names a file; those called like its folder first."""
+        """Return the distribution whose RECORD names a file, or None.
+
+        Those that are called like its folder are read first, for there may be thousands.
+        """
         home = next((folder for folder in self.folders if file.is_relative_to(folder)), None)
         if home is None:
             return None

@@ -38,7 +38,7 @@ class Preloads(NamedTuple):
 
 
 def preloads(world: World, manifest: Manifest, library_path: Path) -> Preloads:
-    """Find the libraries to load before a plugin; what was laid out with its own comes first."""
+    """Find the libraries to load before a plugin; what was laid out with it comes first."""
     paths, missing = [], []
     home = _home(library_path, manifest)
     for item in manifest.preloads:

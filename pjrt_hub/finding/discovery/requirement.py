@@ -79,9 +79,9 @@ def find_installed(world: World, requirement: Requirement) -> dict[str, Path]:
 
 
 def admits(specifier: str, version: str, *, is_whole: bool = True) -> bool:
-    """Check whether a specifier (">=9.12,<10", or an empty one for any) allows a version.
+    """Check whether a specifier such as ">=9.12,<10" allows a version; an empty one allows any.
 
-    One that a file's name tells may have more after it: then it is not whole.
+    Where `is_whole` is False, more may follow the version, as in one that a file's name tells.
     """
     if not is_whole and admits(specifier, f"{version}.{_REST}"):
         return True

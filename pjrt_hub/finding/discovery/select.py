@@ -26,7 +26,7 @@ class Request(NamedTuple):
     """A user's request for a plugin."""
 
     words: tuple[str, ...]  # Plugins, platforms, aliases or "distribution:plugin", best first.
-    origin: str  # Who asked.
+    origin: str  # Who asked: an argument or a variable.
 
     def __str__(self) -> str:
         return f"{','.join(self.words)} (from {self.origin})"
@@ -53,7 +53,7 @@ class Choice(NamedTuple):
     candidate: Candidate
     rejections: tuple[Rejection, ...]  # Everything else.
     reason: str  # Why the candidate won.
-    was_asked_for_alone: bool = False  # No other one would do.
+    was_asked_for_alone: bool = False  # Whether no other one would do.
     unknown: tuple[Rejection, ...] = ()  # Words that nothing has for a name.
     world: World | None = None  # In which it was chosen; what loads it looks there, too.
 
@@ -67,9 +67,9 @@ def choose(
 ) -> Choice:
     """Choose one plugin; without a request, by priority.
 
-    `offline` leaves out, where nobody asked for it by name, what would have to be fetched;
-    `to_run`, what would have to be fetched for hardware that is absent, to compile ahead of time at
-    most.
+    `offline` leaves out what would have to be fetched and nobody asked for by name. `to_run` leaves
+    out what would have to be fetched for hardware that is absent: to compile ahead of time is all
+    that it could serve for.
 
     Raises:
         PluginNotFoundError: nothing fits; `.rejections` holds every reason.

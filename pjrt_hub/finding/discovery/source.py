@@ -30,11 +30,11 @@ class World(NamedTuple):
     env: Mapping[str, str]
     host: HostTag
     installed: Installed  # In the folders that Python imports from.
-    catalog: Catalog | None = None  # The registry.
+    catalog: Catalog | None = None  # The registry, if any.
     cache: Cache | None = None  # What was fetched before.
     pins: Pins | None = None  # The lock file that holds, which the catalog already applies.
     root: Path = Path("/")  # Stands for "/" when /dev, /sys and /proc are looked at.
-    first_party: Path = FIRST_PARTY  # Our own `pjrt_plugins`.
+    first_party: Path = FIRST_PARTY  # The folder of our own `pjrt_plugins`.
 
     @classmethod
     def current(
@@ -65,8 +65,8 @@ class Described(NamedTuple):
     """A manifest and its origin; its library may lie elsewhere, or nowhere."""
 
     manifest: Manifest
-    source: str  # Which found it.
-    origins: tuple[str, ...]  # Where.
+    source: str  # The source that found it.
+    origins: tuple[str, ...]  # Where it was found.
     distribution: str = ""  # Canonical name of the one that brought the manifest, if known.
 
 
@@ -85,7 +85,7 @@ class Candidate(NamedTuple):
     described_by: str = ""  # Canonical name of the one that brought the manifest, if known.
     library_path: Path | None = None  # Absolute; None where it must be fetched.
     artifact: Artifact | None = None  # The row of a cached or catalogued plugin.
-    create_options: tuple[tuple[str, Any], ...] = ()  # Came in PJRT_NAMES_AND_LIBRARY_PATHS.
+    create_options: tuple[tuple[str, Any], ...] = ()  # Of PJRT_NAMES_AND_LIBRARY_PATHS.
     hardware: Verdict = Verdict(True)  # Whether it is present.
     notes: tuple[str, ...] = ()  # What the user should know though it is no reason against it.
 
@@ -134,8 +134,9 @@ class Candidate(NamedTuple):
     ) -> dict[str, OptionValue]:
         """Return a client's create options: what came with it, then the variables', then `given`.
 
-        Before it is loaded, its version is as far as known. TypeError means another type;
-        ValueError no such option, one of a later version, or a variable that means nothing.
+        Before the plugin is loaded, its version is taken as far as it is known. Another type raises
+        TypeError; ValueError means that there is no such option, that it is of a later version, or
+        that a variable means nothing.
         """
         api = api or self.api_version
         said = self.manifest.options_from_environment(env, api)
@@ -165,7 +166,7 @@ class Rejection(NamedTuple):
     hint: str = ""  # The next step.
     absent: bool = False  # Nothing of it is on this machine, as opposed to something unusable.
     shadowed: bool = False  # Something else of that name is used in its place.
-    build: Candidate | None = None  # Another one of a plugin, which "distribution:plugin" chooses.
+    build: Candidate | None = None  # Another build, which "distribution:plugin" chooses.
 
     def __str__(self) -> str:
         place = f" [{self.origin}]" if self.origin else ""

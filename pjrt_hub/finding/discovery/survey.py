@@ -32,7 +32,7 @@ class Survey(NamedTuple):
 
     candidates: tuple[Candidate, ...]  # The highest priority first, then by name.
     rejections: tuple[Rejection, ...]  # By name.
-    known: tuple[Manifest, ...] = ()  # Every one, whether or not its library can be had.
+    known: tuple[Manifest, ...] = ()  # Also those whose library cannot be had.
 
     def without(self, failed: Candidate, reason: str) -> Survey:
         """Return the survey without one that failed; the plugin's next build stands for it."""
@@ -58,8 +58,8 @@ def reject_unfit(surveyed: Survey, world: World) -> Survey:
 def survey(world: World, explicit_path: Path | None = None) -> Survey:
     """Ask every source; import, load and run nothing of a plugin.
 
-    A library that the caller named is the only candidate; PluginLoadError means that it is no file,
-    or not one that the lock file names.
+    A library that the caller named is the only candidate; one that is not a file, or not one that
+    the lock file names, raises PluginLoadError.
     """
     described, rejections = packages.describe(world)
     known = tuple(each.manifest for each in described)

@@ -122,7 +122,11 @@ class Artifact(NamedTuple):
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], where: str) -> Artifact:
-        """Read one row of TOML or JSON; raise ManifestError, with `where`, if malformed."""
+        """Read one row, as TOML or JSON gives it.
+
+        A column that is missing, unknown or malformed raises ManifestError, which says `where`: the
+        file and the row.
+        """
         values = _read(row, _PLUGIN, where)
         if values["library"] not in (member.path for member in values["members"]):
             raise ManifestError(f"{where}: library {row['library']!r} is not one of the members")
@@ -188,8 +192,7 @@ class Catalog:
     two packages neither does. Versions are never compared across them, so nobody takes a plugin
     over by a higher one.
 
-    Missing directories of `*.toml` files hold no rows. Other rows, such as those of a lock file,
-    may be given.
+    A missing directory holds no rows; `rows` were read elsewhere, such as those of a lock file.
     """
 
     @classmethod
@@ -216,7 +219,10 @@ class Catalog:
         return _add_packages(rows, self._packages())
 
     def rows(self) -> tuple[Artifact, ...]:
-        """Return all rows, those of packages last; raise ManifestError for a malformed file."""
+        """Return every row, in the order of the files, those of packages last.
+
+        A malformed file of a directory raises ManifestError.
+        """
         return self._contents[0]
 
     def owner(self, row: Artifact) -> str:
@@ -252,8 +258,8 @@ def rows_called(word: str, rows: Iterable[Artifact]) -> list[Artifact]:
 def newest_builds(rows: Iterable[Artifact]) -> list[Artifact]:
     """Return the newest row of each package that builds a plugin, the newest PJRT API first.
 
-    They are for machines of one kind. Versions compare the releases of one package; builds of
-    several compare by the API alone.
+    Versions compare the releases of one package; builds of several compare by the API alone. The
+    rows are of one plugin, for machines of one kind.
     """
     newest: dict[str, Artifact] = {}
     for row in sorted(rows, key=lambda row: (release(row.version), str(row.host))):

@@ -28,7 +28,10 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 @contextmanager
 def cache_errors(what: str, path: Path, needed: int = 0) -> Iterator[None]:
-    """Turn OSErrors into a CacheError that says `what`, "cannot publish", and bytes `needed`."""
+    """Turn operating system errors inside the block into a CacheError.
+
+    It says what was tried, as "cannot publish", and how many bytes that needs.
+    """
     try:
         yield
     except PjrtHubError:  # Some errors of this package are OSErrors, too.
@@ -49,14 +52,17 @@ def failure(what: str, path: Path, exc: OSError, needed: int = 0) -> CacheError:
 
 
 def require_space(path: Path, needed: int) -> None:
-    """Raise CacheError early if `needed` bytes are not free, or no file can be made, at a path."""
+    """Raise CacheError early if `needed` bytes are not free at a path, or no file can be made."""
     free, files = _free(path)
     if free < needed or not files:
         raise _full(f"no space in the cache {path}", path, needed)
 
 
 def is_folder(path: Path) -> bool:
-    """Check whether a folder is there; pathlib of Python 3.13 says no of one that is closed."""
+    """Check whether a folder is there; raise OSError if who asks may not look.
+
+    To pathlib of Python 3.13, one that is closed is not there.
+    """
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -161,11 +167,12 @@ def tree_nbytes(root: Path) -> int:
 
 @contextmanager
 def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
-    """Open a folder at or below a cache root during a `with` block, for `dir_fd`.
+    """Open a folder at or below a cache root during a `with` block.
 
-    It is None where the system has none. A link to the root must be ours or root's, and no link is
-    followed below it. CacheError means that somebody else owns a folder on the way, or can write to
-    it; OSError, that there is no such folder, or that it cannot be read.
+    This gives a descriptor for `dir_fd`, or None where the system has none. A link to the root must
+    be ours or root's, and no link is followed below it. CacheError means that somebody else owns a
+    folder on the way, or can write to it; OSError, that there is no such folder, or that it cannot
+    be read.
     """
     if sys.platform == "win32":
         yield None
@@ -193,13 +200,16 @@ def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
 
 
 def require_safe(root: Path, folder: Path) -> None:
-    """Raise CacheError for a folder that others could have filled, OSError for a missing one."""
+    """Raise an error, as `open_folder` does, for a folder that somebody else could have filled."""
     with open_folder(root, folder):
         pass
 
 
 def read(root: Path, path: Path, most_nbytes: int = digest.MOST_NBYTES) -> bytes:
-    """Read a file below a cache root; raise CacheError if somebody else could have written it."""
+    """Read a file below a cache root that nobody else could have written.
+
+    If somebody else could, it raises CacheError; if it is too large, OSError (EFBIG).
+    """
     with open_folder(root, path.parent) as folder:
         place = path if folder is None else path.name
         file = os.open(place, os.O_RDONLY | NOFOLLOW, dir_fd=folder)

@@ -27,11 +27,11 @@ _open: set[int] = set()
 class FileLock(NamedTuple):
     """The outcome of asking for a lock; true if it is held.
 
-    A state of "taken" is by another process, whose end was not waited for; "unknown" is where files
+    It may be "taken" by another process, whose end was not waited for, or "unknown", where files
     cannot be locked.
     """
 
-    file: int | None  # The open one, if it can be opened.
+    file: int | None  # None where it cannot be opened.
     state: Literal["held", "taken", "unknown"]
 
     def __bool__(self) -> bool:
@@ -60,8 +60,8 @@ def acquire(
 
     The file is never unlinked: a process that waits on an unlinked file would lock nothing. A
     process that is forked meanwhile holds nothing, and lets go of nothing. A shared lock makes do
-    with a file that can only be read. The file's directory exists; `folder` is its descriptor, if
-    it is open.
+    with a file that can only be read. The file's directory exists, and `folder` is its descriptor
+    where it is open.
     """
     file = _open_file(path, folder, shared)
     if file is None:
@@ -115,7 +115,10 @@ def _acquire(file: int, path: Path, shared: bool, wait: Wait) -> FileLock:
 
 
 def _try(file: int, path: Path, shared: bool) -> bool:
-    """Take the lock if it is free, else raise BlockingIOError; return False if there are none."""
+    """Take the lock if it is free; return False if this file system has none.
+
+    If somebody holds it, it raises BlockingIOError.
+    """
     if sys.platform == "win32":
         return False  # Windows locks cannot be shared.
     import fcntl

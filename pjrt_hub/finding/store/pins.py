@@ -125,9 +125,10 @@ Pins.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
-    """Find the lock file that holds here: of `PJRT_HUB_LOCK`, where "0" is none, or above a folder.
+    """Find the lock file that holds here.
 
-    One above that another user may have written is a LockFileError.
+    `PJRT_HUB_LOCK` names it, or says by "0" that none holds; else it is the nearest one from
+    `folder` upward. One that another user may have written raises LockFileError.
     """
     if named := env.get(VARIABLE):
         return None if named == "0" else Path(named).expanduser().absolute()

@@ -65,9 +65,11 @@ def arrange(rows: Iterable[_Table], addresses: Mapping[str, str], own: _Table) -
 
 
 def read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, Any]]:
-    """Read the rows of a lock file, wheels' addresses by sha256, and the rest of our own table.
+    """Read the tables of a lock file.
 
-    One that is malformed, or of another format, is a LockFileError.
+    These are the rows, as `Artifact.from_row` reads them; where installers get each wheel, by its
+    sha256; and what else our own table says. Malformed ones, or those of another format, raise
+    LockFileError.
     """
     try:
         return _read(path, data)

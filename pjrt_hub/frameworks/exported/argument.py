@@ -31,7 +31,7 @@ def count(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Refuse another number of arguments, or other names, by a TypeError as Python does."""
+    """Refuse another number of arguments, or other names, by a TypeError such as Python's own."""
     name, takes = function_name or "the function", len(positional)
     if len(args) != takes:
         raise TypeError(
@@ -62,7 +62,7 @@ def put(
 def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -> NDArray[Any]:
     """Return the value as an array of the type, which it has already or Python's numbers become.
 
-    Another element type is a TypeError, another shape a ValueError.
+    Another element type raises TypeError, another shape ValueError.
     """
     import numpy as np
 
@@ -81,7 +81,10 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
 
 
 def read_weight(weight: Weight) -> NDArray[Any]:
-    """Return a weight's array, mapped from its file, or raise FileFormatError."""
+    """Return a weight's array, mapped from its file.
+
+    A file that is missing, malformed, or holds another type raises FileFormatError.
+    """
     from numpy.lib.format import open_memmap
 
     try:
@@ -119,7 +122,7 @@ def places(
 ) -> list[Place]:
     """Return the symbolic dimensions of arguments with the sizes that they have.
 
-    An argument with another number of dimensions, or another known one, is a ValueError.
+    An argument with another number of dimensions, or another known one, raises ValueError.
     """
     import numpy as np
 

@@ -31,7 +31,7 @@ class Place(NamedTuple):
 
     expression: str
     size: int  # In elements.
-    where: str  # The array, for messages.
+    where: str  # The path of the array, for messages.
     number: int  # Of the dimension.
 
 
@@ -47,7 +47,7 @@ def names(expression: str) -> frozenset[str]:
 def evaluate(expression: int | str, sizes: Mapping[str, int]) -> int:
     """Return the size that an expression means.
 
-    No expression, another variable, or what is no size is a ValueError.
+    What is no expression, has another variable, or gives no size raises ValueError.
     """
     if isinstance(expression, int):
         return expression
@@ -58,7 +58,10 @@ def evaluate(expression: int | str, sizes: Mapping[str, int]) -> int:
 
 
 def solve(places: Sequence[Place], given: Mapping[str, int]) -> dict[str, int]:
-    """Find the variables' sizes by those of arrays; raise ValueError if these do not tell one."""
+    """Find the variables' sizes by the sizes of arrays.
+
+    Sizes that contradict each other, or do not tell a variable, raise ValueError.
+    """
     sizes = dict(given)
     left = list(places)
     while left:

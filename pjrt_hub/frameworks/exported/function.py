@@ -42,7 +42,10 @@ class Weight(NamedTuple):
 
 @dataclass(frozen=True)
 class ExportedFunction:
-    """What an artifact says; its program takes a platform's number first, where it has several."""
+    """What an artifact says about itself.
+
+    Before its arguments the program may take the number of a platform.
+    """
 
     origin: str  # The file, for messages.
     exporter: str  # "jax.export" or "torch_xla.stablehlo".
@@ -52,14 +55,14 @@ class ExportedFunction:
     inputs: tuple[Aval, ...]  # One for each leaf of `in_tree`.
     out_tree: Tree
     outputs: tuple[Aval, ...]  # One for each leaf of `out_tree`.
-    arguments: tuple[int | Weight, ...]  # Inputs' numbers, or weights, in the program's order.
+    arguments: tuple[int | Weight, ...]  # Inputs' numbers, or weights, as the program takes them.
     platforms: tuple[str, ...] = ()  # In JAX's names; empty where it does not say.
     calling_convention_version: int | None = None  # Of jax.export; None elsewhere.
     ordered_effects: tuple[str, ...] = ()  # That must happen in order, such as printing.
-    unordered_effects: tuple[str, ...] = ()  # In any order.
-    disabled_checks: tuple[str, ...] = ()  # Let pass: "platform" or a custom call.
+    unordered_effects: tuple[str, ...] = ()  # That may happen in any order.
+    disabled_checks: tuple[str, ...] = ()  # What may pass: "platform" or a custom call.
     nr_devices: int = 1  # That it was exported for.
-    uses_global_constants: bool = False  # Symbolic dimensions and other values become constants.
+    uses_global_constants: bool = False  # Whether symbolic values become constants.
     jax_version: str = ""  # That exported it, where it says.
 
     @property

@@ -33,8 +33,8 @@ _LONGEST_DIMENSION = 1000
 def read(data: bytes, origin: str) -> ExportedFunction:
     """Read a blob.
 
-    FileFormatError means that it is damaged, or no such blob; NotRunnableError, that its calling
-    convention is another.
+    One that is damaged, or no such blob, raises FileFormatError; another calling convention,
+    NotRunnableError.
     """
     version = _NEWEST_VERSION
     try:

@@ -40,13 +40,13 @@ def specialise(
     single_device: bool,
     version: str,
 ) -> bytes:
-    """Make a program of fewer unknowns and for an older StableHLO `version`.
+    """Make a program of fewer unknowns and for an older StableHLO.
 
-    `code` is a portable artifact of jax.export. `platform_index` tells which of its platforms the
-    program is for; it is None where it takes no number. `types`, without symbols, are by the number
-    of an argument, after the platform's; with `refine`, shapes follow from these. With
-    `single_device`, shardings can be left out. A program that is malformed, or newer than this
-    jaxlib, is an UnreadError.
+    `code` is a portable artifact of jax.export, and `platform_index` which of its platforms the
+    program is for, or None where it takes no number. `types` are those of arguments without
+    symbols, by the number of an argument after the platform's; `refine` says whether shapes follow
+    from these, `single_device` whether shardings can be left out. `version` is that of StableHLO
+    for the result. A program that is malformed, or newer than this jaxlib, raises UnreadError.
     """
     import jaxlib
     from jaxlib import _jax

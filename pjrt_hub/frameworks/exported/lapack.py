@@ -20,7 +20,10 @@ _TYPED = "_ffi"  # Functions of XLA's FFI end so; others have another calling co
 
 
 def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
-    """Return the handlers of a program's calls to LAPACK, by name, as far as packages have them."""
+    """Return the handlers of a program's custom calls that are LAPACK's, by name.
+
+    Those of which no package is installed are left out.
+    """
     names = [each for each in custom_calls if each.startswith(_PREFIXES) and each.endswith(_TYPED)]
     platform = client.api.layered_name or client.platform_name
     if not names or platform != "cpu" or "FFI" not in client.plugin.extensions:

@@ -94,7 +94,7 @@ def client_for(
 ) -> Client:
     """Make a client to run a function on, for a platform as in `load_exported`.
 
-    NotRunnableError means that the function is not for the platform, whose plugin would be fetched.
+    A function that is not for the platform whose plugin would be fetched raises NotRunnableError.
     """
     from pjrt_hub.frameworks.exported import obstacle
 

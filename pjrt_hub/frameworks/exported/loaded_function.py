@@ -371,7 +371,8 @@ class Exported:
     def _compile(self, sizes: _Sizes) -> tuple[LoadedExecutable, bool]:
         """Compile the program, or what jaxlib makes of it; say before what may go wrong.
 
-        Return also whether it is of what jaxlib made, which takes no platform's number.
+        It also returns whether the executable is of what jaxlib made, which takes no platform's
+        number.
         """
         function, client = self.function, self.client
         lapack.register(function.custom_calls, client)

@@ -55,8 +55,8 @@ _COMPILERS_OWN = frozenset(
 def refuse(function: ExportedFunction, client: Client) -> None:
     """Refuse what cannot be run.
 
-    A program of a StableHLO that the plugin does not read is an IncompatiblePluginError, anything
-    else a NotRunnableError.
+    A StableHLO that the plugin does not read raises IncompatiblePluginError, anything else
+    NotRunnableError.
     """
     require_readable(function, client)
     refuse_platform(function, platform_for(function, client), len(client.devices))
@@ -168,7 +168,7 @@ def find_obstacles(
 ) -> list[str]:
     """Return why a function cannot be run on a platform, apart from its program's version.
 
-    The platform is the name that the plugin's client has; `devices` may be unknown.
+    The platform has the name of the plugin's client; how many devices it has may be unknown.
     """
     reasons = []
     if platform_index(function, platform) is None:

@@ -19,8 +19,8 @@ def read(
     """Read what an exporter wrote: a file or bytes of jax.export, or a folder that torch_xla saved.
 
     What was read already comes back. The name is of a folder's function; by default it is the only
-    one, or "forward". FileFormatError means that something is missing, damaged, or of no such form;
-    NotRunnableError, an exporter of a kind that pjrt-hub does not know.
+    one, or "forward". What is missing, damaged, or of no such form raises FileFormatError; an
+    exporter of a kind that pjrt-hub does not know, NotRunnableError.
     """
     if isinstance(source, ExportedFunction):
         return source

@@ -38,7 +38,7 @@ def split(
 ) -> Split:
     """Tell which part of each array each device has, by the shapes of the whole ones.
 
-    If the compiler split them in a way that cannot be followed, it is a NotRunnableError.
+    If the compiler split them in a way that cannot be followed, it raises NotRunnableError.
     """
     optimized = executable.optimized_program()
     given, gives = op_sharding.of_program(optimized.code, optimized.format)

@@ -56,8 +56,8 @@ def program(
     """Make the program for one platform and for sizes; it takes no platform's number any more.
 
     `attributes` of the plugin say what StableHLO it reads; `reasons` are what `needs` gave; `cache`
-    remembers results, so that jaxlib is needed once. NotRunnableError means that jaxlib is not at
-    hand, or cannot do it.
+    remembers results, so that jaxlib is needed once. If jaxlib is not at hand, or cannot do it, it
+    raises NotRunnableError.
     """
     request = _request(function, platform, attributes, sizes)
     key = _key(function, request)
@@ -75,7 +75,7 @@ def for_topology(
     """Make the program that `Topology.compile` takes; its arguments are the leaves in order.
 
     NotRunnableError means that it cannot run there, or that jaxlib is needed and not at hand;
-    ValueError, that the size of a symbolic dimension is missing.
+    ValueError, that a size is missing.
     """
     platform, attributes = topology.platform_name, topology.api.attributes
     obstacle.refuse_platform(function, platform, len(topology.device_descriptions))

@@ -67,7 +67,7 @@ class Tree:
     def flatten(self, value: Any, leaves: list[Any], path: str = "") -> None:
         """Append the leaves of a value of this form; a list may stand for a tuple.
 
-        Another form is a TypeError, whose message names the place.
+        Another form raises TypeError; the message names the place.
         """
         kind = self.kind
         if kind == LEAF:

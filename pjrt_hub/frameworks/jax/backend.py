@@ -42,9 +42,9 @@ class JaxBackend:
         return client
 
     def topology(self, topology_name: str = "", **options: Any) -> Any:
-        """Make jaxlib's topology of a machine, and its options, as `pjrt_hub.topology` does.
+        """Make jaxlib's topology of a machine that need not be there, as `pjrt_hub.topology` does.
 
-        If the plugin is too old for what this JAX compiles ahead of time, raise
+        A plugin that is too old for what this JAX compiles ahead of time raises
         IncompatiblePluginError.
         """
         plugin, _, capsule = self._load()

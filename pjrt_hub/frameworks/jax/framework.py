@@ -112,9 +112,10 @@ def register(
 
 
 def load(name: str, capsule: object, *, profiles: bool) -> None:
-    """Make a table known to jaxlib by the name of a platform; raise FrameworkError if it is taken.
+    """Make a table known to jaxlib by the name of a platform.
 
-    `profiles` says whether the plugin has a profiler, which JAX's is to start.
+    `profiles` says whether the plugin has a profiler, which JAX's is to start. A name that another
+    plugin has raises FrameworkError.
     """
     from jax._src.lib import xla_client
 

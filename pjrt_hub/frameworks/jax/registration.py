@@ -83,7 +83,10 @@ class PlatformRequest(NamedTuple):
 
 
 def read_requests(text: str) -> tuple[PlatformRequest, ...]:
-    """Read "cpu,mine=cuda": platforms, some with a name in JAX; raise ValueError for others."""
+    """Read "cpu,mine=cuda": platforms joined by commas, each with a name in JAX or without.
+
+    An item or a name that is empty, or no name, raises ValueError.
+    """
     items = []
     for item in text.split(","):
         name, equals, platform = item.rpartition("=")
@@ -98,9 +101,9 @@ def read_requests(text: str) -> tuple[PlatformRequest, ...]:
 
 
 def name_in_jax(platform: str, name: str | None, taken: Collection[str]) -> str:
-    """Give the name that a platform, or a library, gets in JAX: that of the user, if any.
+    """Give the name that a platform, or a library's path, gets in JAX.
 
-    One that is `taken` is a FrameworkError, what is no name a ValueError.
+    The one that the user wants raises FrameworkError if it is taken, ValueError if it is none.
     """
     reserved = BUILT_IN | ALIASES | set(taken)
     if name is None:

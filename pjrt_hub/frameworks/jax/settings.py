@@ -26,8 +26,8 @@ def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> M
 
     What somebody wrote down is refused where the plugin has no such option: JAX's setting
     `jax_pjrt_client_create_options`, and before it `own`, what `register` was given. What JAX only
-    concludes from other settings is left out there. Another type is a TypeError, no such option a
-    ValueError.
+    concludes from other settings is left out there. Another type raises TypeError, an option that
+    the plugin does not have ValueError.
     """
     known = {each.name: each for each in manifest.options}
     configured = framework.all_create_options(manifest.platform)

@@ -32,7 +32,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
     def __init__(
         self, platform: str | None = None, options: Mapping[str, Any] | None = None
     ) -> None:
-        """Load and fetch nothing; the platform is for `pjrt_hub.client`, or a library's path."""
+        """Load and fetch nothing; `platform` is what `pjrt_hub.client` takes, or a path."""
         super().__init__()
         self._platform = platform
         self._options = dict(options or {})
@@ -44,8 +44,8 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
 
         torch_xla opens a path by itself. This one is pjrt-hub's own library, whose table leads to
         the plugin that was verified and loaded, through a layer where torch_xla is too old for it.
-        FrameworkError means that the layers of the user leave that out; PluginLoadError, that this
-        process handed on another plugin before.
+        If the layers that the user asked for leave out that one, it raises FrameworkError; if this
+        process handed on another plugin before, PluginLoadError.
         """
         from pjrt_hub.frameworks import padding
         from pjrt_hub.running.interpose import forwarding
@@ -56,7 +56,11 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         return str(forwarding.forward(table, plugin.path))
 
     def client_create_options(self) -> dict[str, Any]:
-        """Give the create options over the plugin's defaults, after a client was tried."""
+        """Give the create options, checked, over the plugin's defaults.
+
+        Another type raises TypeError, an unknown option ValueError, and a plugin that dies or hangs
+        where a client is tried, PluginError.
+        """
         plugin, manifest = self._load()
         given = self._own_options(manifest)
         checked = plugin.policy.check_create_options(given, plugin.api_version)

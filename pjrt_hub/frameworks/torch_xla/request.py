@@ -25,7 +25,10 @@ class DeviceRequest(NamedTuple):
 
 
 def read(text: str) -> DeviceRequest:
-    """Read "cpu" or "cpu;cpu_device_count=4"; raise ValueError for no name or no value."""
+    """Read "cpu" or "cpu;cpu_device_count=4": a platform and create options of its client.
+
+    An option without a name or a value raises ValueError.
+    """
     platform, *items = (item.strip() for item in text.split(";"))
     options = {}
     for item in filter(None, items):
@@ -40,9 +43,9 @@ def read(text: str) -> DeviceRequest:
 
 
 def device_type(platform: str | None, name: str | None, taken: Collection[str]) -> str:
-    """Give the device type that a plugin gets in torch_xla: the one that the user wants, if any.
+    """Give the device type that a plugin gets in torch_xla.
 
-    One that is `taken` is a FrameworkError, what is no type a ValueError.
+    The one that the user wants raises FrameworkError if it is taken, ValueError if it is none.
     """
     if name is None:
         last = PurePath(platform or "").name.rpartition(":")[2].partition(",")[0]

@@ -26,8 +26,8 @@ def unpack(
     Files get mode 0444, programs 0555 and directories 0755, whatever the archive and the umask say.
     A wheel whose RECORD is wrong is taken with a warning in the log, because the pins decide. The
     caller has checked the archive's own pin; `destination` is empty, and nobody else writes to it.
-    `name`, by default the path's, tells the archive's kind. ArchiveError means that it is malformed
-    or hostile, or a member is not what the pin says.
+    `name`, by default the path's, tells the archive's kind. An archive that is malformed or
+    hostile, or a member that is not what the pin says, raises ArchiveError.
     """
     name = name or archive_path.name
     pins = {member.path: member for member in members}
@@ -52,8 +52,8 @@ def measure(
 ) -> tuple[Member, ...]:
     """Measure the wanted members of an unpinned archive, in its order; write nothing.
 
-    `name` is as for `unpack`. ArchiveError means that the archive is malformed or hostile, or the
-    RECORD of the wheel is missing, incomplete or wrong.
+    `name` is as for `unpack`. ArchiveError means that the archive is malformed or hostile, or that
+    the RECORD of the wheel is missing, incomplete or wrong.
     """
     name = name or archive_path.name
     found = []

@@ -20,7 +20,10 @@ _UNLISTED = ("", ".jws", ".p7s")
 
 
 def difference(files: Files, members: Iterable[Member]) -> str:
-    """Return how a wheel's RECORD differs from it and from known digests, or an empty string."""
+    """Return how a wheel's RECORD differs from the wheel, or an empty string.
+
+    Every file must be listed with its size; the sha256 is known of `members` only.
+    """
     sizes, own = {}, []
     for path, nbytes, content in files:
         sizes[path] = nbytes

@@ -31,8 +31,8 @@ _HARMLESS = re.compile(r"[acm]time|[ug]id|[ug]name|comment|(SCHILY|LIBARCHIVE)\.
 def files(file: BinaryIO, name: str) -> Files:
     """Yield the files of a .tar.gz in order: path, size and content, which is valid until the next.
 
-    `file` is at its start, and stays the caller's. An archive that is malformed, hostile or cut is
-    an ArchiveError, at the latest at its end.
+    `file` is at its start, and stays the caller's. An archive that is malformed, hostile or cut
+    raises ArchiveError, at the latest at its end.
     """
     stream = _Stream(file, name)
     names: list[str] = []

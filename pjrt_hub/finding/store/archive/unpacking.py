@@ -46,7 +46,8 @@ def refusal(archive: str, name: str, what: str) -> ArchiveError:
 def require_names(archive: str, names: Sequence[str]) -> None:
     """Check that no member could be taken for another path than its own, or for another member.
 
-    A folder's name ends with a slash. Any other archive is an ArchiveError.
+    A folder's name ends with a slash. ArchiveError also means that a member lies below a file, or
+    that there are too many.
     """
     if len(names) > MOST_MEMBERS:
         raise ArchiveError(f"{archive} has more than {MOST_MEMBERS} members")
@@ -103,7 +104,7 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
     """Write one pinned member; return when it is verified and on disk (fsync).
 
     The file gets mode 0444, a program 0555, and its folders 0755, whatever the archive and the
-    umask say. Nobody else writes to `destination`. Other bytes than the pinned ones are an
+    umask say. Nobody else writes to `destination`. Other bytes than the pinned ones raise
     ArchiveError.
     """
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -141,8 +142,8 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
 def inflate(packed: Iterable[bytes], wrapper: int, what: str) -> Iterator[bytes]:
     """Inflate one stream that `packed` holds exactly, in chunks of at most 1 MiB.
 
-    It is `RAW` or `GZIP`; one that is damaged, ends early or is followed by others is an
-    ArchiveError.
+    `wrapper` is `RAW` or `GZIP`. A stream that is damaged, ends early, or is followed by other
+    bytes raises ArchiveError.
     """
     stream = zlib.decompressobj(wrapper)
     try:

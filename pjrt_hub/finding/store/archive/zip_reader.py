@@ -44,8 +44,8 @@ def files(file: BinaryIO, name: str) -> Files:
     """Yield the files of a zip in the order of their bytes: path, size and content.
 
     `file` stays the caller's. An archive that is malformed, or that two readers could read
-    differently, is an ArchiveError before the first file; so is a content that is not what the
-    directory says.
+    differently, raises ArchiveError before the first file; a content that is not what the directory
+    says does so when it is read.
     """
     raw = _File(file.fileno(), closefd=False)
     try:

@@ -24,7 +24,7 @@ class Audit(NamedTuple):
 
     root: Path
     entry: CacheEntry | None  # None where its row cannot be read.
-    verdict: Verdict  # Whether every byte is the pinned one, or which is the first that is not.
+    verdict: Verdict  # Whether every byte is as pinned; the reason names the first that is not.
 
 
 def verify(layout: CacheLayout) -> tuple[Audit, ...]:
@@ -46,7 +46,10 @@ def _audit(root: Path) -> Audit:
 
 
 def difference(root: Path, members: Sequence[Member], memo: Memo | None = None) -> str:
-    """Return how a member differs from its pin, or ""; do not hash a file that `memo` knows."""
+    """Return how a member differs from its pin, or an empty string.
+
+    `memo` knows the digests of files that were hashed before, and keeps new ones.
+    """
     for member in members:
         if reason := _shape(root, member):
             return reason

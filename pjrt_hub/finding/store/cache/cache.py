@@ -43,8 +43,8 @@ if sys.platform != "win32":
 class Cache:
     """A cache directory; the first write creates it, a look-up does not.
 
-    Its path is absolute. After it, caches of `system` are looked at, and only read. The least
-    recently used entries go where all take more than `max_nbytes`; None is no bound.
+    Its root is an absolute path. Caches of `system` are looked at after it, and only read. Where
+    the entries take more than `max_nbytes`, the least recently used ones go; None is no bound.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Cache:
     def from_env(cls, env: Mapping[str, str]) -> Cache:
         """Return the cache that `PJRT_HUB_CACHE` names, else the user's cache directory.
 
-        Behind it are those of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`. CacheError means that
-        there is neither, or that a variable cannot be understood.
+        Behind it are those of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`. Where there is neither, or
+        a variable cannot be understood, it raises CacheError.
         """
         named = env.get("PJRT_HUB_SYSTEM_CACHE")
         system = (
@@ -167,8 +167,8 @@ class Cache:
         """Unpack the pinned members of an archive and make them an entry, all or none.
 
         Where the cache has a bound, the entries that were not used for longest go. The caller has
-        checked the archive's size and sha256. One without the pinned members is an ArchiveError; a
-        CacheError means that the directory cannot be written, or is full.
+        checked the archive's size and sha256; one without the pinned members raises ArchiveError. A
+        directory that cannot be written, or is full, raises CacheError.
         """
         from pjrt_hub.finding.store.cache import publication
 
@@ -192,8 +192,9 @@ class Cache:
         """Return a folder with a link to each file, as if an installer had put them there.
 
         A plugin finds much of what it requires by its own place, so it is loaded from there. The
-        folder goes with the first of the files that goes. It is None where this cache can only be
-        read and has none yet; CacheError means that others can write there, or the disk is full.
+        folder goes with the first of the files that goes. It is None if there is none yet, and this
+        cache can only be read. CacheError means that others can write there, or that the disk is
+        full.
         """
         from pjrt_hub.finding.store.cache import closure
 
@@ -227,7 +228,10 @@ class Cache:
         return audit.verify(self._own)
 
     def quarantine(self, root: Path, reason: str) -> Path | None:
-        """Move a corrupted entry aside; return its new place, None if another process did so."""
+        """Move an entry that `verify` found corrupted aside; return its new place.
+
+        That is None where another process has moved it.
+        """
         from pjrt_hub.finding.store.cache import eviction
 
         return eviction.quarantine(self._own, root, reason)
@@ -252,7 +256,8 @@ class Cache:
     ) -> Removal:
         """Remove the least recently used entries, and old leftovers.
 
-        `max_nbytes` is for all entries together; those of the sha256 in `keep` stay.
+        Entries go until all of them take `max_nbytes` together, and those that were not used for
+        `older_than_seconds`; artifacts whose sha256 is in `keep` stay.
         """
         from pjrt_hub.finding.store.cache import eviction
 

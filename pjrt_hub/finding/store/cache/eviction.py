@@ -37,7 +37,7 @@ class Removal:
 
     nbytes: int = 0  # What they took on disk.
     removed: tuple[Path, ...] = ()  # The entries' directories, and other files and directories.
-    kept: tuple[Path, ...] = ()  # Would have gone, but another process uses them.
+    kept: tuple[Path, ...] = ()  # Entries that would have gone, and that another process uses.
 
 
 def clear(layout: CacheLayout) -> Removal:
@@ -89,8 +89,8 @@ def quarantine(layout: CacheLayout, root: Path, reason: str) -> Path | None:
     """Move a corrupted entry to where nothing is loaded from, with the reason beside it.
 
     The newest few stay there for inspection. A process that has the entry loaded keeps it: its
-    pages outlive the name. Where another process has moved it, return None; raise CacheError where
-    it cannot be moved.
+    pages outlive the name. Return None where another process has moved it; raise CacheError if it
+    cannot be moved.
     """
     import logging
 

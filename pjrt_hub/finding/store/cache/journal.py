@@ -21,10 +21,16 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.NOFOLLOW
 
 
 class Journal:
-    """A file of JSON objects below the cache directory, a line each; those before are `records`."""
+    """A file of JSON objects below the cache directory, a line each.
+
+    `records` are those that were there before, each whole.
+    """
 
     def __init__(self, root: Path, name: str, *, resume: bool) -> None:
-        """Open it, named after all that results depend on, with its records only to `resume`."""
+        """Open it; its name is of the work, and of all that its results depend on.
+
+        Without `resume`, the records that are there are forgotten.
+        """
         self._path = root / LAYOUT / "journals" / f"{name}.jsonl"
         self.records: list[dict[str, Any]] = []
         self._file: TextIO | None = None

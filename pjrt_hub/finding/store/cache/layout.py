@@ -44,7 +44,7 @@ class CacheEntry(NamedTuple):
 
     artifact: Archive  # The row that it was published from.
     root: Path  # Holds the members in the archive's own layout.
-    verified: tuple[str, ...] = ()  # The members' identities when they were, if anybody did.
+    verified: tuple[str, ...] = ()  # Members' identities when verified; empty where nobody did.
 
     @property
     def library_path(self) -> Path:
@@ -83,7 +83,10 @@ class CacheLayout:
             return sorted(path for path in found if len(path.name) == _NAME_LENGTH)
 
     def area(self, name: str) -> Path:
-        """Make a missing folder of the tree; raise CacheError if others could write there."""
+        """Make a folder of the tree, which only we can write, if it does not exist.
+
+        Where somebody else could write, it raises CacheError.
+        """
         folder = disk.make(self.root, self.tree / name)
         disk.require_safe(self.root, folder)
         return folder

@@ -22,7 +22,7 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | disk.NOFOLLOW
 
 
 class Memo:
-    """A directory of answers, each a JSON object; the first write creates it and `root`."""
+    """A directory of answers, each a JSON object; the first write creates it."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root

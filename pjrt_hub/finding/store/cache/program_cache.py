@@ -51,7 +51,10 @@ class ProgramCache:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str], cache_root: Path | None) -> ProgramCache | None:
-        """Return the cache that `PJRT_HUB_COMPILE_CACHE` names, else the plugins' own, if any."""
+        """Return the cache that `PJRT_HUB_COMPILE_CACHE` names, else one in the plugin cache.
+
+        It is None without a plugin cache.
+        """
         named = env.get("PJRT_HUB_COMPILE_CACHE", "")
         root = cache_root if named in ("", "0", "1") else Path(named).expanduser().absolute()
         if root is None:

@@ -33,7 +33,7 @@ def write(
     """Write a bundle; the same archives give the same bytes.
 
     The file appears when it is whole. `fetch` brings an archive, verified, into the folder that it
-    is given, for a block. Two archives of one name are an ArchiveError.
+    is given, for a block. Two archives of one name raise ArchiveError.
     """
     import tempfile
 
@@ -67,10 +67,9 @@ def read(
 ) -> tuple[Archive, ...]:
     """Verify a whole bundle, then publish its archives to the cache, and return them.
 
-    Only the known rows, of this machine's registry or lock file, are believed. `listen` makes a
-    listener to what is done with what it is given the name of. ArchiveError means a bundle that is
-    malformed, incomplete, or holds what no known row pins; DigestMismatchError, that nothing was
-    published.
+    Only the known rows, of this machine's registry or lock file, are believed. `listen` makes the
+    progress of what it is given the name of. A bundle that is malformed, incomplete, or holds what
+    no known row pins raises ArchiveError. After a DigestMismatchError, nothing was published.
     """
     with path.open("rb") as file:
         slots = list(_slots(path, file, known))

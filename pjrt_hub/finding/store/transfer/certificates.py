@@ -16,7 +16,7 @@ def trust(env: Mapping[str, str], sources: Sources) -> ssl.SSLContext:
     """Make the TLS context of a download.
 
     SSL_CERT_FILE and SSL_CERT_DIR name the authorities to trust, SSL_CLIENT_CERT what servers are
-    shown; what the user's installer says goes before those. A file that cannot be read is a
+    shown; what the user's installer says goes before those. A file that cannot be read raises
     StoreError.
     """
     import ssl

@@ -38,7 +38,7 @@ class Credentials:
         self._found: dict[str, Login | None] = {}
 
     def find(self, url: str, user: str = "") -> Login | None:
-        """Return the login for an address, and the user if the address said one; ask nobody."""
+        """Return the login for an address, and for its user if it names one; ask nobody."""
         host = urlsplit(url).hostname or ""
         login = self._found.get(_origin(url)) or self._netrc.get(host)
         return login if login and user in ("", login[0]) else None

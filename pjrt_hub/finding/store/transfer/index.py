@@ -71,10 +71,13 @@ def releases(
     """List a package's wheels that may be chosen, the newest version first.
 
     They come from the first place that has any: the mirrors, then the installers' find-links and
-    indexes. So no index takes a name over from an earlier one by a higher version. If a version is
-    given, its yanked files are listed too, and a pre-release; requires-python is held against
-    `python`, by default the running one. If none may be chosen, the DownloadError says why; if
-    there is no place, it is a StoreError.
+    indexes. So no index takes a name over from an earlier one by a higher version. Of a given
+    version, yanked files are listed too, and a pre-release. `python` is what requires-python is
+    held against, by default the running one.
+
+    Raises:
+        DownloadError: no place has one that may be chosen; the message says why.
+        StoreError: no place is known.
     """
     failures: Failures = []
     limits = (patience or Patience.from_env(env)).start()
@@ -133,7 +136,7 @@ def search(
     """Yield what `look` finds in every place worth trying, looking as late as possible.
 
     `failures` is given each place that could not be used, and why. The `own` addresses come after
-    the mirrors. No place at all is a StoreError; Late means that the overall time is over.
+    the mirrors. Without any place it raises StoreError, and Late when the overall time is over.
     """
 
     def visit(
@@ -175,7 +178,7 @@ def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
 def addresses(artifact: Archive, kind: Kind, place: str, transport: Transport) -> Iterator[str]:
     """Yield the addresses of the pinned file in a place, yanked or not, since it is pinned.
 
-    A place that cannot be read, or does not hold the file, is Refused.
+    A place that cannot be read, or does not hold the file, raises Refused.
     """
     path = _local(place)
     if kind == "own":

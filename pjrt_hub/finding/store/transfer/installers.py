@@ -54,10 +54,10 @@ def read_sources(env: Mapping[str, str], *, directory: Path | None = None) -> So
     """Ask the installers of this environment for their configuration.
 
     pip, which runs with `env`, answers for itself, so that its files and variables mean what they
-    mean to pip. uv's variables and files are read where uv documents them, from `directory` or the
-    current one on. What both say is put together, since the pin and not the index decides what is
-    accepted; where neither names a main index, the installer's own default is asked of it. If
-    nothing is configured and there is no installer to ask, it is a StoreError.
+    mean to pip. uv's variables and files are read where uv documents them, those of a project in
+    `directory` or the current one. What both say is put together, since the pin and not the index
+    decides what is accepted; where neither names a main index, the installer's own default is asked
+    of it. If nothing is configured and there is no installer to ask, it raises StoreError.
     """
     pip = _pip_command(env)
     said = _pip_configuration(pip, env) if pip else _pip_variables(env)

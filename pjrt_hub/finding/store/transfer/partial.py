@@ -186,7 +186,7 @@ class Partial:
         self._begin()
 
     def expect(self, nbytes: int) -> None:
-        """Set the size, which no pin gives; raise Refused if nobody would want that much."""
+        """Set the size, for no pin gives it; raise Refused if nobody would want that much."""
         if nbytes > _MOST_NBYTES:
             raise Refused(f"it has {nbytes:,} bytes, and {_MOST_NBYTES:,} is the most")
         self.size = nbytes
@@ -255,7 +255,10 @@ class _Unranged(Dropped):
 
 
 def fill(partial: Partial, url: str, transport: Transport) -> None:
-    """Fill the partial over as many connections as patience allows, or raise Refused."""
+    """Fill the partial to its full size, over as many connections as patience allows.
+
+    An address that does not give the file raises Refused.
+    """
     if urlsplit(url).scheme == "file":
         copy(partial, url, transport.patience)
         return
@@ -353,7 +356,10 @@ def local_path(url: str) -> Path:
 
 
 def copy(partial: Partial, url: str, patience: Patience) -> None:
-    """Copy a file of this machine, checked against the same pin, or raise Refused."""
+    """Copy a file of this machine, and check it against the same pin.
+
+    One that cannot be had raises Refused.
+    """
     try:
         # Without O_NONBLOCK, opening a pipe would wait for its writer.
         source = os.open(local_path(url), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))

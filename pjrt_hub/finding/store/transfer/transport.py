@@ -54,11 +54,11 @@ _reading = threading.RLock()
 
 
 class Refused(Exception):
-    """This source does not have the file, as its answer's status may say; do not retry."""
+    """This source does not have the file; a retry would not help."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = status  # Of the answer that says so.
 
 
 class Late(Refused):
@@ -66,11 +66,11 @@ class Late(Refused):
 
 
 class Dropped(Exception):
-    """This attempt failed; a retry may succeed, after what the server asked for, if anything."""
+    """This attempt failed; a retry may succeed."""
 
     def __init__(self, message: str, wait_seconds: float | None = None) -> None:
         super().__init__(message)
-        self.wait_seconds = wait_seconds
+        self.wait_seconds = wait_seconds  # What the server asked for (Retry-After).
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,10 @@ class Patience:
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Patience:
-        """Return the defaults with `PJRT_HUB_DOWNLOAD_SECONDS`; raise StoreError if malformed."""
+        """Return the defaults, with `PJRT_HUB_DOWNLOAD_SECONDS`.
+
+        A variable that is not a number of seconds raises StoreError.
+        """
         text = env.get(DEADLINE_VARIABLE, "")
         if not text:
             return cls()
@@ -113,7 +116,7 @@ class Patience:
         return replace(self, deadline=self.clock() + self.overall_seconds)
 
     def remaining(self) -> float:
-        """Return the seconds that are left of the overall time; raise Late if none are."""
+        """Return the rest of the overall time, in seconds; raise Late if there is none."""
         seconds = self.deadline - self.clock()
         if seconds <= 0:
             raise Late(f"it took longer than the {self.overall_seconds:g} s of {DEADLINE_VARIABLE}")
@@ -136,7 +139,7 @@ class Pace:
         self._since, self._came = patience.clock(), 0
 
     def came(self, nbytes: int) -> None:
-        """Count received bytes; raise Dropped where they come too slowly, Late after the time."""
+        """Count received bytes; raise Dropped if they come too slowly, Late if the time is over."""
         limits, now = self._patience, self._patience.clock()
         self._came += nbytes
         limits.remaining()
@@ -163,7 +166,7 @@ class Transport:
     Proxies are httpx's (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY of the process). SSL_CERT_FILE
     and SSL_CERT_DIR name the certificates to trust, NETRC or HOME the .netrc of passwords; what the
     user's installer is configured with goes before those. `PJRT_HUB_OFFLINE` lets nothing be asked.
-    Certificates or a proxy that cannot be used are a StoreError.
+    Certificates or a proxy that cannot be used raise StoreError.
     """
 
     def __init__(
@@ -258,9 +261,10 @@ class Transport:
         return self.hide(redact(url))
 
     def page(self, url: str, *, accept: str) -> Page:
-        """Read a page of an index, with a download's patience, or raise Refused.
+        """Read a page of an index, with the same patience as a download.
 
-        The Accept header lists the media types that are understood.
+        `accept` lists the media types that are understood. A page that cannot be had raises
+        Refused.
         """
         failures = 0
         while True:

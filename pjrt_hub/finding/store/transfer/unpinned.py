@@ -40,7 +40,7 @@ def receive(
 ) -> Path:
     """Fetch a file with an unknown digest into an empty private folder, and return its path.
 
-    The address is https: or file:. The caller ends `progress`. What cannot be had is a
+    The address is https: or file:. The caller ends `progress`. A file that cannot be had raises
     DownloadError.
     """
     limits = (patience or Patience.from_env(env)).start()
@@ -127,7 +127,7 @@ def needs(
 ) -> tuple[HostTag, tuple[Member, ...]]:
     """Return the oldest Linux that a library runs on, and the members that its loading finds.
 
-    `libraries` are all that the archive has; one that is no library is an ArchiveError.
+    `libraries` are all that the archive has; one that is no library raises ArchiveError.
     """
     members, waiting = [library], [library]
     glibc: tuple[int, ...] = ()
