@@ -26,7 +26,7 @@ class Member(NamedTuple):
     path: str  # Inside the archive.
     size: int  # In bytes.
     sha256: str  # 64 lowercase hexadecimal digits.
-    executable: bool = False  # A program, such as a plugin's assembler.
+    executable: bool = False  # Whether it is a program, such as a plugin's assembler.
 
     def as_row(self) -> dict[str, Any]:
         """Return the table for `_member`."""
@@ -49,10 +49,10 @@ class Requirement(NamedTuple):
     sha256: str
     members: tuple[Member, ...]
     license: str
-    library: str = ""  # Empty: nothing of it is loaded as a plugin.
+    library: str = ""  # Empty, as nothing of it is loaded as a plugin.
     urls: tuple[str, ...] = ()
     specifier: str = ""  # Versions that serve as well where installed, ">=9.12,<10"; empty for any.
-    compiles: bool = False  # Compiling for absent hardware needs it, too.
+    compiles: bool = False  # Whether compiling for absent hardware needs it, too.
 
     @property
     def nbytes(self) -> int:
@@ -75,7 +75,7 @@ class Artifact(NamedTuple):
     plugin: str  # The family of builds that it is, such as "cuda13".
     platform: str  # What that plugin is selected by, such as "cuda".
     package: str  # The distribution's name.
-    version: str  # The distribution's.
+    version: str
     file_name: str  # A wheel, a .zip, a .tar.gz, or a .so, a library by itself.
     size: int  # Of the archive, in bytes.
     sha256: str  # Of the archive, 64 lowercase hexadecimal digits.
@@ -90,7 +90,7 @@ class Artifact(NamedTuple):
     stablehlo: str = ""  # The newest version that the plugin reads.
     publisher: str = ""  # The builder that the index's attestation named when the row was made.
     issuer: str = ""  # Who vouched for that identity.
-    attestation: str = ""  # Sha256 of that attestation's file.
+    attestation: str = ""  # The sha256 of that attestation's file.
     attestation_note: str = ""  # How far it was verified.
 
     @property

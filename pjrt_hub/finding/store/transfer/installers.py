@@ -42,11 +42,11 @@ class Sources:
     """Where the user's installer looks for packages, and how it gets there."""
 
     indexes: tuple[str, ...] = field(default=(), repr=False)  # In order; may hold passwords.
-    find_links: tuple[str, ...] = field(default=(), repr=False)  # Pages and directories.
+    find_links: tuple[str, ...] = field(default=(), repr=False)  # Pages and folders.
     certificates: str | None = None  # The file of authorities that the installer trusts.
     client_certificate: str | None = None  # A file of key and certificate to show to servers.
     proxy: str | None = field(default=None, repr=False)  # Its address may hold a password.
-    keyring: str = "disabled"  # Pip's `keyring-provider`.
+    keyring: str = "disabled"  # The `keyring-provider` of pip.
     trusted_hosts: tuple[str, ...] = ()  # The installer does not check their certificates; we do.
 
 

@@ -77,10 +77,10 @@ class Dropped(Exception):
 class Patience:
     """How long to bear with a slow or failing source; times are in seconds."""
 
-    tries: int = 5  # In a row that bring less than `useful_nbytes`, before a source is given up.
+    tries: int = 5  # Attempts in a row below `useful_nbytes`, before a source is given up.
     useful_nbytes: int = 1 << 20  # What an attempt must bring to start the count again.
     connect_seconds: float = 10.0  # For a connection.
-    read_seconds: float = 20.0  # Without a single byte.
+    read_seconds: float = 20.0  # Without a byte.
     floor_nbytes: int = 300_000  # What must come in each `floor_seconds`.
     floor_seconds: float = 30.0
     longest_wait_seconds: float = 60.0  # Between two attempts, whatever the server asks for.
