@@ -23,7 +23,7 @@ def content(path: str | os.PathLike[str], most_nbytes: int = MOST_NBYTES) -> byt
         return content_of(file, most_nbytes)
 
 
-def content_of(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
+def content_of(file: BinaryIO, most_nbytes: int) -> bytes:
     """Read an open file like `content`."""
     # read() allocates as many bytes as it is asked for. Pipes and files in /proc have a size of 0.
     size = os.fstat(file.fileno()).st_size or most_nbytes

@@ -149,7 +149,7 @@ def foreign_calls(function: ExportedFunction, platform: str) -> tuple[str, ...]:
 
 
 def unknown_calls(
-    function: ExportedFunction, platform: str, registered: Iterable[str] = ()
+    function: ExportedFunction, platform: str, registered: Iterable[str]
 ) -> tuple[str, ...]:
     """Return custom calls of which nobody can tell before compiling whether a plugin has them.
 
@@ -163,9 +163,7 @@ def unknown_calls(
     )
 
 
-def find_obstacles(
-    function: ExportedFunction, platform: str, devices: int | None = None
-) -> list[str]:
+def find_obstacles(function: ExportedFunction, platform: str, devices: int | None) -> list[str]:
     """Return why a function cannot be run on a platform, apart from its program's version.
 
     The platform has the name of the plugin's client; how many devices it has may be unknown.
