@@ -71,6 +71,8 @@ def diagnose(after: Sequence[str] = ()) -> Diagnosis:
     Returns:
         The steps, as of `pjrt_hub.diagnose`.
     """
-    from pjrt_hub.frameworks.jax.diagnosis import diagnose
+    from pjrt_hub.door.diagnosis import Diagnosis
+    from pjrt_hub.door.process import world
+    from pjrt_hub.frameworks.jax.diagnosis import report
 
-    return diagnose(after)
+    return Diagnosis(tuple(report(world(), after)))
