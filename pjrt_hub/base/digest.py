@@ -18,16 +18,12 @@ MOST_NBYTES = 64 << 20
 
 
 def content(path: str | os.PathLike[str], most_nbytes: int = MOST_NBYTES) -> bytes:
-    """Read a whole file, of a size that is bounded.
-
-    Raises:
-        OSError: it cannot be read, or is larger (EFBIG).
-    """
+    """Read a whole file; raise OSError (EFBIG) if it is larger than `most_nbytes`."""
     with open(path, "rb") as file:
         return content_of(file, most_nbytes)
 
 
-def content_of(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
+def content_of(file: BinaryIO, most_nbytes: int) -> bytes:
     """Read an open file like `content`."""
     # read() allocates as many bytes as it is asked for. Pipes and files in /proc have a size of 0.
     size = os.fstat(file.fileno()).st_size or most_nbytes
@@ -38,14 +34,7 @@ def content_of(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
 
 
 def of_file(path: str | os.PathLike[str]) -> str:
-    """Hash a file without holding more than a small buffer of it.
-
-    Returns:
-        64 lowercase hexadecimal digits.
-
-    Raises:
-        OSError: the file cannot be read.
-    """
+    """Hash a file in small parts; return 64 lowercase hexadecimal digits."""
     import hashlib
 
     with open(path, "rb") as file:
@@ -57,9 +46,6 @@ def identity(path: str | os.PathLike[str]) -> str:
 
     It is made of device, inode, size and times, so it changes with whatever goes through the file
     system, and not where the medium itself decays.
-
-    Raises:
-        OSError: there is no such file.
     """
     status = os.stat(path)
     parts = (status.st_dev, status.st_ino, status.st_size)

@@ -17,10 +17,9 @@ shown = False
 
 
 def hide_below(function: Callable[P, R]) -> Callable[P, R]:
-    """Leave what a public function calls out of the tracebacks of users' mistakes.
+    """Cut our frames off the traceback of a user's mistake: its message explains it.
 
-    A mistake is explained by its message; sixteen frames of ours above it explain nothing. Other
-    exceptions are defects, and keep all frames.
+    Other exceptions are defects, and keep all frames.
     """
 
     @wraps(function)

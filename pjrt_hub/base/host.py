@@ -14,20 +14,14 @@ from typing import NamedTuple
 class HostTag(NamedTuple):
     """What decides whether a native library can load here.
 
-    Written "linux-x86_64-glibc2.36", "macos-arm64-14.0" or "windows-x86_64".
-    In a registry row the version is the oldest one that the library runs on.
-
-    Attributes:
-        os: "linux", "macos" or "windows".
-        arch: "x86_64" or "aarch64" ("arm64" is read as "aarch64").
-        libc: "glibc", "musl" or an empty string off Linux.
-        version: of the libc on Linux, of the system on macOS; () where it does not matter.
+    Written "linux-x86_64-glibc2.36", "macos-arm64-14.0" or "windows-x86_64". In a registry row the
+    version is the oldest one that the library runs on.
     """
 
     os: str
-    arch: str
-    libc: str = ""
-    version: tuple[int, ...] = ()
+    arch: str  # "x86_64" or "aarch64" ("arm64" is read as "aarch64").
+    libc: str = ""  # "glibc", "musl" or an empty string off Linux.
+    version: tuple[int, ...] = ()  # Of the libc on Linux, of the system on macOS, or ().
 
     def __str__(self) -> str:
         tail = f"{self.libc}{'.'.join(map(str, self.version))}"
@@ -35,11 +29,7 @@ class HostTag(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> HostTag:
-        """Read what `str` writes.
-
-        Raises:
-            ValueError: the text is not such a tag.
-        """
+        """Read what `str` writes; raise ValueError for other text."""
         parts = text.split("-")
         if len(parts) not in (2, 3):
             raise ValueError(f"{text!r} is not a host tag such as 'linux-x86_64-glibc2.28'")

@@ -77,9 +77,7 @@ def align(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 def cell(text: str, scope: str = "") -> str:
     """Return a cell of an HTML table, which keeps its lines without a style sheet, too.
 
-    Args:
-        text: what it shows.
-        scope: what it is the head of, "col" or "row"; by default of nothing.
+    With a `scope` it is the head of a "col" or "row".
     """
     tag, head = ("th", f'scope="{scope}" ') if scope else ("td", "")
     style = _STYLE if len(text) <= _LONG else f"{_STYLE};overflow-wrap:anywhere"
@@ -99,10 +97,7 @@ def escape(text: str) -> str:
 
 
 def size_text(nbytes: int, *, of_memory: bool = False) -> str:
-    """Write a size in the largest unit of which there is one: "62.7 MB", of memory "1.5 KiB".
-
-    Memory has powers of 1024; files have powers of 1000, as in file managers and package indexes.
-    """
+    """Write a size in its largest unit: "62.7 MB" by powers of 1000, memory "1.5 KiB" by 1024."""
     step, digits = (1024, 4) if of_memory else (1000, 3)
     amount, unit = float(nbytes), "B"
     for larger in ("KiB", "MiB", "GiB", "TiB") if of_memory else ("kB", "MB", "GB", "TB"):

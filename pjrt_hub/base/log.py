@@ -19,14 +19,7 @@ _PRINTER = "PJRT_HUB_DEBUG"
 
 
 def step(area: str, text: str, *args: object, **fields: object) -> None:
-    """Log one step at the level DEBUG.
-
-    Args:
-        area: a key of `AREAS`.
-        text: as `logging` takes it.
-        *args: for the places in `text`.
-        **fields: attributes of the record, each of which is named `pjrt_hub_...` there.
-    """
+    """Log one step at DEBUG; `area` is a key of `AREAS`; `fields` get the prefix `pjrt_hub_`."""
     if "logging" not in sys.modules:
         return  # No logger can have been set to DEBUG.
     import logging

@@ -24,12 +24,7 @@ _SILENT_SECONDS = 2.0
 
 
 class BarProgress:
-    """Draws one transfer as a line, and leaves there that it is done.
-
-    Args:
-        label: what is transferred.
-        clock: a monotonic time in seconds.
-    """
+    """Draws the transfer of `label` as a line, and leaves there that it is done."""
 
     def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.console import Console
@@ -106,14 +101,7 @@ def _numbers(task: Task) -> str:
 
 
 class LoggedProgress:
-    """Tells of one transfer in the log of `pjrt_hub.store`.
-
-    Each phase is a line of the level DEBUG; every ten seconds one of the level INFO has sizes.
-
-    Args:
-        label: what is transferred.
-        clock: a monotonic time in seconds.
-    """
+    """Tells of a transfer in the log: each phase at DEBUG, and sizes at INFO every ten seconds."""
 
     def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._label, self._clock = label, clock

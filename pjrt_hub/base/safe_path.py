@@ -22,11 +22,8 @@ def is_frozen() -> bool:
 def python(*arguments: str) -> list[str]:
     """Give the command line of a Python that takes no module from the working directory.
 
-    `-I` would do more than that: the user's own packages and PYTHONPATH would be missing. A frozen
-    program starts itself, and `run_if_asked` calls the module's `main` there.
-
-    Args:
-        arguments: as for Python: "-m", a module, and its arguments.
+    `-I` would also leave out the user's own packages and PYTHONPATH. A frozen program starts
+    itself, and `run_if_asked` calls the `main` of the module after "-m".
     """
     if is_frozen():  # Its sys.executable may name a Python that does not exist.
         program = os.path.realpath("/proc/self/exe") if sys.platform == "linux" else sys.executable
@@ -53,26 +50,16 @@ def run_if_asked() -> None:
 
 
 def environment(env: Mapping[str, str], *folders: str) -> dict[str, str]:
-    """Give the variables for it: an empty entry of PYTHONPATH means the working directory.
+    """Give `env` with `folders` first on PYTHONPATH.
 
-    Args:
-        env: the variables of this process.
-        folders: come first on its PYTHONPATH.
+    Empty entries, which mean the working directory, are left out.
     """
     path = filter(None, (*folders, *env.get("PYTHONPATH", "").split(os.pathsep)))
     return {**env, "PYTHONPATH": os.pathsep.join(path)}
 
 
 def which(program: str, env: Mapping[str, str]) -> str | None:
-    """Find a program on PATH, in folders that are the same from wherever one looks.
-
-    Args:
-        program: its name.
-        env: PATH is its list of folders; relative and empty entries are left out.
-
-    Returns:
-        Its absolute path, or None where there is none.
-    """
+    """Find a program on PATH, in folders that are the same from wherever one looks."""
     import shutil
 
     folders = filter(os.path.isabs, env.get("PATH", os.defpath).split(os.pathsep))

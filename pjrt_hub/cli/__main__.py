@@ -104,11 +104,7 @@ def open_streams() -> None:
 
 
 def run(args: list[str]) -> int:
-    """Run one command line.
-
-    Returns:
-        The exit status, which docs/cli.md explains.
-    """
+    """Run one command line and return its exit status, which docs/cli.md explains."""
     try:
         # Without standalone mode click returns the command's value and lets errors through.
         status = program.main(args, prog_name="pjrt-hub", standalone_mode=False)
@@ -128,11 +124,7 @@ def run(args: list[str]) -> int:
 
 
 def report(exc: Exception) -> int:
-    """Print an error as a paragraph and a hint; with PJRT_HUB_DEBUG, its traceback too.
-
-    Returns:
-        The exit status.
-    """
+    """Print an error, its hint and, with PJRT_HUB_DEBUG, its traceback; return the exit status."""
     if os.environ.get("PJRT_HUB_DEBUG"):
         import traceback
 

@@ -34,23 +34,16 @@ _NUMPY_NAMES |= {
 
 
 class Argument(NamedTuple):
-    """One argument of the command line.
+    """One argument of the command line."""
 
-    Attributes:
-        place: the name before "=", or None.
-        value: an array, the arrays of a file by name, or the number that a bare literal is.
-        text: what was written for the value.
-    """
-
-    place: str | None
-    value: Value
-    text: str
+    place: str | None  # The name before "=".
+    value: Value  # An array, a file's arrays by name, or the number that a bare literal is.
+    text: str  # What was written for the value.
 
     def array(self) -> NDArray[Any]:
         """Return the value as an array of its own type.
 
-        Raises:
-            FileFormatError: it is a file of several, and none was named.
+        A file of several arrays of which none was named raises FileFormatError.
         """
         if isinstance(self.value, dict):
             raise FileFormatError(
@@ -64,12 +57,9 @@ class Argument(NamedTuple):
 def parse_named(text: str) -> Argument:
     """Read an argument that may have a name, and may be a whole file of arrays.
 
-    Args:
-        text: what `parse` takes, or a `.npz` or `.safetensors` file; before it, with "=", the
-            place of the argument. An "@" may stand before a file.
-
-    Raises:
-        As `parse`.
+    It is what `parse` takes, an `.npz` or `.safetensors` file, or an array of an `.npz` file after
+    ":". Before it may stand the argument's place with "=", and before a file an "@". Errors are
+    those of `parse`.
     """
     place = None
     if (match := _NAMED.fullmatch(text)) and not Path(text).exists():
@@ -102,20 +92,12 @@ def parse_named(text: str) -> Argument:
 
 
 def parse(text: str) -> NDArray[Any]:
-    """Read an argument.
+    """Read an array from a file, which is mapped, or from a literal.
 
-    Args:
-        text: a `.npy` file; a `.safetensors` file, with ":" and a tensor's name where it holds
-            several; or a literal such as "3.0", "true" or "f32[2,2]:1,2,3,4". One value fills any
-            shape. A literal without a type is f32, s32 or pred.
-
-    Returns:
-        The array; a file's array is mapped, not read.
-
-    Raises:
-        ValueError: the literal is malformed.
-        FileFormatError: the file is not of its format or lacks the tensor.
-        OSError: the file cannot be opened.
+    A file is `.npy`, or `.safetensors` with ":" and a tensor's name where it holds several; a
+    literal is "3.0", "true" or "f32[2,2]:1,2,3,4". One value fills any shape; without a type it is
+    f32, s32 or pred. A malformed literal raises ValueError; a file that is not of its format, or
+    lacks the tensor, FileFormatError.
     """
     path, is_safetensors, tensor = text.partition(".safetensors")
     if is_safetensors and tensor[:1] in ("", ":"):

@@ -143,12 +143,7 @@ def earlier(other: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Repor
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, or another signal to end, before all checks were made.
-
-    Attributes:
-        report: of those that were.
-        status: to exit with.
-    """
+    """Ctrl-C, or another signal to end; has the report so far and the status to exit with."""
 
     def __init__(self, report: Report, status: int) -> None:
         super().__init__()
@@ -161,8 +156,7 @@ def run_checks(
 ) -> Report:
     """Check a plugin and show how that goes.
 
-    Raises:
-        Interrupted: by a signal; the cache has what was found, for `resume`.
+    A signal raises Interrupted; the cache has what was found until then, for `resume`.
     """
     from pjrt_hub.kit.conformance.suite import Suite
 

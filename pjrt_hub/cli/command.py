@@ -29,11 +29,7 @@ def _log_all(_ctx: click.Context, _param: click.Parameter, verbose: bool) -> Non
 
 
 class Command(click.Command):
-    """A command whose help ends with examples.
-
-    Args:
-        examples: command lines; and all that `click.Command` takes.
-    """
+    """A command whose help ends with examples, which are command lines."""
 
     def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

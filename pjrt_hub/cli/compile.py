@@ -163,11 +163,7 @@ def no_machine(target: str, likely: list[str]) -> click.BadParameter:
 
 
 def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -> pjrt_hub.Topology:
-    """Make the topology of a machine.
-
-    Raises:
-        ValueError: the plugin knows no such machine.
-    """
+    """Make the topology of a machine; raise ValueError if the plugin knows none of that name."""
     try:
         return pjrt_hub.topology(platform, name, options=options, offline=offline)
     except InvalidArgumentError as exc:
@@ -182,9 +178,8 @@ def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -
 def compile_options_of(given: dict[str, Any], flags: dict[str, str]) -> pjrt_hub.CompileOptions:
     """Make compile options of names and values.
 
-    Raises:
-        ValueError: there is no such option, or it has a flag of its own.
-        TypeError: a value is of another type.
+    An unknown name, or one that has a flag of its own, raises ValueError; a value of another type,
+    TypeError.
     """
     known = [field.name for field in fields(pjrt_hub.CompileOptions) if field.name != "flags"]
     for name in given:

@@ -62,11 +62,8 @@ def show_rows(
 ) -> None:
     """Print each row as one line under the columns' names.
 
-    Args:
-        columns: their names.
-        rows: a cell for each column.
-        styles: of each row on a terminal, as rich names them.
-        cut: on a terminal, end a line where the terminal ends.
+    On a terminal a row has its style, as rich names it, and `cut` ends lines where the terminal
+    ends.
     """
     if not sys.stdout.isatty():
         show_table(columns, rows)
@@ -97,11 +94,7 @@ def _show_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
 
 
 def show_lines(lines: Sequence[tuple[str, str, str]]) -> None:
-    """Print lines that begin with a word.
-
-    Args:
-        lines: each a word, its style on a terminal as rich names it, and the text after it.
-    """
+    """Print lines, each a word, its style on a terminal as rich names it, and the text after it."""
     if not sys.stdout.isatty():
         for word, _, text in lines:
             print(f"{word:4}  {text}")

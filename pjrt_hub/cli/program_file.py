@@ -34,11 +34,7 @@ PROGRAM = click.Path(exists=True, allow_dash=True, path_type=Path)
 
 
 def read(path: Path, name: str | None = None) -> ExportedFunction | Program:
-    """Read an exported function, else a program by itself; once, for a pipe has no second time.
-
-    Raises:
-        FileFormatError: it is neither.
-    """
+    """Read an exported function, else a program by itself; once, for a pipe has no second time."""
     from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder
 
     if path.is_dir():

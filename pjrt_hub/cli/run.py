@@ -146,11 +146,7 @@ def connect(platform: str | None, offline: bool, source: ExportedFunction | Prog
 
 
 def arrays(args: Sequence[arguments.Argument]) -> list[NDArray[Any]]:
-    """Return the arguments of a program by itself, which takes them in order.
-
-    Raises:
-        PjrtHubError: one has a name, or is a whole file of several.
-    """
+    """Return the arguments of a program by itself, which takes them in order."""
     for each in args:
         if each.place is not None:
             raise PjrtHubError(
@@ -167,11 +163,7 @@ def call_exported(
     *,
     isolated: bool,
 ) -> tuple[Buffer, ...]:
-    """Call an exported function, and wait for every result.
-
-    Raises:
-        PjrtHubError: an argument is not what it takes, or it cannot run here.
-    """
+    """Call an exported function, and wait for every result."""
     from pjrt_hub.frameworks.exported.assignment import assign
 
     with _usage_errors(lambda: "`pjrt-hub inspect` prints the name and type of each argument"):
@@ -198,11 +190,7 @@ def _usage_errors(hint: Callable[[], str]) -> Iterator[None]:
 def call(
     client: Client, executable: LoadedExecutable, args: Sequence[NDArray[Any]], program: Program
 ) -> tuple[Buffer, ...]:
-    """Move the arguments to the device, call, and wait for every result.
-
-    Raises:
-        PjrtHubError: an argument is not what the program takes, or the device failed.
-    """
+    """Move the arguments to the device, call, and wait for every result."""
     with _usage_errors(partial(_words, program)):
         buffers = [client.buffer_from_host(array) for array in args]
         results: tuple[Buffer, ...] = executable(*buffers, simplify=False)
@@ -221,12 +209,7 @@ def _words(program: Program) -> str:
 
 
 def write(results: Sequence[Buffer], out: Path) -> list[Path]:
-    """Write results as .npy files.
-
-    Raises:
-        PjrtHubError: a result has a type that the format cannot name, or there are several
-            results for one file.
-    """
+    """Write the only result to the .npy file `out`, or each result into the folder `out`."""
     import numpy as np
 
     if out.suffix == ".npy":

@@ -188,11 +188,7 @@ def run(
 
 
 def report(folder: Path, wanted: Wanted) -> int:
-    """Show what is wanted of a recording.
-
-    Returns:
-        1 where the validation layer found something.
-    """
+    """Show what is wanted of a recording; return 1 where the validation layer found something."""
     from pjrt_hub.kit.tracing import call_log, recording, summary, timeline
 
     found = recording.read(folder)

@@ -268,13 +268,8 @@ def choose(
 ) -> Choice:
     """Choose a plugin as `client` does, or take the library of a path.
 
-    With `PJRT_HUB_DEBUG` it prints every candidate and its reason.
-
-    Args:
-        path_or_name: a library's path, or what `client` takes.
-        offline: as for `client`.
-        to_run: fetch nothing for hardware that is absent.
-        failed: what was chosen before, and why it is of no use.
+    With `to_run`, nothing is fetched for hardware that is absent. `failed` are earlier choices, and
+    why they are of no use. With `PJRT_HUB_DEBUG`, every candidate is printed with its reason.
     """
     from pjrt_hub.finding.contract.variables import is_on
     from pjrt_hub.finding.discovery import select
@@ -305,12 +300,8 @@ def use_first(
 ) -> Used:
     """Use the chosen plugin; if it fails and was not named alone, use the next one.
 
-    Args:
-        path_or_name: as for `choose`.
-        use: loads it; an error of any other kind than a plugin's ends the search.
-        offline: as for `choose`.
-        to_run: as for `choose`.
-        mistakes: errors that are the caller's own, whatever the plugin.
+    An error that is not a plugin's ends the search, and so does one of `mistakes`, which are the
+    caller's own, whatever the plugin.
     """
     failed: list[tuple[Candidate, str]] = []
     choice = choose(path_or_name, offline=offline, to_run=to_run)

@@ -41,22 +41,8 @@ def closure(
 ) -> Iterator[tuple[Path, CacheEntry | None]]:
     """Keep a plugin, and what it requires, from removal in a `with` block.
 
-    What it requires is fetched first, so that a plugin in the cache was fetched whole.
-
-    Args:
-        candidate: the plugin.
-        row: its row, or that of the same release where the plugin is installed.
-        here: what is installed.
-        store: the cache.
-        lease: keeps one archive.
-        which: what is to be fetched.
-        offline: fetch nothing that is not needed.
-
-    Yields:
-        The library's path, and the plugin's entry, None where it is installed.
-
-    Raises:
-        StoreError: something cannot be fetched.
+    What it requires is fetched first, so that a plugin in the cache was fetched whole. For an
+    installed plugin, `row` is that of the same release, and the entry is None.
     """
     requires = row.requires if which != "none" else ()
     wanted = [

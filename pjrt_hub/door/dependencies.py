@@ -39,42 +39,25 @@ _LIBCUDA = "libcuda.so.1"
 
 
 class Opening(NamedTuple):
-    """A plugin that is to be opened.
-
-    Attributes:
-        manifest: of the plugin.
-        path: of its library, as it will be loaded.
-        names: the libraries that it opens by itself.
-        mapped: files that are in its process already, each with who loaded it.
-        preloads: files that are loaded before it, in that order.
-        required: what it requires, with the versions that it takes.
-        is_present: whether its hardware was seen here.
-        to_run: whether programs are to run here, and not only to be compiled.
-        mend: the command that brings what is missing; empty where each library has its own.
-        root: a folder of CUDA that a framework names in the options of its compilations.
-    """
+    """A plugin that is to be opened."""
 
     manifest: Manifest
-    path: Path
-    names: tuple[str, ...]
-    mapped: Mapping[Path, str]
-    preloads: tuple[Path, ...]
-    required: tuple[Requirement, ...]
-    is_present: bool
-    to_run: bool = True
-    mend: str = ""
-    root: str = ""
+    path: Path  # The library, as it will be loaded.
+    names: tuple[str, ...]  # The libraries that it opens by itself.
+    mapped: Mapping[Path, str]  # Files in its process already, each with who loaded it.
+    preloads: tuple[Path, ...]  # Loaded before it, in this order.
+    required: tuple[Requirement, ...]  # With the versions that it takes.
+    is_present: bool  # Whether its hardware was seen here.
+    to_run: bool = True  # Whether programs are to run here, or only to be compiled.
+    mend: str = ""  # The command that brings what is missing; empty where each library has its own.
+    root: str = ""  # A folder of CUDA that a framework names in the options of its compilations.
 
 
 def report(opening: Opening, world: World, seen: Iterable[str] = ()) -> Iterator[Step]:
     """Report the driver, each library and each compiler that a plugin gets, and why.
 
-    What is missing is a failure where the hardware is here; else it is told.
-
-    Args:
-        opening: the plugin.
-        world: what is installed, and the variables.
-        seen: files that its process was seen to map; they tell what it finds by itself.
+    What is missing is a failure where the hardware is here; else it is told. The files in `seen`,
+    which its process mapped, tell what it finds by itself.
     """
     search = preflight.search(tuple(opening.mapped), world.env)
     yield from _report_driver(opening, world, search)

@@ -75,14 +75,10 @@ def diagnose(
 
 
 def find_mapped(after: Sequence[str], world: World) -> Mapped:
-    """Return what a plugin's process would have loaded before it, in this process and by imports.
+    """Return what a plugin's process would have loaded before it, and who loaded it.
 
-    Args:
-        after: modules that another process imports, to see what they load.
-        world: the variables of that process.
-
-    Raises:
-        FrameworkError: one cannot be imported.
+    These are files of this process, and of another one that imports `after`. A module that cannot
+    be imported raises FrameworkError.
     """
     mapped = {Path(each): "already loaded in this process" for each in code_files()}
     if after:

@@ -48,16 +48,8 @@ def open_plugin(
 ) -> Plugin:
     """Fetch the library if it is missing, check it, and load it.
 
-    Args:
-        choice: what `discovery.select` chose.
-        create_options: of the client that is to be made next, or None: then both are tried at once.
-        offline: use no network.
-        progress: receives a download's progress; by default a line on a terminal or in a notebook.
-        reload: loads the same plugin again by its name or path, for what was unpickled elsewhere.
-
-    Raises:
-        StoreError: the plugin cannot be fetched.
-        PluginError: it cannot be loaded, does not fit, or crashed at first contact.
+    With `create_options`, library and client are tried at once. `reload` loads the same plugin by
+    its name or path, for what was unpickled elsewhere.
     """
     import pjrt_hub.running.capi  # noqa: F401  (first: where nothing runs, nothing is fetched)
 
@@ -139,14 +131,7 @@ def _require_same(path: Path, compared: str, entry: CacheEntry | None, step: str
 
 
 def read_layers(env: Mapping[str, str]) -> Chain | None:
-    """Return the layers that the user asked for between host and plugin, or None.
-
-    Args:
-        env: the process's variables.
-
-    Raises:
-        PjrtHubError: there is no such layer or setting.
-    """
+    """Return the layers that the user asked for between host and plugin, or None."""
     names = env.get("PJRT_HUB_LAYERS")
     if not names:
         return None
@@ -178,14 +163,7 @@ def library_path(
 ) -> Path:
     """Return the path of a candidate's library; fetch it first if it is missing.
 
-    Args:
-        choice: the choice.
-        which: what to fetch of what it requires.
-        offline: use no network.
-        progress: as for `client`.
-
-    Raises:
-        StoreError: it cannot be fetched.
+    `which` says how much to fetch of what it requires.
     """
     with library(choice, which=which, offline=offline, progress=progress) as (path, _):
         return path
@@ -201,11 +179,7 @@ def library(
 ) -> Iterator[tuple[Path, CacheEntry | None]]:
     """Return the path like `library_path`, and keep the files from removal in a `with` block.
 
-    Yields:
-        The library's path, and its entry where it lies in a cache.
-
-    Raises:
-        StoreError: it cannot be fetched.
+    The entry is None where the library does not lie in a cache.
     """
     from pjrt_hub.finding.discovery.registry_rows import row_of
 

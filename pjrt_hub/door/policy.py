@@ -42,13 +42,8 @@ class FoundPolicy(Policy):
     ) -> None:
         """Take what the loading found.
 
-        Args:
-            candidate: the one that was chosen.
-            path: of its library.
-            here: the world that it was found in.
-            env: the variables with which its processes run.
-            identity: of the file that was compared.
-            named_flags: those of XLA's flags that the user sets, which nothing overrides.
+        The plugin's processes run with `env`. Nothing overrides `named_flags`, XLA's flags that the
+        user sets.
         """
         super().__init__(candidate.name)
         self._candidate, self._manifest = candidate, candidate.manifest

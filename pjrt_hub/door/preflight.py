@@ -57,18 +57,7 @@ _INITIALIZING = Lock()
 
 
 def initialize(path: Path, manifest: Manifest) -> bool:
-    """Run `initialize()` of the package around a manifest, once in this process.
-
-    Args:
-        path: the library, for the error.
-        manifest: of the chosen plugin.
-
-    Returns:
-        Whether the package has one.
-
-    Raises:
-        PluginLoadError: it raised, or the package cannot be imported.
-    """
+    """Run a manifest's `initialize()` once in this process; return whether its package has one."""
     from importlib import import_module
 
     module, home = manifest.module, manifest.path and manifest.path.parent
@@ -101,19 +90,8 @@ def prepare(
 ) -> None:
     """Check that loading `path` into this process is safe, and load its preloads first.
 
-    Args:
-        path: the library.
-        manifest: names the libraries to preload.
-        world: where those are looked for, and the machine.
-        env: the environment that the plugin will see.
-        identity: of the file that was compared with the lock file; no other one is met.
-        create_options: of the client that is to be made next, or None.
-
-    Raises:
-        PluginLoadError: the file is damaged, not for this machine, or lacks libraries.
-        IncompatiblePluginError: its API version does not fit.
-        PluginCrashedError: it died at first contact.
-        PluginTimeoutError: it hung at first contact.
+    The plugin will see `env`. No file is met but that of `identity`, which was compared with the
+    lock file. With `create_options`, the client that is to be made next is tried at once.
     """
     from pjrt_hub.running.capi import library
 
@@ -141,20 +119,8 @@ def try_client(
 ) -> None:
     """Check in another process that the plugin survives making a client.
 
-    What it answers there does not matter: this process will hear it again.
-
-    Args:
-        path: the library.
-        manifest: of the plugin. The options of one that it describes were checked, so that those of
-            one client stand for all.
-        world: the machine.
-        env: the environment that the plugin sees.
-        identity: of the file that was loaded; no other one is met.
-        create_options: of the client.
-
-    Raises:
-        PluginCrashedError: it died.
-        PluginTimeoutError: it hung.
+    What it answers there does not matter: this process will hear it again. The options of a plugin
+    that describes them were checked, so those of one client stand for all.
     """
     if (path, _key(manifest, create_options)) not in _TRIED:
         needed = dependencies(path, manifest, world)
@@ -287,11 +253,7 @@ def dependencies(path: Path, manifest: Manifest, world: World) -> tuple[Path, ..
 
 
 def refuse_noexec(path: Path) -> None:
-    """Refuse a library on a noexec file system, which the loader does not report.
-
-    Raises:
-        PluginLoadError: it lies on one.
-    """
+    """Refuse a library on a noexec file system, which the loader does not report."""
     from pjrt_hub.finding.store import disk
 
     if disk.is_noexec(path):
@@ -309,8 +271,7 @@ def problems(
 ) -> Iterator[Problem]:
     """Read the library's headers and yield every reason why it will not load here.
 
-    Raises:
-        PluginLoadError: it is not a library at all.
+    What is no library at all raises PluginLoadError.
     """
     from pjrt_hub.finding.contract import headers, linking
 
@@ -353,19 +314,9 @@ def first_contact(
 ) -> dict[str, Any]:
     """Load the library in a child process and return its answers.
 
-    Args:
-        path: the library.
-        dependencies: are loaded before it.
-        env: of the child.
-        create_options: of a client to make there; None makes none.
-        identity: of the file that is to be met, and no other; by default of what lies there.
-        describe: ask whether it describes devices that are not there.
-
-    Raises:
-        IncompatiblePluginError: its API version does not fit.
-        PluginLoadError: it cannot be loaded.
-        PluginCrashedError: it died.
-        PluginTimeoutError: it hung.
+    A client is made there, unless `create_options` is None. No file is met but that of `identity`,
+    by default what lies there. `describe` asks whether the library describes devices that are not
+    there. A child that dies raises PluginCrashedError, and one that hangs PluginTimeoutError.
     """
     from pjrt_hub.running.sandbox.probe import probe
 
@@ -385,11 +336,7 @@ def _deadline(env: Mapping[str, str]) -> float:
 
 
 def seconds(name: str, said: str | None, default: float) -> float:
-    """Read a variable that holds a number of seconds.
-
-    Raises:
-        PjrtHubError: it holds something else.
-    """
+    """Read a variable that holds a number of seconds; raise PjrtHubError if it holds none."""
     text = said or default
     try:
         number = float(text)
@@ -425,11 +372,7 @@ def memory(world: World) -> Probes | None:
 
 
 def refuse(path: Path, found: list[Problem]) -> None:
-    """Raise the errors found in a library.
-
-    Raises:
-        PluginLoadError: something does.
-    """
+    """Raise the errors found in a library, if any, as one PluginLoadError."""
     if not found:
         return
     hints = "; ".join(dict.fromkeys(each.hint for each in found if each.hint))

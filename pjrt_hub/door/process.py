@@ -58,12 +58,9 @@ def _warn_of_unknown_variables() -> None:
 
 
 def distrust(safe: Mapping[str, str]) -> None:
-    """Remove the variables by which the caller of an elevated process could steer plugins.
+    """Remove all variables but `safe` from an elevated process, whose caller could steer plugins.
 
     Plugins read many of their own, such as flags that name files to write.
-
-    Args:
-        safe: those that may be listened to, as `environment` gave them.
     """
     if privilege.reason():
         for name in os.environ.keys() - safe.keys():
@@ -100,9 +97,7 @@ def _cache(env: Mapping[str, str]) -> Cache:
 def journal(name: str, *, resume: bool) -> Journal | None:
     """Open a journal in the cache; return None without a cache.
 
-    Args:
-        name: of the work, and of all that its results depend on.
-        resume: keep the records that are there.
+    Its name is of the work, and of all that its results depend on.
     """
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.store.cache.journal import Journal
@@ -123,11 +118,7 @@ def installed() -> Installed:
 
 
 def registry(there: Installed) -> Catalog:
-    """Return the registry that applies without a lock file: the shipped one, and packages' rows.
-
-    Args:
-        there: where the packages are.
-    """
+    """Return the registry that applies without a lock file: the shipped one, and packages' rows."""
     from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 
     def find() -> Iterable[RegistryPackage]:
@@ -139,12 +130,9 @@ def registry(there: Installed) -> Catalog:
 
 
 def catalog(there: Installed, locked: Pins | None) -> Catalog:
-    """Return what may be fetched: the rows of a named lock file, else of the registry.
+    """Return what may be fetched: a named lock file's rows, else the registry's.
 
-    Args:
-        there: where packages of rows are.
-        locked: the lock file that holds here, or None; one that was found leaves of the registry
-            what it has, too.
+    A lock file that was found leaves of the registry what it has, too.
     """
     from pjrt_hub.finding.store.catalog import Catalog
 
@@ -157,11 +145,7 @@ def catalog(there: Installed, locked: Pins | None) -> Catalog:
 
 
 def known_rows(known: Catalog) -> tuple[Artifact, ...]:
-    """Return the rows of a catalog, and warn of those of packages that do not count.
-
-    Raises:
-        ManifestError: a file of the shipped registry is malformed.
-    """
+    """Return the rows of a catalog, and warn of those of packages that do not count."""
     for flaw in known.flaws:
         warn(f"{flaw.origin}: {flaw.reason}; {flaw.hint}")
     return known.rows()
@@ -192,11 +176,7 @@ def _pins(env: Mapping[str, str]) -> Pins | None:
 
 
 def lock_path(env: Mapping[str, str]) -> Path | None:
-    """Return the file that `PJRT_HUB_LOCK` names, else the nearest from here upward.
-
-    Raises:
-        LockFileError: others may have written it.
-    """
+    """Return the file that `PJRT_HUB_LOCK` names, else the nearest from here upward."""
     from pjrt_hub.finding.store.pins import find
 
     try:
@@ -207,11 +187,7 @@ def lock_path(env: Mapping[str, str]) -> Path | None:
 
 
 def world() -> World:
-    """Return the world of discovery: environment, `sys.path`, registry, lock and cache.
-
-    Raises:
-        LockFileError: as `pins`.
-    """
+    """Return the world of discovery: environment, `sys.path`, registry, lock and cache."""
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.discovery.source import World
 

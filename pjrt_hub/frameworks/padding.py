@@ -20,14 +20,9 @@ if TYPE_CHECKING:
 def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger: str) -> int:
     """Return the address of the plugin's table, or of one that pads the structs that are short.
 
-    Args:
-        plugin: a loaded one.
-        framework: its name and release, for messages: "JAX 0.4.38".
-        built_with: the PJRT API of the framework; None where nobody knows.
-        logger: the name of the logger for a message about the layer.
-
-    Raises:
-        FrameworkError: the layers that the user asked for leave out the one that is needed.
+    `framework` is its name and release, for messages: "JAX 0.4.38"; `built_with` is its PJRT API,
+    None where nobody knows. If the layers that the user asked for leave out the one that is needed,
+    it raises FrameworkError.
     """
     from pjrt_hub.running.interpose import layers
 

@@ -29,44 +29,25 @@ class Binary(NamedTuple):
 
     Of a file for another system than Linux, `headers` tells the path and the system, and the kit
     for plugin authors the rest; a universal file of macOS holds a library for each machine.
-
-    Attributes:
-        path: the file.
-        system: "linux", "macos", "windows", or another that Apple names, such as "ios".
-        bits: 32 or 64; of another class than 64-bit little-endian only the header is read.
-        little: whether it is little-endian.
-        machine: "x86_64", "aarch64", ... or "machine 17".
-        shared: whether it is a shared library, and no program or object file.
-        name: what it calls itself (DT_SONAME), or empty.
-        needed: the libraries without which it does not load, in order.
-        optional: those of macOS that it loads later, or goes without.
-        rpath: DT_RPATH with $ORIGIN expanded; empty where there is a DT_RUNPATH, which hides it.
-        runpath: DT_RUNPATH, or LC_RPATH, with the library's folder expanded.
-        run_paths: both as they are written.
-        versions: (library, version) pairs that it needs, such as ("libc.so.6", "GLIBC_2.27").
-        minimum: the oldest macOS that it says it runs on, (11, 0); () elsewhere.
-        exported: whether it exports `GetPjrtApi`.
-        executable_stack: whether loading it makes the stacks of the process executable.
-        text_relocations: whether loading it writes into its code.
     """
 
     path: Path
-    system: str
-    bits: int = 0
-    little: bool = False
-    machine: str = ""
-    shared: bool = False
-    name: str = ""
-    needed: tuple[str, ...] = ()
-    optional: tuple[str, ...] = ()
-    rpath: tuple[str, ...] = ()
-    runpath: tuple[str, ...] = ()
-    run_paths: tuple[str, ...] = ()
-    versions: tuple[tuple[str, str], ...] = ()
-    minimum: tuple[int, ...] = ()
-    exported: bool = False
-    executable_stack: bool = False
-    text_relocations: bool = False
+    system: str  # "linux", "macos", "windows", or another that Apple names, such as "ios".
+    bits: int = 0  # 32 or 64; of all but 64-bit little-endian files only the header is read.
+    little: bool = False  # Whether it is little-endian.
+    machine: str = ""  # "x86_64", "aarch64", ... or "machine 17".
+    shared: bool = False  # Whether it is a shared library, no program or object file.
+    name: str = ""  # What it calls itself (DT_SONAME), or empty.
+    needed: tuple[str, ...] = ()  # The libraries without which it does not load, in order.
+    optional: tuple[str, ...] = ()  # Those of macOS that it loads later, or goes without.
+    rpath: tuple[str, ...] = ()  # DT_RPATH with $ORIGIN expanded, unless a DT_RUNPATH hides it.
+    runpath: tuple[str, ...] = ()  # DT_RUNPATH, or LC_RPATH, with the library's folder expanded.
+    run_paths: tuple[str, ...] = ()  # Both as they are written.
+    versions: tuple[tuple[str, str], ...] = ()  # Needed ones: ("libc.so.6", "GLIBC_2.27").
+    minimum: tuple[int, ...] = ()  # The oldest macOS that it says it runs on, (11, 0).
+    exported: bool = False  # Whether it exports the symbol that was looked for.
+    executable_stack: bool = False  # Whether loading it makes the stacks of the process executable.
+    text_relocations: bool = False  # Whether loading it writes into its code.
 
     @property
     def glibc(self) -> tuple[int, ...]:
@@ -81,12 +62,7 @@ class Binary(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """One reason why a library will not load.
-
-    Attributes:
-        text: what is wrong and what was found.
-        hint: the next step, or an empty string.
-    """
+    """One reason why a library will not load, and the next step as a hint."""
 
     text: str
     hint: str = ""
@@ -125,20 +101,12 @@ def unfit(binary: Binary, host: HostTag) -> list[Problem]:
 
 
 class Section(NamedTuple):
-    """A section of the file, which only tools look at.
+    """A section of the file, which only tools look at."""
 
-    Attributes:
-        name: ".debug_info", "__TEXT,__cstring".
-        role: "data" (constants and variables), "debug", "symbols" (which nothing reads at run
-            time), or empty.
-        offset: where it begins in the file.
-        nbytes: how much of the file it takes.
-    """
-
-    name: str
-    role: str
+    name: str  # ".debug_info", "__TEXT,__cstring".
+    role: str  # "data", "debug", "symbols" (which nothing reads at run time), or empty.
     offset: int
-    nbytes: int
+    nbytes: int  # How much of the file it takes.
 
 
 class LibraryFile:

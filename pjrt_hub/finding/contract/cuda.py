@@ -57,29 +57,20 @@ class Place(NamedTuple):
 
 
 class Compiler(NamedTuple):
-    """Something that a plugin compiles with.
-
-    Attributes:
-        name: "ptxas" or "libdevice".
-        file: its path below a folder of CUDA.
-        is_program: whether it is looked for on PATH, too, and has to tell a version.
-    """
+    """Something that a plugin compiles with: "ptxas" or "libdevice"."""
 
     name: str
-    file: str
-    is_program: bool
+    file: str  # Its path below a folder of CUDA.
+    is_program: bool  # Whether it is looked for on PATH, too, and has to tell a version.
 
     def places(
         self, library: Path, cuda: str, env: Mapping[str, str], root: str = ""
     ) -> Iterator[Place]:
         """Yield where a plugin looks for it, in its order.
 
-        Args:
-            library: the plugin's, by the path that it is loaded from.
-            cuda: what it was built for, "13".
-            env: the variables.
-            root: a folder of CUDA that a framework names in the options of a compilation, which
-                stands for the one in XLA_FLAGS.
+        `library` is the path that the plugin is loaded from, and `cuda` what it was built for,
+        "13". `root` is a folder of CUDA that a framework names in the options of a compilation, and
+        stands for the one in XLA_FLAGS.
         """
         flag = _DATA_DIR.search(env.get("XLA_FLAGS", ""))
         if root:
@@ -130,10 +121,7 @@ def refusal(version: str) -> str:
 
 
 def newest_cuda(driver: str) -> str:
-    """Return the newest CUDA that a driver runs, "12.8"; empty if that is not known.
-
-    That of a branch after the last one in the table is not older than what is returned.
-    """
+    """Return the newest CUDA, "12.8", that a driver is known to run; empty if none is."""
     number, _, _ = driver.partition(".")
     older = [branch for branch in _DRIVERS if number.isdigit() and branch <= int(number)]
     return _DRIVERS[max(older)] if older else ""

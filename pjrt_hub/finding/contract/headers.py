@@ -25,12 +25,8 @@ _MAX_JAVA = 43  # Java's class files have a version (45 or more) where others co
 def inspect(path: Path, symbol: str = ENTRY_POINT) -> Binary:
     """Read a library's headers; of one for another system, only for which one it is built.
 
-    Args:
-        path: an absolute path.
-        symbol: the exported symbol to look for, as C writes it.
-
-    Raises:
-        PluginLoadError: it cannot be read, is not a shared library, is truncated or malformed.
+    The path is absolute. What cannot be read, is no shared library, or is truncated or malformed
+    raises PluginLoadError.
     """
     with _open(path) as (system, file):
         if system != "linux":
@@ -48,22 +44,15 @@ def is_library(path: Path) -> bool:
 
 
 def sections(path: Path) -> tuple[Section, ...]:
-    """Read the sections of a library for Linux; none if they were stripped.
-
-    Raises:
-        PluginLoadError: it cannot be read, is no 64-bit little-endian library, is truncated or
-            malformed.
-    """
+    """Read the sections of a 64-bit little-endian library for Linux; none if they were stripped."""
     with _open(path) as (_, file):
         return elf.Reader(file).sections()
 
 
 def exports(path: Path) -> tuple[str, ...]:
-    """Read the names that a library for Linux exports, sorted; none without section headers.
+    """Read the sorted exports of a 64-bit little-endian library for Linux.
 
-    Raises:
-        PluginLoadError: it cannot be read, is no 64-bit little-endian library, is truncated or
-            malformed.
+    Without section headers there are none.
     """
     with _open(path) as (_, file):
         return elf.Reader(file).exports()

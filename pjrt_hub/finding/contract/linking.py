@@ -36,37 +36,21 @@ _LEVELS = {
 
 
 class Search(NamedTuple):
-    """Where the loader will look besides the library's own run paths.
+    """Where the loader will look besides the library's own run paths."""
 
-    Attributes:
-        library_path: folders of LD_LIBRARY_PATH, in order.
-        program: DT_RPATH of the program, which holds for what it loads, too, as conda's Python has.
-        preloaded: files that will have been loaded before; their names count as found.
-        cache: the loader's cache.
-        folders: its default folders, tried last.
-    """
-
-    library_path: tuple[str, ...] = ()
-    preloaded: tuple[Path, ...] = ()
-    cache: Path = Path("/etc/ld.so.cache")
-    folders: tuple[str, ...] = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
-    program: tuple[str, ...] = ()
+    library_path: tuple[str, ...] = ()  # Folders of LD_LIBRARY_PATH, in order.
+    preloaded: tuple[Path, ...] = ()  # Loaded before; their names count as found.
+    cache: Path = Path("/etc/ld.so.cache")  # The loader's own.
+    folders: tuple[str, ...] = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")  # Tried last.
+    program: tuple[str, ...] = ()  # DT_RPATH of the program, which holds for what it loads, too.
 
 
 class Found(NamedTuple):
-    """The file that the loader takes for a name.
-
-    Attributes:
-        library: the file.
-        reason: why this one: "already loaded", "DT_RPATH of libx.so", "an inherited DT_RPATH",
-            "DT_RPATH of the program", "LD_LIBRARY_PATH", "DT_RUNPATH of libx.so", "ld.so.cache" or
-            "a default folder".
-        hidden: other files that would be taken, were it not there, in order.
-    """
+    """The file that the loader takes for a name."""
 
     library: Binary
-    reason: str
-    hidden: tuple[Path, ...]
+    reason: str  # Why this one: "LD_LIBRARY_PATH", "DT_RUNPATH of libx.so".
+    hidden: tuple[Path, ...]  # Files that would be taken, were it not there, in order.
 
     @property
     def is_systems(self) -> bool:
@@ -101,11 +85,9 @@ def problems(binary: Binary, host: HostTag, search: Search) -> list[Problem]:
 
 
 def find_missing(binary: Binary, search: Search) -> list[MissingLibrary]:
-    """Return the libraries that the loader will not find.
+    """Return the libraries that the loader will not find, by the rules of `find`.
 
-    They are walked as ld.so does: RPATH (its own, then that of whoever loaded it), LD_LIBRARY_PATH,
-    RUNPATH, ld.so.cache, default folders. Libraries of the system folders are not walked: the
-    system's packages keep those whole.
+    Libraries of the system folders are not walked: the system's packages keep those whole.
     """
     known = {name for path in search.preloaded for name in (path.name, _name_of(path))}
     lost: list[MissingLibrary] = []
@@ -132,19 +114,12 @@ def find(
     library: Binary | None = None,
     inherited: tuple[str, ...] = (),
 ) -> Found | None:
-    """Return the file that ld.so takes for a name, or None.
+    """Return the file that ld.so takes for a name, or None; a name with a slash is a path.
 
     As `dlopen` and DT_NEEDED do: what is loaded under that name, DT_RPATH of the library and of
-    those that loaded it (unless it has a DT_RUNPATH), LD_LIBRARY_PATH, its DT_RUNPATH, ld.so.cache,
-    the default folders; in each folder first the subfolders for what this processor can do. A file
-    for another machine is passed over; one that is no library ends the search.
-
-    Args:
-        name: with a slash it is a path.
-        machine: "x86_64", "aarch64".
-        search: where else the loader looks.
-        library: that asks for it; None is one without run paths.
-        inherited: DT_RPATH of those that loaded `library`.
+    those that loaded it (`inherited`), unless it has a DT_RUNPATH, LD_LIBRARY_PATH, its DT_RUNPATH,
+    ld.so.cache, the default folders; in each folder first the subfolders for what this processor
+    can do. A file for another machine is passed over; one that is no library ends the search.
     """
     taken: Found | None = None
     hidden: dict[Path, None] = {}
@@ -171,15 +146,9 @@ def follow(files: Sequence[Path], machine: str, search: Search) -> dict[Path, st
     """Return what the loader loads, in its order, where some files are opened one after another.
 
     A file brings what it needs, under the rules of `find`, before the next one is opened: so it may
-    be another copy of that one which answers to its name from then on.
-
-    Args:
-        files: their paths; those that cannot be opened are left out.
-        machine: "x86_64", "aarch64".
-        search: where the loader looks, and what is loaded already.
-
-    Returns:
-        Each file with the reason why it is the one, which is empty for those that were opened.
+    be another copy of that one which answers to its name from then on. Each file comes with the
+    reason why it is the one, which is empty for those that were opened. What cannot be opened is
+    left out.
     """
     loaded: dict[Path, str] = {}
     for file in files:

@@ -34,21 +34,13 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Library(NamedTuple):
-    """One place where the plugin's library may lie; exactly one base, and a path below it.
+    """One place where the plugin's library may lie; exactly one base, and a path below it."""
 
-    Attributes:
-        distribution: canonical name; `path` is relative to the folder it is installed in.
-        module: dotted name of a package; `path` is relative to its folder.
-        variable: an environment variable that holds the whole path; `path` is empty.
-        path: a POSIX path, `*` and `?` allowed; with no base, relative to the manifest's folder.
-        sha256: of the library that the manifest was written for, or empty.
-    """
-
-    distribution: str = ""
-    module: str = ""
-    variable: str = ""
-    path: str = ""
-    sha256: str = ""
+    distribution: str = ""  # Canonical; `path` is relative to where it is installed.
+    module: str = ""  # Dotted name of a package; `path` is relative to its folder.
+    variable: str = ""  # Of the environment: it holds the whole path, and `path` is empty.
+    path: str = ""  # POSIX, with `*` and `?`; with no base, relative to the manifest's folder.
+    sha256: str = ""  # Of the library that the manifest was written for.
 
     def __str__(self) -> str:
         if self.variable:
@@ -69,97 +61,55 @@ class Preload(NamedTuple):
 class Probe(NamedTuple):
     """The detection of the hardware, from files only.
 
-    Attributes:
-        kind: "always"; "files" (any of `files` exists); "kfd" (an AMD compute node);
-            "pci" (a device of `vendor` and one of `devices`); "unknown" for a plugin that nobody
-            described.
-        files: absolute paths.
-        vendor: PCI vendor, as in /sys ("0x1ae0").
-        devices: PCI devices; empty means any.
-        driver_file: a file that holds the driver's version, or an empty string.
-        driver_minimum: the oldest major version of the driver that will do.
+    The kind is "always", "files" (any of `files` exists), "kfd" (an AMD compute node), "pci" (a
+    device of `vendor` and one of `devices`), or "unknown" for a plugin that nobody described.
     """
 
     kind: str = "always"
-    files: tuple[str, ...] = ()
-    vendor: str = ""
-    devices: tuple[str, ...] = ()
-    driver_file: str = ""
-    driver_minimum: int = 0
+    files: tuple[str, ...] = ()  # Absolute paths.
+    vendor: str = ""  # Of PCI, as in /sys ("0x1ae0").
+    devices: tuple[str, ...] = ()  # Of PCI, too; empty means any.
+    driver_file: str = ""  # Holds the driver's version.
+    driver_minimum: int = 0  # The oldest major version of the driver that will do.
 
 
 class EnvironmentDefault(NamedTuple):
-    """A variable to set before the library is loaded, unless the user has set it.
-
-    Attributes:
-        name: the variable.
-        value: its value.
-        when: "always", or only where the hardware is "present" or "absent".
-    """
+    """A variable to set before the library is loaded, unless the user has set it."""
 
     name: str
     value: str
-    when: str = "always"
+    when: str = "always"  # "always", or where the hardware is "present" or "absent".
 
 
 class Manifest(NamedTuple):
-    """A plugin's description of itself.
+    """A plugin's description of itself."""
 
-    Attributes:
-        name: the plugin ("cuda13"); unique among plugins.
-        platform: what it drives ("cuda"); several plugins may share one.
-        description: one line.
-        aliases: further words that select it ("gpu").
-        priority: the highest wins if no platform is named.
-        libraries: places of its library, in order.
-        registry: keys of the registry rows that hold it.
-        preloads: libraries to load before it.
-        probe: how to tell that its hardware is there.
-        options: its create options.
-        compile_flags: XLA's flags that its compilations get where the user says nothing of them.
-        environment: variables to set before it is loaded.
-        targets: the machines that it compiles for without them.
-        api_minimum: the oldest PJRT API version that the manifest speaks of, or None.
-        api_maximum: the newest one, or None.
-        extensions: of the C API that its library had when the manifest was written.
-        path: the file, or None for a plugin that nobody described.
-        module: the dotted name of the package around it, whose `initialize()` runs once the plugin
-            is chosen, or empty.
-    """
-
-    name: str
-    platform: str
+    name: str  # Unique among plugins ("cuda13").
+    platform: str  # What it drives ("cuda"); several plugins may share one.
     description: str = ""
-    aliases: tuple[str, ...] = ()
-    priority: int = DEFAULT_PRIORITY
-    libraries: tuple[Library, ...] = ()
-    registry: tuple[str, ...] = ()
-    preloads: tuple[Preload, ...] = ()
+    aliases: tuple[str, ...] = ()  # Further words that select it ("gpu").
+    priority: int = DEFAULT_PRIORITY  # The highest wins if no platform is named.
+    libraries: tuple[Library, ...] = ()  # Places of its library, in order.
+    registry: tuple[str, ...] = ()  # Keys of the registry rows that hold it.
+    preloads: tuple[Preload, ...] = ()  # Loaded before it.
     probe: Probe = Probe()
     options: tuple[Option, ...] = ()
-    compile_flags: tuple[CompileFlag, ...] = ()
+    compile_flags: tuple[CompileFlag, ...] = ()  # XLA's, where the user says nothing of them.
     environment: tuple[EnvironmentDefault, ...] = ()
-    targets: Targets = NO_TARGETS
-    api_minimum: ApiVersion | None = None
-    api_maximum: ApiVersion | None = None
-    extensions: tuple[str, ...] = ()
-    path: Path | None = None
-    module: str = ""
+    targets: Targets = NO_TARGETS  # Machines that it compiles for without the hardware.
+    api_minimum: ApiVersion | None = None  # The oldest PJRT API that the manifest speaks of.
+    api_maximum: ApiVersion | None = None  # The newest one.
+    extensions: tuple[str, ...] = ()  # Those of its library when this was written.
+    path: Path | None = None  # None for a plugin that nobody described.
+    module: str = ""  # The package around it, whose `initialize()` runs once it is chosen.
 
     def create_options(
         self, given: Mapping[str, object], api: ApiVersion | None = None
     ) -> dict[str, OptionValue]:
         """Return the options for `PJRT_Client_Create`: `given`, checked, over the defaults.
 
-        Options of a plugin that nobody described pass with the type that Python gives them.
-
-        Args:
-            given: the user's options.
-            api: the plugin's version; options that came later are refused, their defaults left out.
-
-        Raises:
-            TypeError: an option has another type.
-            ValueError: the plugin has no such option, or its version is too old for it.
+        Options of a plugin that nobody described pass with the type that Python gives them. Errors
+        are those of `option.check`.
         """
         if self.path is None:
             return option.infer_all(given)
@@ -168,14 +118,10 @@ class Manifest(NamedTuple):
     def options_from_environment(
         self, env: Mapping[str, str], api: ApiVersion | None
     ) -> dict[str, OptionValue]:
-        """Return the create options that variables set, of those that this version takes.
+        """Return the create options that variables set, of those that version `api` takes.
 
-        Args:
-            env: the variables.
-            api: the plugin's version; None where it is unknown, for those that every version takes.
-
-        Raises:
-            ValueError: a variable's text means nothing of its option's type.
+        Where the version is unknown, these are those that every version takes. A text that means
+        nothing of its option's type raises ValueError.
         """
         fitting = [
             each for each in self.options if each.since is None or (api and each.since <= api)
@@ -192,18 +138,7 @@ class Manifest(NamedTuple):
     ) -> tuple[str, dict[str, OptionValue]]:
         """Return the name and options for `PJRT_TopologyDescription_Create`.
 
-        Those of a plugin that nobody described pass as they are.
-
-        Args:
-            name: of a machine.
-            given: the user's options.
-            library: the plugin's.
-            api: the plugin's version.
-
-        Raises:
-            TargetNotFoundError: nothing describes the machine.
-            TypeError: an option has another type.
-            ValueError: no such option, or a shape that no machine has.
+        Those of a plugin that nobody described pass as they are; for others see `Targets.resolve`.
         """
         if self.path is None:
             return name, option.infer_all(given)
@@ -212,13 +147,7 @@ class Manifest(NamedTuple):
     def compile_flags_beside(
         self, given: Container[str], api: ApiVersion, code: bytes = b""
     ) -> dict[str, FlagValue]:
-        """Return XLA's flags to compile with beside a user's.
-
-        Args:
-            given: the names of the user's.
-            api: the plugin's version.
-            code: the program that is compiled.
-        """
+        """Return XLA's flags to compile a program's code with, beside a user's."""
         return {each.name: each.value for each in self.compile_flags if each.fits(given, api, code)}
 
     def environment_for(self, *, present: bool) -> dict[str, str]:
@@ -232,10 +161,7 @@ def read(path: Path) -> tuple[Manifest, ...]:
 
     What stands above the first `[[plugin]]` holds for each of them; in `options`, `compile_flags`,
     `environment` and `topology` a plugin's entries are added to it, any other key of a plugin
-    replaces it.
-
-    Raises:
-        ManifestError: naming the file, the key, what was found and what was expected.
+    replaces it. A ManifestError names the file, the key, what was found and what was expected.
     """
     top = Table.read(path)
     if top.integer("schema") != SCHEMA:

@@ -34,12 +34,8 @@ def canonical(distribution: str) -> str:
 def did_you_mean(text: str, known: Iterable[str], *, prefix: str = "") -> str:
     """Return "did you mean 'cuda'?", or an empty string if no name is close.
 
-    It is a text only: nothing is ever chosen by likeness.
-
-    Args:
-        text: what was written.
-        known: what could be meant.
-        prefix: what all of them begin with, which makes none alike.
+    It is a text only: nothing is ever chosen by likeness. A `prefix` that all names have makes none
+    alike.
     """
     from difflib import get_close_matches
 

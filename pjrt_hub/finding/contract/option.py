@@ -28,35 +28,20 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 class Option(NamedTuple):
-    """One option that a plugin takes.
+    """One option that a plugin takes."""
 
-    Attributes:
-        name: as the plugin spells it.
-        type: one of `OPTION_TYPES`.
-        default: what we send where the user says nothing, or None to send nothing.
-        doc: one line.
-        since: the first PJRT API version of this plugin known to take it, or None.
-        minimum: the least integer that the plugin survives, or None.
-        maximum: the greatest one, or None.
-        variables: of the environment that set it, the first one set before the others.
-    """
-
-    name: str
-    type: str
-    default: OptionValue | None = None
+    name: str  # As the plugin spells it.
+    type: str  # One of `OPTION_TYPES`.
+    default: OptionValue | None = None  # Sent where the user says nothing; None sends nothing.
     doc: str = ""
-    since: ApiVersion | None = None
-    minimum: int | None = None
-    maximum: int | None = None
-    variables: tuple[str, ...] = ()
+    since: ApiVersion | None = None  # The first PJRT API version of this plugin known to take it.
+    minimum: int | None = None  # The least integer that the plugin survives.
+    maximum: int | None = None  # The greatest one.
+    variables: tuple[str, ...] = ()  # Of the environment; the first one that is set counts.
 
     @classmethod
     def read(cls, name: str, options: Table) -> Option:
-        """Read the option `name` of a table of options.
-
-        Raises:
-            ManifestError: it is malformed.
-        """
+        """Read the option `name` of a table of options."""
         table = options.table(name)
         kind = table.text("type")
         if kind not in OPTION_TYPES:
@@ -77,11 +62,8 @@ class Option(NamedTuple):
     def convert(self, value: object) -> OptionValue:
         """Convert `value` to this option's type, or keep Python's if that is unknown.
 
-        Nothing is parsed and nothing is rounded.
-
-        Raises:
-            TypeError: the type is another.
-            ValueError: an integer does not fit into 64 bits, or is beyond a limit.
+        Nothing is parsed and nothing is rounded. Another type raises TypeError; an integer that
+        does not fit into 64 bits, or is beyond a limit, ValueError.
         """
         if self.type == UNKNOWN:
             return _infer(self.name, value)
@@ -98,11 +80,10 @@ class Option(NamedTuple):
         raise self._mismatch(value)
 
     def parse(self, text: str) -> OptionValue:
-        """Parse the text of a setting for this option: "4", "true", "0,1".
+        """Parse the text of a setting: "4", "true", "0,1".
 
-        Raises:
-            TypeError: it means nothing of this type.
-            ValueError: as `convert`.
+        A text that means nothing of this type raises TypeError; other errors are those of
+        `convert`.
         """
         if self.type == "string":
             return text
@@ -127,8 +108,7 @@ class Option(NamedTuple):
     def from_environment(self, env: Mapping[str, str]) -> OptionValue | None:
         """Return what a variable sets it to, or None; an empty one sets nothing.
 
-        Raises:
-            ValueError: the variable's text means nothing of this type.
+        A text that means nothing of this type raises ValueError.
         """
         for name in self.variables:
             if text := env.get(name):
@@ -168,11 +148,7 @@ class Option(NamedTuple):
 
 
 def read_all(options: Table) -> tuple[Option, ...]:
-    """Read a table of options, by name.
-
-    Raises:
-        ManifestError: one is malformed.
-    """
+    """Read a table of options, by name."""
     return tuple(Option.read(name, options) for name in sorted(options.data))
 
 
@@ -186,16 +162,9 @@ def check(
 ) -> dict[str, OptionValue]:
     """Return `given`, checked, over the options' defaults.
 
-    Args:
-        options: those that the plugin takes.
-        given: the user's.
-        plugin: its name, for messages.
-        what: the options' kind, for messages.
-        api: the plugin's version; options that came later are refused, their defaults left out.
-
-    Raises:
-        TypeError: an option has another type, or a name is not a str.
-        ValueError: the plugin has no such option, or its version is too old for it.
+    Defaults that came after the plugin's version `api` are left out. An option that did, or that
+    the plugin does not have, raises ValueError; one of another type, or a name that is not a str,
+    TypeError.
     """
     known = {option.name: option for option in options}
     result: dict[str, OptionValue] = {}
@@ -228,11 +197,7 @@ def parse(text: str) -> str | int | float | bool:
 
 
 def infer_all(given: Mapping[str, object]) -> dict[str, OptionValue]:
-    """Return the options for a plugin without a manifest, with their Python types.
-
-    Raises:
-        TypeError: a value is of none of the types.
-    """
+    """Return the options for a plugin without a manifest, with their Python types."""
     return {name: _infer(name, value) for name, value in given.items()}
 
 
@@ -251,33 +216,19 @@ def _unknown(plugin: str, what: str, name: str, known: Mapping[str, Option]) -> 
 
 
 class CompileFlag(NamedTuple):
-    """A flag for compilations in which the user does not set it.
+    """A flag for compilations in which the user does not set it."""
 
-    Attributes:
-        name: as XLA spells it, without dashes.
-        value: a str is parsed by the plugin as the flag's own type.
-        doc: one line: why.
-        since: the first PJRT API version of this plugin that takes it, or None.
-        until: the last one, or None.
-        unless: other flags, any of which the user may set to do without this one.
-        unless_used: operations, "maximum": a program that uses one of them does without it.
-    """
-
-    name: str
-    value: FlagValue
-    doc: str = ""
-    since: ApiVersion | None = None
-    until: ApiVersion | None = None
-    unless: tuple[str, ...] = ()
-    unless_used: tuple[str, ...] = ()
+    name: str  # As XLA spells it, without dashes.
+    value: FlagValue  # The plugin parses a str as the flag's own type.
+    doc: str = ""  # Why.
+    since: ApiVersion | None = None  # The first PJRT API version of this plugin that takes it.
+    until: ApiVersion | None = None  # The last one.
+    unless: tuple[str, ...] = ()  # Other flags; where the user sets one, this is left out.
+    unless_used: tuple[str, ...] = ()  # Operations, "maximum", where it is left out.
 
     @classmethod
     def read(cls, name: str, flags: Table) -> CompileFlag:
-        """Read the flag `name` of a table of flags.
-
-        Raises:
-            ManifestError: it is malformed.
-        """
+        """Read the flag `name` of a table of flags."""
         if not name or not name.replace("_", "").isalnum():
             flags.fail(name, "a flag's name without dashes, such as 'xla_cpu_enable_fast_math'")
         table = flags.table(name)
@@ -309,9 +260,5 @@ class CompileFlag(NamedTuple):
 
 
 def read_compile_flags(flags: Table) -> tuple[CompileFlag, ...]:
-    """Read a table of flags, by name.
-
-    Raises:
-        ManifestError: one is malformed.
-    """
+    """Read a table of flags, by name."""
     return tuple(CompileFlag.read(name, flags) for name in sorted(flags.data))

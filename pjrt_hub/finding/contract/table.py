@@ -32,14 +32,7 @@ SECTIONS = ("packages", "artifact")
 
 
 def parse(raw: bytes) -> dict[str, Any]:
-    """Parse TOML; return the build's result for a text that the build has parsed.
-
-    Args:
-        raw: its bytes.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Parse TOML, or return the build's result for this text; raise ValueError if it is none."""
     text = raw.decode("utf-8")
     if (known := _parsed_files().get(text)) is not None:
         found: dict[str, Any] = json.loads(known)
@@ -66,12 +59,7 @@ def _parsed_files() -> dict[str, str]:
 
 
 def write(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
-    """Format a table as TOML: its values, then its tables, and its lists in `SECTIONS` as such.
-
-    Args:
-        table: of strings, numbers, lists and tables.
-        path: of the keys that lead to it.
-    """
+    """Format a table as TOML: its values, then its tables, and its lists in `SECTIONS` as such."""
     values = sections = ""
     for key, value in table.items():
         inner = (*path, key)
@@ -101,12 +89,7 @@ def _value(value: object, indent: str = "") -> str:
 
 
 class Table:
-    """One table of a file; remembers which keys were read, so that the rest are errors.
-
-    Attributes:
-        data: the table's own data.
-        path: the file, for messages.
-    """
+    """One table of a file; remembers which keys were read, so that the rest are errors."""
 
     def __init__(self, data: Mapping[str, Any], path: Path, place: str = "") -> None:
         self.data = data
@@ -116,11 +99,7 @@ class Table:
 
     @classmethod
     def read(cls, path: Path) -> Table:
-        """Read a whole file.
-
-        Raises:
-            ManifestError: it cannot be read, is larger than 1 MiB, or is not TOML.
-        """
+        """Read a file of TOML, of at most 1 MiB; raise ManifestError for any other."""
         try:
             raw = digest.content(path, _MAX_NBYTES)
         except OSError as exc:

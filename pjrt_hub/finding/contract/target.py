@@ -69,28 +69,16 @@ Target.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 class Targets(NamedTuple):
-    """The machines that a plugin compiles for, and how they are named to it.
+    """The machines that a plugin compiles for, and how they are named to it."""
 
-    Attributes:
-        options: what `PJRT_TopologyDescription_Create` takes.
-        known: the machines by name; the plugin may know more.
-        embedded: the platform of the GPU descriptions that its library embeds ("CUDA"), or an
-            empty string where the plugin knows its machines by name.
-        refused: GPUs that the library describes and its compiler is too new for, by their devices.
-    """
-
-    options: tuple[Option, ...] = ()
-    known: tuple[Target, ...] = ()
-    embedded: str = ""
-    refused: tuple[str, ...] = ()
+    options: tuple[Option, ...] = ()  # What `PJRT_TopologyDescription_Create` takes.
+    known: tuple[Target, ...] = ()  # By name; the plugin may know more.
+    embedded: str = ""  # The platform of the GPUs that its library describes ("CUDA").
+    refused: tuple[str, ...] = ()  # GPUs, by device, that its compiler is too new for.
 
     @classmethod
     def read(cls, table: Table) -> Targets:
-        """Read the `[topology]` table of a manifest.
-
-        Raises:
-            ManifestError: it is malformed.
-        """
+        """Read the `[topology]` table of a manifest."""
         targets = cls(
             options=option.read_all(table.table("options")),
             known=tuple(_target(item) for item in table.tables("target")),
@@ -103,12 +91,7 @@ class Targets(NamedTuple):
         return targets
 
     def list(self, plugin: str, library: Path | None) -> list[Target]:
-        """List the machines, those that only the library describes last.
-
-        Args:
-            plugin: its name.
-            library: where it is on this machine, or None.
-        """
+        """List the machines, those that only the library describes last."""
         configs = gpu_target_configs(library, self.embedded) if self.embedded and library else {}
         named = [
             each
@@ -121,15 +104,9 @@ class Targets(NamedTuple):
         return [each._replace(plugin=plugin) for each in (*named, *more)]
 
     def require(self, name: str, given: Mapping[str, object], *, plugin: str) -> None:
-        """Raise an error for an impossible name, as far as is known without the library.
+        """Raise TargetNotFoundError for an impossible name, as far as is known without the library.
 
-        Args:
-            name: of a machine.
-            given: the user's options.
-            plugin: its name.
-
-        Raises:
-            TargetNotFoundError: it is none of those known, nor of the form of one.
+        A possible one is among those known, or of the form of one.
         """
         if not self.known or not name or _CONFIG in given:
             return
@@ -158,19 +135,11 @@ class Targets(NamedTuple):
         library: Path,
         api: ApiVersion | None = None,
     ) -> tuple[str, dict[str, OptionValue]]:
-        """Return the topology's name and options for the plugin.
+        """Return the topology's name and options for the plugin; the user's win over the machine's.
 
-        Args:
-            name: of a machine; one that is not `known` goes to the plugin as it is.
-            given: the user's options, which win over those of the machine.
-            plugin: its name, for messages.
-            library: the plugin's.
-            api: the plugin's version.
-
-        Raises:
-            TargetNotFoundError: GPUs are described, and nothing describes this one.
-            TypeError: an option has another type.
-            ValueError: no such option, or a shape that no machine has.
+        A name that is not `known` goes to the plugin as it is. TargetNotFoundError means that GPUs
+        are described, and nothing describes this one; ValueError, that there is no such option, or
+        no machine of such a shape.
         """
         options = option.check(self.options, given, plugin=plugin, what="topology option", api=api)
         known = {each.name.casefold(): each for each in self.known}
@@ -243,17 +212,10 @@ def _check_size(value: OptionValue) -> None:
 
 
 def gpu_target_configs(library: Path, platform: str) -> dict[str, str]:
-    """Read the descriptions that a library embeds.
+    """Read the descriptions of GPUs that a library embeds, by device ("NVIDIA H100 80GB HBM3").
 
-    Args:
-        library: the plugin's library; 400 MB take some 0.2 seconds.
-        platform: the `platform_name` of those that are meant, "CUDA".
-
-    Returns:
-        The device's name, "NVIDIA H100 80GB HBM3", to the text; the first of equal names.
-
-    Raises:
-        PluginLoadError: the file cannot be read.
+    They are those of one `platform_name`, "CUDA", and the first of equal names. A library of 400 MB
+    takes some 0.2 seconds. One that cannot be read raises PluginLoadError.
     """
     import mmap
 

@@ -12,21 +12,13 @@ from typing import NamedTuple
 
 
 class Variable(NamedTuple):
-    """One environment variable, or a family of them.
+    """One environment variable, or a family of them."""
 
-    Attributes:
-        name: a `*` stands for any rest.
-        meaning: what it changes.
-        default: what applies without it, as text.
-        reader: who reads it: "pjrt-hub", or a library or program that it calls.
-        safe: whether a process with more rights than its caller uses it.
-    """
-
-    name: str
-    meaning: str
-    default: str = ""
-    reader: str = "pjrt-hub"
-    safe: bool = False
+    name: str  # A `*` stands for any rest.
+    meaning: str  # What it changes.
+    default: str = ""  # What applies without it, as text.
+    reader: str = "pjrt-hub"  # Who reads it: a library or program that this calls, too.
+    safe: bool = False  # Whether a process with more rights than its caller uses it.
 
 
 OURS = (

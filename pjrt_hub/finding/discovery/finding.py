@@ -84,12 +84,8 @@ def findings(
 ) -> Listing[Finding]:
     """List everything that was found: the choice first, then the rest as the survey orders it.
 
-    Args:
-        survey: what there is.
-        request: what is wanted, or None.
-        offline: leave out, where nobody asked for it, what would have to be fetched.
-        probes: knows the API versions of libraries that were loaded before.
-        row_of: gives the registry's row of a release, or None.
+    `offline` leaves out, where nobody asked for it, what would have to be fetched. `probes` know
+    the API versions of libraries that were loaded before, `row_of` the registry's row of a release.
     """
     chosen: Candidate | None = None
     reasons: dict[tuple[str, str], str] = {}

@@ -16,7 +16,7 @@ from pjrt_hub.finding.contract.manifest import FILE_NAME, Probe
 _MAX_NBYTES = 16384
 
 
-def present(probe: Probe, root: Path = Path("/")) -> Verdict:
+def present(probe: Probe, root: Path) -> Verdict:
     """Look below `root` for the hardware of `probe`; the reason says what was found or not.
 
     Neither yes nor no of a plugin that nobody described.
@@ -29,8 +29,8 @@ def present(probe: Probe, root: Path = Path("/")) -> Verdict:
     return _driver(probe, root, verdict) if verdict.ok and probe.driver_file else verdict
 
 
-def drivers(root: Path = Path("/")) -> str:
-    """Name the drivers of accelerators here with their versions, and the devices.
+def drivers(root: Path) -> str:
+    """Name the accelerators' drivers here with their versions, and the devices.
 
     What a plugin says at first contact may be another thing with another driver.
     """
@@ -74,7 +74,7 @@ def _pci(probe: Probe, root: Path) -> Verdict:
     return Verdict(False, f"no PCI device of vendor {probe.vendor}{wanted}")
 
 
-def driver_version(probe: Probe, root: Path = Path("/")) -> str:
+def driver_version(probe: Probe, root: Path) -> str:
     """Return the version of the driver, "550.54.15"; empty if its file tells none, as under WSL."""
     # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  ..."
     text = _text(root / probe.driver_file.lstrip("/")) if probe.driver_file else ""

@@ -31,25 +31,14 @@ _AFFIXES = re.compile(
 
 
 class Preloads(NamedTuple):
-    """The libraries to load before a plugin.
+    """The libraries to load before a plugin."""
 
-    Attributes:
-        paths: the libraries found, in the manifest's order.
-        missing: the names of those not found; the plugin may find them elsewhere, or do without.
-    """
-
-    paths: tuple[Path, ...]
-    missing: tuple[str, ...]
+    paths: tuple[Path, ...]  # In the manifest's order.
+    missing: tuple[str, ...]  # Names not found; the plugin may find them elsewhere, or do without.
 
 
 def preloads(world: World, manifest: Manifest, library_path: Path) -> Preloads:
-    """Find the libraries that a manifest wants loaded before the plugin.
-
-    Args:
-        world: what is installed.
-        manifest: of the plugin.
-        library_path: the plugin's library; what was laid out with it comes first.
-    """
+    """Find the libraries to load before a plugin; what was laid out with it comes first."""
     paths, missing = [], []
     home = _home(library_path, manifest)
     for item in manifest.preloads:

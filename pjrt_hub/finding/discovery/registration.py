@@ -17,17 +17,11 @@ if TYPE_CHECKING:
 
 
 class Registration(NamedTuple):
-    """What a module registers.
+    """What a module registers."""
 
-    Attributes:
-        platform: by which name; empty if its source says none.
-        priority: with which priority.
-        preloads: the libraries of packages that it loads before: (package, file) in its order.
-    """
-
-    platform: str = ""
+    platform: str = ""  # Empty if its source says none.
     priority: int = DEFAULT_PRIORITY
-    preloads: tuple[tuple[str, str], ...] = ()
+    preloads: tuple[tuple[str, str], ...] = ()  # (package, file) of what it loads before, in order.
 
 
 def read(folder: Path) -> Registration:

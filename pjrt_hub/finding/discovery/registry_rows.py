@@ -114,10 +114,7 @@ def _reject_unlocked(
 ) -> Iterator[Rejection]:
     """Reject what could be fetched only if the lock file listed it, or the user named the file.
 
-    Args:
-        world: with its lock file.
-        described: the manifests.
-        locked: the plugins that the file and the registry have in common.
+    `locked` are the plugins that the file and the registry have in common.
     """
     if world.pins is None:
         return

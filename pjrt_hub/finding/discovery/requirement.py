@@ -20,14 +20,7 @@ _REST = "99999"
 def find_required(
     world: World, plugin: str, distribution: str, version: str
 ) -> tuple[Requirement, ...]:
-    """Return what a plugin requires, with the versions that it takes as far as they are known.
-
-    Args:
-        world: the registry, and what is installed.
-        plugin: its name.
-        distribution: canonical name of the one that brought it, if it is known.
-        version: of that distribution.
-    """
+    """Return what a plugin requires, with the versions that it takes as far as they are known."""
     rows = [
         row
         for row in (world.catalog.rows() if world.catalog else ())
@@ -67,14 +60,10 @@ def _bounds(world: World, distribution: str, version: str) -> dict[str, str]:
 
 
 def find_installed(world: World, requirement: Requirement) -> dict[str, Path]:
-    """Return the files of the installed distribution that serves for a requirement.
+    """Return the files of the installed distribution that serves for a requirement, by their paths.
 
     They are those that lie where the pinned ones do, because another version has files of other
-    names.
-
-    Returns:
-        Each by its path below the distribution's folder; nothing if none is installed, if its
-        version is another than the plugin takes, or if it is incomplete.
+    names. There are none if it is incomplete, or of a version that the plugin does not take.
     """
     found = world.installed.get(canonical(requirement.package))
     if found is None or not admits(requirement.specifier, found.version):
@@ -90,12 +79,9 @@ def find_installed(world: World, requirement: Requirement) -> dict[str, Path]:
 
 
 def admits(specifier: str, version: str, *, is_whole: bool = True) -> bool:
-    """Check whether a specifier allows a version.
+    """Check whether a specifier such as ">=9.12,<10" allows a version; an empty one allows any.
 
-    Args:
-        specifier: such as ">=9.12,<10"; empty allows any.
-        version: of a distribution, or one that a file's name tells.
-        is_whole: whether nothing follows it.
+    Where `is_whole` is False, more may follow the version, as in one that a file's name tells.
     """
     if not is_whole and admits(specifier, f"{version}.{_REST}"):
         return True

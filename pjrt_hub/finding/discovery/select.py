@@ -23,15 +23,10 @@ _NO_SUCH_NAME = "no plugin, platform or alias has that name"
 
 
 class Request(NamedTuple):
-    """A user's request for a plugin.
+    """A user's request for a plugin."""
 
-    Attributes:
-        words: plugins, platforms, aliases or "distribution:plugin", the most wanted first.
-        origin: who asked: "the argument", "PJRT_HUB_PLATFORMS" or "JAX_PLATFORMS".
-    """
-
-    words: tuple[str, ...]
-    origin: str
+    words: tuple[str, ...]  # Plugins, platforms, aliases or "distribution:plugin", best first.
+    origin: str  # Who asked: an argument or a variable.
 
     def __str__(self) -> str:
         return f"{','.join(self.words)} (from {self.origin})"
@@ -53,23 +48,14 @@ class Request(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The plugin to use.
-
-    Attributes:
-        candidate: the winner.
-        rejections: everything else, each with its reason.
-        reason: why the winner won.
-        was_asked_for_alone: whether no other one would do.
-        unknown: words that were asked for and that nothing has for a name.
-        world: in which it was chosen; what loads it looks there, too.
-    """
+    """The plugin to use."""
 
     candidate: Candidate
-    rejections: tuple[Rejection, ...]
-    reason: str
-    was_asked_for_alone: bool = False
-    unknown: tuple[Rejection, ...] = ()
-    world: World | None = None
+    rejections: tuple[Rejection, ...]  # Everything else.
+    reason: str  # Why the candidate won.
+    was_asked_for_alone: bool = False  # Whether no other one would do.
+    unknown: tuple[Rejection, ...] = ()  # Words that nothing has for a name.
+    world: World | None = None  # In which it was chosen; what loads it looks there, too.
 
 
 def choose(
@@ -79,14 +65,11 @@ def choose(
     offline: bool = False,
     to_run: bool = False,
 ) -> Choice:
-    """Choose one plugin.
+    """Choose one plugin; without a request, by priority.
 
-    Args:
-        survey: what there is.
-        request: what is wanted, in order of preference; None lets priority decide.
-        offline: leave out, where nobody asked for it by name, what would have to be fetched.
-        to_run: leave out what would have to be fetched for hardware that is absent: to compile
-            ahead of time is all that it could serve for.
+    `offline` leaves out what would have to be fetched and nobody asked for by name. `to_run` leaves
+    out what would have to be fetched for hardware that is absent: to compile ahead of time is all
+    that it could serve for.
 
     Raises:
         PluginNotFoundError: nothing fits; `.rejections` holds every reason.

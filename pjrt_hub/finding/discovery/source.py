@@ -25,27 +25,16 @@ FIRST_PARTY = Path(__file__).resolve().parents[3]
 
 
 class World(NamedTuple):
-    """Everything that discovery may look at; tests replace it.
-
-    Attributes:
-        env: the environment variables.
-        host: this machine.
-        installed: the distributions in the folders that Python imports from.
-        catalog: the registry, or None for none.
-        cache: what was fetched before, or None for none.
-        pins: the lock file that holds, which the catalog already applies; or None.
-        root: the folder that stands for "/" when /dev, /sys and /proc are looked at.
-        first_party: the folder of our own `pjrt_plugins`.
-    """
+    """Everything that discovery may look at; tests replace it."""
 
     env: Mapping[str, str]
     host: HostTag
-    installed: Installed
-    catalog: Catalog | None = None
-    cache: Cache | None = None
-    pins: Pins | None = None
-    root: Path = Path("/")
-    first_party: Path = FIRST_PARTY
+    installed: Installed  # In the folders that Python imports from.
+    catalog: Catalog | None = None  # The registry, if any.
+    cache: Cache | None = None  # What was fetched before.
+    pins: Pins | None = None  # The lock file that holds, which the catalog already applies.
+    root: Path = Path("/")  # Stands for "/" when /dev, /sys and /proc are looked at.
+    first_party: Path = FIRST_PARTY  # The folder of our own `pjrt_plugins`.
 
     @classmethod
     def current(
@@ -73,50 +62,32 @@ class World(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A manifest and its origin; its library may lie elsewhere, or nowhere.
-
-    Attributes:
-        manifest: the manifest.
-        source: the source that found it.
-        origins: where it was found, as text.
-        distribution: canonical name of the distribution that brought the manifest, if known.
-    """
+    """A manifest and its origin; its library may lie elsewhere, or nowhere."""
 
     manifest: Manifest
-    source: str
-    origins: tuple[str, ...]
-    distribution: str = ""
+    source: str  # The source that found it.
+    origins: tuple[str, ...]  # Where it was found.
+    distribution: str = ""  # Canonical name of the one that brought the manifest, if known.
 
 
 class Candidate(NamedTuple):
     """A plugin that could be used: a library on this machine, or a registry row to fetch.
 
-    Attributes:
-        manifest: what is known of it.
-        source: the source that stands for it: "explicit", "environment", "entry_points",
-            "namespace", "vendor_wheels", "cached" or "catalogued".
-        origins: every place that led to it, as text.
-        distribution: canonical name of the distribution that ships the library, if known.
-        version: that distribution's version, if known.
-        described_by: canonical name of the distribution that brought the manifest, if known.
-        library_path: the library, absolute; None where it must be fetched.
-        artifact: the registry row of a cached or catalogued plugin.
-        create_options: options that came with it (`PJRT_NAMES_AND_LIBRARY_PATHS`), as pairs.
-        hardware: whether its hardware is present, and the reason.
-        notes: what the user should know though it is no reason against it.
+    Its source is "explicit", "environment", "entry_points", "namespace", "vendor_wheels", "cached"
+    or "catalogued".
     """
 
     manifest: Manifest
     source: str
-    origins: tuple[str, ...]
-    distribution: str = ""
+    origins: tuple[str, ...]  # Every place that led to it.
+    distribution: str = ""  # Canonical name of the one that ships the library, if known.
     version: str = ""
-    described_by: str = ""
-    library_path: Path | None = None
-    artifact: Artifact | None = None
-    create_options: tuple[tuple[str, Any], ...] = ()
-    hardware: Verdict = Verdict(True)
-    notes: tuple[str, ...] = ()
+    described_by: str = ""  # Canonical name of the one that brought the manifest, if known.
+    library_path: Path | None = None  # Absolute; None where it must be fetched.
+    artifact: Artifact | None = None  # The row of a cached or catalogued plugin.
+    create_options: tuple[tuple[str, Any], ...] = ()  # Of PJRT_NAMES_AND_LIBRARY_PATHS.
+    hardware: Verdict = Verdict(True)  # Whether it is present.
+    notes: tuple[str, ...] = ()  # What the user should know though it is no reason against it.
 
     @property
     def name(self) -> str:
@@ -163,14 +134,9 @@ class Candidate(NamedTuple):
     ) -> dict[str, OptionValue]:
         """Return a client's create options: what came with it, then the variables', then `given`.
 
-        Args:
-            given: the user's options.
-            env: the variables.
-            api: the plugin's version, where it was loaded; else as far as it is known.
-
-        Raises:
-            TypeError: an option has another type.
-            ValueError: no such option, one of a later version, or a variable that means nothing.
+        Before the plugin is loaded, its version is taken as far as it is known. Another type raises
+        TypeError; ValueError means that there is no such option, that it is of a later version, or
+        that a variable means nothing.
         """
         api = api or self.api_version
         said = self.manifest.options_from_environment(env, api)
@@ -192,25 +158,15 @@ class Candidate(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """The reason why something is not used.
+    """The reason why something is not used."""
 
-    Attributes:
-        name: the plugin, or the word that was asked for.
-        origin: where it was found.
-        reason: why it lost.
-        hint: the next step, or an empty string.
-        absent: nothing of it is on this machine, as opposed to something unusable.
-        shadowed: something else of that name is used in its place.
-        build: another build of a plugin, which "distribution:plugin" chooses; None of all else.
-    """
-
-    name: str
+    name: str  # The plugin, or the word that was asked for.
     origin: str
     reason: str
-    hint: str = ""
-    absent: bool = False
-    shadowed: bool = False
-    build: Candidate | None = None
+    hint: str = ""  # The next step.
+    absent: bool = False  # Nothing of it is on this machine, as opposed to something unusable.
+    shadowed: bool = False  # Something else of that name is used in its place.
+    build: Candidate | None = None  # Another build, which "distribution:plugin" chooses.
 
     def __str__(self) -> str:
         place = f" [{self.origin}]" if self.origin else ""

@@ -28,23 +28,14 @@ ORDER = ("explicit", "environment", "entry_points", "namespace", "vendor_wheels"
 
 
 class Survey(NamedTuple):
-    """The result of asking all sources.
+    """The result of asking all sources."""
 
-    Attributes:
-        candidates: every plugin that could be used, the highest priority first, then by name.
-        rejections: everything that was found and is not used, and why, by name.
-        known: every manifest, whether or not its library can be had.
-    """
-
-    candidates: tuple[Candidate, ...]
-    rejections: tuple[Rejection, ...]
-    known: tuple[Manifest, ...] = ()
+    candidates: tuple[Candidate, ...]  # The highest priority first, then by name.
+    rejections: tuple[Rejection, ...]  # By name.
+    known: tuple[Manifest, ...] = ()  # Also those whose library cannot be had.
 
     def without(self, failed: Candidate, reason: str) -> Survey:
-        """Return the survey in which a candidate that failed is a rejection.
-
-        The next build of the same plugin stands for it.
-        """
+        """Return the survey without one that failed; the plugin's next build stands for it."""
         left = [each for each in self.candidates if not each.is_same_build(failed)]
         others = [each for each in self.rejections if not failed.is_same_build(each.build)]
         if failed.name not in (each.name for each in left):
@@ -67,12 +58,8 @@ def reject_unfit(surveyed: Survey, world: World) -> Survey:
 def survey(world: World, explicit_path: Path | None = None) -> Survey:
     """Ask every source; import, load and run nothing of a plugin.
 
-    Args:
-        world: what may be looked at.
-        explicit_path: a library that the caller named; then it is the only candidate.
-
-    Raises:
-        PluginLoadError: `explicit_path` is not a file, or not one that the lock file names.
+    A library that the caller named is the only candidate; one that is not a file, or not one that
+    the lock file names, raises PluginLoadError.
     """
     described, rejections = packages.describe(world)
     known = tuple(each.manifest for each in described)
@@ -185,11 +172,7 @@ def _apply_lock(candidates: list[Candidate], world: World) -> Iterator[Found]:
 
 
 def require_locked(candidate: Candidate, library_path: Path, world: World) -> None:
-    """Raise an error for a library that the lock file does not list.
-
-    Raises:
-        PluginLoadError: it must not be loaded.
-    """
+    """Raise PluginLoadError for a library that the lock file does not list."""
     if reason := world.refusal(library_path):
         raise PluginLoadError(reason, path=library_path, hint=_unlock(candidate))
 
@@ -265,10 +248,8 @@ def _explain_rank(loser: Candidate, winner: Candidate, world: World) -> str:
 def _claim(candidate: Candidate, group: Sequence[Candidate], pinned: set[str]) -> object:
     """Return who claims a name: a manifest, the registry, a variable, or a distribution.
 
-    Args:
-        candidate: what was found.
-        group: all that goes by that name.
-        pinned: the packages that, as the registry says, build the plugin of that name.
+    `group` is all that goes by that name; `pinned` are the packages that, as the registry says,
+    build the plugin of that name.
     """
     if candidate.source == user_paths.ENVIRONMENT:
         return candidate.library_path

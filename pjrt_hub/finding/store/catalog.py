@@ -21,19 +21,12 @@ from pjrt_hub.finding.contract.table import parse, write
 
 
 class Member(NamedTuple):
-    """A file inside an archive: its path there, its size in bytes and its sha256.
+    """A file inside an archive."""
 
-    Attributes:
-        path: inside the archive.
-        size: in bytes.
-        sha256: 64 lowercase hexadecimal digits.
-        executable: whether it is a program, such as a plugin's assembler.
-    """
-
-    path: str
-    size: int
-    sha256: str
-    executable: bool = False
+    path: str  # Inside the archive.
+    size: int  # In bytes.
+    sha256: str  # 64 lowercase hexadecimal digits.
+    executable: bool = False  # Whether it is a program, such as a plugin's assembler.
 
     def as_row(self) -> dict[str, Any]:
         """Return the table for `_member`."""
@@ -44,12 +37,7 @@ class Member(NamedTuple):
 class Requirement(NamedTuple):
     """A pinned archive that a plugin requires at run time, such as that of cuDNN.
 
-    Attributes:
-        plugin, ..., urls: as an `Artifact` has them, of the plugin that requires it.
-        library: empty: nothing of it is loaded as a plugin.
-        specifier: which versions of the distribution serve as well where they are installed, such
-            as ">=9.12,<10"; empty for any.
-        compiles: whether compiling for absent hardware needs it, too.
+    Most is as an `Artifact` has it; the plugin and the platform are of the plugin that requires it.
     """
 
     plugin: str
@@ -61,10 +49,10 @@ class Requirement(NamedTuple):
     sha256: str
     members: tuple[Member, ...]
     license: str
-    library: str = ""
+    library: str = ""  # Empty, as nothing of it is loaded as a plugin.
     urls: tuple[str, ...] = ()
-    specifier: str = ""
-    compiles: bool = False
+    specifier: str = ""  # Versions that serve as well where installed, ">=9.12,<10"; empty for any.
+    compiles: bool = False  # Whether compiling for absent hardware needs it, too.
 
     @property
     def nbytes(self) -> int:
@@ -82,51 +70,28 @@ class Requirement(NamedTuple):
 
 
 class Artifact(NamedTuple):
-    """The row of a plugin: its pinned archive, what is loaded from it, and what that requires.
+    """The row of a plugin: its pinned archive, what is loaded from it, and what that requires."""
 
-    Attributes:
-        plugin: the family of builds that it is, such as "cuda13".
-        platform: what that plugin is selected by, such as "cuda".
-        package: the distribution's name.
-        version: the distribution's version.
-        file_name: of the archive: a wheel, a .zip, a .tar.gz, or a .so, a library by itself.
-        size: of the archive, in bytes.
-        sha256: of the archive, 64 lowercase hexadecimal digits.
-        members: every member that is taken from it.
-        license: the distribution's licence.
-        host: the oldest machine that the library runs on.
-        library: the path of the plugin's library among the members.
-        urls: places that hold the archive beside the user's package index.
-        requires: the archives of the libraries and programs that it looks for at run time.
-        api_version: the PJRT API version, measured by loading; None where it was not.
-        api_note: why `api_version` is None.
-        stablehlo: the newest StableHLO version that the plugin reads, or an empty string.
-        publisher: whom the index's attestation named as its builder when the row was made, if any.
-        issuer: who vouched for that identity.
-        attestation: sha256 of that attestation's file.
-        attestation_note: how far it was verified.
-    """
-
-    plugin: str
-    platform: str
-    package: str
+    plugin: str  # The family of builds that it is, such as "cuda13".
+    platform: str  # What that plugin is selected by, such as "cuda".
+    package: str  # The distribution's name.
     version: str
-    file_name: str
-    size: int
-    sha256: str
-    members: tuple[Member, ...]
-    license: str
-    host: HostTag
-    library: str = ""
-    urls: tuple[str, ...] = ()
-    requires: tuple[Requirement, ...] = ()
-    api_version: ApiVersion | None = None
-    api_note: str = ""
-    stablehlo: str = ""
-    publisher: str = ""
-    issuer: str = ""
-    attestation: str = ""
-    attestation_note: str = ""
+    file_name: str  # A wheel, a .zip, a .tar.gz, or a .so, a library by itself.
+    size: int  # Of the archive, in bytes.
+    sha256: str  # Of the archive, 64 lowercase hexadecimal digits.
+    members: tuple[Member, ...]  # Every one that is taken from the archive.
+    license: str  # The distribution's licence.
+    host: HostTag  # The oldest machine that the library runs on.
+    library: str = ""  # Its path among the members.
+    urls: tuple[str, ...] = ()  # Places of the archive beside the user's package index.
+    requires: tuple[Requirement, ...] = ()  # What it looks for at run time.
+    api_version: ApiVersion | None = None  # Measured by loading; None where it was not.
+    api_note: str = ""  # Why `api_version` is None.
+    stablehlo: str = ""  # The newest version that the plugin reads.
+    publisher: str = ""  # The builder that the index's attestation named when the row was made.
+    issuer: str = ""  # Who vouched for that identity.
+    attestation: str = ""  # The sha256 of that attestation's file.
+    attestation_note: str = ""  # How far it was verified.
 
     @property
     def archives(self) -> tuple[Archive, ...]:
@@ -157,14 +122,10 @@ class Artifact(NamedTuple):
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], where: str) -> Artifact:
-        """Read one row.
+        """Read one row, as TOML or JSON gives it.
 
-        Args:
-            row: the columns, as TOML or JSON gives them.
-            where: the file and the row, for the error.
-
-        Raises:
-            ManifestError: a column is missing, unknown or malformed.
+        A column that is missing, unknown or malformed raises ManifestError, which says `where`: the
+        file and the row.
         """
         values = _read(row, _PLUGIN, where)
         if values["library"] not in (member.path for member in values["members"]):
@@ -209,29 +170,17 @@ def _as_row(archive: Archive, columns: Iterable[str]) -> dict[str, Any]:
 
 
 class RegistryPackage(NamedTuple):
-    """An installed package whose rows count like the shipped ones.
+    """An installed package whose rows count like the shipped ones."""
 
-    Attributes:
-        name: the distribution and its version.
-        module: the module that its entry point names.
-        files: its files of rows.
-    """
-
-    name: str
-    module: str
-    files: tuple[Path, ...]
+    name: str  # The distribution and its version.
+    module: str  # What its entry point names.
+    files: tuple[Path, ...]  # Of rows.
 
 
 class Flaw(NamedTuple):
-    """Rows of packages that do not count.
+    """Rows of packages that do not count, and the next step as a hint."""
 
-    Attributes:
-        origin: the packages, each with its version.
-        reason: why they do not count.
-        hint: the next step.
-    """
-
-    origin: str
+    origin: str  # The packages, each with its version.
     reason: str
     hint: str
 
@@ -243,10 +192,7 @@ class Catalog:
     two packages neither does. Versions are never compared across them, so nobody takes a plugin
     over by a higher one.
 
-    Args:
-        directories: folders of `*.toml` files, looked at in order; a missing one holds no rows.
-        rows: rows that were read elsewhere, such as those of a lock file.
-        packages: is asked for the packages on first use.
+    A missing directory holds no rows; `rows` were read elsewhere, such as those of a lock file.
     """
 
     @classmethod
@@ -275,8 +221,7 @@ class Catalog:
     def rows(self) -> tuple[Artifact, ...]:
         """Return every row, in the order of the files, those of packages last.
 
-        Raises:
-            ManifestError: a file of a directory is malformed; the message names it and the row.
+        A malformed file of a directory raises ManifestError.
         """
         return self._contents[0]
 
@@ -313,10 +258,8 @@ def rows_called(word: str, rows: Iterable[Artifact]) -> list[Artifact]:
 def newest_builds(rows: Iterable[Artifact]) -> list[Artifact]:
     """Return the newest row of each package that builds a plugin, the newest PJRT API first.
 
-    Versions compare the releases of one package; builds of several compare by the API alone.
-
-    Args:
-        rows: of one plugin, for machines of one kind.
+    Versions compare the releases of one package; builds of several compare by the API alone. The
+    rows are of one plugin, for machines of one kind.
     """
     newest: dict[str, Artifact] = {}
     for row in sorted(rows, key=lambda row: (release(row.version), str(row.host))):
@@ -335,11 +278,7 @@ def newest_for_each_kind(rows: Iterable[Artifact]) -> list[Artifact]:
 
 
 def read_rows(path: Path) -> tuple[Artifact, ...]:
-    """Read one file of rows.
-
-    Raises:
-        ManifestError: the file is unreadable, or one of its rows is malformed.
-    """
+    """Read one file of rows; raise ManifestError if it is unreadable, or a row is malformed."""
     return tuple(Artifact.from_row(table, where) for where, table in _tables(path))
 
 
@@ -497,11 +436,7 @@ def _without_names(row: dict[str, Any]) -> dict[str, Any]:
 def _read(
     row: Mapping[str, Any], schema: Mapping[str, tuple[type, bool]], where: str
 ) -> dict[str, Any]:
-    """Check what rows of all kinds have in common, and return the values for the record.
-
-    Raises:
-        ManifestError: a column is missing, unknown or malformed.
-    """
+    """Check what rows of all kinds have in common, and return the values for the record."""
     for column, (kind, required) in schema.items():
         if column not in row:
             if required:

@@ -30,10 +30,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def cache_errors(what: str, path: Path, needed: int = 0) -> Iterator[None]:
     """Turn operating system errors inside the block into a CacheError.
 
-    Args:
-        what: was tried, as "cannot publish".
-        path: it was tried on.
-        needed: how many bytes that takes.
+    It says what was tried, as "cannot publish", and how many bytes that needs.
     """
     try:
         yield
@@ -55,22 +52,16 @@ def failure(what: str, path: Path, exc: OSError, needed: int = 0) -> CacheError:
 
 
 def require_space(path: Path, needed: int) -> None:
-    """Raise an error early if there is not enough space.
-
-    Raises:
-        CacheError: fewer than `needed` bytes are free where `path` is, or will be, or no file
-            can be made there.
-    """
+    """Raise CacheError early if `needed` bytes are not free at a path, or no file can be made."""
     free, files = _free(path)
     if free < needed or not files:
         raise _full(f"no space in the cache {path}", path, needed)
 
 
 def is_folder(path: Path) -> bool:
-    """Check whether a folder is there; to pathlib of Python 3.13, one that is closed is not there.
+    """Check whether a folder is there; raise OSError if who asks may not look.
 
-    Raises:
-        OSError: who asks may not look.
+    To pathlib of Python 3.13, one that is closed is not there.
     """
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
@@ -116,11 +107,6 @@ def make(root: Path, path: Path, mode: int = 0o755) -> Path:
     """Make a directory below the cache root that only its owner can write.
 
     Step by step, because the mode of `mkdir(parents=True)` counts for the last one only.
-
-    Args:
-        root: of the cache.
-        path: of the directory.
-        mode: of what has to be made below the root.
     """
     if not root.is_dir():
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -146,11 +132,7 @@ def seal(file: int, *, executable: bool = False) -> None:
 
 
 def replace(path: Path, content: bytes) -> None:
-    """Write a file in one step: readers find the old one or the new one, whole.
-
-    Raises:
-        OSError: it cannot be written; the old one is as it was.
-    """
+    """Write a file in one step: readers find the old one or the new one, whole."""
     partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # It is unique to this call.
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
@@ -187,16 +169,10 @@ def tree_nbytes(root: Path) -> int:
 def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
     """Open a folder at or below a cache root during a `with` block.
 
-    Args:
-        root: of the cache; a link to it must be ours or root's, and no link is followed below it.
-        folder: it exists.
-
-    Yields:
-        A descriptor for `dir_fd`, or None where the system has none.
-
-    Raises:
-        CacheError: somebody else owns a folder on the way, or can write to it.
-        OSError: there is no such folder, or it cannot be read.
+    This gives a descriptor for `dir_fd`, or None where the system has none. A link to the root must
+    be ours or root's, and no link is followed below it. CacheError means that somebody else owns a
+    folder on the way, or can write to it; OSError, that there is no such folder, or that it cannot
+    be read.
     """
     if sys.platform == "win32":
         yield None
@@ -224,12 +200,7 @@ def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
 
 
 def require_safe(root: Path, folder: Path) -> None:
-    """Raise an error for a folder that somebody else could have filled.
-
-    Raises:
-        CacheError: as for `open_folder`.
-        OSError: there is no such folder.
-    """
+    """Raise an error, as `open_folder` does, for a folder that somebody else could have filled."""
     with open_folder(root, folder):
         pass
 
@@ -237,9 +208,7 @@ def require_safe(root: Path, folder: Path) -> None:
 def read(root: Path, path: Path, most_nbytes: int = digest.MOST_NBYTES) -> bytes:
     """Read a file below a cache root that nobody else could have written.
 
-    Raises:
-        CacheError: somebody else could.
-        OSError: there is no such file, it cannot be read, or is larger (EFBIG).
+    If somebody else could, it raises CacheError; if it is too large, OSError (EFBIG).
     """
     with open_folder(root, path.parent) as folder:
         place = path if folder is None else path.name
@@ -282,9 +251,6 @@ def suspicion(path: Path) -> str:
     """Return who else may have written a file that was found, or an empty string.
 
     A team may share it by its group, as a working copy is shared.
-
-    Raises:
-        OSError: there is no such file.
     """
     if sys.platform == "win32":
         return ""

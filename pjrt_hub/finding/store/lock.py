@@ -27,13 +27,11 @@ _open: set[int] = set()
 class FileLock(NamedTuple):
     """The outcome of asking for a lock; true if it is held.
 
-    Attributes:
-        file: the open lock file, or None where it cannot be opened.
-        state: "held"; "taken" by another process, whose end was not waited for; or "unknown",
-            where files cannot be locked.
+    It may be "taken" by another process, whose end was not waited for, or "unknown", where files
+    cannot be locked.
     """
 
-    file: int | None
+    file: int | None  # None where it cannot be opened.
     state: Literal["held", "taken", "unknown"]
 
     def __bool__(self) -> bool:
@@ -41,21 +39,13 @@ class FileLock(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """How to wait for another holder.
+    """How to wait for another holder."""
 
-    Attributes:
-        seconds: how long, before going on without the lock.
-        notify: receives one message, after two seconds: who holds the lock.
-        sleep: waits that many seconds.
-        clock: a monotonic time in seconds.
-        doing: what the other holder does.
-    """
-
-    seconds: float = 0.0
-    notify: Callable[[str], None] | None = None
+    seconds: float = 0.0  # How long, before going on without the lock.
+    notify: Callable[[str], None] | None = None  # Told once, after 2 seconds, who holds the lock.
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
-    doing: str = "is fetching the same file"
+    doing: str = "is fetching the same file"  # What the other holder does.
 
 
 #: Takes the lock at once, or not at all.
@@ -69,17 +59,9 @@ def acquire(
     """Hold a lock (flock(2), else that of fcntl(2)) during a `with` block.
 
     The file is never unlinked: a process that waits on an unlinked file would lock nothing. A
-    process that is forked meanwhile holds nothing, and lets go of nothing.
-
-    Args:
-        path: the lock file; its directory exists. A shared lock makes do with one that can only
-            be read.
-        wait: for another holder.
-        shared: hold it together with others who share it.
-        folder: the open directory that the file is in, where there is one.
-
-    Yields:
-        Whether it is held.
+    process that is forked meanwhile holds nothing, and lets go of nothing. A shared lock makes do
+    with a file that can only be read. The file's directory exists, and `folder` is its descriptor
+    where it is open.
     """
     file = _open_file(path, folder, shared)
     if file is None:
@@ -135,8 +117,7 @@ def _acquire(file: int, path: Path, shared: bool, wait: Wait) -> FileLock:
 def _try(file: int, path: Path, shared: bool) -> bool:
     """Take the lock if it is free; return False if this file system has none.
 
-    Raises:
-        BlockingIOError: somebody holds it.
+    If somebody holds it, it raises BlockingIOError.
     """
     if sys.platform == "win32":
         return False  # Windows locks cannot be shared.

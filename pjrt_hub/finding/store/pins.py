@@ -127,12 +127,8 @@ Pins.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
     """Find the lock file that holds here.
 
-    Args:
-        env: `PJRT_HUB_LOCK` names a file; "0" says that none holds.
-        folder: where the search upward begins; None for no search.
-
-    Raises:
-        LockFileError: one lies above that another user may have written.
+    `PJRT_HUB_LOCK` names it, or says by "0" that none holds; else it is the nearest one from
+    `folder` upward. One that another user may have written raises LockFileError.
     """
     if named := env.get(VARIABLE):
         return None if named == "0" else Path(named).expanduser().absolute()
@@ -145,15 +141,7 @@ def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
 
 
 def read(path: Path, *, is_named: bool = False) -> Pins:
-    """Read a lock file.
-
-    Args:
-        path: of the file.
-        is_named: whether the user named it.
-
-    Raises:
-        LockFileError: it cannot be read, is malformed, or of another format.
-    """
+    """Read a lock file; raise LockFileError if unreadable, malformed, or of another format."""
     from pjrt_hub.finding.store import pylock
 
     try:

@@ -32,10 +32,8 @@ _Table = Mapping[str, Any]
 def arrange(rows: Iterable[_Table], addresses: Mapping[str, str], own: _Table) -> dict[str, Any]:
     """Return the tables of a lock file, for `read`.
 
-    Args:
-        rows: as `Artifact.as_row` gives them.
-        addresses: where to get wheels whose rows have no address, by their sha256.
-        own: what else our own table says.
+    `addresses` say where to get wheels whose rows have no address, by their sha256; `own` is what
+    else our own table says.
     """
     # Only writing imports this, since it takes longer than the choice of a plugin.
     from packaging.pylock import Pylock, PylockValidationError
@@ -69,12 +67,9 @@ def arrange(rows: Iterable[_Table], addresses: Mapping[str, str], own: _Table) -
 def read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, Any]]:
     """Read the tables of a lock file.
 
-    Returns:
-        The rows, as `Artifact.from_row` reads them; where installers get each wheel, by its sha256;
-        and what else our own table says.
-
-    Raises:
-        LockFileError: they are malformed, or of another format.
+    These are the rows, as `Artifact.from_row` reads them; where installers get each wheel, by its
+    sha256; and what else our own table says. Malformed ones, or those of another format, raise
+    LockFileError.
     """
     try:
         return _read(path, data)

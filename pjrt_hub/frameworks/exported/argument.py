@@ -31,11 +31,7 @@ def count(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Refuse another number of arguments, or other names.
-
-    Raises:
-        TypeError: as Python says it of its functions.
-    """
+    """Refuse another number of arguments, or other names, by a TypeError such as Python's own."""
     name, takes = function_name or "the function", len(positional)
     if len(args) != takes:
         raise TypeError(
@@ -66,9 +62,7 @@ def put(
 def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -> NDArray[Any]:
     """Return the value as an array of the type, which it has already or Python's numbers become.
 
-    Raises:
-        TypeError: it has another element type.
-        ValueError: it has another shape.
+    Another element type raises TypeError, another shape ValueError.
     """
     import numpy as np
 
@@ -89,8 +83,7 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
 def read_weight(weight: Weight) -> NDArray[Any]:
     """Return a weight's array, mapped from its file.
 
-    Raises:
-        FileFormatError: the file is missing, malformed, or holds another type.
+    A file that is missing, malformed, or holds another type raises FileFormatError.
     """
     from numpy.lib.format import open_memmap
 
@@ -113,12 +106,7 @@ def read_weight(weight: Weight) -> NDArray[Any]:
 
 
 def check(value: Any, aval: Aval, function: ExportedFunction, index: int) -> None:
-    """Refuse an array or a buffer of another type.
-
-    Raises:
-        TypeError: it has another element type.
-        ValueError: it has another shape.
-    """
+    """Refuse an array or a buffer of another element type (TypeError) or shape (ValueError)."""
     if not (hasattr(value, "dtype") and hasattr(value, "shape")):
         return
     if value.dtype != aval.dtype:
@@ -134,8 +122,7 @@ def places(
 ) -> list[Place]:
     """Return the symbolic dimensions of arguments with the sizes that they have.
 
-    Raises:
-        ValueError: an argument has another number of dimensions, or another known one.
+    An argument with another number of dimensions, or another known one, raises ValueError.
     """
     import numpy as np
 

@@ -17,20 +17,12 @@ from pjrt_hub.frameworks.exported.tree import LEAF, Tree
 def assign(
     function: ExportedFunction, values: Sequence[tuple[str | None, Any]]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Make the arguments of a call.
+    """Make the arguments of a call: the positional ones, and those by name.
 
-    Args:
-        function: what is called.
-        values: names, each with an array or a dict of arrays; a name is a place as
-            `ExportedFunction.input_paths` has it, quotes or not, or the beginning of some. None
-            takes the next positional argument that was not named. The keys of a dict are places
-            too, from the argument's on or whole: "l1/w", "args[0]/l1/w", "args[0]['l1']['w']".
-
-    Returns:
-        The positional arguments, and those by name.
-
-    Raises:
-        TypeError: a value is missing, given twice, or belongs nowhere.
+    Each value comes with a name: a place as `ExportedFunction.input_paths` has it, quotes or not,
+    or the beginning of some. None takes the next positional argument that was not named. The keys
+    of a dict are places too, from the argument's on or whole: "l1/w", "args[0]/l1/w",
+    "args[0]['l1']['w']". A value that is missing, given twice, or belongs nowhere raises TypeError.
     """
     positional, named = function.in_tree.children
     subtrees = {f"args[{index}]": child for index, child in enumerate(positional.children)}

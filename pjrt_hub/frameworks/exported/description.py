@@ -18,17 +18,11 @@ if TYPE_CHECKING:
 
 
 class RunVerdict(NamedTuple):
-    """Whether a client can run a function.
+    """Whether a client can run a function."""
 
-    Attributes:
-        ok: whether nothing is known that stands against it.
-        reasons: why not.
-        doubts: what only the plugin's compiler can tell, and what jaxlib will have to do.
-    """
-
-    ok: bool
-    reasons: tuple[str, ...]
-    doubts: tuple[str, ...]
+    ok: bool  # Nothing is known that stands against it.
+    reasons: tuple[str, ...]  # Why not.
+    doubts: tuple[str, ...]  # What only the compiler can tell, and what jaxlib will have to do.
 
 
 def describe(function: ExportedFunction) -> dict[str, Any]:

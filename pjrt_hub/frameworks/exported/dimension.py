@@ -27,27 +27,16 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 class Place(NamedTuple):
-    """A symbolic dimension and the size that was found there.
-
-    Attributes:
-        expression: of the dimension.
-        size: in elements.
-        where: of the array, for messages.
-        number: of the dimension.
-    """
+    """A symbolic dimension and the size that was found there."""
 
     expression: str
-    size: int
-    where: str
-    number: int
+    size: int  # In elements.
+    where: str  # The path of the array, for messages.
+    number: int  # Of the dimension.
 
 
 def names(expression: str) -> frozenset[str]:
-    """Return the variables of an expression.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the variables of an expression, or raise ValueError if it is none."""
     found = set()
     for node in ast.walk(_parse(expression)):
         if isinstance(node, ast.Name) and node.id not in _FUNCTIONS:
@@ -58,8 +47,7 @@ def names(expression: str) -> frozenset[str]:
 def evaluate(expression: int | str, sizes: Mapping[str, int]) -> int:
     """Return the size that an expression means.
 
-    Raises:
-        ValueError: it is none, has another variable, or gives no size.
+    What is no expression, has another variable, or gives no size raises ValueError.
     """
     if isinstance(expression, int):
         return expression
@@ -72,12 +60,7 @@ def evaluate(expression: int | str, sizes: Mapping[str, int]) -> int:
 def solve(places: Sequence[Place], given: Mapping[str, int]) -> dict[str, int]:
     """Find the variables' sizes by the sizes of arrays.
 
-    Args:
-        places: every symbolic dimension.
-        given: variables that are known.
-
-    Raises:
-        ValueError: sizes contradict each other, or do not tell a variable.
+    Sizes that contradict each other, or do not tell a variable, raise ValueError.
     """
     sizes = dict(given)
     left = list(places)

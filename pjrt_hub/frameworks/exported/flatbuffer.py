@@ -15,7 +15,7 @@ _MAX_DEPTH = 200
 class FlatTable:
     """One table of a flatbuffer.
 
-    Fields are named by their number in the schema, from 0; one that is absent gives its default.
+    Fields are named by their number in the schema, from 0; one that is absent is 0 or empty.
     Whatever breaks the format raises ValueError. As no writer shares tables or strings, reading a
     buffer visits at most as many as it has words: a loop or a fan of shared ones ends there.
     """
@@ -38,11 +38,7 @@ class FlatTable:
 
     @classmethod
     def root(cls, data: bytes) -> FlatTable:
-        """Return the table that a buffer begins with.
-
-        Raises:
-            ValueError: it does not begin with one.
-        """
+        """Return the table that a buffer begins with, or raise ValueError if there is none."""
         if len(data) < 8:
             raise ValueError(f"{len(data)} bytes are too few")
         [position] = struct.unpack_from("<I", data)
@@ -52,10 +48,10 @@ class FlatTable:
         """Return whether a field is there."""
         return self._offset(field) != 0
 
-    def number(self, field: int, format: str, default: int = 0) -> int:
+    def number(self, field: int, format: str) -> int:
         """Return a number, of a format of `struct`."""
         offset = self._offset(field)
-        return int(self._at("<" + format, self._position + offset)) if offset else default
+        return int(self._at("<" + format, self._position + offset)) if offset else 0
 
     def numbers(self, field: int, format: str) -> tuple[int, ...]:
         """Return a list of numbers."""
@@ -67,10 +63,10 @@ class FlatTable:
         start, count = self._vector(field, 1)
         return self._data[start : start + count]
 
-    def text(self, field: int, default: str = "") -> str:
+    def text(self, field: int) -> str:
         """Return a string."""
         offset = self._offset(field)
-        return self._text(self._position + offset) if offset else default
+        return self._text(self._position + offset) if offset else ""
 
     def texts(self, field: int) -> tuple[str, ...]:
         """Return a list of strings."""

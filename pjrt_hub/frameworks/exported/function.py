@@ -33,16 +33,10 @@ class PortableProgram(Program):
 
 
 class Weight(NamedTuple):
-    """An argument that is kept beside the program.
+    """An argument that is kept beside the program."""
 
-    Attributes:
-        path: of its .npy file.
-        name: as its exporter has it.
-        aval: its type.
-    """
-
-    path: Path
-    name: str
+    path: Path  # Of its .npy file.
+    name: str  # As its exporter has it.
     aval: Aval
 
 
@@ -50,45 +44,26 @@ class Weight(NamedTuple):
 class ExportedFunction:
     """What an artifact says about itself.
 
-    Attributes:
-        origin: the file, for messages.
-        exporter: "jax.export" or "torch_xla.stablehlo".
-        function_name: of the function that was exported.
-        program: what is compiled.
-        in_tree: the arguments: a tuple of the positional ones and a dict of those by name.
-        inputs: one for each leaf of `in_tree`.
-        out_tree: the result.
-        outputs: one for each leaf of `out_tree`.
-        arguments: of the program in order, after the platform's number where there is one: the
-            number of an input, or a weight.
-        platforms: that it was exported for, in JAX's names; empty where it does not say.
-        calling_convention_version: of jax.export; None elsewhere.
-        ordered_effects: that must happen in order, such as printing.
-        unordered_effects: that may happen in any order.
-        disabled_checks: what the exporter was told to let pass, "platform" or a custom call.
-        nr_devices: that it was exported for.
-        uses_global_constants: whether its module has symbolic dimensions or other values that are
-            to be replaced by constants.
-        jax_version: that exported it, where it says.
+    Before its arguments the program may take the number of a platform.
     """
 
-    origin: str
-    exporter: str
+    origin: str  # The file, for messages.
+    exporter: str  # "jax.export" or "torch_xla.stablehlo".
     function_name: str
     program: Program
-    in_tree: Tree
-    inputs: tuple[Aval, ...]
+    in_tree: Tree  # A tuple of the positional arguments and a dict of those by name.
+    inputs: tuple[Aval, ...]  # One for each leaf of `in_tree`.
     out_tree: Tree
-    outputs: tuple[Aval, ...]
-    arguments: tuple[int | Weight, ...]
-    platforms: tuple[str, ...] = ()
-    calling_convention_version: int | None = None
-    ordered_effects: tuple[str, ...] = ()
-    unordered_effects: tuple[str, ...] = ()
-    disabled_checks: tuple[str, ...] = ()
-    nr_devices: int = 1
-    uses_global_constants: bool = False
-    jax_version: str = ""
+    outputs: tuple[Aval, ...]  # One for each leaf of `out_tree`.
+    arguments: tuple[int | Weight, ...]  # Inputs' numbers, or weights, as the program takes them.
+    platforms: tuple[str, ...] = ()  # In JAX's names; empty where it does not say.
+    calling_convention_version: int | None = None  # Of jax.export; None elsewhere.
+    ordered_effects: tuple[str, ...] = ()  # That must happen in order, such as printing.
+    unordered_effects: tuple[str, ...] = ()  # That may happen in any order.
+    disabled_checks: tuple[str, ...] = ()  # What may pass: "platform" or a custom call.
+    nr_devices: int = 1  # That it was exported for.
+    uses_global_constants: bool = False  # Whether symbolic values become constants.
+    jax_version: str = ""  # That exported it, where it says.
 
     @property
     def stablehlo_version(self) -> str:

@@ -33,9 +33,8 @@ _LONGEST_DIMENSION = 1000
 def read(data: bytes, origin: str) -> ExportedFunction:
     """Read a blob.
 
-    Raises:
-        FileFormatError: it is damaged, or no such blob.
-        NotRunnableError: its calling convention is another.
+    One that is damaged, or no such blob, raises FileFormatError; another calling convention,
+    NotRunnableError.
     """
     version = _NEWEST_VERSION
     try:

@@ -42,16 +42,11 @@ def specialise(
 ) -> bytes:
     """Make a program of fewer unknowns and for an older StableHLO.
 
-    Args:
-        code: a portable artifact of jax.export.
-        platform_index: which of its platforms the program is for; None where it takes no number.
-        types: by the number of an argument, after the platform's, its type without symbols.
-        refine: whether shapes follow from these.
-        single_device: whether shardings can be left out.
-        version: of StableHLO, for the result.
-
-    Raises:
-        UnreadError: the program is malformed, or newer than this jaxlib.
+    `code` is a portable artifact of jax.export, and `platform_index` which of its platforms the
+    program is for, or None where it takes no number. `types` are those of arguments without
+    symbols, by the number of an argument after the platform's; `refine` says whether shapes follow
+    from these, `single_device` whether shardings can be left out. `version` is that of StableHLO
+    for the result. A program that is malformed, or newer than this jaxlib, raises UnreadError.
     """
     import jaxlib
     from jaxlib import _jax

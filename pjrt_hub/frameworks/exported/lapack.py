@@ -20,10 +20,9 @@ _TYPED = "_ffi"  # Functions of XLA's FFI end so; others have another calling co
 
 
 def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
-    """Return the handlers of a program's custom calls that are LAPACK's.
+    """Return the handlers of a program's custom calls that are LAPACK's, by name.
 
-    Returns:
-        Handlers by name; without those of which no package is installed.
+    Those of which no package is installed are left out.
     """
     names = [each for each in custom_calls if each.startswith(_PREFIXES) and each.endswith(_TYPED)]
     platform = client.api.layered_name or client.platform_name

@@ -92,16 +92,9 @@ def load_exported(
 def client_for(
     function: ExportedFunction, platform: str | None = None, *, offline: bool = False
 ) -> Client:
-    """Make a client to run a function on.
+    """Make a client to run a function on, for a platform as in `load_exported`.
 
-    Args:
-        function: what `frameworks.exported.reading.read` returned.
-        platform: as for `client`; see `load_exported` for None.
-        offline: as for `client`.
-
-    Raises:
-        NotRunnableError: the function is not for the platform, whose plugin would be fetched.
-        As `client`.
+    A function that is not for the platform whose plugin would be fetched raises NotRunnableError.
     """
     from pjrt_hub.frameworks.exported import obstacle
 

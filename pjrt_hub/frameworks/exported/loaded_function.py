@@ -43,23 +43,14 @@ _Sizes = tuple[tuple[str, int], ...]
 
 
 class _Ready(NamedTuple):
-    """A signature's executable, and what it takes beside the caller's values.
-
-    Attributes:
-        executable: compiled and loaded.
-        inputs: the types of the inputs, all static.
-        device: where arguments go.
-        template: what the program takes, with None where an input belongs.
-        slots: such a position, and the number of the input, for each input that it takes.
-        split: of arguments and of results over several devices; None for one.
-    """
+    """A signature's executable, and what it takes beside the caller's values."""
 
     executable: LoadedExecutable
-    inputs: tuple[Aval, ...]
-    device: Device
-    template: tuple[Any, ...]
-    slots: tuple[tuple[int, int], ...]
-    split: sharding.Split | None = None
+    inputs: tuple[Aval, ...]  # All static.
+    device: Device  # Where arguments go.
+    template: tuple[Any, ...]  # What the program takes, with None where an input belongs.
+    slots: tuple[tuple[int, int], ...]  # Such a position, and the number of its input.
+    split: sharding.Split | None = None  # Of arguments and results over several devices.
 
 
 class Exported:
@@ -380,8 +371,8 @@ class Exported:
     def _compile(self, sizes: _Sizes) -> tuple[LoadedExecutable, bool]:
         """Compile the program, or what jaxlib makes of it; say before what may go wrong.
 
-        Returns:
-            The executable, and whether it is of what jaxlib made, which takes no platform's number.
+        It also returns whether the executable is of what jaxlib made, which takes no platform's
+        number.
         """
         function, client = self.function, self.client
         lapack.register(function.custom_calls, client)

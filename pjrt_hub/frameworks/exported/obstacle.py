@@ -55,25 +55,15 @@ _COMPILERS_OWN = frozenset(
 def refuse(function: ExportedFunction, client: Client) -> None:
     """Refuse what cannot be run.
 
-    Raises:
-        IncompatiblePluginError: the program is of a StableHLO that the plugin does not read.
-        NotRunnableError: anything else.
+    A StableHLO that the plugin does not read raises IncompatiblePluginError, anything else
+    NotRunnableError.
     """
     require_readable(function, client)
     refuse_platform(function, platform_for(function, client), len(client.devices))
 
 
 def refuse_platform(function: ExportedFunction, platform: str, devices: int | None = None) -> None:
-    """Refuse what cannot be run on a platform, whatever the version of its program.
-
-    Args:
-        function: what is to be run.
-        platform: the name that the plugin's client has.
-        devices: how many there are; None where it is not known.
-
-    Raises:
-        NotRunnableError: it cannot.
-    """
+    """Raise NotRunnableError for what a platform cannot run, whatever its program's version."""
     if reasons := find_obstacles(function, platform, devices):
         raise NotRunnableError(
             f"{function.origin} cannot be run on {platform}: {'; '.join(reasons)}",
@@ -113,13 +103,9 @@ def doubts(function: ExportedFunction, client: Client) -> list[str]:
 
 
 def require_readable(function: ExportedFunction, client: Client) -> None:
-    """Refuse a program whose StableHLO the plugin does not read.
+    """Raise IncompatiblePluginError for a program whose StableHLO the plugin does not read.
 
     A newer stamp alone is no reason: see `PortableProgram`.
-
-    Raises:
-        IncompatiblePluginError: the program is older than all that the plugin reads, or of
-            another generation.
     """
     version = function.program.stablehlo_version
     attributes = client.plugin.attributes
@@ -163,7 +149,7 @@ def foreign_calls(function: ExportedFunction, platform: str) -> tuple[str, ...]:
 
 
 def unknown_calls(
-    function: ExportedFunction, platform: str, registered: Iterable[str] = ()
+    function: ExportedFunction, platform: str, registered: Iterable[str]
 ) -> tuple[str, ...]:
     """Return custom calls of which nobody can tell before compiling whether a plugin has them.
 
@@ -177,15 +163,10 @@ def unknown_calls(
     )
 
 
-def find_obstacles(
-    function: ExportedFunction, platform: str, devices: int | None = None
-) -> list[str]:
+def find_obstacles(function: ExportedFunction, platform: str, devices: int | None) -> list[str]:
     """Return why a function cannot be run on a platform, apart from its program's version.
 
-    Args:
-        function: what is to be run.
-        platform: the name that the plugin's client has.
-        devices: how many there are; None where it is not known.
+    The platform has the name of the plugin's client; how many devices it has may be unknown.
     """
     reasons = []
     if platform_index(function, platform) is None:

@@ -16,16 +16,11 @@ from pjrt_hub.frameworks.exported.function import ExportedFunction
 def read(
     source: str | os.PathLike[str] | bytes | ExportedFunction, name: str | None = None
 ) -> ExportedFunction:
-    """Read what an exporter wrote.
+    """Read what an exporter wrote: a file or bytes of jax.export, or a folder that torch_xla saved.
 
-    Args:
-        source: a file or bytes of `jax.export`, or a folder that torch_xla saved; what was read
-            already comes back.
-        name: of a folder's function; by default the only one, or "forward".
-
-    Raises:
-        FileFormatError: it is missing, damaged, or of no such form.
-        NotRunnableError: its exporter was of a kind that pjrt-hub does not know.
+    What was read already comes back. The name is of a folder's function; by default it is the only
+    one, or "forward". What is missing, damaged, or of no such form raises FileFormatError; an
+    exporter of a kind that pjrt-hub does not know, NotRunnableError.
     """
     if isinstance(source, ExportedFunction):
         return source

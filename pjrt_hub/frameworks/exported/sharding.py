@@ -23,17 +23,11 @@ if TYPE_CHECKING:
 
 
 class Split(NamedTuple):
-    """The parts of arrays on devices; the last of a dimension may reach beyond the array's end.
+    """The parts of arrays on devices; the last of a dimension may reach beyond the array's end."""
 
-    Attributes:
-        arguments: for each argument the part of each device.
-        results: for each result the part of each device.
-        shapes: of the whole results.
-    """
-
-    arguments: list[list[Part]]
-    results: list[list[Part]]
-    shapes: list[tuple[int, ...]]
+    arguments: list[list[Part]]  # For each the part of each device.
+    results: list[list[Part]]  # For each the part of each device.
+    shapes: list[tuple[int, ...]]  # Of the whole results.
 
 
 def split(
@@ -42,16 +36,9 @@ def split(
     results: Sequence[Sequence[int]],
     origin: str,
 ) -> Split:
-    """Tell which part of each array each device has.
+    """Tell which part of each array each device has, by the shapes of the whole ones.
 
-    Args:
-        executable: of the function.
-        arguments: the shapes of whole arguments.
-        results: the shapes of whole results.
-        origin: the file, for messages.
-
-    Raises:
-        NotRunnableError: the compiler split them in a way that cannot be followed.
+    If the compiler split them in a way that cannot be followed, it raises NotRunnableError.
     """
     optimized = executable.optimized_program()
     given, gives = op_sharding.of_program(optimized.code, optimized.format)
@@ -88,17 +75,7 @@ def _parts(
 def call(
     client: Client, executable: LoadedExecutable, arguments: Sequence[NDArray[Any]], split: Split
 ) -> list[Buffer]:
-    """Run it on all its devices, and wait for what has to be put together.
-
-    Args:
-        client: whose devices they are.
-        executable: of the function.
-        arguments: whole arrays.
-        split: what `split` gave for the executable.
-
-    Returns:
-        Whole results on the first device.
-    """
+    """Run it on all its devices with whole arguments; return whole results on the first device."""
     rows = [
         [
             client.buffer_from_host(_piece(array, each[number]), device=device)

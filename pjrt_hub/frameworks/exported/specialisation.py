@@ -55,16 +55,9 @@ def program(
 ) -> Program:
     """Make the program for one platform and for sizes; it takes no platform's number any more.
 
-    Args:
-        function: what was exported.
-        platform: the name that the plugin's client has.
-        attributes: of the plugin, which say what StableHLO it reads.
-        sizes: of the symbolic dimensions.
-        reasons: what `needs` gave.
-        cache: remembers results, so that jaxlib is needed once.
-
-    Raises:
-        NotRunnableError: jaxlib is not at hand, or cannot do it.
+    `attributes` of the plugin say what StableHLO it reads; `reasons` are what `needs` gave; `cache`
+    remembers results, so that jaxlib is needed once. If jaxlib is not at hand, or cannot do it, it
+    raises NotRunnableError.
     """
     request = _request(function, platform, attributes, sizes)
     key = _key(function, request)
@@ -81,14 +74,8 @@ def for_topology(
 ) -> Program:
     """Make the program that `Topology.compile` takes; its arguments are the leaves in order.
 
-    Args:
-        function: what was exported.
-        topology: what it is for.
-        sizes: of the symbolic dimensions.
-
-    Raises:
-        NotRunnableError: it cannot run there, or jaxlib is needed and not at hand.
-        ValueError: a size is missing.
+    NotRunnableError means that it cannot run there, or that jaxlib is needed and not at hand;
+    ValueError, that a size is missing.
     """
     platform, attributes = topology.platform_name, topology.api.attributes
     obstacle.refuse_platform(function, platform, len(topology.device_descriptions))
@@ -126,11 +113,7 @@ def _request(
 
 
 def static(aval: Aval, sizes: Mapping[str, int]) -> Aval:
-    """Return a type with numbers for its symbols.
-
-    Raises:
-        ValueError: a size is missing, or gives no size.
-    """
+    """Return a type with numbers for its symbols, or raise ValueError if one has no size."""
     return Aval(aval.element_type, tuple(dimension.evaluate(size, sizes) for size in aval.shape))
 
 

@@ -33,12 +33,7 @@ def is_folder(path: Path) -> bool:
 def read(path: Path, name: str | None = None) -> ExportedFunction:
     """Read the description and the program; weights are left where they are.
 
-    Args:
-        path: the folder.
-        name: which function; by default the only one, or "forward".
-
-    Raises:
-        FileFormatError: something is missing or malformed.
+    The name is of a function; by default it is the only one, or "forward".
     """
     try:
         return _function(path, _choose_function(path, name))

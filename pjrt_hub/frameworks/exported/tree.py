@@ -22,21 +22,13 @@ Types = Mapping[str, Callable[..., Any]]
 
 @dataclass(frozen=True)
 class Tree:
-    """A leaf, or a container of trees.
+    """A leaf, or a container of trees."""
 
-    Attributes:
-        kind: "leaf", "none", "tuple", "list", "dict" or "custom".
-        children: of a container, in the order in which leaves are passed.
-        keys: of a dict.
-        name: of a custom container, as its exporter registered it.
-        data: what its exporter kept beside it.
-    """
-
-    kind: str
-    children: tuple[Tree, ...] = ()
-    keys: tuple[str, ...] = ()
-    name: str = ""
-    data: bytes = b""
+    kind: str  # "leaf", "none", "tuple", "list", "dict" or "custom".
+    children: tuple[Tree, ...] = ()  # In the order in which leaves are passed.
+    keys: tuple[str, ...] = ()  # Of a dict.
+    name: str = ""  # Of a custom container, as its exporter registered it.
+    data: bytes = b""  # What its exporter kept beside it.
 
     @cached_property
     def count(self) -> int:
@@ -75,8 +67,7 @@ class Tree:
     def flatten(self, value: Any, leaves: list[Any], path: str = "") -> None:
         """Append the leaves of a value of this form; a list may stand for a tuple.
 
-        Raises:
-            TypeError: it has another form; the message names the place.
+        Another form raises TypeError; the message names the place.
         """
         kind = self.kind
         if kind == LEAF:

@@ -48,12 +48,7 @@ def register(
 
 
 def initialize() -> None:
-    """Register what the variable `PJRT_HUB_JAX` asks for; JAX calls it at its start.
-
-    Raises:
-        FrameworkError: as `register`.
-        ValueError: the variable is malformed.
-    """
+    """Register what the variable `PJRT_HUB_JAX` asks for; JAX calls it at its start."""
     from pjrt_hub.door.process import environment
 
     if text := environment().get("PJRT_HUB_JAX"):
@@ -76,6 +71,8 @@ def diagnose(after: Sequence[str] = ()) -> Diagnosis:
     Returns:
         The steps, as of `pjrt_hub.diagnose`.
     """
-    from pjrt_hub.frameworks.jax.diagnosis import diagnose
+    from pjrt_hub.door.diagnosis import Diagnosis
+    from pjrt_hub.door.process import world
+    from pjrt_hub.frameworks.jax.diagnosis import report
 
-    return diagnose(after)
+    return Diagnosis(tuple(report(world(), after)))

@@ -18,12 +18,7 @@ if TYPE_CHECKING:
 
 
 class JaxBackend:
-    """What JAX's table holds for one name.
-
-    Attributes:
-        platform: what pjrt-hub is asked for.
-        name: of the platform in JAX.
-    """
+    """What JAX's table holds for one name: the plugin of a platform, and its name in JAX."""
 
     def __init__(self, platform: str, name: str, options: Options | None) -> None:
         self.platform = platform
@@ -33,11 +28,7 @@ class JaxBackend:
         self._loaded: tuple[Plugin, Manifest, object] | None = None
 
     def client(self) -> Any:
-        """Make jaxlib's client; what it raises becomes JAX's RuntimeError.
-
-        Raises:
-            As `pjrt_hub.client`.
-        """
+        """Make jaxlib's client; what it raises becomes JAX's RuntimeError."""
         from pjrt_hub.frameworks.jax import host_functions
 
         plugin, manifest, _ = self._load(to_run=True)
@@ -51,15 +42,10 @@ class JaxBackend:
         return client
 
     def topology(self, topology_name: str = "", **options: Any) -> Any:
-        """Make jaxlib's topology of a machine that need not be there.
+        """Make jaxlib's topology of a machine that need not be there, as `pjrt_hub.topology` does.
 
-        Args:
-            topology_name: of the machine, as for `pjrt_hub.topology`.
-            **options: topology options of the plugin.
-
-        Raises:
-            IncompatiblePluginError: the plugin is too old for what this JAX compiles ahead of time.
-            As `pjrt_hub.topology` otherwise.
+        A plugin that is too old for what this JAX compiles ahead of time raises
+        IncompatiblePluginError.
         """
         plugin, _, capsule = self._load()
         _require_stablehlo(plugin)

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pjrt_hub.door import dependencies, doctor, process
+from pjrt_hub.door import dependencies, doctor
 from pjrt_hub.door.dependencies import Opening
-from pjrt_hub.door.diagnosis import Diagnosis, Step
+from pjrt_hub.door.diagnosis import Step
 from pjrt_hub.errors import FrameworkError, PluginLoadError
 from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.contract.names import canonical
@@ -32,26 +32,8 @@ _PART = re.compile(r"jaxlib|libtpu|jax-\w+-(plugin|pjrt)")
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)")
 
 
-def diagnose(after: Sequence[str] = ()) -> Diagnosis:
-    """Report what the JAX that is installed would do; import and start nothing of it.
-
-    The versions of its packages, the plugins that it would register, the platforms that it would
-    use, and of each plugin for NVIDIA GPUs the files that it would get, and why.
-
-    Args:
-        after: modules that would be imported before, such as "torch"; another process imports
-            them, to see which libraries they load.
-    """
-    return Diagnosis(tuple(report(process.world(), after)))
-
-
 def report(world: World, after: Sequence[str] = ()) -> Iterator[Step]:
-    """Yield the steps of `diagnose`.
-
-    Args:
-        world: what is installed, and the variables.
-        after: modules that would be imported before.
-    """
+    """Yield the steps of `pjrt_hub.jax.diagnose`."""
     jax = world.installed.get("jax")
     if jax is None:
         yield Step("jax", False, "JAX is not installed here", "pip install jax")

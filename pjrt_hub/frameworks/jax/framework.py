@@ -31,11 +31,7 @@ _API_MINORS = (
 
 
 def require() -> None:
-    """Refuse a process whose JAX is missing or older than `OLDEST`.
-
-    Raises:
-        FrameworkError: so it is.
-    """
+    """Raise FrameworkError if JAX is missing or older than `OLDEST`."""
     oldest = ".".join(map(str, OLDEST))
     try:
         import jax
@@ -118,13 +114,8 @@ def register(
 def load(name: str, capsule: object, *, profiles: bool) -> None:
     """Make a table known to jaxlib by the name of a platform.
 
-    Args:
-        name: of the platform.
-        capsule: of the plugin's table.
-        profiles: whether the plugin has a profiler, which JAX's is to start.
-
-    Raises:
-        FrameworkError: another plugin has the name.
+    `profiles` says whether the plugin has a profiler, which JAX's is to start. A name that another
+    plugin has raises FrameworkError.
     """
     from jax._src.lib import xla_client
 
@@ -225,11 +216,7 @@ def create_options() -> Mapping[str, Any] | str:
 
 
 def all_create_options(platform: str) -> dict[str, Any]:
-    """Return these, and those that follow from JAX's other settings, as visible devices do.
-
-    Raises:
-        RuntimeError: the setting is malformed.
-    """
+    """Return these, and those that follow from JAX's other settings, as visible devices do."""
     from jax._src import xla_bridge
 
     options = dict(xla_bridge._options_from_jax_configs(platform))

@@ -67,12 +67,7 @@ def register(
 
 
 def register_requests(text: str) -> None:
-    """Register what PJRT_HUB_JAX asks for and the program has not registered by itself.
-
-    Raises:
-        FrameworkError: as `register`.
-        ValueError: the text is malformed.
-    """
+    """Register what PJRT_HUB_JAX asks for and the program has not registered by itself."""
     for each in read_requests(text):
         platforms = {backend.platform for backend in _backends.values()}
         is_known = each.platform in platforms if each.name is None else each.name in _backends
@@ -90,8 +85,7 @@ class PlatformRequest(NamedTuple):
 def read_requests(text: str) -> tuple[PlatformRequest, ...]:
     """Read "cpu,mine=cuda": platforms joined by commas, each with a name in JAX or without.
 
-    Raises:
-        ValueError: an item or a name is empty, or a name is none.
+    An item or a name that is empty, or no name, raises ValueError.
     """
     items = []
     for item in text.split(","):
@@ -107,16 +101,9 @@ def read_requests(text: str) -> tuple[PlatformRequest, ...]:
 
 
 def name_in_jax(platform: str, name: str | None, taken: Collection[str]) -> str:
-    """Give the name that a platform gets in JAX.
+    """Give the name that a platform, or a library's path, gets in JAX.
 
-    Args:
-        platform: as pjrt-hub is asked for it, or a library's path.
-        name: the one that the user wants, or None.
-        taken: names of others.
-
-    Raises:
-        FrameworkError: it is taken.
-        ValueError: it is none.
+    The one that the user wants raises FrameworkError if it is taken, ValueError if it is none.
     """
     reserved = BUILT_IN | ALIASES | set(taken)
     if name is None:

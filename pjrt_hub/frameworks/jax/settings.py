@@ -25,17 +25,9 @@ def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> M
     """Give all create options of a client, checked.
 
     What somebody wrote down is refused where the plugin has no such option: JAX's setting
-    `jax_pjrt_client_create_options`, and before it what `register` was given. What JAX only
-    concludes from other settings is left out there.
-
-    Args:
-        plugin: whose they are.
-        manifest: of the plugin.
-        own: what `register` was given.
-
-    Raises:
-        TypeError: an option has another type.
-        ValueError: the plugin has no such option.
+    `jax_pjrt_client_create_options`, and before it `own`, what `register` was given. What JAX only
+    concludes from other settings is left out there. Another type raises TypeError, an option that
+    the plugin does not have ValueError.
     """
     known = {each.name: each for each in manifest.options}
     configured = framework.all_create_options(manifest.platform)

@@ -25,21 +25,13 @@ ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
 
 
 class Module(NamedTuple):
-    """A module that JAX would import for its plugin.
-
-    Attributes:
-        name: of the module.
-        folder: of its package; None where it is not found.
-        platform: what it registers, as its source says; empty where that says no name.
-        priority: with which it registers that.
-        preloads: the libraries of packages that it loads before: (package, file) in its order.
-    """
+    """A module that JAX would import for its plugin."""
 
     name: str
-    folder: Path | None
-    platform: str = ""
-    priority: int = DEFAULT_PRIORITY
-    preloads: tuple[tuple[str, str], ...] = ()
+    folder: Path | None  # Of its package, if it is found.
+    platform: str = ""  # What it registers, as its source says; empty where that says no name.
+    priority: int = DEFAULT_PRIORITY  # Of that.
+    preloads: tuple[tuple[str, str], ...] = ()  # (package, file) of what it loads before, in order.
 
 
 def modules(world: World) -> list[Module]:

@@ -32,12 +32,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
     def __init__(
         self, platform: str | None = None, options: Mapping[str, Any] | None = None
     ) -> None:
-        """Load and fetch nothing.
-
-        Args:
-            platform: what `pjrt_hub.client` takes, or a library's path.
-            options: create options of the plugin's client.
-        """
+        """Load and fetch nothing; `platform` is what `pjrt_hub.client` takes, or a path."""
         super().__init__()
         self._platform = platform
         self._options = dict(options or {})
@@ -49,11 +44,8 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
 
         torch_xla opens a path by itself. This one is pjrt-hub's own library, whose table leads to
         the plugin that was verified and loaded, through a layer where torch_xla is too old for it.
-
-        Raises:
-            FrameworkError: the layers that the user asked for leave out the one that is needed.
-            PluginLoadError: this process handed on another plugin before.
-            StoreError, PluginError: as `pjrt_hub.load`.
+        If the layers that the user asked for leave out that one, it raises FrameworkError; if this
+        process handed on another plugin before, PluginLoadError.
         """
         from pjrt_hub.frameworks import padding
         from pjrt_hub.running.interpose import forwarding
@@ -66,10 +58,8 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
     def client_create_options(self) -> dict[str, Any]:
         """Give the create options, checked, over the plugin's defaults.
 
-        Raises:
-            TypeError: an option has another type than the plugin takes.
-            ValueError: the plugin has no such option.
-            PluginError: it died or hung where a client was tried.
+        Another type raises TypeError, an unknown option ValueError, and a plugin that dies or hangs
+        where a client is tried, PluginError.
         """
         plugin, manifest = self._load()
         given = self._own_options(manifest)

@@ -31,11 +31,7 @@ def api_version() -> ApiVersion | None:
 
 
 def require() -> None:
-    """Refuse a process whose torch_xla is missing or older than `OLDEST`.
-
-    Raises:
-        FrameworkError: so it is.
-    """
+    """Raise FrameworkError if torch_xla is missing or older than `OLDEST`."""
     oldest = ".".join(map(str, OLDEST))
     try:
         import torch_xla.experimental.plugins  # noqa: F401

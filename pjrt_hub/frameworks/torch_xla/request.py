@@ -27,8 +27,7 @@ class DeviceRequest(NamedTuple):
 def read(text: str) -> DeviceRequest:
     """Read "cpu" or "cpu;cpu_device_count=4": a platform and create options of its client.
 
-    Raises:
-        ValueError: an option has no name or no value.
+    An option without a name or a value raises ValueError.
     """
     platform, *items = (item.strip() for item in text.split(";"))
     options = {}
@@ -46,14 +45,7 @@ def read(text: str) -> DeviceRequest:
 def device_type(platform: str | None, name: str | None, taken: Collection[str]) -> str:
     """Give the device type that a plugin gets in torch_xla.
 
-    Args:
-        platform: as pjrt-hub is asked for it, a library's path, or None.
-        name: the one that the user wants, or None.
-        taken: types of others.
-
-    Raises:
-        FrameworkError: it is taken.
-        ValueError: it is none.
+    The one that the user wants raises FrameworkError if it is taken, ValueError if it is none.
     """
     if name is None:
         last = PurePath(platform or "").name.rpartition(":")[2].partition(",")[0]

@@ -23,19 +23,11 @@ def unpack(
 ) -> None:
     """Write the pinned members below `destination`, each verified and on disk (fsync).
 
-    Files get mode 0444, programs 0555 and directories 0755, whatever the archive and the umask
-    say. A wheel whose RECORD is wrong is taken with a warning in the log, because the pins decide.
-
-    Args:
-        archive_path: the archive; the caller has checked its own pin.
-        members: what to take.
-        destination: an empty directory that nobody else writes to.
-        name: the archive's own file name, which tells its kind and stands in messages; that of
-            `archive_path` by default.
-
-    Raises:
-        ArchiveError: the archive is malformed or hostile, or a member is not what the pin says.
-        OSError: `destination` cannot be written.
+    Files get mode 0444, programs 0555 and directories 0755, whatever the archive and the umask say.
+    A wheel whose RECORD is wrong is taken with a warning in the log, because the pins decide. The
+    caller has checked the archive's own pin; `destination` is empty, and nobody else writes to it.
+    `name`, by default the path's, tells the archive's kind. An archive that is malformed or
+    hostile, or a member that is not what the pin says, raises ArchiveError.
     """
     name = name or archive_path.name
     pins = {member.path: member for member in members}
@@ -58,20 +50,10 @@ def unpack(
 def measure(
     archive_path: Path, wanted: Callable[[str], bool], *, name: str = ""
 ) -> tuple[Member, ...]:
-    """Measure the members of an unpinned archive; write nothing.
+    """Measure the wanted members of an unpinned archive, in its order; write nothing.
 
-    Args:
-        archive_path: the archive.
-        wanted: says of a path whether to measure it.
-        name: as for `unpack`.
-
-    Returns:
-        The wanted files, in the archive's order.
-
-    Raises:
-        ArchiveError: the archive is malformed or hostile, or the RECORD of the wheel is missing,
-            incomplete or wrong.
-        OSError: the archive cannot be read.
+    `name` is as for `unpack`. ArchiveError means that the archive is malformed or hostile, or that
+    the RECORD of the wheel is missing, incomplete or wrong.
     """
     name = name or archive_path.name
     found = []

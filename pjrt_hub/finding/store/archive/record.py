@@ -22,9 +22,7 @@ _UNLISTED = ("", ".jws", ".p7s")
 def difference(files: Files, members: Iterable[Member]) -> str:
     """Return how a wheel's RECORD differs from the wheel, or an empty string.
 
-    Args:
-        files: those of the wheel, each of which must be listed with its size.
-        members: the files whose sha256 is known.
+    Every file must be listed with its size; the sha256 is known of `members` only.
     """
     sizes, own = {}, []
     for path, nbytes, content in files:

@@ -31,12 +31,8 @@ _HARMLESS = re.compile(r"[acm]time|[ug]id|[ug]name|comment|(SCHILY|LIBARCHIVE)\.
 def files(file: BinaryIO, name: str) -> Files:
     """Yield the files of a .tar.gz in order: path, size and content, which is valid until the next.
 
-    Args:
-        file: open for reading, at its start; stays the caller's.
-        name: the archive's file name, for messages.
-
-    Raises:
-        ArchiveError: the archive is malformed, hostile or cut; told at the latest at its end.
+    `file` is at its start, and stays the caller's. An archive that is malformed, hostile or cut
+    raises ArchiveError, at the latest at its end.
     """
     stream = _Stream(file, name)
     names: list[str] = []

@@ -46,13 +46,8 @@ def refusal(archive: str, name: str, what: str) -> ArchiveError:
 def require_names(archive: str, names: Sequence[str]) -> None:
     """Check that no member could be taken for another path than its own, or for another member.
 
-    Args:
-        archive: the archive's file name, for messages.
-        names: the paths of all members; a folder's ends with a slash.
-
-    Raises:
-        ArchiveError: a name could be read as another path than it says, two members have one name,
-            a member lies below a file, or there are too many.
+    A folder's name ends with a slash. ArchiveError also means that a member lies below a file, or
+    that there are too many.
     """
     if len(names) > MOST_MEMBERS:
         raise ArchiveError(f"{archive} has more than {MOST_MEMBERS} members")
@@ -109,17 +104,8 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
     """Write one pinned member; return when it is verified and on disk (fsync).
 
     The file gets mode 0444, a program 0555, and its folders 0755, whatever the archive and the
-    umask say.
-
-    Args:
-        archive: the archive's file name, for messages.
-        member: the pin.
-        content: the member's bytes, in parts.
-        destination: a directory that nobody else writes to.
-
-    Raises:
-        ArchiveError: the bytes are not the pinned ones.
-        OSError: `destination` cannot be written.
+    umask say. Nobody else writes to `destination`. Other bytes than the pinned ones raise
+    ArchiveError.
     """
     from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -156,13 +142,8 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
 def inflate(packed: Iterable[bytes], wrapper: int, what: str) -> Iterator[bytes]:
     """Inflate one stream that `packed` holds exactly, in chunks of at most 1 MiB.
 
-    Args:
-        packed: the stream, in parts.
-        wrapper: `RAW` or `GZIP`.
-        what: the archive or its member, for messages.
-
-    Raises:
-        ArchiveError: the stream is damaged, ends early, or is followed by other bytes.
+    `wrapper` is `RAW` or `GZIP`. A stream that is damaged, ends early, or is followed by other
+    bytes raises ArchiveError.
     """
     stream = zlib.decompressobj(wrapper)
     try:

@@ -43,13 +43,9 @@ class _File(FileIO):
 def files(file: BinaryIO, name: str) -> Files:
     """Yield the files of a zip in the order of their bytes: path, size and content.
 
-    Args:
-        file: open for reading; stays the caller's.
-        name: the archive's file name, for messages.
-
-    Raises:
-        ArchiveError: the archive is malformed, or two readers could read it differently, which is
-            told before the first file; or a content is not what the directory says.
+    `file` stays the caller's. An archive that is malformed, or that two readers could read
+    differently, raises ArchiveError before the first file; a content that is not what the directory
+    says does so when it is read.
     """
     raw = _File(file.fileno(), closefd=False)
     try:

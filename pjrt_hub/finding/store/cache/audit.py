@@ -20,17 +20,11 @@ from pjrt_hub.finding.store.catalog import Member
 
 
 class Audit(NamedTuple):
-    """The result of `Cache.verify` for one entry.
-
-    Attributes:
-        root: the entry's directory.
-        entry: the entry, or None where its row cannot be read.
-        verdict: whether every byte is the pinned one; the reason names the first that is not.
-    """
+    """The result of `Cache.verify` for one entry."""
 
     root: Path
-    entry: CacheEntry | None
-    verdict: Verdict
+    entry: CacheEntry | None  # None where its row cannot be read.
+    verdict: Verdict  # Whether every byte is as pinned; the reason names the first that is not.
 
 
 def verify(layout: CacheLayout) -> tuple[Audit, ...]:
@@ -54,13 +48,7 @@ def _audit(root: Path) -> Audit:
 def difference(root: Path, members: Sequence[Member], memo: Memo | None = None) -> str:
     """Return how a member differs from its pin, or an empty string.
 
-    Args:
-        root: the entry's directory.
-        members: the pins.
-        memo: knows the digests of files that were hashed before, and keeps new ones.
-
-    Raises:
-        OSError: a file cannot be read.
+    `memo` knows the digests of files that were hashed before, and keeps new ones.
     """
     for member in members:
         if reason := _shape(root, member):

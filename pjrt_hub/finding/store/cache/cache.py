@@ -43,11 +43,8 @@ if sys.platform != "win32":
 class Cache:
     """A cache directory; the first write creates it, a look-up does not.
 
-    Args:
-        root: an absolute path.
-        system: roots of caches that are only read, looked at after it.
-        max_nbytes: what the entries may take before the least recently used ones go; None for
-            no bound.
+    Its root is an absolute path. Caches of `system` are looked at after it, and only read. Where
+    the entries take more than `max_nbytes`, the least recently used ones go; None is no bound.
     """
 
     def __init__(
@@ -64,10 +61,8 @@ class Cache:
     def from_env(cls, env: Mapping[str, str]) -> Cache:
         """Return the cache that `PJRT_HUB_CACHE` names, else the user's cache directory.
 
-        Behind it are those of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`.
-
-        Raises:
-            CacheError: there is neither, or a variable cannot be understood.
+        Behind it are those of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`. Where there is neither, or
+        a variable cannot be understood, it raises CacheError.
         """
         named = env.get("PJRT_HUB_SYSTEM_CACHE")
         system = (
@@ -116,14 +111,11 @@ class Cache:
     def lookup(self, artifact: Archive) -> CacheEntry | None:
         """Return the published artifact, verified, or None.
 
-        Each member's size and sha256 are compared with the pin; the sha256 of a file whose
-        identity (device, inode, size, times) was verified before is not computed again, so a
-        warm look reads a few stat records, writes nothing and uses no network. An entry that
-        fails is moved to the quarantine with a warning in the log, and None is answered.
-
-        Raises:
-            CacheError: a corrupted entry cannot be moved aside, nothing can be read, or somebody
-                else could have written to the cache.
+        Each member's size and sha256 are compared with the pin; the sha256 of a file whose identity
+        (device, inode, size, times) was verified before is not computed again, so a warm look reads
+        a few stat records, writes nothing and uses no network. An entry that fails is moved to the
+        quarantine with a warning in the log, and None is answered; CacheError means that it cannot
+        be moved, that nothing can be read, or that somebody else could have written to the cache.
         """
         found = self._look(self._own, artifact)
         for layout in self._layouts[1:]:
@@ -138,9 +130,7 @@ class Cache:
     ) -> Iterator[CacheEntry | None]:
         """Look up like `lookup`, and keep the entry from removal during the `with` block.
 
-        Args:
-            artifact: the pin.
-            notify: receives a message when another process must be waited for.
+        `notify` receives a message when another process must be waited for.
         """
         with ExitStack() as stack:
             for layout in self._layouts:
@@ -176,15 +166,9 @@ class Cache:
     def publish(self, artifact: Archive, archive_path: Path) -> CacheEntry:
         """Unpack the pinned members of an archive and make them an entry, all or none.
 
-        Where the cache has a bound, the entries that were not used for longest go.
-
-        Args:
-            artifact: the pin.
-            archive_path: a file with the pinned size and sha256; the caller has checked both.
-
-        Raises:
-            ArchiveError: the archive does not hold the pinned members.
-            CacheError: the directory cannot be written, or is full.
+        Where the cache has a bound, the entries that were not used for longest go. The caller has
+        checked the archive's size and sha256; one without the pinned members raises ArchiveError. A
+        directory that cannot be written, or is full, raises CacheError.
         """
         from pjrt_hub.finding.store.cache import publication
 
@@ -208,16 +192,9 @@ class Cache:
         """Return a folder with a link to each file, as if an installer had put them there.
 
         A plugin finds much of what it requires by its own place, so it is loaded from there. The
-        folder goes with the first of the files that goes.
-
-        Args:
-            files: each by its path in the folder.
-
-        Returns:
-            The folder; None if there is none yet, and this cache can only be read.
-
-        Raises:
-            CacheError: others can write there, or the disk is full.
+        folder goes with the first of the files that goes. It is None if there is none yet, and this
+        cache can only be read. CacheError means that others can write there, or that the disk is
+        full.
         """
         from pjrt_hub.finding.store.cache import closure
 
@@ -253,19 +230,14 @@ class Cache:
     def quarantine(self, root: Path, reason: str) -> Path | None:
         """Move an entry that `verify` found corrupted aside; return its new place.
 
-        Raises:
-            CacheError: it cannot be moved.
+        That is None where another process has moved it.
         """
         from pjrt_hub.finding.store.cache import eviction
 
         return eviction.quarantine(self._own, root, reason)
 
     def clear(self) -> Removal:
-        """Remove every entry that no process uses, every compiled program, and leftovers.
-
-        Raises:
-            CacheError: the directory cannot be written.
-        """
+        """Remove every entry that no process uses, every compiled program, and leftovers."""
         from pjrt_hub.finding.store.cache import eviction
 
         with disk.cache_errors("cannot look into", self._own.tree):
@@ -284,14 +256,8 @@ class Cache:
     ) -> Removal:
         """Remove the least recently used entries, and old leftovers.
 
-        Args:
-            max_nbytes: what all entries together may take.
-            older_than_seconds: for how long the others were not used.
-            keep: sha256 of artifacts that stay.
-            dry_run: only say what would go.
-
-        Raises:
-            CacheError: the directory cannot be written.
+        Entries go until all of them take `max_nbytes` together, and those that were not used for
+        `older_than_seconds`; artifacts whose sha256 is in `keep` stay.
         """
         from pjrt_hub.finding.store.cache import eviction
 
@@ -310,11 +276,7 @@ class Cache:
 
     @contextmanager
     def fetch_lock(self, artifact: Archive, wait: lock.Wait) -> Iterator[lock.FileLock]:
-        """Keep other processes from fetching the same artifact during a `with` block.
-
-        Raises:
-            CacheError: the directory cannot be made.
-        """
+        """Keep other processes from fetching the same artifact during a `with` block."""
         with disk.cache_errors("cannot write to", self._own.tree):
             self._own.area("locks")
         with self._own.fetch_lock(artifact.sha256, wait) as held:
@@ -324,12 +286,9 @@ class Cache:
     def workspace(self, artifact: Archive) -> Iterator[Path]:
         """Make a private directory to download into; it may hold an earlier attempt's files.
 
-        It goes away when the block succeeds. When the block fails it is left for the next
-        attempt, and so is that of a killed process. Its name tells its owner, so two live
-        processes never share one, lock or no lock; what is forked meanwhile leaves it alone.
-
-        Raises:
-            CacheError: the directory cannot be written, or is full.
+        It goes away when the block succeeds. When the block fails it is left for the next attempt,
+        and so is that of a killed process. Its name tells its owner, so two live processes never
+        share one, lock or no lock; what is forked meanwhile leaves it alone.
         """
         import shutil
 
@@ -359,11 +318,7 @@ class Cache:
                 shutil.rmtree(private, ignore_errors=True)
 
     def require_space(self, nbytes: int) -> None:
-        """Raise an error early if there is not enough space.
-
-        Raises:
-            CacheError: fewer than `nbytes` bytes are free where the cache lies.
-        """
+        """Raise CacheError early if fewer than `nbytes` bytes are free where the cache lies."""
         disk.require_space(self.root, nbytes)
 
 

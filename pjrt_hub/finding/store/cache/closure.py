@@ -36,11 +36,7 @@ def holds(root: Path, files: Mapping[str, Path]) -> bool:
 
 
 def lay_out(layout: CacheLayout, files: Mapping[str, Path]) -> Path:
-    """Make the folder of some files, whole or not at all.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Make the folder of some files, whole or not at all."""
     root = place(layout, files)
     layout.area(_AREA)
     private = layout.private("unpacking", root.name)

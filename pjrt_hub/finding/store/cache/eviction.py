@@ -33,25 +33,15 @@ _PARTIAL_SECONDS = 7 * 24 * 3600
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The entries that were removed, or would be.
+    """The entries that were removed, or would be."""
 
-    Attributes:
-        nbytes: what it took on disk.
-        removed: the entries' directories, and other files and directories.
-        kept: entries that would have gone, and that another process uses.
-    """
-
-    nbytes: int = 0
-    removed: tuple[Path, ...] = ()
-    kept: tuple[Path, ...] = ()
+    nbytes: int = 0  # What they took on disk.
+    removed: tuple[Path, ...] = ()  # The entries' directories, and other files and directories.
+    kept: tuple[Path, ...] = ()  # Entries that would have gone, and that another process uses.
 
 
 def clear(layout: CacheLayout) -> Removal:
-    """Remove every entry that nobody uses, every compiled program, and leftovers.
-
-    Raises:
-        OSError: the directory cannot be written.
-    """
+    """Remove every entry that nobody uses, every compiled program, and leftovers."""
     tree = layout.tree
     others = [*layout.abandoned_folders("partial"), *layout.abandoned_folders("unpacking")]
     others += [*tree.glob("trash/*"), *tree.glob("quarantine/*")]
@@ -67,18 +57,7 @@ def prune(
     keep: Collection[str] = (),
     dry_run: bool = False,
 ) -> Removal:
-    """Remove the least recently used entries, and old leftovers.
-
-    Args:
-        layout: of the cache.
-        max_nbytes: what all entries together may take.
-        older_than_seconds: for how long the others were not used.
-        keep: sha256 of entries that stay.
-        dry_run: only say what would go.
-
-    Raises:
-        OSError: the directory cannot be written.
-    """
+    """Remove the least recently used entries, and old leftovers, as `Cache.prune` does."""
     now = time.time()
     used = {root: layout.last_use(root) for root in layout.roots()}
     sizes = {root: disk.tree_nbytes(root) for root in used}
@@ -109,14 +88,9 @@ def prune(
 def quarantine(layout: CacheLayout, root: Path, reason: str) -> Path | None:
     """Move a corrupted entry to where nothing is loaded from, with the reason beside it.
 
-    The newest few stay there for inspection. A process that has the
-    entry loaded keeps it: its pages outlive the name.
-
-    Returns:
-        Where it is then; None where another process has moved it.
-
-    Raises:
-        CacheError: it cannot be moved.
+    The newest few stay there for inspection. A process that has the entry loaded keeps it: its
+    pages outlive the name. Return None where another process has moved it; raise CacheError if it
+    cannot be moved.
     """
     import logging
 

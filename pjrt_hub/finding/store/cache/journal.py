@@ -23,17 +23,13 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.NOFOLLOW
 class Journal:
     """A file of JSON objects below the cache directory, a line each.
 
-    Attributes:
-        records: that were there before, each whole.
+    `records` are those that were there before, each whole.
     """
 
     def __init__(self, root: Path, name: str, *, resume: bool) -> None:
-        """Open it.
+        """Open it; its name is of the work, and of all that its results depend on.
 
-        Args:
-            root: the cache directory.
-            name: of the work, and of all that its results depend on.
-            resume: keep the records that are there; else they are forgotten.
+        Without `resume`, the records that are there are forgotten.
         """
         self._path = root / LAYOUT / "journals" / f"{name}.jsonl"
         self.records: list[dict[str, Any]] = []

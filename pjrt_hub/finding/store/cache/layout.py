@@ -40,17 +40,11 @@ NOBODY = "left"
 
 
 class CacheEntry(NamedTuple):
-    """A published artifact.
+    """A published artifact."""
 
-    Attributes:
-        artifact: the row that it was published from.
-        root: the directory that holds the members in the archive's own layout.
-        verified: the identities of the members when they were verified; empty where nobody did.
-    """
-
-    artifact: Archive
-    root: Path
-    verified: tuple[str, ...] = ()
+    artifact: Archive  # The row that it was published from.
+    root: Path  # Holds the members in the archive's own layout.
+    verified: tuple[str, ...] = ()  # Members' identities when verified; empty where nobody did.
 
     @property
     def library_path(self) -> Path:
@@ -70,11 +64,7 @@ class CacheEntry(NamedTuple):
 
 
 class CacheLayout:
-    """The paths below a cache root.
-
-    Args:
-        root: an absolute path.
-    """
+    """The paths below a cache root, which is absolute."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -95,9 +85,7 @@ class CacheLayout:
     def area(self, name: str) -> Path:
         """Make a folder of the tree, which only we can write, if it does not exist.
 
-        Raises:
-            CacheError: somebody else could write there.
-            OSError: it cannot be made.
+        Where somebody else could write, it raises CacheError.
         """
         folder = disk.make(self.root, self.tree / name)
         disk.require_safe(self.root, folder)

@@ -22,23 +22,14 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | disk.NOFOLLOW
 
 
 class Memo:
-    """A directory of answers, each a JSON object.
-
-    Args:
-        root: the cache directory.
-        folder: below it; both are created by the first write.
-    """
+    """A directory of answers, each a JSON object; the first write creates it."""
 
     def __init__(self, root: Path, folder: Path) -> None:
         self._root = root
         self._folder = folder
 
     def sha256(self, path: Path) -> str:
-        """Return the sha256 of a file; do not hash one with a known identity again.
-
-        Raises:
-            OSError: it cannot be read.
-        """
+        """Return the sha256 of a file; do not hash one with a known identity again."""
         known = self.known_sha256(path)
         if known is None:
             name = digest.identity(path)  # It is read first: a later change makes another identity.
@@ -85,11 +76,7 @@ class Memo:
 
 
 class Probes:
-    """Answers of first contacts, by the sha256 of the library.
-
-    Args:
-        root: the cache directory.
-    """
+    """Answers of first contacts, by the sha256 of the library."""
 
     def __init__(self, root: Path) -> None:
         self._files = Memo(root, root / LAYOUT / "memo")

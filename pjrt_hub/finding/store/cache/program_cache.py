@@ -38,12 +38,9 @@ class ProgramCache:
     """A directory of serialized executables; the least recently used are removed first.
 
     Whoever can write the directory can run code in the processes that use it: it is made for its
-    owner alone, and left out with a warning where somebody else could have written to it.
-
-    Args:
-        root: an absolute path; the layout's version is a folder below it.
-        context: what a program depends on beside its key, as text.
-        max_nbytes: what all files may take together, in bytes.
+    owner alone, and left out with a warning where somebody else could have written to it. Its path
+    is absolute, and the layout's version a folder below it; `context` is the text of what a program
+    depends on beside its key.
     """
 
     def __init__(self, root: Path, *, context: str = "", max_nbytes: int = MAX_NBYTES) -> None:
@@ -56,12 +53,7 @@ class ProgramCache:
     def from_env(cls, env: Mapping[str, str], cache_root: Path | None) -> ProgramCache | None:
         """Return the cache that `PJRT_HUB_COMPILE_CACHE` names, else one in the plugin cache.
 
-        Args:
-            env: the environment.
-            cache_root: of the plugin cache, where there is one.
-
-        Raises:
-            ValueError: PJRT_HUB_COMPILE_CACHE_NBYTES is not a number.
+        It is None without a plugin cache.
         """
         named = env.get("PJRT_HUB_COMPILE_CACHE", "")
         root = cache_root if named in ("", "0", "1") else Path(named).expanduser().absolute()

@@ -25,21 +25,11 @@ def publish(
     memo: Memo,
     lookup: Callable[[Archive], CacheEntry | None],
 ) -> Path:
-    """Unpack the pinned members of an archive and make them an entry.
+    """Unpack the pinned members of an archive, make them an entry, and return its directory.
 
-    Args:
-        layout: of the cache.
-        artifact: the pin.
-        archive_path: a file with the pinned size and sha256; the caller has checked both.
-        memo: receives the digests of the members.
-        lookup: tells whether an entry that is there already is sound, and moves it away if not.
-
-    Returns:
-        The entry's directory.
-
-    Raises:
-        ArchiveError: the archive does not hold the pinned members.
-        OSError: the directory cannot be written, or is full.
+    The caller has checked the archive's size and sha256. `memo` receives the digests of the
+    members; `lookup` tells whether an entry that is there already is sound, and moves it away if
+    not.
     """
     from pjrt_hub.finding.store.archive.archive import unpack
 

@@ -32,15 +32,8 @@ def write(
 ) -> None:
     """Write a bundle; the same archives give the same bytes.
 
-    Args:
-        path: the file, which appears when it is whole.
-        archives: what to put in.
-        fetch: brings an archive, verified, into the folder that it is given, for a block.
-
-    Raises:
-        ArchiveError: two archives have one name.
-        StoreError: an archive cannot be fetched.
-        OSError: `path` cannot be written.
+    The file appears when it is whole. `fetch` brings an archive, verified, into the folder that it
+    is given, for a block. Two archives of one name raise ArchiveError.
     """
     import tempfile
 
@@ -72,22 +65,11 @@ def read(
     cache: Cache,
     listen: Callable[[str], Progress | None] = lambda label: None,
 ) -> tuple[Archive, ...]:
-    """Verify a whole bundle, then publish its archives to the cache.
+    """Verify a whole bundle, then publish its archives to the cache, and return them.
 
-    Args:
-        path: the bundle.
-        known: the rows of this machine's registry or lock file: only they are believed.
-        cache: where entries are kept.
-        listen: makes a listener to what is done with what it is given the name of.
-
-    Returns:
-        The archives that are in the cache now.
-
-    Raises:
-        ArchiveError: it is malformed, incomplete, or holds what no known row pins.
-        DigestMismatchError: an archive is not what its row says; nothing was published.
-        CacheError: the cache cannot be written.
-        OSError: `path` cannot be read.
+    Only the known rows, of this machine's registry or lock file, are believed. `listen` makes the
+    progress of what it is given the name of. A bundle that is malformed, incomplete, or holds what
+    no known row pins raises ArchiveError. After a DigestMismatchError, nothing was published.
     """
     with path.open("rb") as file:
         slots = list(_slots(path, file, known))

@@ -15,13 +15,9 @@ if TYPE_CHECKING:
 def trust(env: Mapping[str, str], sources: Sources) -> ssl.SSLContext:
     """Make the TLS context of a download.
 
-    Args:
-        env: SSL_CERT_FILE and SSL_CERT_DIR name the authorities to trust, SSL_CLIENT_CERT what
-            servers are shown.
-        sources: what the user's installer says of both goes before those.
-
-    Raises:
-        StoreError: a file cannot be read.
+    SSL_CERT_FILE and SSL_CERT_DIR name the authorities to trust, SSL_CLIENT_CERT what servers are
+    shown; what the user's installer says goes before those. A file that cannot be read raises
+    StoreError.
     """
     import ssl
 

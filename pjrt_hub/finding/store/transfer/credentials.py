@@ -25,10 +25,9 @@ Login = tuple[str, str]
 class Credentials:
     """The passwords that the user's installer would use.
 
-    Args:
-        env: NETRC or HOME lead to the .netrc, PATH to the command `keyring`.
-        keyring: pip's `keyring-provider`: "auto", "import", "subprocess" or "disabled".
-        indexes: addresses of indexes; a keyring may know one of them instead of its host.
+    NETRC or HOME lead to the .netrc, PATH to the command `keyring`, which may know an index's
+    address instead of its host. `keyring` is pip's `keyring-provider`: "auto", "import",
+    "subprocess" or "disabled".
     """
 
     def __init__(self, env: Mapping[str, str], keyring: str, indexes: tuple[str, ...] = ()) -> None:
@@ -39,12 +38,7 @@ class Credentials:
         self._found: dict[str, Login | None] = {}
 
     def find(self, url: str, user: str = "") -> Login | None:
-        """Return the login for an address, without asking anybody.
-
-        Args:
-            url: the address, without a login.
-            user: what the address said of it.
-        """
+        """Return the login for an address, and for its user if it names one; ask nobody."""
         host = urlsplit(url).hostname or ""
         login = self._found.get(_origin(url)) or self._netrc.get(host)
         return login if login and user in ("", login[0]) else None

@@ -40,10 +40,7 @@ def fetch(
     notify: Callable[[str], None] | None,
     limits: Patience,
 ) -> CacheEntry:
-    """Fetch an artifact into the cache, unless another process does so meanwhile.
-
-    Arguments and errors are those of `fetch.obtain`.
-    """
+    """Fetch an artifact like `fetch.obtain`, unless another process does so meanwhile."""
     wait = lock.Wait(limits.lock_seconds, notify, limits.sleep, limits.clock)
     with cache.fetch_lock(artifact, wait):
         if entry := cache.lookup(artifact):
@@ -96,23 +93,12 @@ def download(
     """Fetch the pinned archive into a private folder, from the first source that has it.
 
     Mirrors come first, then the artifact's own addresses, then the configured indexes. What an
-    earlier attempt left in `folder` is continued.
-
-    Args:
-        artifact: the pin.
-        folder: where the archive goes.
-        env: as for `fetch.obtain`.
-        progress: receives the progress; the caller ends it.
-        patience: the limits.
-
-    Returns:
-        The path of the archive, whose size and sha256 are the pinned ones.
+    earlier attempt left in `folder` is continued. The caller ends `progress`.
 
     Raises:
         DigestMismatchError: a source gave other bytes, and no source gave the pinned ones.
         DownloadError: no source gave the file.
         StoreError: no package index is known.
-        OSError: `folder` cannot be written.
     """
     failures: index.Failures = []
     mismatch: DigestMismatchError | None = None

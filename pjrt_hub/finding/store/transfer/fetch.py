@@ -36,17 +36,11 @@ def obtain(
 ) -> CacheEntry:
     """Return the artifact's entry; fetch it first if the cache lacks it.
 
-    Args:
-        artifact: the pin.
-        cache: where entries are kept.
-        env: `PJRT_HUB_MIRRORS`, `PJRT_HUB_OFFLINE`, and the variables of pip, uv and TLS.
-        offline: whether the network is forbidden.
-        progress: receives a download's progress.
-        notify: receives messages about waits.
-        patience: the limits; the defaults suit a person at a terminal.
+    Of `env`, `PJRT_HUB_MIRRORS`, `PJRT_HUB_OFFLINE` and the variables of pip, uv and TLS count.
+    `notify` receives messages about waits. The default patience suits a person at a terminal.
 
     Raises:
-        OfflineError: the entry is not in the cache and `offline` is set.
+        OfflineError: the entry is not in the cache and the network is forbidden.
         DigestMismatchError: the bytes that came are not the pinned ones.
         DownloadError: no source gave the file.
         ArchiveError: the archive does not hold the pinned members.

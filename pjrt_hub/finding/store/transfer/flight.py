@@ -23,13 +23,8 @@ _changing = Lock()
 def share(key: Hashable, work: Callable[[], T], *, patience_seconds: float) -> T:
     """Return the result of `work`, done once for all threads that ask for `key` meanwhile.
 
-    Its errors of ours are everybody's; where something else ended it, Ctrl-C for example, the
-    next thread starts over.
-
-    Args:
-        key: of the work.
-        work: is called without arguments, in this thread or in another.
-        patience_seconds: for another thread's work, before doing it here as well.
+    Its errors of ours are everybody's; where something else ended it, Ctrl-C for example, the next
+    thread starts over. One that has waited for `patience_seconds` does the work as well.
     """
     while True:
         with _changing:

@@ -39,25 +39,15 @@ _Found = TypeVar("_Found")
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """An index's statements about one file; none of them is trusted.
-
-    Attributes:
-        name: the file's name.
-        url: where it lies; may hold a password, so it is for fetching and not for showing.
-        sha256: of the file, or an empty string.
-        size: in bytes; None where the index does not say it.
-        yanked: why its author took it back, which may be an empty string; None where it stands.
-        requires_python: the Pythons that it is for, as a specifier, or an empty string.
-        provenance: the address of its attestations, or an empty string.
-    """
+    """An index's statements about one file; none of them is trusted."""
 
     name: str
-    url: str = field(repr=False)
+    url: str = field(repr=False)  # May hold a password, so it is not for showing.
     sha256: str = ""
-    size: int | None = None
-    yanked: str | None = None
-    requires_python: str = ""
-    provenance: str = ""
+    size: int | None = None  # In bytes.
+    yanked: str | None = None  # Why its author took it back, maybe empty; None where it stands.
+    requires_python: str = ""  # A specifier.
+    provenance: str = ""  # The address of its attestations.
 
     @property
     def package(self) -> str:
@@ -81,14 +71,9 @@ def releases(
     """List a package's wheels that may be chosen, the newest version first.
 
     They come from the first place that has any: the mirrors, then the installers' find-links and
-    indexes. So no index takes a name over from an earlier one by a higher version.
-
-    Args:
-        package: the distribution's name.
-        env: as for a download.
-        version: this version only; its yanked files are listed too, and a pre-release.
-        python: the Python that requires-python is held against; the running one by default.
-        patience: the limits.
+    indexes. So no index takes a name over from an earlier one by a higher version. Of a given
+    version, yanked files are listed too, and a pre-release. `python` is what requires-python is
+    held against, by default the running one.
 
     Raises:
         DownloadError: no place has one that may be chosen; the message says why.
@@ -117,10 +102,6 @@ def locate(archives: Iterable[Archive], env: Mapping[str, str]) -> dict[str, str
 
     An address is left out if its index gives another sha256, or if it has a query, which may be a
     secret.
-
-    Args:
-        archives: the pins.
-        env: as for a download.
     """
     missing = {each.file_name: each for each in archives}
     found: dict[str, str] = {}
@@ -154,16 +135,8 @@ def search(
 ) -> Generator[tuple[_Found, Transport], None, None]:
     """Yield what `look` finds in every place worth trying, looking as late as possible.
 
-    Args:
-        env: `PJRT_HUB_MIRRORS`, and the variables of the installers and of TLS.
-        patience: the limits.
-        failures: is given each place that could not be used, and why.
-        look: gives what a place holds.
-        own: addresses to try after the mirrors.
-
-    Raises:
-        StoreError: there is no place at all.
-        Late: the overall time is over.
+    `failures` is given each place that could not be used, and why. The `own` addresses come after
+    the mirrors. Without any place it raises StoreError, and Late when the overall time is over.
     """
 
     def visit(
@@ -205,8 +178,7 @@ def mirrors(env: Mapping[str, str]) -> tuple[str, ...]:
 def addresses(artifact: Archive, kind: Kind, place: str, transport: Transport) -> Iterator[str]:
     """Yield the addresses of the pinned file in a place, yanked or not, since it is pinned.
 
-    Raises:
-        Refused: the place cannot be read, or does not hold the file.
+    A place that cannot be read, or does not hold the file, raises Refused.
     """
     path = _local(place)
     if kind == "own":

@@ -39,42 +39,25 @@ _ADDRESS = re.compile(r"https?://[^\s<>)\]]+")
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where the user's installer looks for packages, and how it gets there.
+    """Where the user's installer looks for packages, and how it gets there."""
 
-    Attributes:
-        indexes: bases of Simple APIs, as URLs or directories, in the order to try; may hold
-            passwords.
-        find_links: pages and directories that name or hold files.
-        certificates: the file of certificate authorities that the installer trusts, or None.
-        client_certificate: the file of a key and its certificate to show to servers, or None.
-        proxy: the address of the proxy that the installer uses, or None; may hold a password.
-        keyring: pip's `keyring-provider`.
-        trusted_hosts: whose certificates the installer does not check; ours are checked.
-    """
-
-    indexes: tuple[str, ...] = field(default=(), repr=False)
-    find_links: tuple[str, ...] = field(default=(), repr=False)
-    certificates: str | None = None
-    client_certificate: str | None = None
-    proxy: str | None = field(default=None, repr=False)
-    keyring: str = "disabled"
-    trusted_hosts: tuple[str, ...] = ()
+    indexes: tuple[str, ...] = field(default=(), repr=False)  # In order; may hold passwords.
+    find_links: tuple[str, ...] = field(default=(), repr=False)  # Pages and folders.
+    certificates: str | None = None  # The file of authorities that the installer trusts.
+    client_certificate: str | None = None  # A file of key and certificate to show to servers.
+    proxy: str | None = field(default=None, repr=False)  # Its address may hold a password.
+    keyring: str = "disabled"  # The `keyring-provider` of pip.
+    trusted_hosts: tuple[str, ...] = ()  # The installer does not check their certificates; we do.
 
 
 def read_sources(env: Mapping[str, str], *, directory: Path | None = None) -> Sources:
     """Ask the installers of this environment for their configuration.
 
-    pip answers for itself, so that its files and variables mean what they mean to pip. uv's
-    variables and files are read where uv documents them. What both say is put together, since the
-    pin and not the index decides what is accepted; where neither names a main index, the
-    installer's own default is asked of it.
-
-    Args:
-        env: the variables; pip runs with them.
-        directory: where uv's project files are looked for; the current directory by default.
-
-    Raises:
-        StoreError: nothing is configured and there is no installer to ask.
+    pip, which runs with `env`, answers for itself, so that its files and variables mean what they
+    mean to pip. uv's variables and files are read where uv documents them, those of a project in
+    `directory` or the current one. What both say is put together, since the pin and not the index
+    decides what is accepted; where neither names a main index, the installer's own default is asked
+    of it. If nothing is configured and there is no installer to ask, it raises StoreError.
     """
     pip = _pip_command(env)
     said = _pip_configuration(pip, env) if pip else _pip_variables(env)

@@ -94,10 +94,7 @@ def report_to(progress: Progress | None) -> Iterator[Progress | None]:
 class Partial:
     """The received bytes: a private file, its digest, and its source.
 
-    Args:
-        pin: None for a file that nobody has pinned yet, whose server says how large it is, or not.
-        folder: a private folder.
-        progress: receives the progress; the caller ends it.
+    Without a pin, the server says how large the file is, or not. The caller ends `progress`.
     """
 
     def __init__(self, pin: Archive | None, folder: Path, progress: Progress | None) -> None:
@@ -189,11 +186,7 @@ class Partial:
         self._begin()
 
     def expect(self, nbytes: int) -> None:
-        """Set the size from the file's source; no pin gives it.
-
-        Raises:
-            Refused: nobody would want that much.
-        """
+        """Set the size, for no pin gives it; raise Refused if nobody would want that much."""
         if nbytes > _MOST_NBYTES:
             raise Refused(f"it has {nbytes:,} bytes, and {_MOST_NBYTES:,} is the most")
         self.size = nbytes
@@ -209,12 +202,9 @@ class Partial:
         return self.size is not None or hasattr(self._progress, "enter")
 
     def _require_no_fork(self) -> None:
-        """Raise an error in a forked process, which must not continue its parent's download.
+        """Raise CacheError in a forked process, which must not continue its parent's download.
 
         The file, its position and the connection are the parent's, and the hashing thread is gone.
-
-        Raises:
-            CacheError: this is not the process that began.
         """
         if os.getpid() != self._process:
             raise fork_error(self.pin.package if self.pin else "a file")
@@ -267,8 +257,7 @@ class _Unranged(Dropped):
 def fill(partial: Partial, url: str, transport: Transport) -> None:
     """Fill the partial to its full size, over as many connections as patience allows.
 
-    Raises:
-        Refused: this address does not give the file.
+    An address that does not give the file raises Refused.
     """
     if urlsplit(url).scheme == "file":
         copy(partial, url, transport.patience)
@@ -369,8 +358,7 @@ def local_path(url: str) -> Path:
 def copy(partial: Partial, url: str, patience: Patience) -> None:
     """Copy a file of this machine, and check it against the same pin.
 
-    Raises:
-        Refused: it cannot be had.
+    One that cannot be had raises Refused.
     """
     try:
         # Without O_NONBLOCK, opening a pipe would wait for its writer.

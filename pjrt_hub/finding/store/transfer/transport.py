@@ -54,15 +54,11 @@ _reading = threading.RLock()
 
 
 class Refused(Exception):
-    """This source does not have the file; a retry would not help.
-
-    Attributes:
-        status: of the answer that says so, or None.
-    """
+    """This source does not have the file; a retry would not help."""
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.status = status
+        self.status = status  # Of the answer that says so.
 
 
 class Late(Refused):
@@ -70,57 +66,36 @@ class Late(Refused):
 
 
 class Dropped(Exception):
-    """This attempt failed; a retry may succeed.
-
-    Attributes:
-        wait_seconds: what the server asked for (Retry-After), or None.
-    """
+    """This attempt failed; a retry may succeed."""
 
     def __init__(self, message: str, wait_seconds: float | None = None) -> None:
         super().__init__(message)
-        self.wait_seconds = wait_seconds
+        self.wait_seconds = wait_seconds  # What the server asked for (Retry-After).
 
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to bear with a slow or failing source; times are in seconds.
+    """How long to bear with a slow or failing source; times are in seconds."""
 
-    Attributes:
-        tries: attempts in a row that bring less than `useful_nbytes`, before a source is given up.
-        useful_nbytes: what an attempt must bring to start the count again.
-        connect_seconds: for a connection.
-        read_seconds: without a single byte.
-        floor_nbytes: what must come in each `floor_seconds`.
-        floor_seconds: the window of that floor.
-        longest_wait_seconds: cap of a wait between two attempts, whatever the server asks for.
-        lock_seconds: for another process that fetches the same file.
-        overall_seconds: for all sources and attempts together.
-        deadline: when that time is over, by `clock`; `start` sets it.
-        sleep: waits that many seconds.
-        clock: a monotonic time.
-        now: the time since the epoch, which a Retry-After date is compared with.
-    """
-
-    tries: int = 5
-    useful_nbytes: int = 1 << 20
-    connect_seconds: float = 10.0
-    read_seconds: float = 20.0
-    floor_nbytes: int = 300_000
+    tries: int = 5  # Attempts in a row below `useful_nbytes`, before a source is given up.
+    useful_nbytes: int = 1 << 20  # What an attempt must bring to start the count again.
+    connect_seconds: float = 10.0  # For a connection.
+    read_seconds: float = 20.0  # Without a byte.
+    floor_nbytes: int = 300_000  # What must come in each `floor_seconds`.
     floor_seconds: float = 30.0
-    longest_wait_seconds: float = 60.0
-    lock_seconds: float = 1800.0
-    overall_seconds: float = math.inf
-    deadline: float = math.inf
+    longest_wait_seconds: float = 60.0  # Between two attempts, whatever the server asks for.
+    lock_seconds: float = 1800.0  # For another process that fetches the same file.
+    overall_seconds: float = math.inf  # For all sources and attempts together.
+    deadline: float = math.inf  # When that time is over, by `clock`; `start` sets it.
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
-    now: Callable[[], float] = time.time
+    now: Callable[[], float] = time.time  # A Retry-After date is compared with it.
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Patience:
         """Return the defaults, with `PJRT_HUB_DOWNLOAD_SECONDS`.
 
-        Raises:
-            StoreError: the variable is not a number of seconds.
+        A variable that is not a number of seconds raises StoreError.
         """
         text = env.get(DEADLINE_VARIABLE, "")
         if not text:
@@ -141,11 +116,7 @@ class Patience:
         return replace(self, deadline=self.clock() + self.overall_seconds)
 
     def remaining(self) -> float:
-        """Return the rest of the overall time, in seconds.
-
-        Raises:
-            Late: nothing is.
-        """
+        """Return the rest of the overall time, in seconds; raise Late if there is none."""
         seconds = self.deadline - self.clock()
         if seconds <= 0:
             raise Late(f"it took longer than the {self.overall_seconds:g} s of {DEADLINE_VARIABLE}")
@@ -168,12 +139,7 @@ class Pace:
         self._since, self._came = patience.clock(), 0
 
     def came(self, nbytes: int) -> None:
-        """Count received bytes.
-
-        Raises:
-            Dropped: it comes too slowly.
-            Late: the overall time is over.
-        """
+        """Count received bytes; raise Dropped if they come too slowly, Late if the time is over."""
         limits, now = self._patience, self._patience.clock()
         self._came += nbytes
         limits.remaining()
@@ -197,16 +163,10 @@ class Page:
 class Transport:
     """An HTTP client; close it, or use it in a `with` block.
 
-    Proxies are httpx's (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY of the process).
-
-    Args:
-        env: SSL_CERT_FILE and SSL_CERT_DIR name the certificates to trust, NETRC or HOME the
-            .netrc of passwords; `PJRT_HUB_OFFLINE` lets nothing be asked.
-        sources: what the user's installer is configured with goes before those.
-        patience: the limits.
-
-    Raises:
-        StoreError: the certificates or the proxy cannot be used.
+    Proxies are httpx's (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY of the process). SSL_CERT_FILE
+    and SSL_CERT_DIR name the certificates to trust, NETRC or HOME the .netrc of passwords; what the
+    user's installer is configured with goes before those. `PJRT_HUB_OFFLINE` lets nothing be asked.
+    Certificates or a proxy that cannot be used raise StoreError.
     """
 
     def __init__(
@@ -303,12 +263,8 @@ class Transport:
     def page(self, url: str, *, accept: str) -> Page:
         """Read a page of an index, with the same patience as a download.
 
-        Args:
-            url: its address.
-            accept: the media types that are understood, as the Accept header lists them.
-
-        Raises:
-            Refused: it cannot be had.
+        `accept` lists the media types that are understood. A page that cannot be had raises
+        Refused.
         """
         failures = 0
         while True:
@@ -481,11 +437,7 @@ class Transport:
 
 
 def refuse_encoding(response: httpx.Response) -> None:
-    """Refuse a compressed body: we asked for none, and it hides its real size.
-
-    Raises:
-        Refused: it is compressed.
-    """
+    """Refuse a compressed body: we asked for none, and it hides its real size."""
     if encoding := _encoding(response):
         raise Refused(f"the server sent the encoding {encoding!r}, which was not asked for")
 

@@ -38,21 +38,10 @@ def receive(
     progress: Progress | None = None,
     patience: Patience | None = None,
 ) -> Path:
-    """Fetch a file with an unknown digest.
+    """Fetch a file with an unknown digest into an empty private folder, and return its path.
 
-    Args:
-        url: an https: or file: address.
-        folder: an empty private folder.
-        env: the variables of the installers and of TLS.
-        progress: receives the progress; the caller ends it.
-        patience: the limits.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        DownloadError: the file cannot be had.
-        OSError: `folder` cannot be written.
+    The address is https: or file:. The caller ends `progress`. A file that cannot be had raises
+    DownloadError.
     """
     limits = (patience or Patience.from_env(env)).start()
     try:
@@ -84,19 +73,10 @@ def measure(
 ) -> Artifact:
     """Measure an archive: its digests, its library, the library's needs, and where it runs.
 
-    Args:
-        archive_path: the archive.
-        folder: an empty private directory; afterwards it holds the members, and manifests.
-        file_name: the archive's own name, which tells its kind, its package and its version.
-        urls: addresses to record.
-
-    Returns:
-        A row without an API version, with the plugin and platform `UNNAMED`, and the package too
-        where the file's name does not tell it.
-
-    Raises:
-        ArchiveError: it is malformed or hostile, or holds not exactly one plugin for Linux.
-        OSError: a file cannot be read or written.
+    The archive's own name tells its kind, its package and its version. The folder is empty and
+    private; afterwards it holds the members, and manifests. The row has no API version; its plugin
+    and platform are `UNNAMED`, and so is the package where the name does not tell it. ArchiveError
+    means that the archive is malformed or hostile, or holds not exactly one plugin for Linux.
     """
     found = archive.measure(archive_path, _is_wanted, name=file_name)
     archive.unpack(archive_path, found, folder, name=file_name)
@@ -147,13 +127,7 @@ def needs(
 ) -> tuple[HostTag, tuple[Member, ...]]:
     """Return the oldest Linux that a library runs on, and the members that its loading finds.
 
-    Args:
-        folder: holds the members.
-        library: of the plugin.
-        libraries: all that the archive has.
-
-    Raises:
-        ArchiveError: one of them is not a library.
+    `libraries` are all that the archive has; one that is no library raises ArchiveError.
     """
     members, waiting = [library], [library]
     glibc: tuple[int, ...] = ()
