@@ -68,10 +68,9 @@ Each says what was done -> what must follow, what was found, and which other che
 | checked on | {date}, on {host} |
 | result | {passed} of {total} checks pass |
 
-Under pjrt-hub neither empty compile options nor types that are none get to the plugin; programs
-that end the compiler do so
-[in a process of their own](executables.md#programs-that-crash-the-compiler), if you ask for it; and
-the flag of `maximum`, `minimum` and `clamp` is set [by default](executables.md#flags).
+pjrt-hub keeps empty compile options and invalid types from the plugin, isolates the compiler
+[if you ask for it](executables.md#programs-that-crash-the-compiler), and sets the flag of
+`maximum`, `minimum` and `clamp` [by default](executables.md#flags).
 """
 
 

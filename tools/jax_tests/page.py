@@ -30,19 +30,16 @@ own, which may crash.
     nox -s jax_tests -- jax/tests               # and files of JAX's tests/, which no wheel carries
     nox -s jax_tests -- --platform cuda --all   # another plugin, and every test
 
-- `at_hand/harnesses_test.py` runs the use cases of each primitive that JAX's wheel holds
-  (`jax._src.internal_test_util.test_harnesses`), with 64-bit types, on the plugin and on JAX's own
-  CPU backend, and compares the results.
-- `at_hand/back_compat_test.py` runs the programs that earlier releases of JAX exported for CPUs,
-  from the same wheel, in the same two ways. All of JAX's linear algebra on CPUs is in them.
+- `at_hand/harnesses_test.py` runs the use cases of each primitive that JAX's wheel holds, with
+  64-bit types, on the plugin and on JAX's own CPU backend, and compares the results.
+- `at_hand/back_compat_test.py` does the same with the programs that earlier releases of JAX exported
+  for CPUs. All of JAX's linear algebra on CPUs is in them.
 - The others are the tests of libraries on JAX, from their wheels.
 - `tools/jax_tests/suite.toml` lists the files of JAX's own `tests/` that are run if you have them.
-  They are not part of JAX's wheel or sdist.
 
 The session fails if a test fails, crashes or hangs and `tools/jax_tests/known.json` does not list
 it with the same cause; `--keep` writes that file again. The causes are rules, in
-`tools/jax_tests/causes.toml`. "1 in n" means that a run takes one test of n, by a hash of its name;
-`--all` takes them all. A run of some files leaves the others' figures as they are.
+`tools/jax_tests/causes.toml`. "1 in n" means that a run takes one test of n; `--all` takes them all.
 """
 
 
