@@ -20,6 +20,7 @@ PAGE = ROOT / "docs" / "cpu_defects.md"
 #: When a package was built, by the times in its archive.
 BUILT = {"0.11.2": "14 October 2026"}
 _LONGEST = 1200  # characters of a program with its values; a longer one is shown without
+_SHOWN = 12  # names of the other checks that have a cause
 
 #: The first check of each cause -> what a maintainer has to know first.
 WORDS = {
@@ -117,7 +118,8 @@ def _section(report: Report, number: int, found: Result) -> Iterator[str]:
     if hidden := report.hidden(found.name):
         counted = ", ".join(f"{n} {v}" for v, n in Counter(e.verdict for e in hidden).items())
         yield f"<details markdown><summary>{len(hidden)} more: {counted}</summary>\n"
-        yield ", ".join(f"`{each.name}`" for each in hidden)
+        names = ", ".join(f"`{each.name}`" for each in hidden[:_SHOWN])
+        yield names + (f" and {len(hidden) - _SHOWN} others" if len(hidden) > _SHOWN else "")
         yield "\n</details>\n"
 
 

@@ -48,8 +48,8 @@ installs it as a package with the libraries that it needs at run time. Where a v
 measured", the library could not be loaded where this page was made; pjrt-hub asks it at first
 contact.
 
-| plugin | platform | what it is | hardware | oldest machine | extra | PJRT API | download |
-|---|---|---|---|---|---|---|--:|
+| plugin | platform | what it is | hardware | extra | PJRT API | download |
+|---|---|---|---|---|---|--:|
 """
 
 #: What is known of packages whose builder nobody attests, beside what they say of themselves.
@@ -154,7 +154,6 @@ def _glance(plugin: Known) -> str:
         own.platform,
         own.description,
         _hardware(own, whole=False),
-        _hosts(plugin.newest) or "not measured",
         ", ".join(f"`{name}`" for name in plugin.extras) or "none",
         ", ".join(api) or "not measured",
         " or ".join(dict.fromkeys(_size(row.size) for row in plugin.newest)) or "none",
@@ -188,8 +187,8 @@ def _builders(plugin: Known) -> Iterable[str]:
     for name in packages:
         [attested] = {row.publisher for row in plugin.rows if row.package == name}
         yield f"| `{name}` | {attested or 'nobody: no attestation'} | {_KNOWN.get(name, '')} |\n"
-    yield "\nThe registry's sha256 makes sure that everybody gets the bytes that were tested; only an "
-    yield "attestation could prove who made them.\n"
+    yield "\nThe registry's sha256 makes sure that everybody gets the bytes that were tested; only "
+    yield "an attestation could prove who made them.\n"
 
 
 def _flags(own: Manifest) -> Iterable[str]:

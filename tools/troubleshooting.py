@@ -24,8 +24,8 @@ Frequent questions (FAQ), and every error with its next step. Three commands ans
 | Are the downloaded files whole? | `pjrt-hub cache verify` |
 
 The last line of an error, `hint:`, holds the next step. `PJRT_HUB_DEBUG=all` logs each step with
-its reason ([logging](logging.md)). To find an error here, search for its first words. Names, numbers
-and paths in it are shown as `…`. [The reference](api/errors.md) has the classes.
+its reason ([logging](logging.md)). To find an error here, search for its first words. Names,
+numbers and paths in it are shown as `…`. [The reference](api/errors.md) has the classes.
 
 ## Report a defect
 

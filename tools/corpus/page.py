@@ -93,7 +93,7 @@ that are not finite. An integer divided by zero may have any value, but the proc
 
 [What the newest CPU plugin gets wrong](cpu_defects.md), of PJRT API 0.115, is listed op by op, with
 programs. Older builds have these defects too, except those of f6E2M3FN and f6E3M2FN, which they
-lack. `flags={{"xla_cpu_enable_fast_min_max": False}}` mends `maximum`, `minimum` and `clamp`, and is
+lack. `flags={{"xla_cpu_enable_fast_min_max": False}}` mends `maximum`, `minimum` and `clamp`; it is
 the [default](executables.md#flags) on 0.115. All builds read and write subnormal numbers of bf16,
 f32 and f64 as zeros. Besides,
 
