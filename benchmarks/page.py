@@ -63,6 +63,7 @@ measures only what has a limit, beside JAX of the plugin's own XLA, and fails wh
 - **Against the floor.** Raw C is `benchmarks/raw_loop.c`. It calls the same functions of the same
   plugin on the same client, executable and buffers, in the same process.
 - **Checked.** What the variants compute is compared before it is timed.
+- **Growing.** A power in the last row is that of the upper half: 1 is linear, 0 is constant.
 
 The microseconds differ from machine to machine; the ratios should not.
 """

@@ -233,7 +233,7 @@ def _options(own: Manifest, before: Iterable[Known]) -> Iterable[str]:
 
 def _facts(plugin: Known) -> Iterable[tuple[str, str]]:
     own = plugin.manifest
-    yield "hardware", _hardware(own)
+    yield "hardware", "" if own.probe.kind == "always" else _hardware(own)
     yield "install", _install(plugin)
     if own.preloads:
         names = (f"`{name}`" for preload in own.preloads for name in preload.libraries)
