@@ -28,31 +28,31 @@ ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml("pyproject.toml")
 REPORTS = ROOT / ".nox" / "reports"
 WHEELS = ROOT / ".nox" / "dist"
-#: What `wheels` leaves for a release. `.nox/release` is the environment of that session.
+#: `wheels` leaves the files of a release here. `.nox/release` is the environment of that session.
 RELEASE = ROOT / ".nox" / "wheelhouse"
 built: list[Path] = []
-#: For tests without timing, which mostly wait for compilers and for processes of theirs.
+#: The options of tests without timing, which mostly wait for compilers and child processes.
 SPREAD = (f"--numprocesses={min(max(os.cpu_count() or 2, 2), 8)}", "--dist=loadfile")
-#: What runs on every release of JAX.
+#: The tests that run on every release of JAX.
 JAX_TESTS = (
     *("jax/test_programs.py", "jax/test_linear_algebra.py", "jax/test_registering.py"),
     *("jax/test_exporting.py", "-k", "three_programs or own_client or wins or first_one or give"),
 )
-#: The JAX whose XLA is as old as the CPU plugin's; for Python 3.12 and newer.
+#: A JAX whose XLA is as old as the CPU plugin's; it needs Python 3.12 or newer.
 SAME_XLA = ("flatbuffers>=24", "jax==0.11.2")
-#: The generations of the CPU plugin: PJRT API -> the group that has it. Other sessions drive the
+#: The generations of the CPU plugin: PJRT API -> its dependency group. Other sessions use the
 #: first.
 GENERATIONS = {"0.115": "cpu", "0.106": "cpu_0_106", "0.81": "cpu_0_81"}
-#: The forge's files, by the schema of each.
+#: The forge's files, by the schema that checks them.
 FORGE = {
     "github-workflows": ".github/workflows/*.yml",
     "github-issue-forms": ".github/ISSUE_TEMPLATE/[!c]*.yml",
     "github-issue-config": ".github/ISSUE_TEMPLATE/config.yml",
     "dependabot": ".github/dependabot.yml",
 }
-#: The rooms that run on other systems, too, without `native_log`, which is the runtime's.
+#: The parts that also run on other systems, except `native_log`, which belongs to the runtime.
 PORTABLE = "pjrt_hub/errors.py pjrt_hub/base pjrt_hub/finding pjrt_hub/door pjrt_hub/cli"
-#: mypy, and what it says of them where Python has only what macOS or Windows gives it.
+#: mypy, here and as on macOS and Windows, where Python's library has other contents.
 TYPE_CHECKS = (
     *("mypy", "mypy benchmarks", "mypy tests/cpu/test_typed_calls.py"),
     *(
@@ -61,9 +61,8 @@ TYPE_CHECKS = (
         for system in ("darwin", "win32")
     ),
 )
-#: What pytest runs for each part that is not simply a folder, named from tests/. Parts that run in
-#: one session stay apart: a part may hold a client, fork, or look at its process, each beside
-#: nothing of the others.
+#: What pytest runs for each part that is not simply a folder, named from tests/. Each part has a
+#: process of its own, since a part may hold a client, fork, or look at its process.
 PARTS = {
     "rules": (*SPREAD, *sorted(path.name for path in ROOT.glob("tests/test_*.py"))),
     "unit": (*SPREAD, "unit", "fuzz"),
@@ -161,7 +160,7 @@ def pytest(session: nox.Session, *parts: str, only: str = "", **env: str) -> Non
     chosen = ("-m", only) if only and not session.posargs else ()
     tested = env if "TESTED_WHEEL" in env else {"TESTED_WHEEL": str(wheel(session)), **env}
     failed = []
-    # From there neither a test nor its child sees the checkout's pjrt_hub, which is not compiled.
+    # From there, neither a test nor its child sees the checkout's pjrt_hub, which is not compiled.
     with session.chdir("tests"):
         for part, tests in runs.items():
             report = f"--junit-xml={REPORTS / session.name}-{part}.xml"
@@ -207,7 +206,7 @@ def tests(session: nox.Session) -> None:
         pytest(session)
         return
     check_style(session)
-    with check_types(session):  # It leaves processors to tests that only read files.
+    with check_types(session):  # Tests that only read files run meanwhile.
         pytest(session, "rules", "docs", "wheel", only="not slow")
     pytest(session, "unit", "fake", "cpu", only="not slow")
 
@@ -253,7 +252,7 @@ def discrete(session: nox.Session, api: str) -> None:
     install_weights(session)
     on = {"TESTED_PLATFORM": "cpu", "PJRT_HUB_LAYERS": "discrete"}
     pytest(session, "cpu", "exported", "check", only="not slow", **on)
-    # JAX is older than the plugin, which wants the structs of its own size.
+    # JAX is older than the plugin, which expects structs of its own sizes.
     pytest(session, "jax_bridge", only="not slow", **on | {"PJRT_HUB_LAYERS": "discrete,pad"})
 
 
@@ -357,7 +356,7 @@ def jax(session: nox.Session) -> None:
 @nox.parametrize("release", ["0.4.33", "0.4.38", "0.6.2", "0.8.3"])
 def jax_releases(session: nox.Session, release: str) -> None:
     """The same programs and linear algebra on older releases, the oldest that runs among them."""
-    # What was there when these were released; the newest is built for another numpy.
+    # These existed when those releases appeared; the newest are built for another numpy.
     older = ["absl-py", "numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
     install_wheel(session, *group("test"), *group("cpu"))
     session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24", *older)
@@ -374,7 +373,7 @@ def jax_newest(session: nox.Session, release: str) -> None:
         pytest(session, "jax_releases")
         return
     install_weights(session)
-    pytest(session, "jax", "exported", "hosts_jax")  # of the newest there is a profile
+    pytest(session, "jax", "exported", "hosts_jax")  # There is a profile of the newest release.
 
 
 @nox.session(default=False)
@@ -397,7 +396,7 @@ def hosts_releases(session: nox.Session, release: str) -> None:
 @nox.session(default=False, tags=["long"])
 def jax_topologies(session: nox.Session) -> None:
     """Vendors' plugins without their hardware under JAX's ahead-of-time compilation."""
-    # JAX's own discovery crashes where the plugin of 2024 is installed beside a JAX of today.
+    # JAX's own discovery crashes if the plugin of 2024 is installed beside a current JAX.
     vendors = [each for each in group("vendor") if "cuda12" not in each]
     install_wheel(session, *group("test"), *group("cpu"), *group("bench"), *vendors)
     pytest(session, "jax_topologies")
@@ -420,7 +419,7 @@ def wheel_(session: nox.Session) -> None:
 @nox.session(default=False, tags=["long"], python="3.11")
 def wheels(session: nox.Session) -> None:
     """Every wheel of a release, audited, into .nox/wheelhouse; the one for here in use."""
-    # The Python is the oldest one: its headers are those of the stable ABI.
+    # This is the oldest supported Python, because its headers are those of the stable ABI.
     shutil.rmtree(RELEASE, ignore_errors=True)
     session.install(*group("test", "wheels"), "uv")
     session.run("python", "tools/wheels.py", str(RELEASE))
@@ -465,7 +464,7 @@ def newest(session: nox.Session) -> None:
     session.install("--upgrade", *unpinned("test", "interop", "exported", "dask", "ray"))
     install_weights(session)
     pytest(session, "unit", "interop", "exported", "jax", "dask", "ray")
-    # After the rest: beside the vendors' plugins JAX says of each that its hardware is absent.
+    # These come last: beside them, JAX reports for each plugin that its hardware is absent.
     session.install("--upgrade", *unpinned("vendor"))
     pytest(session, "jax_topologies")
     session.run("python", "-m", "pip", "list")
@@ -511,7 +510,7 @@ def bench(session: nox.Session) -> None:
     """Measure against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
     install_wheel(session, *group("bench", "cpu", "serving", "peers", "charts"))
     install_weights(session)
-    session.install(*group("interop"))  # torch, beside which calls and the server are measured
+    session.install(*group("interop"))  # Calls and the server are measured beside torch.
     session.run("python", "benchmarks", *session.posargs)
 
 

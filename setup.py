@@ -14,14 +14,14 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 sys.path.insert(0, str(ROOT / "tools"))
-# What lies there is imported late: a Python that is too old must come as far as being told so.
+# Modules there are imported late: a Python that is too old must get as far as its error message.
 
 NATIVE = Path("pjrt_hub") / "running" / "capi"
 INTERPOSE = Path("pjrt_hub") / "running" / "interpose"
 AUTHORING = Path("pjrt_hub") / "kit" / "authoring" / "native"
 KIT = Path("pjrt_hub") / "kit" / "authoring" / "c" / "pjrt_plugin"
 DECLARATIONS = sorted(str(path) for path in NATIVE.glob("declarations/*.pjrt"))
-# One build serves every Python since 3.11; those without a GIL need one for each version.
+# One build serves every Python since 3.11; free-threaded ones need one for each version.
 STABLE = not sysconfig.get_config_var("Py_GIL_DISABLED")
 PYTHON_ABI = (
     {"py_limited_api": True, "define_macros": [("Py_LIMITED_API", "0x030b0000")]} if STABLE else {}
@@ -37,7 +37,7 @@ class BuildNative(build_ext):
 
     def run(self) -> None:
         """Build; beside modules that are built in place goes what else the build makes."""
-        if not self.inplace:  # what debuggers read is for a checkout
+        if not self.inplace:  # Only a checkout needs the symbols that debuggers read.
             for extension in self.extensions:
                 extension.extra_link_args.append("-s")
         super().run()
@@ -67,7 +67,7 @@ class BuildNative(build_ext):
         ffi.cdef(capi.c_types(api))
         ffi.set_source("pjrt_hub.running.capi._pjrt", '#include "pjrt_api.h"')
         ffi.emit_c_code(str(generated / "_pjrt.c"))
-        # A Python that was built with run paths hands them on; they are of its machine.
+        # A Python that was built with run paths passes them on, but they belong to its machine.
         self.compiler.linker_so = [
             word for word in self.compiler.linker_so if not word.startswith(RUN_PATH)
         ]
@@ -130,7 +130,7 @@ OPTIMISED = [
 PLUGIN_HEADERS = [*AUTHORING.glob("*.h"), *KIT.glob("*.h"), *NATIVE.glob("native/*.h")]
 
 modules = [
-    # A table of types: no code of it runs often, so it is compiled quickly, and not for a debugger.
+    # The code of this table of types seldom runs, so it is compiled quickly, without debug info.
     Extension(
         "pjrt_hub.running.capi._pjrt",
         ["@generated/_pjrt.c"],
@@ -147,34 +147,34 @@ modules = [
     ),
     Extension(
         "pjrt_hub.kit.authoring._plugin",
-        # The same rules for threads that ask Python, with a state of its own.
+        # The rules for threads that call into Python are the same, with a state of their own.
         [*sorted(str(path) for path in AUTHORING.glob("*.c")), str(NATIVE / "native" / "upcall.c")],
         include_dirs=[str(NATIVE / "native"), str(KIT.parent)],
         extra_compile_args=OPTIMISED,
         depends=[*DECLARATIONS, *map(str, PLUGIN_HEADERS)],
         **PYTHON_ABI,
     ),
-    # No module, so beside none: it is copied, see pjrt_hub/kit/authoring/building.py.
+    # This is no module and lies beside none: pjrt_hub/kit/authoring/building.py copies it.
     Library(
         "pjrt_hub.kit.authoring.native.launcher",
         [str(AUTHORING / "launcher" / "launcher.c")],
         libraries=["dl"],
         extra_compile_args=OPTIMISED,
     ),
-    # No module: it is preloaded into the reference interpreter's process.
+    # This is no module: it is preloaded into the reference interpreter's process.
     Library(
         "pjrt_hub.kit.authoring.native.processors",
         [str(AUTHORING / "interpreter" / "processors.c")],
         extra_compile_args=OPTIMISED,
     ),
-    # No module: a host opens it by its path.
+    # This is no module: a host opens it by its path.
     Library(
         "pjrt_hub.running.interpose.forwarding.forward",
         [str(INTERPOSE / "forwarding" / "forward.c")],
         extra_compile_args=OPTIMISED,
         depends=DECLARATIONS,
     ),
-    # No module: it is opened where a program needs it.
+    # This is no module: it is opened when a program needs it.
     Library(
         "pjrt_hub.running.capi.lapack.lapack",
         [str(NATIVE / "lapack" / "lapack.c")],
@@ -183,7 +183,7 @@ modules = [
         extra_compile_args=OPTIMISED,
         depends=[*DECLARATIONS, str(NATIVE / "native" / "structs.h")],
     ),
-    # No module: it is preloaded into programs that may have no Python.
+    # This is no module: it is preloaded into programs that may have no Python.
     Library(
         "pjrt_hub.running.interpose.layers.preload",
         ["@generated/functions.c", *sorted(str(path) for path in INTERPOSE.glob("layers/**/*.c"))],
@@ -203,11 +203,11 @@ modules = [
 setup(
     long_description=description(),
     long_description_content_type="text/markdown",
-    # Elsewhere there is nothing to compile, and the wheel is pure. It is for the machine that built
-    # it: published, it would be installed on each Linux that has no wheel of its own.
+    # On other systems nothing is compiled, and the wheel is pure. It is for the machine that built
+    # it: if published, it would be installed on each Linux without a wheel of its own.
     ext_modules=modules if sys.platform == "linux" else [],
     cmdclass={"build_ext": BuildNative, "build_py": BuildPython},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if STABLE else {},
-    # What the build reads is in the source distribution and of no use in a wheel.
+    # The source distribution contains what the build reads; a wheel has no use for it.
     exclude_package_data={"": ["*.pjrt", "*.md", "*.c", "*.h"]},
 )

@@ -20,7 +20,7 @@ import report
 import rounds
 
 PLATFORM = os.environ.get("TESTED_PLATFORM", "cpu")
-#: Where no hardware is, all of it is only tried: smaller, and seldom.
+#: Without hardware, everything is only tried out: smaller, and less often.
 IS_TRIED = PLATFORM == "cpu" or "discrete" in os.environ.get("PJRT_HUB_LAYERS", "")
 #: Elements of float32 -> turns in a round.
 SIZES = {1: 200, 1 << 10: 200, 1 << 18: 50, 1 << 24: 4, 1 << 26: 1}
@@ -43,7 +43,7 @@ client = pjrt_hub.client({PLATFORM!r}, offline=True)
 print(client.compile({TANH!r})(np.ones(8, np.float32)).tolist())""",
     "JAX": "import jax; print(jax.jit(jax.numpy.tanh)(jax.numpy.ones(8)).tolist())",
 }
-#: A transformer of twelve layers, to its first value; its file is the first word.
+#: A transformer of twelve layers, up to its first value; its file is the first argument.
 MODEL = {
     "pjrt-hub": f"""
 import sys, numpy as np, pjrt_hub
@@ -134,11 +134,11 @@ def _transfers(client: Any, jax: Any, np: Any) -> rounds.Rows:
         for name, variants in cases.items():
             rows[f"{name} {nbytes} B"] = _transfer_cells(_times(variants, turns), nbytes)
         try:
-            with client.dma_map(array):
+            with pjrt_hub.DmaMapping(client, array):
                 put = {"pjrt-hub": cases["put"]["pjrt-hub"]}
                 rows[f"put of mapped {nbytes} B"] = _transfer_cells(_times(put, turns), nbytes)
         except UnimplementedError:
-            pass  # the device has no such access
+            pass  # The device has no such access.
     return rows
 
 
@@ -158,11 +158,11 @@ def _cases(
         },
         "get": {
             "pjrt-hub": lambda: mine.to_numpy(),
-            # A copy each time: JAX keeps its first answer.
+            # A new copy is read each time, because JAX keeps what it has read from an array.
             "JAX": lambda: np.asarray(jax.numpy.copy(theirs)),
         },
         "from pinned_host": {
-            "pjrt-hub": lambda: own.copy_to_memory(home["device"]).ready.wait(),
+            "pjrt-hub": lambda: own.copy_to_device(home["device"]).ready.wait(),
             "JAX": lambda: jax.device_put(pinned, there).block_until_ready(),
         },
     }

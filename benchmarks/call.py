@@ -10,12 +10,12 @@ import programs
 import report
 import rounds
 
-ROUNDS, RUNS, CALLS = 61, 5, 1_000  # short turns: a busy machine interrupts few of them
+ROUNDS, RUNS, CALLS = 61, 5, 1_000  # A busy machine interrupts few of such short turns.
 
 TANH = "2 → 1, tanh(a·b+1)"
 THIRTY = "30 → 30, sums"
 ROUND_TRIP = "numpy → numpy, 2 → 1"
-#: Without what the plugin takes: a quarter of a call in JAX, or half of it, by build and machine.
+#: The ratio without the plugin's time, which is a quarter to a half of a call in JAX.
 ADDED = "added ÷ jit's"
 #: Row -> its arguments and its results.
 PROGRAMS = {

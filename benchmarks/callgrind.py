@@ -34,7 +34,7 @@ def counted(arguments: Sequence[str]) -> list[Counter[str]]:
         command += [f"--toggle-collect={WITHIN}", f"--dump-after={WITHIN}"]
         command += [f"--callgrind-out-file={folder}/out", sys.executable, *arguments]
         subprocess.run(command, env=os.environ | {"PYTHONHASHSEED": "0"}, check=True)
-        # The last profile, without a number, is of what follows the last turn.
+        # The last profile, without a number, covers what follows the last turn.
         numbers = sorted(int(path.suffix[1:]) for path in Path(folder).glob("out.*"))
         profiles = [Path(folder, f"out.{number}").read_text("utf-8") for number in numbers]
     return [by_file(profile) for profile in profiles]
@@ -55,7 +55,7 @@ def by_file(profile: str) -> Counter[str]:
             if not match[1]:
                 where = names[match[2]]
         elif line.startswith("calls="):
-            called = True  # the next line is what the call took, which stands where it was spent
+            called = True  # The next line is a call's cost, already counted where it arose.
         elif match := re.match(r"[+\-*\d]\d* (\d+)$", line):
             if not called:
                 found[where] += int(match[1])

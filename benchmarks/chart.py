@@ -23,16 +23,16 @@ from section import Plot
 INK, FAINT, GROUND, GREY, OCHRE = "#1f2330", "#c9ccd6", "#ffffff", "#6f7786", "#d08a3c"
 OURS, JAX, BOUND = "#3f51b5", "#c2571a", "#0b7a75"
 OTHERS = ("#a0307e", "#7a6a00", "#20639b", "#8a3033", OCHRE)
-#: What stands in the place of each where the reader's system is dark.
+#: The colours that replace these where the reader's system is dark.
 DARK = {
     **{INK: "#e8eaf6", FAINT: "#40444f", GROUND: "#1e2129", GREY: "#a3aab8", OCHRE: "#e0a461"},
     **{OURS: "#8c9eff", JAX: "#f0a35e", BOUND: "#4fc3b8"},
     **dict(zip(OTHERS, ("#e58acb", "#d8c452", "#6fb6e8", "#ef8f8f"), strict=False)),
 }
 ROLES = {"ours": OURS, "floor": GREY, "other": OCHRE}
-#: What begins so has a colour of its own, which is the same in every chart.
+#: Labels that begin so have a colour of their own, which is the same in every chart.
 OWN = {"pjrt-hub": OURS, "jax": JAX, "bound": BOUND, "raw C": GREY}
-#: A bar that is more times the next is cut, or the others could not be told apart.
+#: A bar that is longer than this many times the next is cut, or the others would look the same.
 LONGEST = 6.0
 STYLE = {
     "svg.fonttype": "none",
@@ -119,7 +119,7 @@ def _svg(title: str, height: int, draw: Callable[[Axes], None]) -> str:
         drawing.savefig(file, format="svg", metadata=nothing)
     text = file.getvalue().replace("'DejaVu Sans'", "system-ui")
     text = re.sub(r"(\.\d)\d{3,}", r"\1", text)
-    text = re.sub(r"\s*\n\s*+(?!<g )", "", text)  # a line for each group
+    text = re.sub(r"\s*\n\s*+(?!<g )", "", text)  # Only groups keep a line of their own.
     dark = "".join(
         f'[style*="{what}: {light}"]{{{what}:{colour}!important}}'
         for light, colour in DARK.items()

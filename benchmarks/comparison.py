@@ -29,13 +29,13 @@ class Comparison:
     sources: tuple[str, ...]
 
 
-#: A label, its role, and the cell of the table that it is taken from.
+#: A label, its role, and the section, row and column of its value.
 Pick = tuple[str, str, str, str, str]
 _CALL, _ROW = "A call", "2 → 1, tanh(a·b+1)"
-#: A section of other processes, and the cell of it that is the same as one of the first section:
-#: by them its figures are brought to the first's, since a busy machine slows whole processes.
+#: A section that other processes measured, its cell that the first section has, too, and that one.
+#: They scale its figures to the first section's, since a busy machine slows whole processes.
 SAME = {"Peers": (("pjrt-hub", "a call µs"), (_CALL, _ROW, "pjrt-hub µs"))}
-#: Name, title, unit, base and bars of those at the top of the page.
+#: The charts at the top of the page: name, title, unit, base and bars.
 MAIN: tuple[tuple[str, str, str, str, tuple[Pick, ...]], ...] = (
     (
         "one_call",

@@ -16,7 +16,7 @@ import rounds
 ROUNDS = 7
 SMALL, LAYERS = "tanh(a·b+1) on 8 floats", {"1 layer": 1, "12 layers": 12}
 
-#: A child: `sys.argv` is the program's file and the cache's folder. It prints seconds.
+#: The code of a child: `sys.argv` has the program's file and the cache's folder. It prints seconds.
 OURS = """
 import json, sys
 from time import perf_counter
@@ -42,7 +42,7 @@ WARM = f"""{OURS}
 timed("fresh process", True)
 print(json.dumps(seconds))
 """
-#: The same in JAX: from the lowered program on, which is what pjrt-hub is given as a file.
+#: The same in JAX, from the lowered program on, which pjrt-hub is given as a file.
 JAX = """
 import json, os, sys
 from time import perf_counter
@@ -104,7 +104,7 @@ def _row(folder: Path, layers: int) -> dict[str, float]:
         "fresh process": (WARM, caches[0], False),
     }
     times: rounds.Times = {}
-    for turn in range(ROUNDS + 1):  # the first fills the caches and writes the program's text
+    for turn in range(ROUNDS + 1):  # The first turn fills the caches and writes the program's text.
         for code, cache, is_kept in variants.values():
             for column, seconds in _child(code, program, cache, layers, is_kept).items():
                 if turn:
@@ -128,7 +128,7 @@ def _child(code: str, program: Path, cache: Path, layers: int, is_kept: bool) ->
     done = subprocess.run(
         [sys.executable, "-c", code, *map(str, words)],
         env={**os.environ, "PJRT_HUB_CACHE": str(cache)},
-        cwd="/",  # not the checkout, whose pjrt_hub is not compiled
+        cwd="/",  # In the checkout, a pjrt_hub would be imported that is not compiled.
         stdout=subprocess.PIPE,
         check=True,
     )

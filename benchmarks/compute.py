@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from workloads import Workload
 
 ROUNDS, RUNS, SECONDS = 7, 3, 0.03
-#: For `once`: use every CPU instead of one.
+#: An option for `once`: use every CPU instead of one.
 EVERY_CPU = "--every-cpu"
-#: How far results may lie apart, of the largest of them, by the bytes of an element.
+#: How far results may differ, relative to the largest of them, by the bytes of an element.
 TOLERANCE = {8: 1e-10, 4: 2e-5, 2: 2e-2}
 JAX, OURS, OWN, AS_JAX = "jax", "pjrt-hub", "the plugin's own flags", "JAX's options"
 NOTE = (

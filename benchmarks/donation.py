@@ -13,7 +13,7 @@ import report
 import rounds
 
 ROUNDS, RUNS, CALLS = 11, 3, 5_000
-#: Turns between two readings of what the process holds, and how many readings.
+#: The turns between two readings of the process's memory, and the number of readings.
 TURNS, READINGS = 100_000, 5
 
 LOOP = "a = exe(a, b)"
@@ -79,7 +79,7 @@ def _looped(exe: Callable[..., Any], a: Any, b: Any) -> Callable[[int], float]:
     def turns(count: int) -> float:
         nonlocal a
         x = a
-        a = None  # the loop holds its argument alone, as a person's would
+        a = None  # Only the loop holds its argument, as in a user's code.
         begun = perf_counter()
         for _ in range(count):
             x = exe(x, b)

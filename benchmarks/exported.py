@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "minilm"
 #: Word pieces of "How do I reset my password?", as the model's tokenizer gives them.
 PIECES = [101, 2129, 2079, 1045, 25141, 2026, 20786, 1029, 102]
 
-#: All take the folder of the work and the model's file, and end with the embedding on disk.
+#: These take the folder of the work and the model's file, and end with the embedding on disk.
 START = f"""
 import json, sys
 from pathlib import Path
@@ -39,7 +39,7 @@ encode = pjrt_hub.load_exported(folder / "encoder.jaxexport", client=client, cac
 weights = safetensors.load_file(model, client, names=names)
 np.save(folder / "ours.npy", encode(ids, mask, weights).to_numpy())
 """
-# Reads the model's file as sparingly as ours does: its header, and views of the mapped rest.
+# This reads the model's file as sparingly as `OURS`: its header, and views of the mapped rest.
 JAX = f"""{START}
 import os
 import jax

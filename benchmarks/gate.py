@@ -16,7 +16,7 @@ from record import Part
 from report import figure
 from section import Bar
 
-#: A benchmark with bars that must hold -> what to look at where one does not.
+#: A benchmark whose bars must hold -> where to look if one does not.
 GATES = {
     "call": "python benchmarks/instructions.py; pjrt_hub/running/capi/native/",
     "transfer": "pjrt_hub/running/capi/native/{upload,staging,buffer}.c",

@@ -28,7 +28,7 @@ ROUNDS = 7
 DISTRIBUTIONS = (50, 500, 2000)
 ENTRIES = (10, 100, 1000)
 
-#: Print seconds: what is asked for is first imported.
+#: These print seconds; what they need is imported before.
 FIRST = """
 import time, pjrt_hub, pjrt_hub.door.client, pjrt_hub.finding.discovery.survey
 begun = time.perf_counter()
@@ -113,7 +113,7 @@ class _Caches:
         archive = root.with_suffix(".whl")
         archive.write_bytes(wheel)
         row = wheels.pin(wheel, members)
-        # By their digests they are different plugins.
+        # Their digests make them different plugins.
         self._rows = [row._replace(sha256=_digest(number)) for number in range(count)]
         for number, each in enumerate(self._rows):
             self._cache.publish(each, archive)

@@ -15,7 +15,7 @@ import programs
 import report
 import rounds
 
-#: Variant -> how many calls are counted; twice as many are counted again, and subtracted.
+#: Variant -> the number of calls; another run counts twice as many, and the difference is taken.
 COUNTS = {
     "raw C, 2 → 1": 2000,
     "`exe(a, a)`": 2000,
@@ -29,8 +29,8 @@ WARM = 300
 TITLE = "Instructions of a call"
 TOTAL, OURS = "instructions", "not the plugin's"
 
-#: Row -> what pjrt-hub and CPython took of a call when this was last looked at. It is the same in
-#: every run of one build of CPython, while the plugin's part varies with malloc.
+#: Row -> the instructions of pjrt-hub and CPython in a call at the last review. They are the same
+#: in every run of one build of CPython, while the plugin's part varies with malloc.
 KNOWN = {
     "`exe(a, a)`": 1639,
     "`call = exe.bind(a, a)`, `call()`": 1042,
@@ -38,10 +38,10 @@ KNOWN = {
     "`np.asarray(exe(x, x))`": 6670,
 }
 KNOWN_FOR = ("CPython", "3.11", "x86_64")
-#: What it may become before somebody has to look.
+#: The growth beyond which somebody has to look.
 TOLERANCE = 1.03
 
-#: The columns of where instructions are, by what a loaded file is called; else they are the rest.
+#: The columns, by the names of loaded files; instructions in all other files are the rest.
 PARTS = {"pjrt-hub's C": r"hotpath\.|_pjrt\.", "Python and numpy": r"(lib)?python3|.*\.cpython-"}
 REST = "plugin and libc"
 

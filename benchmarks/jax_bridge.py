@@ -21,8 +21,8 @@ import pjrt_hub
 CALL_ROUNDS, START_ROUNDS = 12, 41
 PACKAGE = Path(pjrt_hub.__file__).parent
 
-#: Both ways in one process, whose turns alternate: a busy machine slows both. Which client is made
-#: first is an argument. Prints the seconds of a call, by pjrt-hub and by JAX.
+#: Both ways take turns in one process, so that a busy machine slows both. An argument tells which
+#: client is made first. It prints the seconds of a call by pjrt-hub and by JAX.
 CALLS = """
 import statistics, sys, time
 import pjrt_hub.jax
@@ -101,7 +101,7 @@ def _calls(folder: Path) -> rounds.Times:
             env=env,
             cwd="/",
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # where JAX calls its own way an experiment
+            stderr=subprocess.DEVNULL,  # JAX warns there that its own way is experimental.
             check=True,
         )
         for name, seconds in zip(times, done.stdout.split(), strict=True):
@@ -137,7 +137,7 @@ def _starts(folder: Path) -> rounds.Times:
 
 def _lasted(env: Mapping[str, str]) -> float:
     start = perf_counter()
-    # Without `site`, which would add the folders that the links come from.
+    # `site` would add the folders that the links come from.
     subprocess.run([sys.executable, "-S", "-c", START], env=env, cwd="/", check=True)
     return perf_counter() - start
 

@@ -24,7 +24,7 @@ BARS = (
     report.Bar("writes of a warm hit", HIT, "writes", 0),
 )
 
-#: Prints the peak above the start in KiB (VmHWM, what this process alone ever held), and seconds.
+#: Prints the peak above the start in KiB (VmHWM, of this process alone), and seconds.
 MEASURED = """
 import re, time
 import pjrt_hub
@@ -37,7 +37,7 @@ print(held("VmHWM") - before, time.perf_counter() - start)
 ONLY_FETCH = "import pjrt_hub; pjrt_hub.fetch('cpu')"
 FETCH_AND_CLIENT = "import pjrt_hub; pjrt_hub.client('cpu').close()"
 
-#: What strace shows of a call that uses the network, or changes a file by its path or descriptor.
+#: What strace shows of calls that use the network, or that change a file by path or descriptor.
 NETWORK = re.compile(r"\b(socket\(AF_INET|connect\(.*AF_INET|sendto\(.*AF_INET)")
 CHANGING = (
     "mkdir,mkdirat,rename,renameat,renameat2,unlink,unlinkat,rmdir,link,linkat,symlink,symlinkat,"
@@ -45,7 +45,7 @@ CHANGING = (
     "futimesat,mknod,mknodat,creat,fsync,fdatasync"
 )
 OPENED = re.compile(r"\bopen(at)?\(.*\b(O_WRONLY|O_RDWR|O_CREAT|O_TRUNC)\b")
-#: Not files that are kept.
+#: Files that are not kept, and calls that failed.
 NOWHERE = re.compile(r'"/(dev|proc)/|= -1 ')
 
 
@@ -62,11 +62,11 @@ def measure() -> report.Section:
         with store.server(wheels) as address:
             fetching = env | {"PJRT_HUB_MIRRORS": address}
             rows = {FETCH: _measured(fetching)}
-            # Counted too, so that counting nothing later means something.
+            # A fetch is counted, too, so that a count of zero later means something.
             another = fetching | {"PJRT_HUB_CACHE": str(place / "another")}
             rows[FETCH] |= _traced(ONLY_FETCH, another, place)
         rows[HIT] = _measured(env) | _traced(ONLY_FETCH, env, place)
-        _run(FETCH_AND_CLIENT, env)  # remembers the first contact with the plugin
+        _run(FETCH_AND_CLIENT, env)  # This remembers the first contact with the plugin.
         rows[CLIENT] = _traced(FETCH_AND_CLIENT, env, place)
     return report.Section(
         "What a fetch needs",
@@ -106,7 +106,7 @@ def _measured(env: dict[str, str]) -> dict[str, float]:
 
 
 def _run(code: str, env: dict[str, str], tracer: tuple[str, ...] = ()) -> str:
-    # -S: the environment's own site directory would bring the plugin back.
+    # Without -S, the environment's own site directory would bring the plugin back.
     command = [*tracer, sys.executable, "-S", "-c", code]
     done = subprocess.run(
         command, env=env, cwd="/", stdout=subprocess.PIPE, text=True, check=True, timeout=300

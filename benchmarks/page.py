@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
 CHARTS = ROOT / "docs" / "benchmarks"
 RECORD = CHARTS / "figures.json"
-#: What was measured beside a JAX that holds the plugin's own XLA.
+#: The figures beside a JAX that holds the plugin's own XLA.
 SAME_XLA = CHARTS / "same_xla.json"
 
 FRONT = ROOT / "docs" / "index.md"
@@ -101,7 +101,7 @@ def front(page: str, held: record.Record) -> str:
 
 def charts(held: record.Record) -> dict[str, str]:
     """The file's name -> the text of every chart."""
-    import chart  # what draws is nothing that the page needs
+    import chart  # The page itself does not need what draws the charts.
 
     drawn = {
         f"{each.name}.svg": chart.bars(each) for each in comparison.main_charts(sections_of(held))

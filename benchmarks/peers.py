@@ -169,7 +169,7 @@ def _onnx_model(np: Any) -> bytes:
     ]
     one = numpy_helper.from_array(np.ones(8, np.float32), "one")
     graph = helper.make_graph(nodes, "small", values[:2], values[2:], [one])
-    # Versions that every onnxruntime of these years reads.
+    # Every onnxruntime of recent years reads these versions.
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     checker.check_model(model)
     return bytes(model.SerializeToString())

@@ -17,7 +17,7 @@ from pjrt_hub import Buffer, Client, HostBufferSemantics, LoadedExecutable
 HERE = Path(__file__).parent
 PROGRAMS = HERE.parent / "tests" / "programs"
 
-#: PJRT_Buffer_Type of what is put.
+#: The PJRT_Buffer_Type of the arrays that are put.
 F32 = 11
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from machine import Machine, this
 from section import Bar, Plot, Section
 
-#: Of which a figure keeps so many.
+#: The number of significant digits that a figure keeps.
 DIGITS = 4
 #: A list or an object whose values are all numbers.
 _NUMBER = r"-?\d[\d.e+-]*"

@@ -17,7 +17,6 @@ from typing import TypeVar
 
 Rows = dict[str, dict[str, float]]
 Times = dict[str, list[float]]
-#: What names a variant.
 Name = TypeVar("Name")
 
 

@@ -25,9 +25,9 @@ SIZES = {
     "256 MB": 1 << 28,
 }
 ALIGNMENT = 64
-#: About how long a turn takes, in seconds: a busy machine interrupts few short ones.
+#: The approximate seconds of a turn: a busy machine interrupts few short ones.
 TURN = 1e-3
-#: What lasts that long, in seconds, has few rounds.
+#: Variants whose calls take this many seconds have few rounds.
 LONG = 0.02
 OURS = "pjrt-hub µs"
 
@@ -94,7 +94,7 @@ def once() -> rounds.Rows:
     return rows
 
 
-#: What takes so many turns and tells the seconds.
+#: A variant takes a number of turns and returns their seconds.
 Variants = Mapping[str, Callable[[int], float]]
 Named = Iterator[tuple[str, Variants]]
 
@@ -109,7 +109,7 @@ def _calls() -> Named:
     client = pjrt_hub.client("cpu")
     loop = raw.RawLoop(client)
     x = numpy.linspace(0, 1, 8, dtype=numpy.float32)
-    # The plugin takes longer for a buffer that is given hundreds of times at once.
+    # The plugin takes longer for a buffer that is passed hundreds of times at once.
     ours = [client.buffer_from_host(x) for _ in range(max(COUNTS))]
     theirs = [jax.device_put(x) for _ in range(max(COUNTS))]
     for count in COUNTS:
@@ -205,7 +205,7 @@ def _bytes() -> Named:
 
 def _figures(variants: Variants) -> dict[str, float]:
     """Microseconds of one turn; each variant takes as many as fit into its time."""
-    # The second time: the first finds its code and data gone from the caches after a large copy.
+    # The second time counts: the first finds its code and data evicted by a large copy.
     lasted = {name: [variant(3), variant(3)][1] / 3 for name, variant in variants.items()}
     counts = {name: max(1, min(2000, int(TURN / each))) for name, each in lasted.items()}
     times = rounds.interleave(

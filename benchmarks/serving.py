@@ -71,7 +71,7 @@ def measure() -> report.Section:
     with ExitStack() as servers:
         running = {name: servers.enter_context(server(name)) for name in variants}
         for name in variants:
-            asyncio.run(ask(*running[name], LOADS["short texts"]))  # warms caches and threads
+            asyncio.run(ask(*running[name], LOADS["short texts"]))  # This warms caches and threads.
         for _ in range(ROUNDS):
             tables.append(
                 {
@@ -80,7 +80,7 @@ def measure() -> report.Section:
                     for name in variants
                 }
             )
-    # Errors count all together; what is timed is the median of the rounds.
+    # Errors are summed; times are the median of the rounds.
     rows = {
         row: {
             column: (sum if column in ("refused or lost", "wrong") else median)(

@@ -14,7 +14,7 @@ from time import monotonic
 import record
 
 HERE = Path(__file__).parent
-#: Of the page; others follow by their names.
+#: The benchmarks in the order of the page; others follow by their names.
 ORDER = (
     "call",
     "instructions",
@@ -37,7 +37,7 @@ ORDER = (
     "memory",
     "tracing",
 )
-#: For the accelerator that TESTED_PLATFORM names.
+#: The benchmarks of the accelerator that TESTED_PLATFORM names.
 OF_HARDWARE = {"accelerator"}
 DEADLINE = 900.0
 

@@ -14,7 +14,7 @@ ROUNDS, RUNS, CALLS = 61, 3, 800
 LIMIT = 1.5
 OVER = "over raw C µs"
 
-#: Row -> the statement; its C loop is in `once`.
+#: Row -> the statement; `once` has its loop in C.
 STATEMENTS = {
     "execute": "exe(b, b)",
     "put": "put(x)",
@@ -27,7 +27,7 @@ STATEMENTS = {
     "on_device_nbytes": "b.on_device_nbytes",
     "memory": "b.memory",
 }
-#: What numpy itself takes of a statement.
+#: The part of a statement that numpy itself takes.
 NUMPY = {
     "get": "ndarray((8,), float32, data)",
     "raw copy, awaited": "y.reshape(-1).view(uint8).__array_interface__['data'][0]",

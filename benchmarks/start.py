@@ -40,7 +40,7 @@ a = jax.device_put(numpy.zeros(8, numpy.float32))
 assert numpy.asarray(exe(a, a)).shape == (8,)
 """
 
-#: These print seconds: of a step alone, what it needs imported before.
+#: These print the seconds of a single step; what it needs is imported before.
 PLUGINS = """
 import time, pjrt_hub, pjrt_hub.door.client, pjrt_hub.finding.discovery.survey
 begun = time.perf_counter()
@@ -153,7 +153,7 @@ def measure() -> report.Section:
 def _process(arguments: list[str], env: Mapping[str, str]) -> Callable[[], float]:
     def seconds() -> float:
         start = perf_counter()
-        # From the root directory, because `python -c` looks for modules where it is started.
+        # The root directory is used because `python -c` looks for modules where it is started.
         command = [sys.executable, *arguments]
         subprocess.run(command, env=env, cwd="/", stdout=subprocess.DEVNULL, check=True)
         return perf_counter() - start
@@ -176,7 +176,7 @@ def _cold(library: Path, variant: Callable[[], float]) -> Callable[[], float]:
     def seconds() -> float:
         file = os.open(library, os.O_RDONLY)
         try:
-            os.fsync(file)  # what is not on the disk stays in memory
+            os.fsync(file)  # Pages that are not yet on the disk would stay in memory.
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:
             os.close(file)

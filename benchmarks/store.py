@@ -55,7 +55,7 @@ def measure() -> report.Section:
         with server(served) as address:
             nbytes: dict[str, list[int]] = {OURS: [], ZLIB: []}
             env = {"PJRT_HUB_MIRRORS": address, "STORE": str(target)}
-            # isal cannot be imported where its name means None.
+            # With None in its place, isal cannot be imported.
             without = "import sys; sys.modules['isal'] = None\n"
             python, name = [sys.executable, "-c"], wheel.file_name
             pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-cache-dir"]

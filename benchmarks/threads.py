@@ -13,7 +13,7 @@ import report
 import rounds
 
 ROUNDS, RUNS, CALLS = 9, 3, 10_000
-#: Seconds of calls beside a busy thread: many of the time slices of 5 ms by which threads change.
+#: The seconds of calls beside a busy thread: many of the time slices of 5 ms between threads.
 BESIDE = 0.3
 
 ALONE, TWO, BUSY = "one thread", "two threads", "beside a busy thread"

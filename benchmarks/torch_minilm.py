@@ -32,7 +32,7 @@ class TorchEncoder:
         self.tokenizer.enable_truncation(tokens)
         self.tokenizer.enable_padding()
         arrays = safetensors.open_file(MODEL_DIR / "model.safetensors")
-        # A batch at a time, as on a device: two would halve the processor between them.
+        # Batches run one at a time, as on a device: two would share the processor.
         self.device = threading.Lock()
         self.weights = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
         self.embed(["warm"] * batch)

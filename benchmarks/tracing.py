@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 import report
 import rounds
 
-ROUNDS, RUNS, CALLS = 61, 3, 5_000  # short turns: a busy machine interrupts few of them
+ROUNDS, RUNS, CALLS = 61, 3, 5_000  # A busy machine interrupts few of such short turns.
 
 BARS = (
     report.Bar("a recorded call, ns more than the call", "a question, `IsDeleted`", "added ns", 60),

@@ -22,7 +22,7 @@ SIZES = {
     "16 MB": (1 << 22, 10, 9),
     "64 MB": (1 << 24, 3, 9),
 }
-#: Of one process, because five would take minutes.
+#: These are measured in one process, because five would take minutes.
 LARGE_SIZES = {"256 MB": (1 << 26, 1, 5), "2 GB": (1 << 29, 1, 1)}
 LARGE = "--large"
 ALIGNMENT = 64
@@ -82,7 +82,7 @@ def once() -> rounds.Rows:
                 Timer("put(x).block_until_ready()", globals={"put": jax.device_put, "x": x}),
             )
         if elements > 1 << 24:
-            continue  # a get is the same for every size
+            continue  # A get is the same for every size.
         x = _array(elements, 0)
         buffer, array = put(x), jax.device_put(x)
         rows[f"get {name}"] = _row(

@@ -32,7 +32,7 @@ BARS = tuple(
     )
 )
 
-#: Prints the seconds of LOAD, and its peak above what the process held before in KiB.
+#: Prints the seconds of LOAD, and the KiB of its peak above what the process held before.
 MEASURED = """
 import re, sys, time
 import numpy
@@ -100,7 +100,7 @@ def _row(path: Path, known: list[str], times: int) -> dict[str, float]:
             code = MEASURED.replace("PREPARE", prepare).replace("LOAD", load)
             done = subprocess.run(
                 [sys.executable, "-c", code, str(path)],
-                cwd="/",  # not the checkout, whose pjrt_hub is not compiled
+                cwd="/",  # In the checkout, a pjrt_hub would be imported that is not compiled.
                 stdout=subprocess.PIPE,
                 check=True,
                 env=os.environ | {"JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"},

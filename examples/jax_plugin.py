@@ -6,7 +6,8 @@ python examples/jax_plugin.py
 
 import pjrt_hub.jax
 
-NAME = pjrt_hub.jax.register("cpu", name="hub", options={"cpu_device_count": 4})  # loads nothing
+# This registers the plugin, and loads nothing yet.
+NAME = pjrt_hub.jax.register("cpu", name="hub", options={"cpu_device_count": 4})
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402

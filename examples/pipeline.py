@@ -28,7 +28,7 @@ async def main():
     with pjrt_hub.client("cpu") as client:
         program = client.compile(PROGRAM)
         weights = client.buffer_from_host(rng.normal(0, 0.1, (SIZE, SIZE)).astype(np.float32))
-        places = asyncio.Semaphore(AT_ONCE)  # so that no more than these lie on the device
+        places = asyncio.Semaphore(AT_ONCE)  # At most this many batches lie on the device.
         under_way, most, beats = set(), 0, [0]
         batches = [rng.normal(0, 1, (SIZE, SIZE)).astype(np.float32) for _ in range(BATCHES)]
 
@@ -41,8 +41,8 @@ async def main():
                     batches[number],
                     semantics=pjrt_hub.HostBufferSemantics.IMMUTABLE_UNTIL_TRANSFER_COMPLETES,
                 )
-                result = program(x, weights)  # returns at once: neither x nor the result is there
-                await result.ready  # other tasks run until the device says so
+                result = program(x, weights)  # It returns before x or the result is on the device.
+                await result.ready  # Other tasks run until the device is done.
                 under_way.remove(number)
             return float(np.square(np.asarray(result)).mean())
 

@@ -2,14 +2,8 @@
 # imports is imported on first use.
 
 from pjrt_hub import errors as errors
-from pjrt_hub import extensions as extensions
-from pjrt_hub import jax as jax
-from pjrt_hub import kit as kit
-from pjrt_hub import safetensors as safetensors
-from pjrt_hub import torch_xla as torch_xla
 from pjrt_hub.base.abi import ApiVersion as ApiVersion
 from pjrt_hub.base.abi import Verdict as Verdict
-from pjrt_hub.base.native_log import NativeLog as NativeLog
 from pjrt_hub.base.native_log import capture_native_logs as capture_native_logs
 from pjrt_hub.door.bundle import export_bundle as export_bundle
 from pjrt_hub.door.bundle import import_bundle as import_bundle
@@ -39,11 +33,11 @@ from pjrt_hub.running.array.host_array import empty_aligned as empty_aligned
 from pjrt_hub.running.buffer.buffer import Buffer as Buffer
 from pjrt_hub.running.buffer.buffer import HostBufferSemantics as HostBufferSemantics
 from pjrt_hub.running.buffer.buffer import block_until_ready as block_until_ready
-from pjrt_hub.running.buffer.device_memory import ControlDependency as ControlDependency
 from pjrt_hub.running.buffer.device_memory import DmaMapping as DmaMapping
 from pjrt_hub.running.buffer.device_memory import ExternalReference as ExternalReference
 from pjrt_hub.running.buffer.device_memory import RawCopy as RawCopy
 from pjrt_hub.running.buffer.placeholder import Alias as Alias
+from pjrt_hub.running.buffer.placeholder import ControlDependency as ControlDependency
 from pjrt_hub.running.buffer.transfer import Transfer as Transfer
 from pjrt_hub.running.client.client import Client as Client
 from pjrt_hub.running.client.plugin import Plugin as Plugin
@@ -63,7 +57,6 @@ from pjrt_hub.running.executable.executable import Executable as Executable
 from pjrt_hub.running.executable.execute_options import ExecuteOptions as ExecuteOptions
 from pjrt_hub.running.executable.facts import Parameter as Parameter
 from pjrt_hub.running.executable.loaded_executable import LoadedExecutable as LoadedExecutable
-from pjrt_hub.running.extensions.execute_context import ExecuteContext as ExecuteContext
 from pjrt_hub.running.program.compile_options import CompileOptions as CompileOptions
 from pjrt_hub.running.program.entry import signature as signature
 from pjrt_hub.running.program.program import Program as Program

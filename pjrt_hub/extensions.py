@@ -4,6 +4,7 @@ from pjrt_hub.running.extensions import abi_version as abi_version
 from pjrt_hub.running.extensions import custom_calls as custom_calls
 from pjrt_hub.running.extensions import custom_partitioner as custom_partitioner
 from pjrt_hub.running.extensions import executable_metadata as executable_metadata
+from pjrt_hub.running.extensions import execute_context as execute_context
 from pjrt_hub.running.extensions import layouts as layouts
 from pjrt_hub.running.extensions import memory_descriptions as memory_descriptions
 from pjrt_hub.running.extensions import multi_slice as multi_slice

@@ -159,9 +159,14 @@ PARTICIPLES |= {"standing", "told", "wanted", "written"}
 #: The C API calls it so.
 FIELDS_TERMS = frozenset({"compiled_memory_stats"})
 
-#: Of objects of C and of the standard library; and what a buffer tells who compares arguments.
+#: Of objects of C and of the standard library.
 SHARED = frozenset({"_CFuncPtr", "_exit", "_getframe"})
-SHARED |= {"_bind", "_dtype", "_dynamic", "_is_gone", "_order"}
+#: What the rooms of `running` need of each other's objects: the compiled call path offers it to
+#: them alone. Users are not offered it, so each of these names begins with an underscore.
+RUNNING = ROOT / "pjrt_hub" / "running"
+CALL_PATH = frozenset(
+    re.findall(r"^    (?:def )?(_[a-z]\w+)", (RUNNING / "capi" / "hotpath.pyi").read_text(), re.M)
+)
 #: Named tuples say by an underscore that it is no field.
 TUPLES = frozenset({"_asdict", "_fields", "_make", "_replace"})
 
@@ -198,6 +203,9 @@ def private_reaches(trees: dict[Path, ast.Module]) -> Iterator[str]:
             elif isinstance(node, ast.Attribute | ast.Name) and isinstance(node.ctx, ast.Store):
                 names.add(node.attr if isinstance(node, ast.Attribute) else node.id)
     for path, tree in trees.items():
+        known = owned[path.parent] | SHARED | TUPLES
+        if path.is_relative_to(RUNNING):
+            known |= CALL_PATH
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pjrt_hub"):
                 folder = ROOT / (node.module or "").replace(".", "/")
@@ -207,7 +215,7 @@ def private_reaches(trees: dict[Path, ast.Module]) -> Iterator[str]:
             elif isinstance(node, ast.Attribute) and re.match("_[a-zA-Z]", node.attr):
                 own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
                 own |= isinstance(node.value, ast.Call) and "super" in ast.dump(node.value)
-                if not own and node.attr not in owned[path.parent] | SHARED | TUPLES:
+                if not own and node.attr not in known:
                     yield f"{name_of(path)}:{node.lineno} {node.attr}"
 
 
@@ -216,5 +224,6 @@ def test_what_is_private_stays_in_its_room():
     trees = {path: tree for path, tree in parsed().items() if "frameworks" not in path.parts}
     assert list(private_reaches(trees)) == []
     path = ROOT / "pjrt_hub" / "x.py"
-    for line in ("x._secret", "from pjrt_hub.base.log import _secret"):
+    assert {"_call", "_in_call", "_require_open"} <= CALL_PATH
+    for line in ("x._secret", "x._in_call()", "from pjrt_hub.base.log import _secret"):
         assert len(list(private_reaches({path: ast.parse(line)}))) == 1

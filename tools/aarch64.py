@@ -20,19 +20,19 @@ SYSTEM = ROOT / ".nox" / "aarch64"
 RELEASE, PYTHON = "bookworm", "3.11"
 EMULATOR = Path("/usr/bin/qemu-aarch64-static")
 FORMATS = Path("/proc/sys/fs/binfmt_misc")
-#: The header of a program or library for aarch64 (ELF, 64 bits), and which of its bits count.
+#: The header of a program or library for aarch64 (ELF, 64 bits), and a mask of the bits that count.
 HEADER = r"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\xb7\0".replace(r"\0", r"\x00")
 MASK = r"\xff\xff\xff\xff\xff\xff\xff\0\xff\xff\xff\xff\xff\xff\xff\xff\xfe\xff\xff\xff"
 MASK = MASK.replace(r"\0", r"\x00")
-#: The wheels that Debian's Python of that release can use.
+#: The minor versions of glibc whose wheels Debian's Python of that release can use.
 GLIBC = range(17, 37)
 #: An emulated test takes ten times as long, or thirty while it compiles.
 TESTS = ("-p", "no:randomly", "--timeout=1800", "--numprocesses=2", "--dist=loadfile")
 LEFT_OUT = (
     *("-m", "not slow and not network"),
-    # The emulator adds a line to what dying processes say, and starts them after their deadlines.
+    # The emulator adds a line to what dying processes print, and starts them after their deadlines.
     "--ignore=fake/test_contact.py",
-    # Here the stub's work ends before the program looks.
+    # In the emulator, the stub's work ends before the program looks.
     "--deselect=fake/test_awaiting.py::test_a_cancelled_task_among_others",
     "--deselect=fake/test_awaiting.py::test_a_loop_that_ends_first",
 )
@@ -63,7 +63,7 @@ def register_emulator() -> None:
     if not (FORMATS / "register").exists():
         run("mount", "-t", "binfmt_misc", "none", FORMATS)
     if not (FORMATS / "qemu-aarch64").exists():
-        # F: the emulator is opened now, so that it is found below another root.
+        # Flag F opens the emulator now, so that it is found below another root.
         (FORMATS / "register").write_text(f":qemu-aarch64:M::{HEADER}:{MASK}:{EMULATOR}:OCF")
 
 
@@ -81,7 +81,7 @@ def install(wheel: Path) -> None:
     groups = project["dependency-groups"]
     there = (*groups["test"], *groups["cpu"])
     wanted = [*project["project"]["dependencies"], *there, "setuptools"]
-    wanted.append("async-timeout")  # for Python 3.11.2, which redis asks for
+    wanted.append("async-timeout")  # redis asks for it on Python 3.11.2.
     platforms = [f"--platform=manylinux_2_{minor}_aarch64" for minor in GLIBC]
     run(
         *(sys.executable, "-m", "pip", "download", "--quiet", f"--dest={SYSTEM / 'wheels'}"),

@@ -24,9 +24,9 @@ from pjrt_hub.kit.conformance.checks import runtime  # noqa: E402
 from pjrt_hub.kit.conformance.subject import Subject  # noqa: E402
 from pjrt_hub.running.array import dtypes  # noqa: E402
 
-#: Those from which on the serializer may write in another way: 1.0 has its stable form of bytecode.
+#: The versions at which the serializer's output may change; 1.0 has the stable form of bytecode.
 _STABLE = [(1, minor, 0) for minor in range(18)]
-#: Of which checks send a + b, because a plugin may read programs as old as that.
+#: The older versions of a + b that checks send, because a plugin may read programs that old.
 _OLD = [(0, minor, 0) for minor in range(9, 21)]
 _SECONDS = 30
 
@@ -35,7 +35,7 @@ def sent(check: Check, path: Path) -> list[str]:
     """Return the texts that a check sends to a plugin."""
 
     def work(tell: Callable[[str], None]) -> None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # where the plugin tells of its death
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # A plugin reports its own death on stderr.
 
         def encode_program(_subject: Subject, text: str) -> str:
             tell(json.dumps(text))
@@ -115,7 +115,7 @@ class Serializer:
         """Return what is written for each version that differs in more than its name, or ""."""
         try:
             module = self.module(text)
-        except Exception:  # nanobind's and MLIR's have no common name
+        except Exception:  # The exceptions of nanobind and MLIR have no common base.
             return []
         made = list[PortableArtifact]()
         for version in [*(_OLD if text == programs.ADD else ()), *_STABLE]:
@@ -123,7 +123,7 @@ class Serializer:
             try:
                 with self.context:
                     code = self.dialect.serialize_portable_artifact(module, name)
-            except Exception:  # newer than this version
+            except Exception:  # The program is newer than this version.
                 continue
             if not made or made[-1].at(version) != code:
                 made.append(PortableArtifact(version, code))
@@ -134,7 +134,7 @@ def main() -> None:
     """Write the archive."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     serializer = Serializer()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # each version that is too old has its line
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # It prints a line for each version too old.
     wanted = dict.fromkeys([*texts(), *more_texts()])
     made = {text: serializer.artifacts(text) for text in wanted}
     without = [text for text, artifacts in made.items() if not artifacts]

@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 DECLARATIONS = ROOT / "pjrt_hub" / "running" / "capi" / "declarations"
 
-#: Size and alignment in bytes on LP64; a pointer and every `size_t`-wide type is the default.
+#: Sizes and alignments in bytes on LP64; pointers and types as wide as `size_t` have the default.
 NARROW = {"bool": 1, "char": 1, "uint8_t": 1, "int": 4, "int32_t": 4, "uint32_t": 4, "float": 4}
 WORD = 8
 
@@ -118,8 +118,8 @@ class Api:
         """The function table in order."""
         return [member for member in self.structs["PJRT_Api"].members if member.function]
 
-    # Layout: the C rule for LP64, so that the table needs no compiler. The tests hold it against
-    # what the C compiler says.
+    # The layout follows C's rule for LP64, so that the table needs no compiler. The tests compare
+    # it with what the C compiler reports.
 
     def size(self, name: str) -> int:
         """Return `sizeof` of a struct: with tail padding."""
@@ -145,7 +145,7 @@ class Api:
             size, align = max(size for size, _ in widths), max(align for _, align in widths)
             start = _round_up(end, align)
             yield from ((member, start) for member in group)
-            # A union is padded to its alignment; a lone field ends where it ends.
+            # A union is padded to its alignment; a single field is not.
             end = start + (_round_up(size, align) if group[0].in_union else size)
 
     def width(self, member: Member) -> tuple[int, int]:

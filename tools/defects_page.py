@@ -17,10 +17,10 @@ from pjrt_hub.kit.conformance import Report, Result, corpus
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "cpu_defects.md"
-#: When a package was built, by the times in its archive.
+#: The dates on which packages were built, by the times in their archives.
 BUILT = {"0.11.2": "14 October 2026"}
-_LONGEST = 1200  # characters of a program with its values; a longer one is shown without
-_SHOWN = 12  # names of the other checks that have a cause
+_LONGEST = 1200  # The most characters of a program with its values; a longer one loses them.
+_SHOWN = 12  # The most names of other checks with the same cause.
 
 #: The first check of each cause -> what a maintainer has to know first.
 WORDS = {

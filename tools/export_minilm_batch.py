@@ -17,8 +17,8 @@ from jaxlib.mlir import ir
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 TEMPLATE = EXAMPLES / "serve" / "encoder.mlir.in"
 
-# What is traced instead of BATCH and TOKENS: numbers that nothing else in the model has, so that
-# each of them in the text is one of the two.
+# These stand for BATCH and TOKENS in the traced model, which has them nowhere else, so that each of
+# them in the text is one of the two.
 ANY_BATCH, ANY_TOKENS = 8191, 509
 
 
@@ -34,10 +34,10 @@ def main():
     batch = jax.jit(jax.vmap(encoder.encode, (0, 0, None)))
     module = export.export(batch)(tokens, tokens, weights).mlir_module()
 
-    with make_ir_context():  # without locations, which are paths of this machine
+    with make_ir_context():  # Locations would contain paths of this machine.
         text = ir.Module.parse(module).operation.get_asm(enable_debug_info=False)
     for number, name in ((ANY_BATCH, "BATCH"), (ANY_TOKENS, "TOKENS")):
-        # A size of a type, as in <509x or x509x, or a slice's end, as in 0:509.
+        # This is a size in a type, as in <509x or x509x, or the end of a slice, as in 0:509.
         text = re.sub(rf"(?<=[<x:]){number}(?=[x,])", name, text)
     TEMPLATE.write_text(text)
 

@@ -11,16 +11,16 @@ from collections.abc import Iterator
 
 from capi import WORD, Api, Member, Struct
 
-#: Which member of a union holds, by the value of the field `type` beside it.
+#: Which member of a union is valid, by the value of the field `type` beside it.
 TAGS = {
     ("PJRT_NamedValue", "string_value"): "PJRT_NamedValue_kString",
     ("PJRT_NamedValue", "int64_array_value"): "PJRT_NamedValue_kInt64List",
     ("PJRT_Buffer_MemoryLayout", "tiled"): "PJRT_Buffer_MemoryLayout_Type_Tiled",
     ("PJRT_Buffer_MemoryLayout", "strides"): "PJRT_Buffer_MemoryLayout_Type_Strides",
 }
-#: What belongs to a client or a topology and is never destroyed.
+#: Handles that belong to a client or a topology and are never destroyed.
 LENT = ("PJRT_Device", "PJRT_Memory", "PJRT_DeviceDescription")
-#: Handles that may be NULL, beside those that are destroyed.
+#: Handles that may be NULL, besides those that are destroyed.
 OPTIONAL = {
     ("PJRT_Client_BufferFromHostBuffer", "device"),
     ("PJRT_Client_BufferFromHostBuffer", "memory"),
@@ -29,11 +29,11 @@ OPTIONAL = {
     ("PJRT_Client_CreateViewOfDeviceBuffer", "device"),
     ("PJRT_Client_CreateViewOfDeviceBuffer", "memory"),
     ("PJRT_Client_CreateErrorBuffer", "memory"),
-    ("PJRT_Client_FulfillAliasBuffer", "buffer"),  # where there is an error instead
+    ("PJRT_Client_FulfillAliasBuffer", "buffer"),  # It is NULL where there is an error.
     ("PJRT_LoadedExecutable_Execute", "execute_device"),
     ("PJRT_Compile", "client"),
 }
-#: Pointers, no handles, that must not be NULL.
+#: Pointers that are no handles and must not be NULL.
 REQUIRED = {
     ("PJRT_LoadedExecutable_Execute", "options"),
     ("PJRT_Client_Compile", "program"),
@@ -41,7 +41,7 @@ REQUIRED = {
 }
 #: Texts that end with a NUL.
 TERMINATED = {("PJRT_ExecuteOptions", "call_location")}
-#: Instances of the trampolines: as many plugins can be wrapped in one process.
+#: The number of instances of the trampolines, and so of plugins that one process can wrap.
 PLUGINS = 8
 
 

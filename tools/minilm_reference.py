@@ -12,7 +12,7 @@ import torch
 from transformers import BertModel, BertTokenizerFast
 
 REFERENCE = Path(__file__).resolve().parent.parent / "tests/cpu/data/minilm_reference.json"
-TOKENS = 128  # where the program truncates
+TOKENS = 128  # The program truncates texts to this many tokens.
 
 SENTENCES = [
     "A cat is sleeping on the warm windowsill.",

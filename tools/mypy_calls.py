@@ -188,7 +188,7 @@ def plugin(version: str) -> type[Plugin]:
     return Calls
 
 
-#: Part of the key of mypy's cache.
+#: This is a part of the key of mypy's cache.
 __version__ = hashlib.sha256(
     b"".join(path.read_bytes() for path in sorted(capi.DECLARATIONS.glob("*.pjrt")))
 ).hexdigest()

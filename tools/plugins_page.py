@@ -52,7 +52,7 @@ contact.
 |---|---|---|---|---|---|--:|
 """
 
-#: What is known of packages whose builder nobody attests, beside what they say of themselves.
+#: What is known of packages whose builder no attestation names, and what they report themselves.
 _KNOWN = {
     "lammps-jax-pjrt-cpu": "Built by clang and LLD 18.1.8. It says that it is the XLA of jaxlib "
     "0.11.2; nothing in the file proves that. Its metadata require JAX, which it does not need.",

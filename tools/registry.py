@@ -51,7 +51,7 @@ from pjrt_hub.kit.authoring import native_library
 ROOT = Path(__file__).resolve().parent.parent
 REGISTRY = ROOT / "registry"
 
-#: Package -> (plugin, platform, data files that the library opens by their place beside it).
+#: Package -> (plugin, platform, data files that the library opens in its own folder).
 FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "lammps-jax-pjrt-cpu": ("cpu", "cpu", ()),
     "fastatomstruct-xla-cpu": ("cpu", "cpu", ()),
@@ -68,14 +68,14 @@ FAMILIES: dict[str, tuple[str, str, tuple[str, ...]]] = {
     "jax-mps": ("mps", "mps", ("mlx.metallib",)),
 }
 
-#: The issuer of an OpenID Connect token, in a certificate of Fulcio.
+#: The extension of Fulcio's certificates that holds the issuer of an OpenID Connect token.
 _ISSUER_OID = "1.3.6.1.4.1.57264.1.8"
 _LOAD_SECONDS = 120
-#: What XLA looks for in the folders of CUDA's packages, beside libraries.
+#: The files beside libraries that XLA looks for in the folders of CUDA's packages.
 _OPENED_BY_PLACE = {"ptxas", "nvlink", "fatbinary", "libdevice.10.bc"}
-#: The beginnings of names that a library puts together, so that none is found in it.
+#: The beginnings of names that libraries compose at run time, so that no search finds them.
 _PUT_TOGETHER = ("nvshmem_transport_",)
-#: Lets libtpu load off a TPU machine, and beside another process that has it.
+#: These let libtpu load off a TPU machine, and beside another process that has it.
 _LOAD_VARIABLES = {"TPU_SKIP_MDS_QUERY": "1", "ALLOW_MULTIPLE_LIBTPU_LOAD": "1"}
 #: PJRT_Api: version words at 32 and 36, PJRT_Plugin_Attributes in slot 4 (at 40 + 8 * 4).
 _PROBE = """
@@ -299,7 +299,7 @@ def _follow(folder: Path, named: set[str], members: Sequence[Member]) -> set[str
         with open(folder / waiting.pop(), "rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         for path in sorted(paths - taken):
-            # "libcudnn_ops.so": the number behind it is often put together.
+            # The number after "libcudnn_ops.so" is often added at run time.
             name = path.rpartition("/")[2].partition(".so")[0] + ".so"
             if name.startswith(_PUT_TOGETHER) or content.find(name.encode()) >= 0:
                 taken.add(path)
@@ -430,7 +430,7 @@ def _issuer(certificate: bytes) -> str:
     parsed = x509.load_der_x509_certificate(certificate)
     for extension in parsed.extensions:
         if extension.oid.dotted_string == _ISSUER_OID:
-            # A DER string: its tag and its length come first.
+            # The value is a DER string, which begins with its tag and its length.
             return extension.value.value[2:].decode()
     return parsed.issuer.rfc4514_string()
 

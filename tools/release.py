@@ -18,7 +18,7 @@ from pathlib import Path
 from packaging.version import InvalidVersion, Version
 
 ROOT = Path(__file__).resolve().parents[1]
-#: The one place of the version: a line of its first table.
+#: The only place of the version: a line in the first table of pyproject.toml.
 VERSION = re.compile(r'^version = "(.*)"$', re.MULTILINE)
 UNRELEASED = re.compile(r"^## Unreleased\n(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 
@@ -115,7 +115,7 @@ def build(root: Path) -> None:
     for folder in (built := root / ".nox" / "wheelhouse", root / "dist"):
         shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "nox", "--session", "wheels"], cwd=root, check=True)
-    shutil.copytree(built, root / "dist")  # fails where nox skipped it for want of a Python
+    shutil.copytree(built, root / "dist")  # It fails if nox skipped the session for lack of Python.
 
 
 def restore(files: dict[Path, str]) -> None:

@@ -18,7 +18,7 @@ from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).resolve().parents[1]
 
-#: Pages outside of docs/ -> their place on the site. Those of examples/ are found.
+#: Pages outside of docs/ -> their place on the site. Those of examples/ are found automatically.
 ELSEWHERE = {
     "CHANGELOG.md": "changelog.html",
     "CONTRIBUTING.md": "contributing.html",
@@ -29,10 +29,10 @@ ELSEWHERE = {
 # The reference shows these as attributes, not as methods to call.
 griffe.stdlib_decorators["pjrt_hub.base.fork.cached_property"] = {"cached", "property"}
 
-#: How many times more the search thinks of a page. Errors have words of many other pages, and the
-#: first two have words of errors.
+#: How much the search prefers a page. The page of errors has words of many other pages, and the
+#: first two pages have words of errors.
 BOOSTS = {"docs/install.md": 2, "docs/from_jax.md": 2, "docs/troubleshooting.md": 2.4}
-#: A page around the code of an example, which a search passes over.
+#: The page that shows an example's code, which a search passes over.
 CODE = """\
 ---
 search:
@@ -43,14 +43,14 @@ search:
 ````python
 {code}````
 """
-#: What the theme's elements lack.
+#: The attributes that the theme's elements lack.
 _ATTRIBUTES = {
     'class="md-header__button md-icon" for="__drawer"': 'tabindex="0" aria-label="Navigation"',
     'data-md-component="search" role="dialog"': 'aria-label="Search"',
 }
-#: An option alone as code, which would break at its hyphens.
+#: An option that is alone as code, which browsers would break at its hyphens.
 _OPTION = re.compile(r"<code>(?=--?\w[\w-]*</code>)")
-#: A name alone as code.
+#: A name that is alone as code.
 _NAME = re.compile(r"(?<=<code>)(\w+)(?=</code>)")
 
 
@@ -75,9 +75,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
             file.content_string = CODE.format(name=path, code=(ROOT / path).read_text("utf-8"))
         found.append(file)
     for file in found:
-        if file.src_uri not in places:  # else a README is taken for the page of its section
+        if file.src_uri not in places:  # Otherwise a README would be taken for its section's page.
             file.name = Path(file.dest_uri).stem
-            file.inclusion = InclusionLevel.NOT_IN_NAV  # unless it is named there
+            file.inclusion = InclusionLevel.NOT_IN_NAV  # The navigation may still name it.
     return Files([*found, *(file for file in files if file not in ours)])
 
 

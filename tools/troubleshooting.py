@@ -64,7 +64,7 @@ def text_of(node: ast.expr | None) -> str:
 
 def errors_of(path: Path, classes: frozenset[str]) -> Iterator[tuple[str, str, str]]:
     """Yield the class, the message and the hint of each error that a module words."""
-    named: dict[str, ast.expr] = {}  # what a variable of the function was given last
+    named: dict[str, ast.expr] = {}  # The last value assigned to each variable of the function.
     for node in in_order(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef):
             named.clear()

@@ -27,15 +27,15 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
 ROOT = Path(__file__).resolve().parents[1]
-#: A wheel's tag, and what zig calls the machine. No older glibc is known for aarch64, and no pip
+#: A wheel's tag -> zig's name of the machine. glibc has no older version for aarch64, and no pip
 #: that knows this tag runs on an older one.
 TARGETS = {
     "manylinux_2_17_x86_64": "x86_64-linux-gnu.2.17",
     "manylinux_2_17_aarch64": "aarch64-linux-gnu.2.17",
 }
-#: Where a Python of the oldest stable ABI lies, its headers do, too.
+#: The Python to build with, whose headers are those of the oldest stable ABI.
 PYTHON = (3, 11)
-NO_TRAPS = "-fno-sanitize=all"  # zig adds those of undefined behaviour
+NO_TRAPS = "-fno-sanitize=all"  # zig would add traps for undefined behaviour.
 
 
 def main() -> None:
@@ -50,9 +50,9 @@ def main() -> None:
 def build(folder: Path, tags: Iterable[str]) -> list[Path]:
     """Build the source distribution, of it the wheels, and return their paths, audited."""
     folder.mkdir(parents=True, exist_ok=True)
-    own = ("CFLAGS", "CPPFLAGS", "LDFLAGS")  # what the machine's owner wants of compilers
+    own = ("CFLAGS", "CPPFLAGS", "LDFLAGS")  # The machine's owner sets these for other builds.
     env = {name: value for name, value in os.environ.items() if name not in own}
-    # The time of every member.
+    # This becomes the time of every member.
     env["SOURCE_DATE_EPOCH"] = _run("git", "log", "-1", "--format=%ct", cwd=ROOT).strip()
     with tempfile.TemporaryDirectory() as scratch:
         sdist = build_sdist(folder, Path(scratch), env)
@@ -101,7 +101,7 @@ def build_wheel(sdist: Path, tag: str, folder: Path, scratch: Path, env: Mapping
     """Build one wheel of a source distribution, with a list of what it is made of."""
     scratch = scratch / tag
     scratch.mkdir()
-    env = {**env, "ZIG_GLOBAL_CACHE_DIR": str(scratch / "cache")}  # of one build alone
+    env = {**env, "ZIG_GLOBAL_CACHE_DIR": str(scratch / "cache")}  # Each build has its own cache.
     compiler = f"{sys.executable} -m ziglang cc -target {TARGETS[tag]} {NO_TRAPS}"
     with tarfile.open(sdist) as archive:
         archive.extractall(scratch, filter="data")
@@ -174,7 +174,7 @@ def audit(wheels: list[Path], sdist: Path) -> None:
     """End with an error unless each tag is what the libraries deserve and no check objects."""
     _python("twine", "check", "--strict", *wheels, sdist)
     _python("abi3audit", "--strict", *wheels)
-    with tempfile.TemporaryDirectory() as nowhere:  # this machine's libraries are of no interest
+    with tempfile.TemporaryDirectory() as nowhere:  # It hides the libraries of this machine.
         for wheel in wheels:
             shown = _python("auditwheel", "show", "--json", f"--ldpaths={nowhere}", wheel)
             tag = json.loads(shown)["overall_tag"]

@@ -22,7 +22,7 @@ def predict(flower, *, temperature):
 
 
 if __name__ == "__main__":
-    # Else the file would tell the folders of this machine.
+    # Without this, the file would contain folders of this machine.
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     measure = jax.ShapeDtypeStruct((4,), jnp.float32)
     flower = {"length": measure, "width": measure, "weight": measure}

@@ -11,13 +11,13 @@ import jax.numpy as jnp
 from jax import export
 from jaxlib.mlir.dialects import stablehlo
 
-# The architecture, from the model's config.json; TOKENS is where its tokenizer pads and truncates.
+# The architecture, from the model's config.json; its tokenizer pads and truncates to TOKENS.
 VOCABULARY, POSITIONS, SEGMENTS = 30522, 512, 2
 LAYERS, HEADS, HIDDEN, INTERMEDIATE = 6, 12, 384, 1536
 LAYER_NORM_EPSILON = 1e-12
 TOKENS = 128
 
-# The oldest StableHLO that a plugin may speak and still read the program: PJRT API 0.58 has 1.8.
+# Plugins that read this StableHLO or a newer one can read the program: PJRT API 0.58 has 1.8.
 STABLEHLO_VERSION = "1.8.0"
 
 
@@ -48,7 +48,7 @@ def weight_shapes():
             **dense(f"{layer}.output.dense", HIDDEN, INTERMEDIATE),
             **layer_norm(f"{layer}.output.LayerNorm"),
         }
-    return dict(sorted(shapes.items()))  # the order in which JAX flattens a dict
+    return dict(sorted(shapes.items()))  # JAX flattens a dict in this order.
 
 
 def dense(weights, name, x):
@@ -118,7 +118,7 @@ def exported():
     JAX 0.10 writes StableHLO 1.15, in which `erf` is an operation that older plugins cannot read;
     the same module is readable to them in an older version.
     """
-    jax.config.update("jax_traceback_in_locations_limit", 0)  # no path of this machine in it
+    jax.config.update("jax_traceback_in_locations_limit", 0)  # The program shall contain no paths.
     tokens = jax.ShapeDtypeStruct((TOKENS,), jnp.int32)
     weights = {n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in weight_shapes().items()}
     traced = export.export(jax.jit(encode))(tokens, tokens, weights)

@@ -40,7 +40,7 @@ class RefusedError(Exception):
         self.status = status
 
 
-#: What else may end a request. Nobody reads the 499, which is what proxies log for it.
+#: What else may end a request. Nobody receives the 499, which proxies log for such an end.
 ENDINGS = {
     BatchFailedError: (500, "the computation failed; the server's log says why"),
     ClientDisconnect: (499, "the client hung up"),
@@ -181,7 +181,7 @@ def parsed(content: bytes) -> list[str]:
     """The texts of a request's body."""
     try:
         texts = json.loads(content)["texts"]
-        "".join(texts).encode()  # half a surrogate pair would fail the batch for its neighbours
+        "".join(texts).encode()  # Half a surrogate pair would make the whole batch fail.
     except (ValueError, TypeError, KeyError, RecursionError):
         texts = None
     if not isinstance(texts, list):
@@ -233,8 +233,8 @@ def main() -> None:
         host=options.host,
         port=options.port,
         limit_concurrency=limits.connections,
-        # Longer than proxies and clients keep idle connections: who ends one first while the
-        # other sends on it loses that request.
+        # This is longer than proxies and clients keep idle connections: if one side closes a
+        # connection while the other sends on it, the request is lost.
         timeout_keep_alive=75,
     )
 

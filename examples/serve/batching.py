@@ -49,7 +49,7 @@ class Batcher(Generic[Item, Result]):
         self.max_batch = max_batch
         self.max_waiting = max_waiting
         self.in_flight = in_flight
-        # A dict, because it keeps the order and forgets an item from its middle at once.
+        # A dict keeps the order, and forgets an item from its middle at once.
         self._waiting: dict[asyncio.Future[Result], Item] = {}
         self._changed = asyncio.Event()
         self._closing = False
@@ -120,5 +120,5 @@ class Batcher(Generic[Item, Result]):
                     result.set_exception(failed)
             return
         for result, value in answers:
-            if not result.done():  # its caller is gone
+            if not result.done():  # The caller may be gone.
                 result.set_result(value)

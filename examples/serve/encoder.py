@@ -38,7 +38,7 @@ class CountingCache:
     """The compile cache of a client's plugin, which counts what it gave and what it lacked."""
 
     def __init__(self, client: pjrt_hub.Client) -> None:
-        self._kept = client.plugin.compile_cache
+        self._kept = client.plugin.policy.compile_cache
         self.loaded = self.compiled = 0
 
     def get(self, key: str) -> bytes | None:
@@ -94,7 +94,7 @@ class Encoder:
         batch = next(size for size in self.batches if size >= len(texts))
         tokens = next(size for size in self.lengths if size >= longest)
         ids, mask = np.zeros((2, batch, tokens), np.int32)
-        mask[:, 0] = 1  # a row that nobody asked for is a text of one word piece, not one of none
+        mask[:, 0] = 1  # An unused row gets one word piece: a mean over none is undefined.
         for row, encoding in enumerate(encodings):
             ids[row, : len(encoding)] = encoding.ids
             mask[row, : len(encoding)] = 1

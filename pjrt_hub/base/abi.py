@@ -33,7 +33,7 @@ class ApiVersion(NamedTuple):
         return cls(int(major), int(minor))
 
 
-ApiVersion.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+ApiVersion.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 class Verdict(NamedTuple):
@@ -54,7 +54,7 @@ class Verdict(NamedTuple):
 Verdict.__module__ = "pjrt_hub"
 
 
-#: The version that our declarations describe.
+#: The API version that this package's declarations describe.
 DECLARED = ApiVersion(0, 117)
 
 #: The oldest version whose function table has today's order and an exact struct_size.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-#: What a file of text may hold: rows, settings, answers.
+#: The most bytes that are read of a text file: rows, settings, answers.
 MOST_NBYTES = 64 << 20
 
 
@@ -29,8 +29,8 @@ def content(path: str | os.PathLike[str], most_nbytes: int = MOST_NBYTES) -> byt
 
 def content_of(file: BinaryIO, most_nbytes: int = MOST_NBYTES) -> bytes:
     """Read an open file like `content`."""
-    # read() allocates what it is asked for.
-    size = os.fstat(file.fileno()).st_size or most_nbytes  # a pipe and /proc say 0
+    # read() allocates as many bytes as it is asked for. Pipes and files in /proc have a size of 0.
+    size = os.fstat(file.fileno()).st_size or most_nbytes
     found = file.read(min(size, most_nbytes) + 1)
     if len(found) > most_nbytes:
         raise OSError(errno.EFBIG, f"larger than {most_nbytes:,} bytes", file.name)

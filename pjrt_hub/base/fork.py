@@ -26,7 +26,7 @@ class Lock:
         self._lock.acquire()
 
     def __exit__(self, *exc_info: object) -> None:
-        with contextlib.suppress(RuntimeError):  # the holder forked: the child's was never taken
+        with contextlib.suppress(RuntimeError):  # After a fork, the child's lock was never taken.
             self._lock.release()
 
 
@@ -40,8 +40,8 @@ class _CachedProperty(functools.cached_property[Any]):
 if TYPE_CHECKING:
     from functools import cached_property as cached_property
 else:
-    #: As `functools.cached_property`, without the lock for all instances that it has before Python
-    #: 3.12. Threads that ask at once may all compute; what the first of them has, all get.
+    #: Like `functools.cached_property`, but without its lock for all instances before Python 3.12.
+    #: Threads that ask at once may all compute; all of them get the first result.
     cached_property = _CachedProperty
 
 
@@ -50,5 +50,5 @@ def _after_fork() -> None:
         lock._lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # nothing forks on Windows
+if hasattr(os, "register_at_fork"):  # Windows has no fork.
     os.register_at_fork(after_in_child=_after_fork)

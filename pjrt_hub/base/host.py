@@ -63,7 +63,7 @@ class HostTag(NamedTuple):
             return cls("windows", arch)
         try:
             name, _, release = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-        except (ValueError, OSError):  # musl has no such name
+        except (ValueError, OSError):  # musl does not know the name.
             name = ""
         if name != "glibc":
             return cls("linux", arch, "musl")

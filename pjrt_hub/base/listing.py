@@ -10,9 +10,9 @@ from typing import Protocol, SupportsIndex, TypeVar, overload
 
 from pjrt_hub.errors import PjrtHubError
 
-#: Characters of a line at a prompt, of a table as of an array.
+#: The characters of a line at a prompt, for tables and arrays alike.
 WIDTH = 100
-#: Characters from which on a cell may break within a word, so that no path pushes others aside.
+#: A cell this long may break within a word, so that a path does not push others aside.
 _LONG = 40
 _STYLE = "text-align:left;vertical-align:top;white-space:pre-wrap"
 
@@ -62,7 +62,7 @@ class Listing(tuple[T, ...]):
         """Return the cells of each element by their columns' names; none where it cannot tell."""
         try:
             return [each._row() for each in self]
-        except PjrtHubError:  # they are of a closed client, or the plugin does not tell
+        except PjrtHubError:  # The client is closed, or the plugin does not tell.
             return []
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection
 
-#: What PJRT_HUB_DEBUG calls an area, and its logger.
+#: The areas that PJRT_HUB_DEBUG can name, and their loggers.
 AREAS = {
     "discovery": "pjrt_hub.discovery",
     "store": "pjrt_hub.store",
@@ -28,7 +28,7 @@ def step(area: str, text: str, *args: object, **fields: object) -> None:
         **fields: attributes of the record, each of which is named `pjrt_hub_...` there.
     """
     if "logging" not in sys.modules:
-        return  # so nothing is set to listen to DEBUG
+        return  # No logger can have been set to DEBUG.
     import logging
 
     extra = {f"pjrt_hub_{name}": value for name, value in fields.items()}

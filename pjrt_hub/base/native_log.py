@@ -15,16 +15,16 @@ from contextlib import suppress
 from typing import Any
 
 LOGGER = "pjrt_hub.native"
-#: "W0000 00:00:1717171717.1 123 file.cc:12] text", and TensorFlow's "2024-...: W file.cc:12] text".
+#: "W0000 00:00:1717171717.1 123 file.cc:12] text", or TensorFlow's "2024-...: W file.cc:12] text".
 _PREFIX = re.compile(
     r"(?:(?P<level>[IWEF])\d{4} \d\d:\d\d:[\d.]+\s+(?P<thread>\d+) "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]+: (?P<level_2>[IWEF]) )"
     r"(?P<file>[^\s:\]]+):(?P<line>\d+)\] ?(?P<text>.*)"
 )
-_LEVELS = {"I": 20, "W": 30, "E": 40, "F": 50}  # those of logging
-_PATIENCE = 2.0  # seconds for the last words at the end
-_KEPT_NBYTES = 1 << 16  # of what was handed over, for the case that nobody lived to log it
-_WAITING_NBYTES = 1 << 24  # that are kept for a reader who is slow
+_LEVELS = {"I": 20, "W": 30, "E": 40, "F": 50}  # These are the levels of `logging`.
+_PATIENCE = 2.0  # Seconds to wait for the last output at the end.
+_KEPT_NBYTES = 1 << 16  # The last output handed over, in case the logging process dies.
+_WAITING_NBYTES = 1 << 24  # The most output kept for a slow reader.
 
 _current: NativeLog | None = None
 _changing = threading.Lock()
@@ -59,8 +59,6 @@ def capture_native_logs(*, tee: bool = True) -> NativeLog:
 class NativeLog:
     """The capture of stderr; `capture_native_logs` makes it."""
 
-    __module__ = "pjrt_hub"
-
     def __init__(self, tee: bool) -> None:
         import atexit
         import subprocess
@@ -78,7 +76,7 @@ class NativeLog:
             stdout=self._stderr,
             stderr=subprocess.DEVNULL,
             pass_fds=[back],
-            start_new_session=True,  # Ctrl-C is not for it
+            start_new_session=True,  # Ctrl-C must not reach it.
         )
         os.close(taking)
         os.close(back)
@@ -104,7 +102,7 @@ class NativeLog:
             return
         self.is_closed = True
         os.dup2(self._stderr, 2)
-        with suppress(Exception):  # a child of this process may hold the pipe for longer
+        with suppress(Exception):  # Another child of this process may keep the pipe open longer.
             self._relay.wait(_PATIENCE)
         self._thread.join(_PATIENCE)
         self._moved()
@@ -113,7 +111,7 @@ class NativeLog:
     def _forget(self) -> None:
         """Forget the capture in a forked child, whose stderr the parent goes on to capture."""
         global _changing
-        _changing = threading.Lock()  # a thread of the parent may hold the former
+        _changing = threading.Lock()  # A thread of the parent may hold the old lock.
         if not self.is_closed:
             self.is_closed = True
             os.close(self._back)
@@ -191,7 +189,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     os.set_blocking(back, False)
     waiting, kept = bytearray(), bytearray()
-    is_open = is_heard = True  # stdin has not ended; the other process takes what is handed over
+    is_open = is_heard = True  # Is stdin still open, and does the logging process still read?
     while is_open or (waiting and is_heard):
         readable, writable, _ = select.select(
             [0] if is_open else [], [back] if waiting and is_heard else [], []
@@ -214,7 +212,7 @@ def _hand_over(back: int, waiting: bytearray, kept: bytearray) -> bool:
     """Write what the pipe takes; give False where nobody reads it any more."""
     poll = select.poll()
     poll.register(back, 0)
-    if poll.poll(0):  # POLLERR: its reader is gone
+    if poll.poll(0):  # POLLERR means that the reader is gone.
         return False
     try:
         count = os.write(back, waiting[: 1 << 16]) if waiting else 0
@@ -233,7 +231,7 @@ def _write(text: bytes | bytearray) -> None:
     while view:
         try:
             view = view[os.write(1, view) :]
-        except OSError:  # the former stderr is gone, or full
+        except OSError:  # The original stderr is gone or full.
             return
 
 

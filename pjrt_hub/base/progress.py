@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines in the log.
 LOG_SECONDS = 10.0
-#: The speed that is shown is that of the last seconds.
+#: The speed that is shown is the average of this many last seconds.
 _SPEED_SECONDS = 5.0
-#: A transfer without a byte for so many seconds has stopped, as far as a user can see.
+#: A transfer without a byte for this many seconds has stopped, as far as a user can see.
 _SILENT_SECONDS = 2.0
 
 
@@ -167,6 +167,6 @@ def choose_progress(
 
 def _in_notebook() -> bool:
     """Check whether a kernel runs this process, and ipywidgets are there, with which rich draws."""
-    ipython = sys.modules.get("IPython")  # a kernel has imported it
+    ipython = sys.modules.get("IPython")  # A kernel has always imported it.
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None and find_spec("ipywidgets") is not None

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Mapping
 
-#: The first argument of a frozen program that is to run a module of ours in place of itself.
+#: The first argument of a frozen program that runs a module of this package in place of itself.
 _RUN = "--pjrt-hub-run"
 
 
@@ -28,7 +28,7 @@ def python(*arguments: str) -> list[str]:
     Args:
         arguments: as for Python: "-m", a module, and its arguments.
     """
-    if is_frozen():  # its sys.executable may name a Python that is not there
+    if is_frozen():  # Its sys.executable may name a Python that does not exist.
         program = os.path.realpath("/proc/self/exe") if sys.platform == "linux" else sys.executable
         return [program, _RUN, *arguments[1:]]
     return [sys.executable, "-P", *arguments]

@@ -48,7 +48,9 @@ def command(
     if of_jax and platform:
         raise click.UsageError("--jax takes no PLATFORM: it tells of all that JAX would register")
     if of_jax:
-        diagnosis = pjrt_hub.jax.diagnose(after)
+        from pjrt_hub.frameworks import jax
+
+        diagnosis = jax.diagnose(after)
     else:
         diagnosis = pjrt_hub.diagnose(platform, to_run=purpose == "run", after=after)
     if as_json:

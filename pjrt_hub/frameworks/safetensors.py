@@ -179,7 +179,7 @@ def _put(client: Client, tensor: _Tensor, device: Device | None) -> Buffer:
 
     spec = ShapeSpec(tensor.shape, tensor.element)
     whole = tensor.element.bits >= 8 and spec.nbytes >= _READ_NBYTES
-    if whole and not (client.is_on_host and tensor.start % _ALIGNMENT == 0):
+    if whole and not (client.platform_name == "cpu" and tensor.start % _ALIGNMENT == 0):
         with open(tensor.mapped.path, "rb") as file:
             if _identity(file) == tensor.mapped.identity:  # Nobody replaced the file.
                 return upload.from_file(client, file.fileno(), spec, tensor.start, device)

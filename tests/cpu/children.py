@@ -143,7 +143,7 @@ def promise(client: Any) -> tuple[Any, Callable[[], object]]:
     For tests that need a pending value for as long as they take: work may end before, where a
     process is stopped for a while.
     """
-    transfer = client.create_buffers_for_async_host_to_device([((256, 256), np.float32)])
+    transfer = pjrt_hub.Transfer(client, [((256, 256), np.float32)])
     value = np.eye(256, dtype=np.float32)
     return transfer.retrieve_buffer(0), lambda: transfer.transfer_data(0, value, is_last=True)
 

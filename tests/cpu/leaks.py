@@ -20,8 +20,9 @@ import numpy as np
 from children import PLATFORM, PROGRAMS
 
 import pjrt_hub
-from pjrt_hub import ExecuteContext, ExecuteOptions, HostBufferSemantics
+from pjrt_hub import ExecuteOptions, HostBufferSemantics
 from pjrt_hub.errors import PjrtHubError, PluginInternalError
+from pjrt_hub.extensions import execute_context
 
 
 class Used:
@@ -45,7 +46,7 @@ class Used:
         return self.client.buffer_from_host(self.source, **how)
 
     def alias(self):
-        return self.client.create_alias_buffer((8,))
+        return pjrt_hub.Alias(self.client, (8,))
 
     def execute(self, **options):
         row = [self.buffer] * 2
@@ -55,11 +56,11 @@ class Used:
         self.looped = self.donating(self.looped, self.buffer)
 
     def execute_in_a_context(self):
-        with ExecuteContext(self.client) as context:
+        with execute_context.ExecuteContext(self.client) as context:
             self.execute(context=context)
 
     def transfer(self):
-        with self.client.create_buffers_for_async_host_to_device([((8,), "f32")]) as transfer:
+        with pjrt_hub.Transfer(self.client, [((8,), "f32")]) as transfer:
             transfer.transfer_data(0, self.source, is_last=True)
             return transfer.retrieve_buffer(0)
 
@@ -101,7 +102,7 @@ KINDS = {
     "copy": lambda u: u.buffer.copy_to_device(u.client.devices[0]),
     "delete": lambda u: u.put().delete(),
     "raw_copy": lambda u: u.buffer.copy_raw_to_host(u.destination).wait(),
-    "reference": lambda u: u.buffer.external_reference(),
+    "reference": lambda u: pjrt_hub.ExternalReference(u.buffer),
     "alias": lambda u: u.alias().fulfill(u.put()),
     "broken_alias": lambda u: u.alias().fail(FAILURE),
     "forgotten_alias": Used.alias,

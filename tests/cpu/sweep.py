@@ -21,11 +21,13 @@ from misuse.case import FAILED, NUMBERS, PROGRAMS, Case, Index, Lying, raises
 
 import pjrt_hub
 from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.extensions import execute_context
 from pjrt_hub.running.buffer.device_memory import DmaMapping, ExternalReference, RawCopy
 from pjrt_hub.running.buffer.placeholder import Alias
 from pjrt_hub.running.buffer.transfer import Transfer
 from pjrt_hub.running.device.promise import SettableEvent
 from pjrt_hub.running.executable.bound_call import BoundCall
+from pjrt_hub.running.executable.serialized import Guards
 
 #: AttributeError where an argument has not what it must have, NotImplementedError by memoryviews.
 EXPECTED = (PjrtHubError, ArithmeticError, AttributeError, BufferError, LookupError, MemoryError)
@@ -52,10 +54,10 @@ def objects(case):
     alias = case.alias()
     yield from (case.client, case.f.device, case.f.memory, case.f, case.deleted, case.donated)
     yield from (alias, case.add, case.f.ready, case.client.topology, case.transfer())
-    yield from (case.f.external_reference(), pjrt_hub.ExecuteContext(case.client))
+    yield from (pjrt_hub.ExternalReference(case.f), execute_context.ExecuteContext(case.client))
     yield case.add.bind(case.f, case.f)
     yield from (case.failed(), case.put(np.float32(1)), case.plugin.ffi, case.add.signature)
-    yield from (pjrt_hub.CompileOptions(), pjrt_hub.ExecuteOptions(), case.client.guards)
+    yield from (pjrt_hub.CompileOptions(), pjrt_hub.ExecuteOptions(), Guards.of(case.client))
     yield from (case.late, case.stale, case.stale_add, case.stale_event, case.stale_topology)
     yield from (case.stale_device, case.shut, case.client.topology.device_descriptions[0])
     yield from (kind.__new__(kind) for kind in UNMADE)

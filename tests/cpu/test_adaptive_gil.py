@@ -11,6 +11,7 @@ import pytest
 from children import ADD, SLOW, in_child, ones, promise
 from texts import custom_call
 
+import pjrt_hub
 from pjrt_hub.errors import ClosedError
 
 pytestmark = pytest.mark.cpu("launches keep Python's lock")
@@ -107,7 +108,7 @@ def adaptive(client):
 def test_a_promise_that_another_thread_keeps(client):
     """More launches wait for it than may be under way, so that one waits for them."""
     add, one = adaptive(client), ones(client)
-    alias = client.create_alias_buffer((8,))
+    alias = pjrt_hub.Alias(client, (8,))
     timer = threading.Timer(0.2, lambda: alias.fulfill(ones(client)))
     timer.start()
     results = [add(alias.buffer, one) for _ in range(100)]

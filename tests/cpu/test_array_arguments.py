@@ -45,7 +45,7 @@ def test_arrays_and_buffers_mixed(executables, vector):
             assert result.tolist() == (2 * NUMBERS + 1).tolist()
         [[result]] = add.execute([[NUMBERS, vector(1)]])
         assert result.tolist() == (2 * NUMBERS + 1).tolist()
-        [result], _event = add.execute_sharded([NUMBERS, vector(1)], add.devices[0])
+        [result], _event = add.execute_on([NUMBERS, vector(1)], add.devices[0])
         assert result.tolist() == (2 * NUMBERS + 1).tolist()
 
 
@@ -201,7 +201,7 @@ def test_two_devices(pair, program):
         assert (result.device, result.tolist()) == (pair.devices[1], (2 * NUMBERS).tolist())
     portable = pair.compile(program("add"), CompileOptions(compile_portable_executable=True))
     for device in pair.devices:
-        [result], _ = portable.execute_portable([NUMBERS, NUMBERS], device)
+        [result], _ = portable.execute_on([NUMBERS, NUMBERS], device)
         assert (result.device, result.tolist()) == (device, (2 * NUMBERS).tolist())
 
 

@@ -35,7 +35,7 @@ def test_uninitialized(client):
 
 
 def test_an_alias_waits_for_its_buffer(client, executables):
-    alias = client.create_alias_buffer((8,))
+    alias = pjrt_hub.Alias(client, (8,))
     value = client.buffer_from_host(NUMBERS)
     result = executables("add")(alias.buffer, value)
     assert not result.ready.is_ready()
@@ -46,7 +46,7 @@ def test_an_alias_waits_for_its_buffer(client, executables):
 
 
 def test_an_alias_that_was_deleted_still_feeds_what_was_launched_on_it(client, executables):
-    alias = client.create_alias_buffer((8,))
+    alias = pjrt_hub.Alias(client, (8,))
     value = client.buffer_from_host(NUMBERS)
     result = executables("add")(alias.buffer, value)
     alias.buffer.delete()
@@ -55,11 +55,11 @@ def test_an_alias_that_was_deleted_still_feeds_what_was_launched_on_it(client, e
 
 
 def test_an_alias_that_fails_or_is_given_up(client):
-    alias = client.create_alias_buffer((8,))
+    alias = pjrt_hub.Alias(client, (8,))
     alias.fail(errors.DataLossError("it never came"))
     with pytest.raises(errors.PjrtError, match="it never came"):
         alias.buffer.ready.wait(10)
-    alias = client.create_alias_buffer((8,))
+    alias = pjrt_hub.Alias(client, (8,))
     waiting = alias.buffer
     del alias
     with pytest.raises(errors.PjrtError, match="nobody kept the promise"):
@@ -68,7 +68,7 @@ def test_an_alias_that_fails_or_is_given_up(client):
 
 def test_an_alias_ends_with_its_client(plugin):
     client = plugin.client()
-    alias = client.create_alias_buffer((8,))
+    alias = pjrt_hub.Alias(client, (8,))
     client.close()
     assert alias.closed
     with pytest.raises(errors.ClosedError):
@@ -76,7 +76,7 @@ def test_an_alias_ends_with_its_client(plugin):
 
 
 def test_an_alias_that_the_collector_finds_is_given_up(client):
-    alias = client.create_alias_buffer((8,))
+    alias = pjrt_hub.Alias(client, (8,))
     buffer = alias.buffer
     cycle = [alias]
     cycle.append(cycle)
@@ -101,7 +101,7 @@ def test_a_view_of_an_array(client, wait_until):
 @pytest.mark.cpu("shares memory with the host")
 def test_an_external_reference_keeps_the_memory(client):
     buffer = client.buffer_from_host(NUMBERS)
-    with buffer.external_reference() as reference:
+    with pjrt_hub.ExternalReference(buffer) as reference:
         assert reference.pointer == buffer.unsafe_pointer()
         assert reference.pointer == buffer.to_numpy().__array_interface__["data"][0]
         buffer.delete()
@@ -109,7 +109,7 @@ def test_an_external_reference_keeps_the_memory(client):
     with pytest.raises(errors.ClosedError, match="released"):
         _ = reference.pointer
     with pytest.raises(errors.ClosedError):
-        buffer.external_reference()
+        pjrt_hub.ExternalReference(buffer)
 
 
 def test_copies_to_memories(client):
@@ -139,7 +139,7 @@ def test_static_shapes(client):
 @pytest.mark.cpu("its host's memory is the device's")
 def test_no_memory_is_mapped_for_dma(client):
     with pytest.raises(errors.UnimplementedError):
-        client.dma_map(np.zeros(4096))
+        pjrt_hub.DmaMapping(client, np.zeros(4096))
 
 
 @pytest.mark.api(">=0.82", "it makes one")
@@ -155,7 +155,7 @@ def test_an_error_buffer_fails_what_uses_it(client, executables):
 
 @pytest.mark.api(">=0.89", "it makes one")
 def test_an_event_of_one_s_own(client):
-    fired, failed = client.create_event(), client.create_event()
+    fired, failed = pjrt_hub.SettableEvent(client), pjrt_hub.SettableEvent(client)
     assert not fired.is_ready()
     fired.set()
     fired.wait(10)
@@ -168,7 +168,7 @@ def test_an_event_of_one_s_own(client):
 def test_a_destination_that_is_told_later(client):
     numbers = client.buffer_from_host(NUMBERS)
     destination = np.zeros(8, np.float32)
-    copy = numbers.copy_raw_to_host_future()
+    copy = pjrt_hub.RawCopy(numbers)
     copy.fulfill(destination)
     copy.ready.wait(10)
     assert destination.tolist() == NUMBERS.tolist()

@@ -115,7 +115,7 @@ def test_only_the_order_that_is_there_is_given(client, executables):
 
 def test_a_plugin_that_lends_nothing_has_no_views(own, monkeypatch):
     buffer = own.buffer_from_host([1.0])
-    monkeypatch.setattr(own, "lends", False)
+    monkeypatch.setattr(own, "_lends", False)
     with pytest.raises(BufferError, match="to_numpy"):
         memoryview(buffer)
     assert np.asarray(buffer).tolist() == [1]

@@ -284,7 +284,7 @@ def test_a_chosen_device(pair, text):
     result = executable(there, there)
     assert result.device is pair.devices[1]
     assert result.tolist() == [2.0] * 8
-    with pytest.raises(ValueError, match=rf"(?s)on {NAME}:0, the .* on {NAME}:1.*copy_to_device"):
+    with pytest.raises(ValueError, match=rf"(?s)on {NAME}:0, the .* on {NAME}:1.*copy_to_device\("):
         executable(there, here)
 
 

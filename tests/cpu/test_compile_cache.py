@@ -27,6 +27,7 @@ from pjrt_hub.errors import (
 from pjrt_hub.finding.store.cache.program_cache import ProgramCache
 from pjrt_hub.running.compilation import compile_cache
 from pjrt_hub.running.executable import serialized, signature_sources
+from pjrt_hub.running.executable.serialized import Guards
 
 
 def added(client, executable):
@@ -91,22 +92,22 @@ def test_what_differs_has_another_key(client, pair, key_of):
     "name", ["platform", "platform_version", "api_version", "plugin_sha256", "machine"]
 )
 def test_every_guard_is_in_the_key_and_refused_in_words(client, pair, key_of, monkeypatch, name):
-    here = client.guards
-    assert getattr(here, name) == getattr(pair.guards, name) != ""
+    here = Guards.of(client)
+    assert getattr(here, name) == getattr(Guards.of(pair), name) != ""
     plain, blob = key_of(), client.compile("func.func @main() { return }").serialize()
     elsewhere = here._replace(**{name: "another"})
     with pytest.raises(IncompatiblePluginError, match="another") as caught:
         client.load(elsewhere.seal(serialized.read(blob)[1]))
     assert (caught.value.need, caught.value.have) == ("another", getattr(here, name))
     assert "compile the program again" in caught.value.hint
-    monkeypatch.setattr(client, "guards", elsewhere)
+    monkeypatch.setattr(client, "_guards", elsewhere)
     assert key_of() != plain
 
 
 @pytest.mark.parametrize("unknown", ["machine", "platform_version"])
 def test_what_the_compiler_did_not_know_is_not_compared(client, program, unknown):
     code = serialized.read(client.compile(program("add")).serialize())[1]
-    anywhere = client.guards._replace(**{unknown: ""})
+    anywhere = Guards.of(client)._replace(**{unknown: ""})
     assert added(client, client.load(anywhere.seal(code))) == [2.0] * 8
 
 
@@ -153,7 +154,7 @@ def test_the_signature_is_read_and_not_asked_for(client, program, monkeypatch):
     compiled = client.compile(program("add"))
     blob = compiled.serialize()
     assert serialized.parse(blob).signature == compiled.signature
-    without = client.guards.seal(serialized.read(blob)[1])
+    without = Guards.of(client).seal(serialized.read(blob)[1])
     assert client.load(without).signature == compiled.signature
     monkeypatch.setattr(signature_sources, "of_executable", lambda *_: 1 / 0)
     loaded = client.load(blob)
@@ -167,10 +168,10 @@ def test_what_cannot_be_loaded_is_compiled_again(client, program, kept, caplog):
     client.compile(program("add"), cache=kept)
     (name,) = kept
     whole = kept[name]
-    refused = client.guards.seal(b"what only the plugin finds wrong")
+    refused = Guards.of(client).seal(b"what only the plugin finds wrong")
     with pytest.raises(PjrtError):
         client.load(refused)
-    older = client.guards._replace(platform_version="older", plugin_sha256="0" * 64)
+    older = Guards.of(client)._replace(platform_version="older", plugin_sha256="0" * 64)
     of_another_version = older.seal(serialized.read(whole)[1])
     for broken in (b"", whole[:-1], refused, of_another_version, b"no bytes of ours"):
         kept[name] = broken
@@ -207,7 +208,7 @@ def compile_add(client, *cache):
     logging.basicConfig(stream=sys.stdout)
     exe = client.compile(ADD, **dict(zip(["cache"], cache, strict=False)))
     assert exe(ones(client), ones(client)).tolist() == [2.0] * 8
-    print("loaded" if exe.origin is not None else "compiled")
+    print("loaded" if exe._origin is not None else "compiled")
 
 
 def test_the_cache_on_disk_serves_the_next_process(child, tmp_path):

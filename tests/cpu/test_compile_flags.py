@@ -204,15 +204,17 @@ def test_a_program_with_a_maximum_is_compiled_as_the_plugin_would(client):
     assert executable(np.ones(LENGTH, np.float32)).item() == LENGTH
     own = CompileOptions(flags={YNN: None})
     hlo = client.compile(sum_and_maximum, own).optimized_program().code
-    assert YNN not in client.plugin.default_flags.beside({}, hlo)
+    assert YNN not in client.plugin.policy.default_flags.beside({}, hlo)
     alone = client.compile(SUM).optimized_program().code
-    assert (YNN in client.plugin.default_flags.beside({}, alone)) is has_default
+    assert (YNN in client.plugin.policy.default_flags.beside({}, alone)) is has_default
 
 
 @pytest.mark.parametrize("flag", [{"xla_absent": True}, {YNN: "ABSENT"}])
 def test_a_default_that_the_plugin_refuses_is_left_out_and_told(clean_env, caplog, flag):
     plugin = pjrt_hub.load(PLATFORM, offline=True)
-    plugin.default_flags = DefaultFlags(lambda *_: {"xla_cpu_enable_fast_math": False, **flag})
+    plugin.policy.default_flags = DefaultFlags(
+        lambda *_: {"xla_cpu_enable_fast_math": False, **flag}
+    )
     (name,) = flag
     with plugin.client() as client, caplog.at_level(logging.WARNING, "pjrt_hub.compile_flags"):
         executable = client.compile(SUM)

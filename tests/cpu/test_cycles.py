@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from texts import doubling
 
+import pjrt_hub
+
 NUMBERS = np.arange(8, dtype=np.float32)
 
 
@@ -24,11 +26,11 @@ KINDS = {
     "result": lambda client: executable(client)(NUMBERS),
     "event": lambda client: client.buffer_from_host(NUMBERS).ready,
     "view": lambda client: memoryview(client.buffer_from_host(NUMBERS)),
-    "reference": lambda client: client.buffer_from_host(NUMBERS).external_reference(),
+    "reference": lambda client: pjrt_hub.ExternalReference(client.buffer_from_host(NUMBERS)),
     "executable": executable,
     "bound call": lambda client: executable(client).bind(client.buffer_from_host(NUMBERS)),
-    "alias": lambda client: client.create_alias_buffer((8,)),
-    "transfer": lambda client: client.create_buffers_for_async_host_to_device([((8,), "f32")]),
+    "alias": lambda client: pjrt_hub.Alias(client, (8,)),
+    "transfer": lambda client: pjrt_hub.Transfer(client, [((8,), "f32")]),
     "topology": lambda client: client.topology,
     "signature": lambda client: executable(client).parameters,
 }

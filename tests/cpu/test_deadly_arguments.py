@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from children import in_child
 
+import pjrt_hub
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import InvalidArgumentError
 from pjrt_hub.kit.conformance.programs import ADD
@@ -25,10 +26,10 @@ WAYS = {
     "from_host": lambda client, dtype: client.buffer_from_host(np.zeros(2), dtype),
     "uninitialized": lambda client, dtype: client.create_uninitialized_buffer((2,), dtype),
     "error": lambda client, dtype: client.create_error_buffer(InvalidArgumentError(""), 2, dtype),
-    "alias": lambda client, dtype: client.create_alias_buffer((2,), dtype),
+    "alias": lambda client, dtype: pjrt_hub.Alias(client, (2,), dtype),
     "view": lambda client, dtype: client.create_view_of_device_buffer(4096, (2,), dtype),
     "file": lambda client, dtype: client.buffer_from_file(__file__, (2,), dtype),
-    "parts": lambda client, dtype: client.create_buffers_for_async_host_to_device([((2,), dtype)]),
+    "parts": lambda client, dtype: pjrt_hub.Transfer(client, [((2,), dtype)]),
     "bitcast": lambda client, dtype: client.buffer_from_host(np.zeros(2)).bitcast(dtype, (2,)),
 }
 

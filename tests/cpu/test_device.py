@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from children import NAME, device_count
 
+import pjrt_hub
 from pjrt_hub import errors
+from pjrt_hub.running.distributed import process_info
 from pjrt_hub.running.distributed.process_info import ProcessInfo
 
 
@@ -26,7 +28,7 @@ def test_a_device_in_the_plugins_words(four):
 def test_a_device_by_its_id(four):
     for device in four.all_devices:
         assert four.lookup_device(device.id) is device
-        assert four.lookup_addressable_device(device.local_hardware_id) is device
+        assert four.lookup_device(device.local_hardware_id, local=True) is device
 
 
 def test_processes(four):
@@ -49,7 +51,7 @@ def test_what_newer_plugins_answer(four):
         device.clear_memory_stats()
     assert device.get_attributes() == {}
     assert device.poison_execution(1, errors.AbortedError("x")) is False
-    with device.create_async_tracking_event("x"):
+    with pjrt_hub.AsyncTrackingEvent(device, "x"):
         pass
 
 
@@ -74,8 +76,8 @@ def test_a_memory_in_the_plugins_words(four):
     ],
 )
 def test_processes_that_cannot_be(four, info, error):
-    four.update_global_process_info([ProcessInfo(0), ProcessInfo(1, state="disconnected")])
+    process_info.update(four, [ProcessInfo(0), ProcessInfo(1, state="disconnected")])
     with pytest.raises(error):
-        four.update_global_process_info([info])
+        process_info.update(four, [info])
     with pytest.raises(ValueError, match="no process"):
-        four.update_global_process_info([])
+        process_info.update(four, [])

@@ -77,7 +77,7 @@ def test_device_memory_cannot_be_touched(client, touch):
 @in_child(**ON)
 def test_only_addresses_of_the_device_can_be_viewed(client):
     buffer = client.buffer_from_host(EIGHT)
-    with buffer.external_reference() as reference:
+    with pjrt_hub.ExternalReference(buffer) as reference:
         view = client.create_view_of_device_buffer(reference.pointer, (4,), np.float32)
         assert np.array_equal(view.to_numpy(), EIGHT[:4])
     array = np.zeros(64, np.float32)

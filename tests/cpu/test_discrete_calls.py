@@ -136,7 +136,7 @@ def test_what_the_plugin_refuses_late_is_an_error_of_the_result(client):
 @in_child(**HELD)
 def test_an_error_comes_after_the_parts_that_were_sent_before_it(client):
     """The plugin ends the process where a part comes for a buffer that failed."""
-    with client.create_buffers_for_async_host_to_device([((8,), np.float32)]) as transfer:
+    with pjrt_hub.Transfer(client, [((8,), np.float32)]) as transfer:
         part = transfer.transfer_data(0, EIGHT[:4], offset=0, is_last=False)
         buffer = transfer.retrieve_buffer(0)
         transfer.set_buffer_error(0, PjrtError("stop"))
@@ -220,7 +220,7 @@ def test_a_callback_may_ask_for_more_than_there_is(client):
 def test_what_never_comes_does_not_hold_up_the_rest(client):
     """If each of 2,000 programs waited a while for it, the process would not end in time."""
     program, buffer = client.compile(in_place(8)), client.buffer_from_host(EIGHT)
-    promise = client.create_alias_buffer((8,), np.float32)
+    promise = pjrt_hub.Alias(client, (8,), np.float32)
     assert not promise.buffer.ready.is_ready()
     for _ in range(2000):
         buffer = program(buffer)

@@ -154,7 +154,7 @@ def test_the_capacity_counts_what_tiles_take(client):
     assert device.memory_stats()["bytes_in_use"] == 60 * 1024 + 2048
     del kept, fits
     empty = client.create_uninitialized_buffer((9, 130))
-    with client.create_buffers_for_async_host_to_device([((9, 130), "f32")] * 4) as transfer:
+    with pjrt_hub.Transfer(client, [((9, 130), "f32")] * 4) as transfer:
         parts = [transfer.retrieve_buffer(each) for each in range(3)]
         assert device.memory_stats()["bytes_in_use"] == 4 * 16384
         with pytest.raises(ResourceExhaustedError, match="allocate 16384 bytes"):
@@ -247,7 +247,7 @@ def send_tiles(client):
     for name, text, nbytes in (("float32", "T(8,128)", 16384), ("int4", "T(8,128)(8,1)E(4)", 2048)):
         values = values_of(name, (9, 130))
         tiles, _ = lying(values, (1, 0), text)
-        with client.create_buffers_for_async_host_to_device([((9, 130), values.dtype)]) as transfer:
+        with pjrt_hub.Transfer(client, [((9, 130), values.dtype)]) as transfer:
             assert transfer.buffer_size(0) == nbytes
             buffer = transfer.retrieve_buffer(0)
             transfer.transfer_data(0, tiles[1000:], offset=1000)
@@ -266,7 +266,7 @@ def test_a_transfer_refuses_rows_for_tiles(client):
     values = values_of("float32", (8, 256))
     tiles, _ = lying(values, (1, 0), "T(8,128)")
     for is_retrieved in (True, False):
-        with client.create_buffers_for_async_host_to_device([values] * 2) as transfer:
+        with pjrt_hub.Transfer(client, [values] * 2) as transfer:
             assert transfer.buffer_size(0) == values.nbytes
             buffers = [transfer.retrieve_buffer(each) for each in range(2) if is_retrieved]
             for array in (values, values.reshape(-1), values.view(np.uint8), memoryview(values)):
@@ -284,7 +284,7 @@ def test_a_transfer_refuses_rows_for_tiles(client):
 @in_child(**ON)
 def test_a_transfer_takes_a_vector_whose_tile_only_fills_it_up(client):
     values = values_of("float32", (1024,))
-    with client.create_buffers_for_async_host_to_device([values, ((1024,), "bf16")]) as transfer:
+    with pjrt_hub.Transfer(client, [values, ((1024,), "bf16")]) as transfer:
         transfer.transfer_data(0, values[512:], offset=2048)
         transfer.transfer_data(0, values[:512], is_last=True)
         assert same(transfer.retrieve_buffer(0).to_numpy(), values)
@@ -315,7 +315,10 @@ def test_tiles_are_lent_to_nobody_and_copied_to_the_host(client):
 @in_child(**ON)
 def test_what_would_show_the_plugins_own_bytes_is_refused(client):
     buffer = client.buffer_from_host(values_of("float32", (9, 130)))
-    with buffer.external_reference() as reference, pytest.raises(UnimplementedError, match="tiles"):
+    with (
+        pjrt_hub.ExternalReference(buffer) as reference,
+        pytest.raises(UnimplementedError, match="tiles"),
+    ):
         client.create_view_of_device_buffer(reference.pointer, (9, 130), np.float32)
 
 
@@ -325,7 +328,7 @@ def test_arrays_that_the_host_does_not_give(client):
     for order, nbytes in (((1, 0), 8192), ((0, 1), 34816)):
         empty = client.create_uninitialized_buffer((9, 130), "bfloat16", layout=order)
         assert (empty.layout, empty.on_device_nbytes) == (order, nbytes)
-        alias = client.create_alias_buffer((9, 130), "bfloat16", layout=order)
+        alias = pjrt_hub.Alias(client, (9, 130), "bfloat16", layout=order)
         alias.fulfill(client.buffer_from_host(values, layout=order))
         assert (alias.buffer.layout, alias.buffer.on_device_nbytes) == (order, nbytes)
         assert same(alias.buffer.to_numpy(), values)
@@ -370,7 +373,7 @@ def wish(client, values, order, *tiles):
         "tile_dims": [size for tile in tiles for size in tile],
         "tile_dim_sizes": [len(tile) for tile in tiles],
     }
-    return client.call(
+    return client.api.call(
         "PJRT_Client_BufferFromHostBuffer",
         client=client.address,
         data=values.ctypes.data,

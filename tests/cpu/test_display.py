@@ -143,7 +143,7 @@ def test_only_what_is_shown_is_fetched(client, monkeypatch, shape, order):
     monkeypatch.setattr(
         preview, "_fetch", lambda b, start, n: fetched.append(n) or real(b, start, n)
     )
-    monkeypatch.setattr(client, "lends", False)
+    monkeypatch.setattr(client, "_lends", False)
     monkeypatch.setattr(type(buffer), "_order", lambda self: layout)
     shown = value_in(repr(buffer)).replace(",", "")
     assert shown == expected

@@ -9,6 +9,7 @@ import pytest
 from children import NAME, there
 from texts import BOUNDS, bounded, cut, doubling, identity
 
+import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.running.array.dtypes import of_type
 
@@ -71,7 +72,7 @@ def test_its_memory_is_not_lent_as_if_it_were_whole(client, cutting):
     for lend in (memoryview, np.from_dlpack, client.from_dlpack, lambda b: b.__dlpack__(copy=True)):
         with pytest.raises(BufferError, match=r"dynamic|to_numpy"):
             lend(buffer)
-    with buffer.external_reference() as reference:
+    with pjrt_hub.ExternalReference(buffer) as reference:
         assert reference.pointer
 
 

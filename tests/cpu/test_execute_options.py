@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from children import SLOW
 
-from pjrt_hub import CompileOptions, ExecuteContext, ExecuteOptions
+from pjrt_hub import CompileOptions, ExecuteOptions
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.extensions import execute_context
 
 NUMBERS = np.arange(8, dtype=np.float32)
 
@@ -18,7 +19,7 @@ NUMBERS = np.arange(8, dtype=np.float32)
 @pytest.fixture
 def context(client):
     """An execute context of the shared client."""
-    with ExecuteContext(client) as context:
+    with execute_context.ExecuteContext(client) as context:
         yield context
 
 
@@ -184,7 +185,7 @@ class Thing:
 def test_a_running_execution_keeps_its_context(client, wait_until):
     """Closed while the program runs, what it keeps goes when the program has ended, not before."""
     executable = client.compile(SLOW)
-    context, thing = ExecuteContext(client), Thing()
+    context, thing = execute_context.ExecuteContext(client), Thing()
     context.keep(thing)
     seen = weakref.ref(thing)
     del thing
@@ -204,11 +205,11 @@ def test_a_running_execution_keeps_its_context(client, wait_until):
 
 def test_a_context_outlives_its_client(plugin):
     client = plugin.client()
-    context = ExecuteContext(client)
+    context = execute_context.ExecuteContext(client)
     client.close()
     context.close()
     with pytest.raises(ClosedError):
-        ExecuteContext(client)
+        execute_context.ExecuteContext(client)
 
 
 def test_donation_is_in_the_signature(executables, vector):
@@ -245,7 +246,7 @@ def test_deleting_an_executable(client, program, vector):
     for use in (
         lambda: executable(vector(), vector()),
         lambda: executable.execute([[vector(), vector()]]),
-        lambda: executable.execute_sharded([vector(), vector()], client.devices[0]),
+        lambda: executable.execute_on([vector(), vector()], client.devices[0]),
         executable.cost_analysis,
     ):
         with pytest.raises(ClosedError, match="the executable is closed"):

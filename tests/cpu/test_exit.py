@@ -161,7 +161,7 @@ DAEMONS = {
         "begin(lambda: [np.asarray(start()) for _ in range(1000)])"
     ),
     "wait for what never comes": (
-        "promise = client.create_alias_buffer((8,)); begin(promise.buffer.ready.wait)"
+        "promise = pjrt_hub.Alias(client, (8,)); begin(promise.buffer.ready.wait)"
     ),
     "make clients": (
         "def work():\n"

@@ -25,6 +25,7 @@ from pjrt_hub.errors import (
     PjrtError,
     UnimplementedError,
 )
+from pjrt_hub.extensions import execute_context
 from pjrt_hub.running.array import dtypes
 
 NUMBERS = itertools.count()
@@ -317,7 +318,7 @@ def test_user_data_comes_through_the_execute_context(plugin, client):
     plugin.ffi.register("look", look)
     value = client.buffer_from_host(np.float32(1))
     executable = compiled(client, "look", [value], ["f32"])
-    with pjrt_hub.ExecuteContext(client) as context:
+    with execute_context.ExecuteContext(client) as context:
         plugin.ffi.add_user_data(context, {"answer": 42})
         with pytest.raises(PjrtError):
             plugin.ffi.add_user_data(context, "again")

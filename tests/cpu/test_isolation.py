@@ -426,7 +426,7 @@ def test_a_library_that_was_replaced_is_not_used(own, program, caplog, monkeypat
 def test_create_options_that_only_one_client_can_have(own, program, caplog, started, monkeypatch):
     """Where no second client can be made, that is tried once. Older plugins die of it."""
     refused = {"cpu_device_count": "two"}
-    monkeypatch.setattr(own.policy, "check_create_options", lambda *_: refused)
+    monkeypatch.setattr(own.plugin.policy, "check_create_options", lambda *_: refused)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert adds(own, own.compile(program("add"), isolated=True))

@@ -184,7 +184,7 @@ def test_buffers_without_an_array(client):
     assert read(view).tolist() == (2 * MATRIX).tolist()
     empty = client.create_uninitialized_buffer((2, 3), layout=(0, 1))
     assert (empty.layout, empty.to_numpy().strides) == ((0, 1), (4, 8))
-    alias = client.create_alias_buffer((2, 3), layout=(0, 1))
+    alias = pjrt_hub.Alias(client, (2, 3), layout=(0, 1))
     with pytest.raises(ValueError, match=r"f32\[2,3\]\{0,1\}, the buffer has the layout \(1, 0\)"):
         alias.fulfill(client.buffer_from_host(MATRIX))
     alias.fulfill(client.buffer_from_host(MATRIX, layout=(0, 1)))
@@ -207,7 +207,7 @@ def test_copies_keep_the_layout(pair):
 @pytest.mark.rows
 def test_a_transfer_takes_bytes_as_they_lie(client):
     specs = [((2, 3), "f32", (0, 1)), ((2, 3), "f32", (1, 0))]
-    with client.create_buffers_for_async_host_to_device(specs) as transfer:
+    with pjrt_hub.Transfer(client, specs) as transfer:
         first, second = map(transfer.retrieve_buffer, range(2))
         for index in range(2):
             with pytest.raises(ValueError, match="retrieved before"):
@@ -219,7 +219,7 @@ def test_a_transfer_takes_bytes_as_they_lie(client):
         assert (second.layout, second.tolist()) == ((1, 0), MATRIX.tolist())
         assert reader(client, (2, 3), (0, 1))(first).tolist() == (2 * MATRIX).tolist()
     with pytest.raises(ValueError, match="all or none"):
-        client.create_buffers_for_async_host_to_device([((2, 3), "f32", (1, 0)), ((2, 3), "f32")])
+        pjrt_hub.Transfer(client, [((2, 3), "f32", (1, 0)), ((2, 3), "f32")])
 
 
 @pytest.mark.cpu("shares memory with the host")

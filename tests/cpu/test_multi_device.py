@@ -187,11 +187,9 @@ def test_a_part_on_a_wrong_device(eight, program, put):
     one = eight.compile(program("matmul_tanh"), CompileOptions(device_ids=[[2]]))
     assert one.devices == (eight.devices[2],)
     with pytest.raises(ValueError, match=f"{NAME}:3 is none of the program's devices, {NAME}:2"):
-        one.execute_sharded([], eight.devices[3])
+        one.execute_on([], eight.devices[3])
     with pytest.raises(TypeError, match="takes 2 arguments, 0 given"):
-        one.execute_sharded([], eight.devices[2])
-    with pytest.raises(TypeError, match="not portable"):
-        one.execute_portable([], eight.devices[2])
+        one.execute_on([], eight.devices[2])
 
 
 @pytest.fixture(scope="module")
@@ -205,7 +203,7 @@ def test_a_portable_program_runs_anywhere(eight, portable):
     assert repr(portable).endswith("on any device>")
     for device in eight.devices:
         a = eight.buffer_from_host(np.full(8, device.id, np.float32), device=device)
-        [result], event = portable.execute_portable([a, a], device)
+        [result], event = portable.execute_on([a, a], device)
         event.wait(10)
         assert result.device is device
         assert result.tolist() == [2.0 * device.id] * 8
@@ -218,24 +216,23 @@ def test_a_portable_program_refuses(eight, portable, client):
     gone.delete()
     ints = eight.buffer_from_host(np.ones(8, np.int32), device=here)
     for misuse, error, message in [
-        (lambda: portable(a, a), TypeError, "belongs to no device: give execute_portable"),
+        (lambda: portable(a, a), TypeError, "belongs to no device: give execute_on"),
         (lambda: portable.execute([[a, a]]), TypeError, "belongs to no device"),
         (lambda: portable.execute([]), TypeError, "belongs to no device"),
-        (lambda: portable.execute_sharded([a, a], here), ValueError, "no device of its own"),
-        (lambda: portable.execute_portable([a, a], there), ValueError, "for another device"),
-        (lambda: portable.execute_portable([a], here), TypeError, "takes 2 arguments, 1 given"),
-        (lambda: portable.execute_portable([a, ints], here), TypeError, "elements of i32"),
-        (lambda: portable.execute_portable([a, gone], here), ClosedError, "argument 1"),
+        (lambda: portable.execute_on([a, a], there), ValueError, "for another device"),
+        (lambda: portable.execute_on([a], here), TypeError, "takes 2 arguments, 1 given"),
+        (lambda: portable.execute_on([a, ints], here), TypeError, "elements of i32"),
+        (lambda: portable.execute_on([a, gone], here), ClosedError, "argument 1"),
         (
-            lambda: portable.execute_portable([a, a], client.devices[0]),
+            lambda: portable.execute_on([a, a], client.devices[0]),
             ValueError,
             "not a device of",
         ),
-        (lambda: portable.execute_portable([a, a], 0), ValueError, "not a device of"),
+        (lambda: portable.execute_on([a, a], 0), ValueError, "not a device of"),
     ]:
         with pytest.raises(error, match=message):
             misuse()
-    [result], _ = portable.execute_portable([a, a], here)
+    [result], _ = portable.execute_on([a, a], here)
     assert result.tolist() == [2.0] * 8
 
 
@@ -272,9 +269,9 @@ def test_what_is_refused_on_one_device_starts_on_none():
     assert [r.tolist() for [r] in kept] == [[2.0] * 8] * 8
     device = eight.client.devices[3]
     with pytest.raises(ClosedError):
-        donate.execute_sharded(gone[3], device)
+        donate.execute_on(gone[3], device)
     with pytest.raises(ValueError, match="argument 1 is the buffer"):
-        donate.execute_sharded([rows[3][0]] * 2, device)
+        donate.execute_on([rows[3][0]] * 2, device)
     eight.check_reduce(2)
 
 
@@ -344,7 +341,7 @@ def test_launches_of_several_threads():
 
         def part(launch, i):
             options = ExecuteOptions(launch_id=launch)
-            return reduce.execute_sharded(rows[i], reduce.devices[i], options)[0]
+            return reduce.execute_on(rows[i], reduce.devices[i], options)[0]
 
         for launch in range(40):
             eight.check(threads.map(partial(part, launch), range(8)), 5)

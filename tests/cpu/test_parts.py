@@ -30,7 +30,7 @@ class Parts(Together):
     def run(self, i, row=None, options=None):
         """Launches a part, of other arguments where they are given, and gives its outputs."""
         row = self.rows[i] if row is None else row
-        return self.reduce.execute_sharded(row, self.reduce.devices[i], options)[0]
+        return self.reduce.execute_on(row, self.reduce.devices[i], options)[0]
 
     def begin(self, *places, options=None):
         """Launches parts in threads of their own."""
@@ -95,7 +95,7 @@ def test_a_part_alone_of_a_program_without_collectives():
     where = eight.client.compile(WHERE.format(n=8), options)
     rows = [[eight.client.buffer_from_host([100], device=each)] for each in where.devices]
     with pytest.raises(TimeoutError, match="1 of its 8 parts came"):
-        where.execute_sharded(rows[3], where.devices[3])
+        where.execute_on(rows[3], where.devices[3])
     assert [each.item() for [each] in where.execute(rows)] == [100 + i for i in range(8)]
     eight.check_reduce(2)
 

@@ -21,8 +21,10 @@ from pjrt_hub.errors import (
 )
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.client.topology import Topology
+from pjrt_hub.running.compilation.policy import Policy
 from pjrt_hub.running.distributed import pickled
 from pjrt_hub.running.executable import serialized
+from pjrt_hub.running.executable.serialized import Guards
 
 PROTOCOLS = range(2, pickle.HIGHEST_PROTOCOL + 1)
 
@@ -75,7 +77,7 @@ def test_executables_arrive_on_the_client_of_their_plugin(again, own, program):
     arrived = again(own.compile(program("add")))
     ones = arrived.client.buffer_from_host(np.ones(8, np.float32))
     assert arrived(ones, ones).tolist() == [2.0] * 8
-    assert arrived.client.guards == own.guards
+    assert Guards.of(arrived.client) == Guards.of(own)
     assert arrived.client.options == own.options
 
 
@@ -86,9 +88,9 @@ def test_executables_of_two_devices_do_not_arrive_on_one(again, pair, client):
 
 
 def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypatch):
-    monkeypatch.setattr(client.policy, "reload", None)  # an open client must do
+    monkeypatch.setattr(client.plugin.policy, "reload", None)  # an open client must do
     blob = client.compile(program("add")).serialize()
-    ahead = client.guards._replace(platform_version="", machine="")
+    ahead = Guards.of(client)._replace(platform_version="", machine="")
     loaded = client.load(ahead.seal(serialized.read(blob)[1]))
     assert pickle.loads(pickle.dumps(loaded)).client.options == client.options
 
@@ -97,9 +99,9 @@ def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, p
     """As the pickle of an `Executable` does: its topology has no create options."""
     with plugin.client(device_count(2)) as client:
         code = serialized.read(client.compile(program("add")).serialize())[1]
-        ahead = client.guards._replace(platform_version="", machine="").seal(code)
-        revive, words = Topology._reduce_executable(SimpleNamespace(reload=None), ahead)
-        assert revive(*words).client.guards == client.guards
+        ahead = Guards.of(client)._replace(platform_version="", machine="").seal(code)
+        revive, words = Topology._reduce_executable(SimpleNamespace(_policy=Policy()), ahead)
+        assert Guards.of(revive(*words).client) == Guards.of(client)
 
 
 def test_topologies_tell_whose_they_are(client):
@@ -150,8 +152,8 @@ def load_twice(stream):
 def test_a_client_that_cannot_run_it_is_not_kept(client, program, child):
     """As where another version of the plugin is installed; each attempt makes one and ends it."""
     code = serialized.read(client.compile(program("add")).serialize())[1]
-    elsewhere = client.guards._replace(platform_version="another").seal(code)
-    reload = client.plugin.reload
+    elsewhere = Guards.of(client)._replace(platform_version="another").seal(code)
+    reload = client.plugin.policy.reload
     child(load_in_vain, pickle.dumps((elsewhere, reload)), prepared=False)
 
 

@@ -30,14 +30,14 @@ def cache(clean_env, monkeypatch):
 def test_buffers_of_one_holder_are_arguments_of_the_others():
     mine, theirs = shared(), shared()
     assert mine is theirs
-    assert mine.is_shared
+    assert mine._is_shared
     assert mine.compile(ADD)(ones(theirs), ones(mine)).tolist() == [2.0] * 8
 
 
 def test_a_client_is_ones_own_by_default(plugin):
     one, own = shared(), pjrt_hub.client(PLATFORM, offline=True)
     assert own is not one
-    assert not own.is_shared
+    assert not own._is_shared
     assert shared() is one
     own.close()
     assert own.closed

@@ -50,7 +50,7 @@ def unless_closed(call):
 
 def assert_nothing_is_left(client, but=0):
     gc.collect()
-    assert (client._num_children, client.num_calls) == (but, 0)
+    assert (client._num_children, client._num_calls) == (but, 0)
 
 
 @pytest.mark.cpu("launches keep Python's lock")
@@ -108,10 +108,10 @@ def test_one_buffer(client):
         assert {str(np.asarray(view).tolist()) for view in views} == {
             "[[0.0, 3.0], [1.0, 4.0], [2.0, 5.0]]"
         }
-        assert buffer.is_lent
+        assert buffer._is_lent
         views.clear()
         gc.collect()
-        assert not buffer.is_lent
+        assert not buffer._is_lent
 
 
 @in_child

@@ -7,6 +7,7 @@ import pytest
 from children import NAME
 from elements import KNOWN
 
+import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.running.array import dtypes
 
@@ -16,7 +17,7 @@ NUMBERS = np.arange(4, dtype=np.float32)
 
 @pytest.fixture
 def transfer(client):
-    with client.create_buffers_for_async_host_to_device(SPECS) as transfer:
+    with pjrt_hub.Transfer(client, SPECS) as transfer:
         yield transfer
 
 
@@ -41,7 +42,7 @@ def test_parts_in_any_order(transfer):
 
 @pytest.mark.rows
 def test_a_program_runs_on_what_is_still_coming(client, executables):
-    with client.create_buffers_for_async_host_to_device([((8,), "f32")]) as transfer:
+    with pjrt_hub.Transfer(client, [((8,), "f32")]) as transfer:
         coming = transfer.retrieve_buffer(0)
         result = executables("add")(coming, coming)
         assert not result.ready.is_ready()
@@ -59,7 +60,7 @@ def test_a_program_runs_on_what_is_still_coming(client, executables):
 )
 @pytest.mark.rows
 def test_odd_buffers(client, spec, data, value):
-    with client.create_buffers_for_async_host_to_device([spec]) as transfer:
+    with pjrt_hub.Transfer(client, [spec]) as transfer:
         buffer = transfer.retrieve_buffer(0)
         transfer.transfer_data(0, np.asarray(data) if spec[0] == () else data, is_last=True)
         assert buffer.tolist() == value
@@ -77,7 +78,7 @@ def test_an_error_fails_one_buffer(transfer):
 
 @pytest.mark.rows
 def test_closing_fails_what_is_not_complete(client):
-    transfer = client.create_buffers_for_async_host_to_device(SPECS)
+    transfer = pjrt_hub.Transfer(client, SPECS)
     first, second = transfer.retrieve_buffer(0), transfer.retrieve_buffer(1)
     transfer.transfer_data(0, NUMBERS, is_last=True)
     transfer.close()
@@ -94,7 +95,7 @@ def test_closing_fails_what_is_not_complete(client):
 
 def test_it_ends_with_its_client(plugin):
     client = plugin.client()
-    transfer = client.create_buffers_for_async_host_to_device(SPECS)
+    transfer = pjrt_hub.Transfer(client, SPECS)
     transfer.retrieve_buffer(0)
     client.close()
     assert transfer.closed
@@ -111,7 +112,7 @@ def test_literals_of_every_dtype(client, element):
     values = (np.arange(24) % 2).astype(np.float32).astype(dtype).reshape(2, 3, 4)
     for each in (values, np.asfortranarray(values), values[:0], values[0, 0, 0].reshape(())):
         spec = (each.shape, dtype)
-        with client.create_buffers_for_async_host_to_device([spec]) as transfer:
+        with pjrt_hub.Transfer(client, [spec]) as transfer:
             transfer.transfer_literal(0, each)
             buffer = transfer.retrieve_buffer(0)
             assert buffer.to_numpy().tobytes() == np.array(each, order="C").tobytes()
@@ -121,7 +122,7 @@ def test_literals_of_every_dtype(client, element):
 def test_a_literal_in_a_layout(client):
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)
     specs = [((2, 3), "f32", order) for order in ((0, 1), (1, 0))]
-    with client.create_buffers_for_async_host_to_device(specs) as transfer:
+    with pjrt_hub.Transfer(client, specs) as transfer:
         for index in range(2):
             transfer.transfer_literal(index, matrix)
             buffer = transfer.retrieve_buffer(index)

@@ -69,7 +69,7 @@ def test_a_part_of_the_hosts_copy(client):
     assert buffer[1, 2] == 5
     assert buffer[:, 0].tolist() == [0, 3]
     assert [row.tolist() for row in buffer] == [[0, 1, 2], [3, 4, 5]]
-    assert (buffer.itemsize, buffer.nbytes) == (4, 24)
+    assert buffer.nbytes == 24
     with pytest.raises(IndexError):
         buffer[2]
     with pytest.raises(TypeError, match="0-d"):

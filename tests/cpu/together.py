@@ -45,7 +45,7 @@ class Together:
         """Launches the sum in parts, a thread for each, and gives their outputs."""
         options = ExecuteOptions(**options)
         parts = zip(rows, self.reduce.devices, strict=True)
-        started = [threads.submit(self.reduce.execute_sharded, *each, options) for each in parts]
+        started = [threads.submit(self.reduce.execute_on, *each, options) for each in parts]
         return [each.result()[0] for each in started]
 
     def rounds(self, count, callers):

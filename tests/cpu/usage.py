@@ -300,7 +300,7 @@ class Usage(RuleBasedStateMachine):
     def refer(self, which):
         held = self.settled(which)
         if held and isinstance(held.value(), np.ndarray):
-            reference = held.buffer.external_reference()
+            reference = pjrt_hub.ExternalReference(held.buffer)
             assert reference.pointer
             self.references = [*self.references[-MOST:], reference]
 
@@ -311,7 +311,7 @@ class Usage(RuleBasedStateMachine):
 
     @rule()
     def promise(self):
-        alias = self.client.create_alias_buffer((8,))
+        alias = pjrt_hub.Alias(self.client, (8,))
         value = Promised(alias)
         self.promises.append(value)
         self.hold(alias.buffer, value)
@@ -323,7 +323,7 @@ class Usage(RuleBasedStateMachine):
         held = self.settled(other)
         if not held or held.far or not held.free:
             return
-        if held.buffer.is_lent:
+        if held.buffer._is_lent:
             self.refused(held, BufferError, lambda: promise.giver.fulfill(held.buffer))
             return
         promise.given = held.value()
@@ -343,7 +343,7 @@ class Usage(RuleBasedStateMachine):
     def transfer(self, number, early):
         """Two buffers in parts, the second of which fails."""
         array = np.arange(number, number + 8, dtype=np.float32)
-        with self.client.create_buffers_for_async_host_to_device([((8,), "f32")] * 2) as transfer:
+        with pjrt_hub.Transfer(self.client, [((8,), "f32")] * 2) as transfer:
             buffers = [transfer.retrieve_buffer(index) for index in (0, 1)] if early else []
             transfer.transfer_data(0, array[4:], offset=16)
             transfer.transfer_data(0, array[:4], is_last=True)

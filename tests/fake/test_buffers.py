@@ -12,7 +12,9 @@ import numpy as np
 import stubbed
 from stubbed import ONE_TO_FOUR, begin, func, live, number, raises, with_stub
 
+import pjrt_hub
 from pjrt_hub import errors
+from pjrt_hub.running.buffer.placement import moves_data
 from pjrt_hub.running.capi import hotpath
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -43,7 +45,7 @@ def test_an_error_buffer_fails_whatever_uses_it():
                 failed.to_numpy,
                 failed.ready.wait,
                 failed.tolist,
-                failed.external_reference,
+                partial(pjrt_hub.ExternalReference, failed),
             ):
                 error = raises(errors.DataLossError, use)
                 assert (error.code, error.payloads) == (15, given.payloads), error.payloads
@@ -69,7 +71,7 @@ def test_an_older_plugin_gets_an_error_without_payloads():
 def test_a_literal_is_a_whole_buffer():
     with checked() as client:
         specs = [((4,), "f32"), ((2, 3), "f32"), ((2,), "i16")]
-        with client.create_buffers_for_async_host_to_device(specs) as transfer:
+        with pjrt_hub.Transfer(client, specs) as transfer:
             first, second = map(transfer.retrieve_buffer, range(2))
             transfer.transfer_literal(0, ONE_TO_FOUR).wait(10)
             assert first.tolist() == [1, 2, 3, 4]
@@ -98,7 +100,7 @@ def test_a_literal_is_a_whole_buffer():
 @with_stub('PLATFORM="other"')
 def test_layouts_are_heeded():
     with checked() as client:
-        assert client.moves_data is True
+        assert moves_data(client) is True
 
         def raw(buffer):
             memory = np.zeros(buffer.on_device_nbytes // 4, np.float32)
@@ -112,7 +114,7 @@ def test_layouts_are_heeded():
                 assert buffer.to_numpy().tolist() == MATRIX.tolist()
                 assert buffer.to_numpy(layout=(0, 1)).strides == (4, 8)
         specs = [((2, 3), "f32", (0, 1)), ((2, 3), "f32", (0, 1)), ((2, 3), "f32", (1, 0))]
-        with client.create_buffers_for_async_host_to_device(specs) as transfer:
+        with pjrt_hub.Transfer(client, specs) as transfer:
             literal, data = map(transfer.retrieve_buffer, range(2))
             transfer.transfer_literal(0, MATRIX)
             transfer.transfer_literal(2, np.asfortranarray(MATRIX))
@@ -128,7 +130,7 @@ def test_layouts_are_heeded():
 @with_stub("MOVES_DATA=0")
 def test_a_layout_that_is_only_a_label_is_a_right_one():
     with checked() as client:
-        assert client.moves_data is False
+        assert moves_data(client) is False
         for source in (MATRIX, np.asfortranarray(MATRIX)):
             buffer = client.buffer_from_host(source, layout=(0, 1))
             lying = np.zeros(6, np.float32)
@@ -146,7 +148,7 @@ def test_a_plugin_that_ignores_layouts_is_found_out():
         for make in (
             partial(client.buffer_from_host, MATRIX, **wish),
             partial(client.create_error_buffer, errors.AbortedError("x"), (2, 3), **wish),
-            partial(client.create_buffers_for_async_host_to_device, [((2, 3), "f32", (0, 1))]),
+            partial(pjrt_hub.Transfer, client, [((2, 3), "f32", (0, 1))]),
             partial(given.bitcast, "f32", (2, 2), **wish),
         ):
             error = raises(errors.UnsupportedByPluginError, make)
@@ -179,24 +181,22 @@ def test_a_bitcast_takes_the_memory():
 def test_a_donated_buffer_waits_for_its_dependency():
     with checked() as client:
         source = client.buffer_from_host(ONE_TO_FOUR)
-        heir, dependency = source.donate_with_control_dependency()
+        dependency = pjrt_hub.ControlDependency(source)
+        heir = dependency.buffer
         assert source.is_deleted
         assert not heir.ready.is_ready()
         assert (heir.shape, heir.dtype, dependency.closed) == ((4,), np.float32, False)
         dependency.fulfill()
         assert heir.tolist() == [1, 2, 3, 4]
         raises(errors.ClosedError, dependency.fulfill)
-        raises(errors.ClosedError, source.donate_with_control_dependency)
-        failed, dependency = heir.donate_with_control_dependency()
+        raises(errors.ClosedError, pjrt_hub.ControlDependency, source)
+        dependency = pjrt_hub.ControlDependency(heir)
         dependency.fail(errors.AbortedError("no more"))
-        assert str(raises(errors.AbortedError, failed.to_numpy)) == "no more"
-        forgotten, dependency = client.buffer_from_host(
-            ONE_TO_FOUR
-        ).donate_with_control_dependency()
-        del dependency
+        assert str(raises(errors.AbortedError, dependency.buffer.to_numpy)) == "no more"
+        forgotten = pjrt_hub.ControlDependency(client.buffer_from_host(ONE_TO_FOUR)).buffer
         assert "nobody kept" in str(raises(errors.CancelledError, forgotten.to_numpy))
-        left, dependency = client.buffer_from_host(ONE_TO_FOUR).donate_with_control_dependency()
-        del source, heir, failed, forgotten, left
+        dependency = pjrt_hub.ControlDependency(client.buffer_from_host(ONE_TO_FOUR))
+        del source, heir, forgotten
         client.close()
         assert dependency.closed
         raises(errors.ClosedError, dependency.fulfill)
@@ -211,25 +211,25 @@ def test_mapped_memory_is_kept_and_unmapped_once():
 
         memory = np.zeros(4096, np.uint8).view(Watched)
         gone = weakref.ref(memory)
-        mapping = client.dma_map(memory)
+        mapping = pjrt_hub.DmaMapping(client, memory)
         assert number("stub_mapped") == 4096
         del memory
         gc.collect()
         assert gone() is not None
-        raises(errors.AlreadyExistsError, client.dma_map, np.zeros(8))
+        raises(errors.AlreadyExistsError, pjrt_hub.DmaMapping, client, np.zeros(8))
         mapping.close()
         mapping.close()
         assert number("stub_mapped") == 0
         del mapping
         gc.collect()
         assert gone() is None
-        with client.dma_map(bytearray(64)):
+        with pjrt_hub.DmaMapping(client, bytearray(64)):
             assert number("stub_mapped") == 64
         assert number("stub_mapped") == 0
         for wrong in (np.zeros((4, 4))[:, 1], np.zeros(0)):
-            raises(ValueError, client.dma_map, wrong)
-        raises(TypeError, client.dma_map, 3)
-        left = client.dma_map(np.zeros(8))
+            raises(ValueError, pjrt_hub.DmaMapping, client, wrong)
+        raises(TypeError, pjrt_hub.DmaMapping, client, 3)
+        left = pjrt_hub.DmaMapping(client, np.zeros(8))
         client.close()
         assert left.closed
         assert number("stub_mapped") == 0

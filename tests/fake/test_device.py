@@ -7,9 +7,11 @@ import ctypes
 import stubbed
 from stubbed import ONE_TO_FOUR, begin, func, number, raises, with_stub
 
+import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.distributed import process_info
 from pjrt_hub.running.distributed.process_info import ProcessInfo
 
 
@@ -67,12 +69,12 @@ def test_poison():
 def test_tracking_events_end_once():
     client = begin()
     device = client.devices[0]
-    with device.create_async_tracking_event("a transfer") as event:
+    with pjrt_hub.AsyncTrackingEvent(device, "a transfer") as event:
         assert number("stub_tracked") == 1
         assert (event.device, event.description) == (device, "a transfer")
     event.close()
     assert number("stub_tracked") == 0
-    late = device.create_async_tracking_event("of a client that is closed first")
+    late = pjrt_hub.AsyncTrackingEvent(device, "of a client that is closed first")
     client.close()
     raises(errors.ClosedError, late.close)
     late.close()
@@ -84,7 +86,7 @@ def test_what_other_processes_do():
     client = begin()
     client.devices[0]
     error = errors.AbortedError("gone", code=10, function="f", payloads={})
-    client.update_global_process_info([ProcessInfo(0, 2**63), ProcessInfo(1, 7, "error", error)])
+    process_info.update(client, [ProcessInfo(0, 2**63), ProcessInfo(1, 7, "error", error)])
     told = (ctypes.c_char * 256).in_dll(ctypes.CDLL(stubbed.path), "stub_processes").value
     assert told == b"48:0:9223372036854775808:3:0: 48:1:7:4:10:gone ", told
 
@@ -93,7 +95,7 @@ def test_what_other_processes_do():
 def test_the_plugin_reads_process_information_otherwise():
     client = begin()
     told = [ProcessInfo(0)]
-    error = raises(errors.UnsupportedByPluginError, client.update_global_process_info, told)
+    error = raises(errors.UnsupportedByPluginError, process_info.update, client, told)
     assert (error.since, error.have) == ("0.78", "0.77"), error
 
 

@@ -21,6 +21,7 @@ from pjrt_hub.running.client.plugin import Plugin
 from pjrt_hub.running.client.topology import Topology
 from pjrt_hub.running.compilation import compilation
 from pjrt_hub.running.device.device import Memory
+from pjrt_hub.running.distributed import process_info
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.executable import Executable
 from pjrt_hub.running.executable.execute_options import ExecuteOptions
@@ -162,10 +163,10 @@ def test_an_error_while_a_program_is_loaded_frees_it():
 #: An operation for each function that the runtime asks for by name.
 OPTIONAL = {
     "PJRT_Buffer_Bitcast": lambda it: it.a.bitcast("int32", (4,)),
-    "PJRT_Buffer_CopyRawToHostFuture": lambda it: it.a.copy_raw_to_host_future(),
+    "PJRT_Buffer_CopyRawToHostFuture": lambda it: pjrt_hub.RawCopy(it.a),
     "PJRT_Buffer_CopyToDevice": lambda it: it.a.copy_to_device(it.device),
     "PJRT_Buffer_CopyToMemory": lambda it: it.a.copy_to_memory(it.space()),
-    "PJRT_Buffer_DonateWithControlDependency": lambda it: it.a.donate_with_control_dependency(),
+    "PJRT_Buffer_DonateWithControlDependency": lambda it: pjrt_hub.ControlDependency(it.a),
     "PJRT_Buffer_DynamicDimensionIndices": lambda it: it.a.dynamic_dimensions,
     "PJRT_Buffer_IsOnCpu": lambda it: it.a.is_on_cpu,
     "PJRT_Buffer_Memory": lambda it: it.a.memory,
@@ -177,8 +178,8 @@ OPTIONAL = {
     "PJRT_Client_AddressableMemories": lambda it: it.client.memories,
     "PJRT_Client_Compile": lambda it: it.client.compile(func("identity")),
     "PJRT_Client_Create": lambda it: it.plugin.client(),
-    "PJRT_Client_CreateAliasBuffer": lambda it: it.client.create_alias_buffer(
-        (4,), "f32", memory=it.space()
+    "PJRT_Client_CreateAliasBuffer": lambda it: pjrt_hub.Alias(
+        it.client, (4,), "f32", memory=it.space()
     ),
     "PJRT_Client_CreateBuffersForAsyncHostToDevice": lambda it: it.filled(),
     "PJRT_Client_CreateErrorBuffer": lambda it: it.failed(),
@@ -187,15 +188,15 @@ OPTIONAL = {
     ),
     "PJRT_Client_DefaultDeviceAssignment": lambda it: it.client.default_device_assignment(),
     "PJRT_Client_Devices": lambda it: it.plugin.client().all_devices,
-    "PJRT_Client_DmaMap": lambda it: it.client.dma_map(ONE_TO_FOUR),
+    "PJRT_Client_DmaMap": lambda it: pjrt_hub.DmaMapping(it.client, ONE_TO_FOUR),
     "PJRT_Client_Load": lambda it: it.loaded_again(),
-    "PJRT_Client_LookupAddressableDevice": lambda it: it.client.lookup_addressable_device(0),
+    "PJRT_Client_LookupAddressableDevice": lambda it: it.client.lookup_device(0, local=True),
     "PJRT_Client_LookupDevice": lambda it: it.client.lookup_device(0),
     "PJRT_Client_PlatformName": lambda it: it.plugin.client(),
     "PJRT_Client_PlatformVersion": lambda it: it.client.platform_version,
     "PJRT_Client_ProcessIndex": lambda it: it.client.process_index,
     "PJRT_Client_TopologyDescription": lambda it: it.plugin.client().topology,
-    "PJRT_Client_UpdateGlobalProcessInfo": lambda it: it.client.update_global_process_info([]),
+    "PJRT_Client_UpdateGlobalProcessInfo": lambda it: process_info.update(it.client, []),
     "PJRT_Compile": lambda it: it.described().compile(func("identity")),
     "PJRT_CopyToDeviceStream_AddChunk": lambda it: it.receiving(),
     "PJRT_CopyToDeviceStream_CurrentBytes": lambda it: it.receiving(),
@@ -209,14 +210,14 @@ OPTIONAL = {
     "PJRT_DeviceDescription_ToString": lambda it: it.plugin.client().devices[0].to_string(),
     "PJRT_Device_AddressableMemories": lambda it: it.plugin.client().devices[0].memories,
     "PJRT_Device_ClearMemoryStats": lambda it: it.device.clear_memory_stats(),
-    "PJRT_Device_CreateAsyncTrackingEvent": lambda it: it.device.create_async_tracking_event("x"),
+    "PJRT_Device_CreateAsyncTrackingEvent": lambda it: pjrt_hub.AsyncTrackingEvent(it.device, "x"),
     "PJRT_Device_DefaultMemory": lambda it: it.plugin.client().devices[0].default_memory,
     "PJRT_Device_GetAttributes": lambda it: it.device.get_attributes(),
     "PJRT_Device_GetDescription": lambda it: it.plugin.client().devices,
     "PJRT_Device_IsAddressable": lambda it: it.plugin.client().devices[0].is_addressable,
     "PJRT_Device_LocalHardwareId": lambda it: it.plugin.client().devices[0].local_hardware_id,
     "PJRT_Device_PoisonExecution": lambda it: it.device.poison_execution(1, errors.PjrtError("x")),
-    "PJRT_Event_Create": lambda it: it.client.create_event(),
+    "PJRT_Event_Create": lambda it: pjrt_hub.SettableEvent(it.client),
     "PJRT_Executable_DeserializeAndLoad": lambda it: it.loaded(b"x"),
     "PJRT_Executable_Fingerprint": lambda it: it.exe.fingerprint,
     "PJRT_Executable_GetCompileOptions": lambda it: it.unknown().compile_options,
@@ -393,7 +394,7 @@ class Life:
 
     def filled(self):
         specs = [ShapeSpec((4,), "f32")]
-        return self.client.create_buffers_for_async_host_to_device(specs, memory=self.space())
+        return pjrt_hub.Transfer(self.client, specs, memory=self.space())
 
     def failed(self):
         error = errors.PjrtError("x")
@@ -410,7 +411,7 @@ class Life:
         return self.exe.execute([[self.a]], ExecuteOptions(recv_callbacks=[{3: print}]))
 
     def unknown(self):
-        self.exe.given_options = None
+        self.exe._given_options = None
         return self.exe
 
 

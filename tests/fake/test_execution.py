@@ -65,7 +65,7 @@ def test_execute_options_arrive():
         "slices at 0x1234"
     ), executed()
     options = ExecuteOptions(launch_id=2)
-    (result,), event = exe.execute_sharded(row, client.devices[0], options)
+    (result,), event = exe.execute_on(row, client.devices[0], options)
     assert executed() == "launch 2 at nowhere on one", executed()
     event.wait(10)
     assert result.tolist() == (2 * ONE_TO_FOUR).tolist()

@@ -296,7 +296,7 @@ def test_callbacks_of_other_devices_than_there_are(client, a):
     caught = raises(ValueError, exe.execute, [[a]], two)
     assert "are of 2 device(s), the program has 1" in str(caught), caught
     one = ExecuteOptions(recv_callbacks=[{1: print}])
-    caught = raises(ValueError, exe.execute_sharded, [a], client.devices[0], one)
+    caught = raises(ValueError, exe.execute_on, [a], client.devices[0], one)
     assert "one device alone cannot exchange with the host" in str(caught), caught
 
 

@@ -58,7 +58,7 @@ def test_a_result_is_read_in_the_layout_of_its_buffer(client, platform, words, l
         lambda: exe(MATRIX),
         exe.bind(argument),
         lambda: exe.execute([[argument]])[0][0],
-        lambda: exe.execute_sharded([argument], client.devices[0])[0][0],
+        lambda: exe.execute_on([argument], client.devices[0])[0][0],
     )
     for call in calls:
         for _ in range(2):

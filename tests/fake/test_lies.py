@@ -11,7 +11,6 @@ import os
 import resource
 import time
 import weakref
-from functools import partial
 
 import numpy as np
 import pytest
@@ -30,6 +29,7 @@ from stubbed import (
     with_stub,
 )
 
+import pjrt_hub
 from pjrt_hub import ExecuteOptions, errors
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi._pjrt import ffi
@@ -61,8 +61,8 @@ def walk(plugin):
     yield lambda: buffer.on_device_nbytes
     yield lambda: buffer.copy_raw_to_host(np.zeros(4, np.float32)).wait(1)
     yield lambda: client.create_error_buffer(errors.PjrtError("x"), (4,))
-    yield lambda: client.create_buffers_for_async_host_to_device(specs).retrieve_buffer(0)
-    yield lambda: buffer.external_reference().pointer
+    yield lambda: pjrt_hub.Transfer(client, specs).retrieve_buffer(0)
+    yield lambda: pjrt_hub.ExternalReference(buffer).pointer
     yield lambda: buffer.bitcast("i32", (4,))
     exe = client.compile(func("add"))
     a = client.buffer_from_host(ONE_TO_FOUR)
@@ -355,10 +355,10 @@ def test_memory_without_an_address_is_lent_to_nobody(client, platform):
             return buffer.__cuda_array_interface__["data"]
         return buffer.__dlpack__()
 
-    for use in (full.external_reference, partial(lent, full)):
-        said = raises(errors.PluginError, use)
+    for use in (pjrt_hub.ExternalReference, lent):
+        said = raises(errors.PluginError, use, full)
         assert "gave no address of a value's memory" in str(said), said
-    with empty.external_reference() as held:
+    with pjrt_hub.ExternalReference(empty) as held:
         assert held.pointer == 0
     del held
     assert lent(empty) is not None

@@ -7,6 +7,7 @@ import sys
 import numpy as np
 from stubbed import destroys, func, live, path, raises, soon, with_stub
 
+import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
@@ -15,18 +16,18 @@ from pjrt_hub.running.interpose import layers
 
 @with_stub()
 def test_an_event_is_set_once(client):
-    event = client.create_event()
+    event = pjrt_hub.SettableEvent(client)
     assert not event.is_ready()
     event.set()
     assert event.wait(10) is None
     raises(errors.ClosedError, event.set)
-    failed = client.create_event()
+    failed = pjrt_hub.SettableEvent(client)
     failed.set(errors.DataLossError("gone"))
     assert raises(errors.DataLossError, failed.wait).code == 15
-    raises(TypeError, client.create_event().set, "bad")
-    given_up = client.create_event()
+    raises(TypeError, pjrt_hub.SettableEvent(client).set, "bad")
+    given_up = pjrt_hub.SettableEvent(client)
     del given_up
-    left = client.create_event()
+    left = pjrt_hub.SettableEvent(client)
     client.close()
     raises(errors.ClosedError, left.set)
     del left, event, failed
@@ -39,7 +40,7 @@ def test_an_event_that_is_set_is_ended_once_behind_a_layer():
     client = Plugin(load(path, through=layers.read("discrete").wrap)).client()
     assert client.platform_name == "discrete"
     for error in (None, errors.DataLossError("gone")):
-        event = client.create_event()
+        event = pjrt_hub.SettableEvent(client)
         before = destroys()
         event.set(error)
         if error is None:
@@ -53,7 +54,7 @@ def test_an_event_that_is_set_is_ended_once_behind_a_layer():
 
 @with_stub()
 def test_a_raw_copy_waits_for_its_destination(client, a):
-    copy = a.copy_raw_to_host_future(4, 8)
+    copy = pjrt_hub.RawCopy(a, 4, 8)
     assert (copy.nbytes, copy.ready.is_ready()) == (8, False)
     out = np.zeros(2, np.float32)
     raises(ValueError, copy.fulfill, np.zeros(3, np.float32))
@@ -62,15 +63,15 @@ def test_a_raw_copy_waits_for_its_destination(client, a):
     copy.ready.wait(10)
     assert out.tolist() == [2, 3], out
     raises(errors.ClosedError, copy.fulfill, out)
-    broken = a.copy_raw_to_host_future()
+    broken = pjrt_hub.RawCopy(a)
     broken.fail(errors.AbortedError("no memory"))
     raises(errors.AbortedError, broken.ready.wait)
-    raises(ValueError, a.copy_raw_to_host_future, 12, 8)
-    forgotten = a.copy_raw_to_host_future()
+    raises(ValueError, pjrt_hub.RawCopy, a, 12, 8)
+    forgotten = pjrt_hub.RawCopy(a)
     ready = forgotten.ready
     del forgotten
     raises(errors.CancelledError, ready.wait)
-    left = a.copy_raw_to_host_future()
+    left = pjrt_hub.RawCopy(a)
     client.close()
     assert left.closed
     del left, copy, broken, ready, a

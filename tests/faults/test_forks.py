@@ -21,7 +21,7 @@ exe = client.compile(add)
 def use_a_client():
     with pjrt_hub.client("cpu", offline=True) as own:
         own.compile(add)(own.buffer_from_host([1.0] * 8)).tolist()
-        own.devices, own.memories, own.topology, own.guards
+        own.devices, own.memories, own.topology
 
 def refuse():
     try:

@@ -24,7 +24,7 @@ def test_through_every_memory_and_back(client, memory):
     assert there.memory is memory
     assert there.to_numpy().tobytes() == array.tobytes()
     for other in client.devices[0].memories:
-        moved = there.copy_to_memory(other)
+        moved = there.copy_to_device(other)
         assert moved.memory is other
         assert moved.to_numpy().tobytes() == array.tobytes()
 

@@ -16,7 +16,7 @@ def mapped(client):
     """8 MiB that the device reaches by itself."""
     array = pjrt_hub.empty_aligned(2 << 20)
     try:
-        mapping = client.dma_map(array)
+        mapping = pjrt_hub.DmaMapping(client, array)
     except UnimplementedError:
         pytest.skip("the plugin maps no memory")
     with mapping:
@@ -42,8 +42,8 @@ def test_memory_is_mapped_again(client, mapped):
     del mapped
     array = pjrt_hub.empty_aligned(1 << 20)
     array[:] = NUMBERS
-    client.dma_map(array).close()
-    with client.dma_map(array):
+    pjrt_hub.DmaMapping(client, array).close()
+    with pjrt_hub.DmaMapping(client, array):
         assert np.array_equal(client.buffer_from_host(array), array)
 
 
@@ -51,7 +51,7 @@ def test_memory_is_mapped_again(client, mapped):
 def test_in_parts(client, nbytes):
     """The last comes first."""
     whole = NUMBERS.view(np.uint8)
-    with client.create_buffers_for_async_host_to_device([(NUMBERS.shape, "f32")]) as transfer:
+    with pjrt_hub.Transfer(client, [(NUMBERS.shape, "f32")]) as transfer:
         buffer = transfer.retrieve_buffer(0)
         for begin in reversed(range(0, whole.size, nbytes)):
             part = whole[begin : begin + nbytes]
@@ -62,9 +62,7 @@ def test_in_parts(client, nbytes):
 def test_in_parts_to_the_hosts_memory(client, memories):
     if "pinned_host" not in memories:
         pytest.skip("the device has no such memory")
-    given = client.create_buffers_for_async_host_to_device(
-        [(NUMBERS.shape, "f32")], memory=memories["pinned_host"]
-    )
+    given = pjrt_hub.Transfer(client, [(NUMBERS.shape, "f32")], memory=memories["pinned_host"])
     with given as transfer:
         buffer = transfer.retrieve_buffer(0)
         transfer.transfer_data(0, NUMBERS, offset=0, is_last=True)
@@ -90,14 +88,14 @@ def test_raw_bytes(client):
     buffer.copy_raw_to_host(destination, offset=4 * 5000).wait()
     assert np.array_equal(destination, NUMBERS[5000:6000])
     if client.api.has("PJRT_Buffer_CopyRawToHostFuture"):
-        copy = buffer.copy_raw_to_host_future(4 * 7000, 4000)
+        copy = pjrt_hub.RawCopy(buffer, 4 * 7000, 4000)
         copy.fulfill(destination)
         copy.ready.wait()
         assert np.array_equal(destination, NUMBERS[7000:8000])
 
 
 def test_a_transfer_that_fails(client):
-    with client.create_buffers_for_async_host_to_device([((8,), "f32")]) as transfer:
+    with pjrt_hub.Transfer(client, [((8,), "f32")]) as transfer:
         buffer = transfer.retrieve_buffer(0)
         transfer.set_buffer_error(0, DataLossError("the line is cut"))
     with pytest.raises(PjrtHubError, match="the line is cut"):

@@ -18,7 +18,7 @@ client = pjrt_hub.client("cpu", offline=True)
 exe = client.compile("func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {"
                      " %0 = stablehlo.add %a, %a : tensor<8xf32>\\n return %0 : tensor<8xf32> }")
 b = client.buffer_from_host(np.ones(8, np.float32))
-promise = client.create_alias_buffer((8,))
+promise = pjrt_hub.Alias(client, (8,))
 pending = exe(promise.buffer)
 pending.ready.add_done_callback(lambda event: None)
 kept = b.to_numpy(), b.ready, pending.ready

@@ -19,6 +19,7 @@ from pjrt_hub.finding.contract.manifest import default_manifest
 from pjrt_hub.frameworks.jax import framework, settings
 from pjrt_hub.kit import authoring
 from pjrt_hub.kit.authoring import Backend, Device, Executable, Recorder, Signature, Slot
+from pjrt_hub.running.compilation.policy import Policy
 from pjrt_hub.running.executable.execute_options import ExecuteOptions
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
@@ -156,7 +157,7 @@ def test_jaxs_variable_is_read_for_a_plugin_that_nobody_described(monkeypatch):
     monkeypatch.setattr(framework, "all_create_options", lambda platform: given)
     monkeypatch.setattr(framework, "create_options", lambda: "count:5;name:abacus")
     monkeypatch.setattr(framework, "place_in_job", dict)
-    plugin = types.SimpleNamespace(name="toy", check_create_options=dict)
+    plugin = types.SimpleNamespace(name="toy", policy=Policy(), api_version=None)
     found = settings.create_options(plugin, default_manifest("toy"), None)
     assert found == {"count": 5, "name": "abacus"}
 

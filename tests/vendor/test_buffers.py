@@ -100,7 +100,7 @@ def error_buffers(client):
 
 
 def literals(client):
-    with client.create_buffers_for_async_host_to_device([((2, 3), "f32")]) as transfer:
+    with pjrt_hub.Transfer(client, [((2, 3), "f32")]) as transfer:
         buffer = transfer.retrieve_buffer(0)
         transfer.transfer_literal(0, MATRIX)
         assert buffer.tolist() == MATRIX.tolist()
@@ -114,20 +114,20 @@ def bitcasts(client):
 
 
 def donations(client):
-    heir, dependency = client.buffer_from_host(NUMBERS).donate_with_control_dependency()
+    dependency = pjrt_hub.ControlDependency(client.buffer_from_host(NUMBERS))
     dependency.fulfill()
-    assert heir.tolist() == NUMBERS.tolist()
+    assert dependency.buffer.tolist() == NUMBERS.tolist()
 
 
 def mappings(client):
     array = pjrt_hub.empty_aligned(1 << 20)
     array[:] = 7
-    with client.dma_map(array):
+    with pjrt_hub.DmaMapping(client, array):
         assert set(client.buffer_from_host(array).to_numpy()) == {7}
 
 
 def events(client):
-    event = client.create_event()
+    event = pjrt_hub.SettableEvent(client)
     assert not event.is_ready()
     event.set()
     event.wait(10)

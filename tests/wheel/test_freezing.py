@@ -27,7 +27,7 @@ with pjrt_hub.capture_native_logs(), pjrt_hub.client("cpu") as client:
     for isolated in (False, True):
         add = client.compile(TEXT, isolated=isolated)
         print(numpy.asarray(add(numpy.float32([1, 2]), numpy.float32([3, 4]))))
-    print("isolated:", not client.why_not_isolated, pjrt_hub.__version__)
+    print("isolated:", not client._why_not_isolated, pjrt_hub.__version__)
 '''
 
 

@@ -21,7 +21,7 @@ from exact import mp
 from pjrt_hub.kit.conformance import numerics
 from pjrt_hub.kit.conformance.corpus import CorpusTensor, dtype_of
 
-#: From each of these to each other; all the rest from and to f32.
+#: These are converted to each other; all other types, from and to f32 only.
 EVERY_PAIR = ("i1", "i8", "i32", "i64", "ui8", "ui32", "f16", "bf16", "f32", "f64", "complex<f32>")
 
 
@@ -38,7 +38,7 @@ def drafts() -> Iterator[Draft]:
 
 def _conversion(source: str, target: str) -> Draft:
     samples = elements.samples(source)
-    if target in SCALE:  # how it rounds what lies between is not said
+    if target in SCALE:  # StableHLO does not say how values between powers of two are rounded.
         samples = [2.0**power for power in range(-126, 128, 3)]
     pairs = [(value, result) for value in samples for result in _converted(value, target)]
     values, results = (list(column) for column in zip(*pairs, strict=True))
@@ -53,7 +53,7 @@ def _conversion(source: str, target: str) -> Draft:
         [CorpusTensor.of(given.array[keep], source)],
         [CorpusTensor.of(right.array[keep], target)],
         oracle="exact",
-        interpreted=source not in SCALE,  # whose NaN becomes infinity there
+        interpreted=source not in SCALE,  # The interpreter turns their NaN into infinity.
     )
 
 

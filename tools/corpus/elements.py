@@ -33,7 +33,7 @@ WIDE = ("bf16", "f16", "f32", "f64")
 FLOATS = NARROW + WIDE
 WITH_INFINITY = (*WIDE, "f8E5M2", "f8E4M3", "f8E3M4")
 WITHOUT_NAN = ("f4E2M1FN", "f6E2M3FN", "f6E3M2FN")
-SCALE = ("f8E8M0FNU",)  # powers of two without sign or zero: to be moved and converted
+SCALE = ("f8E8M0FNU",)  # Powers of two without sign or zero, which are only moved and converted.
 COMPLEX = ("complex<f32>", "complex<f64>")
 NUMBERS = INTEGERS + FLOATS + COMPLEX
 ALL = BOOLEAN + NUMBERS + SCALE
@@ -152,7 +152,7 @@ def tensor(values: Any, element: str, *shape: int) -> CorpusTensor:
     if element in INTEGERS:
         array = wrapped(values, element).astype(dtype_of(element))
     else:
-        with np.errstate(over="ignore", invalid="ignore"):  # to infinity; NaN stays NaN
+        with np.errstate(over="ignore", invalid="ignore"):  # Overflow is infinity; NaN stays NaN.
             array = np.asarray(values).astype(dtype_of(element))
     return CorpusTensor.of(array.reshape(shape) if shape else array, element)
 

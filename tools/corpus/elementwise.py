@@ -17,7 +17,7 @@ from exact import mp
 from pjrt_hub.kit.conformance import numerics
 from pjrt_hub.kit.conformance.corpus import ANYTHING, CorpusTensor
 
-#: Of numbers of 400 bits; what numpy gives of zeros, infinities and NaN in f64.
+#: Each function on numbers of 400 bits, and as numpy has it for zeros, infinities and NaN in f64.
 FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "cbrt": (lambda x: mp.cbrt(x) if x > 0 else -mp.cbrt(-x), np.cbrt),
     "cosine": (mp.cos, np.cos),
@@ -48,7 +48,7 @@ COMPLEX_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "tan": mp.tan,
     "tanh": mp.tanh,
 }
-#: What rounds nothing: numpy in f64, which holds all values of the other types.
+#: Functions that round nothing, by numpy in f64, which holds all values of the other types.
 EXACT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "abs": np.abs,
     "ceil": np.ceil,
@@ -59,7 +59,7 @@ EXACT_FUNCTIONS: dict[str, Callable[..., Any]] = {
     "sign": lambda x: np.where(x == 0, x, np.sign(x)),
 }
 ROUNDINGS = ("ceil", "floor", "round_nearest_afz", "round_nearest_even")
-#: Types whose zeros and NaN are tried by themselves.
+#: The types whose zeros and NaN have programs of their own.
 EDGED = (*elements.WIDE, "f8E4M3FN", "f8E5M2")
 INTEGER_FUNCTIONS: dict[str, Callable[[int], int]] = {
     "abs": abs,
@@ -95,7 +95,7 @@ INTEGER_ARITHMETIC: dict[str, Callable[[int, int], int]] = {
     "or": lambda x, y: x | y,
     "xor": lambda x, y: x ^ y,
 }
-#: StableHLO has these five for booleans too: as or, and, and xor.
+#: StableHLO has these operations for booleans, too, as the logical ones.
 BOOLEAN_ARITHMETIC = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and"}
 DIRECTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "EQ": np.equal,
@@ -155,7 +155,7 @@ def _rows(
         for each in (*columns, result):
             keep &= ~numerics.is_subnormal(each.array)
     if element in elements.WIDE and op in FUNCTIONS | ARITHMETIC:
-        keep &= np.abs(values) != least  # may be a subnormal number before it is rounded
+        keep &= np.abs(values) != least  # Such a result may be subnormal before it is rounded.
     kept = [CorpusTensor.of(each.array[keep], each.element) for each in columns]
     right = CorpusTensor.of(result.array[keep], element)
     return draft(op, kind_of(columns[0].element), kept, [right], oracle="exact", **more)
@@ -166,15 +166,15 @@ def _functions(element: str) -> Iterator[Draft]:
     given = tensor(values, element)
     for op, (function, edges) in FUNCTIONS.items():
         right = exact.real(function, edges, [values], element)
-        wrong = op == "logistic" and element in elements.NARROW  # rounds each of its steps
+        wrong = op == "logistic" and element in elements.NARROW  # The interpreter rounds each step.
         yield _rows(op, [given], right, element, interpreted=not wrong)
     for op, function in EXACT_FUNCTIONS.items():
-        if op == "sign":  # StableHLO does not say whose sign the zero of -0 has
+        if op == "sign":  # StableHLO does not define the sign of the zero that -0 gives.
             values = [value for value in values if value or math.copysign(1, value) > 0]
             given = tensor(values, element)
         with np.errstate(all="ignore"):
             right = function(np.array(values))
-        wrong = op in ROUNDINGS and element in ("f8E3M4", "f6E2M3FN")  # gives NaN or what was given
+        wrong = op in ROUNDINGS and element in ("f8E3M4", "f6E2M3FN")  # It gives NaN or its input.
         yield _rows(op, [given], right, element, interpreted=not wrong)
 
 
@@ -417,7 +417,7 @@ def _comparison(
     kind: str,
     variant: str,
 ) -> Draft:
-    with np.errstate(invalid="ignore"):  # NaN
+    with np.errstate(invalid="ignore"):  # A NaN would cause a warning.
         results = [CorpusTensor.of(DIRECTIONS[each](*keys), "i1") for each in directions]
     lines = []
     for place, each in enumerate(directions):
@@ -435,7 +435,7 @@ def _comparison(
         body="\n".join(lines),
         variant=variant,
         oracle="exact",
-        interpreted=not variant,  # it compares all floats by their values
+        interpreted=not variant,  # The interpreter compares all floats by their values.
     )
 
 

@@ -25,7 +25,7 @@ def generate(only: Collection[str] | None = None) -> tuple[list[Program], list[s
         only: the ops to make programs of; None for all.
     """
     drafts = [each for part in PARTS for each in part.drafts() if not only or each.op in only]
-    drafts.sort(key=lambda each: (each.op, each.kind))  # stable: variants stay in their order
+    drafts.sort(key=lambda each: (each.op, each.kind))  # It is stable: variants keep their order.
     programs, quarrels = [], []
     with Interpreter() as interpreter:
         for each in drafts:

@@ -272,7 +272,8 @@ def _cholesky(element: str) -> Iterator[Draft]:
         factor[1, 0] += 1j
         factor[3, 2] -= 2j
     matrix = factor @ factor.conj().T
-    for lower in (True, False) if element in ("f32", COMPLEX[0]) else (True,):  # it compiles long
+    # These programs take long to compile.
+    for lower in (True, False) if element in ("f32", COMPLEX[0]) else (True,):
         right = factor if lower else factor.conj().T
         yield draft(
             "cholesky",

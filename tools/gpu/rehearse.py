@@ -33,7 +33,7 @@ default = 1
 [environment]
 TF_CPP_MIN_LOG_LEVEL = "3"
 """
-#: What an error says where there is no device; the last, that the CPU was taken in its place.
+#: What errors report where there is no device; the last, that the CPU was taken instead.
 WANTING = (
     "No visible GPU devices",
     "none of /dev/nvidia0",
@@ -87,7 +87,7 @@ def stand_in(environment: Path) -> dict[str, str]:
         "PJRT_HUB_LAYERS": "discrete",
         "PJRT_HUB_DISCRETE": "platform=cuda,capacity=1GiB",
         "JAX_PLATFORMS": "cpu",
-        "PJRT_HUB_PLATFORMS": "cuda",  # which is JAX's choice otherwise
+        "PJRT_HUB_PLATFORMS": "cuda",  # Without this, JAX's choice would count.
     }
 
 

@@ -26,12 +26,12 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).resolve().parents[2]
 PACKED = ROOT / ".nox" / "gpu"
 TESTS = ROOT / "tests"
-#: What other packages of that machine warn of is not ours.
+#: Warnings of the machine's other packages are no errors of this project.
 PYTEST = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-rfE", "-W", "default")
-#: What children of a test print, which may say why it failed.
+#: Children of a test may print why it failed.
 PRINTED = ("-o", "junit_logging=system-err")
 PRINTED_NCHARS = 1000
-#: So long may all of a stage take, in seconds.
+#: The seconds that all steps of a stage may take together.
 STAGE = 570
 
 
@@ -130,7 +130,7 @@ def environment(platform: str, folder: Path) -> dict[str, str]:
         "PJRT_HUB_CACHE": str(folder / "cache"),
         "TESTED_PLATFORM": platform,
         "TESTED_PACKED": str(PACKED),
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # several processes share the device
+        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",  # Several processes share the device.
         "TF_CPP_MIN_LOG_LEVEL": "2",
     }
 
@@ -145,7 +145,7 @@ def run(step: Step, env: dict[str, str], output: Path) -> None:
             env=env,
             stdout=file,
             stderr=file,
-            start_new_session=True,  # its own children end with it
+            start_new_session=True,  # A timeout then ends its children, too.
         )
         try:
             step.status = process.wait(step.limit)

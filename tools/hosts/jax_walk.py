@@ -93,7 +93,7 @@ def analyse(at: Any) -> None:
 
 
 def memory_stats(at: Any) -> None:
-    at.devices[0].memory_stats()  # None where the plugin has none
+    at.devices[0].memory_stats()  # This is None where the plugin has none.
 
 
 def memories(at: Any) -> None:
@@ -130,7 +130,7 @@ STEPS: walk.Steps = {
     memories: ("devices",),
     cache: ("devices",),
 }
-#: What JAX calls only of plugins with a trait, as its source says: read in what it calls of others.
+#: The functions that JAX calls only of plugins with a trait, according to JAX's source.
 ASKED_OF = {
     "on_cpu": [
         "PJRT_Buffer_IncreaseExternalReferenceCount",

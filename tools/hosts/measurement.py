@@ -21,11 +21,11 @@ from pjrt_hub.running.capi.unchecked import Entry
 from pjrt_hub.running.interpose import layers
 
 HERE = Path(__file__).parent
-#: On which build every profile is measured, so that they differ by the hosts alone.
+#: The build on which every profile is measured, so that profiles differ by the hosts alone.
 PLUGIN = "xla-cpu-pjrt:cpu"
-#: The form of a lack -> how `PJRT_HUB_WITHOUT` names it.
+#: How a function is missing -> how `PJRT_HUB_WITHOUT` names it.
 FORMS = {"null": "{}:null", "unimplemented": "{}"}
-#: Columns of a profile.
+#: The characters of a line in a profile.
 WIDTH = 118
 RIGHT, EXIT = "right", "exit"
 

@@ -14,11 +14,11 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-#: Each step, and those without which it cannot be taken.
+#: Each step, with the names of the steps that it needs.
 Steps = dict[Callable[[Any], None], tuple[str, ...]]
 
 RIGHT, EXIT = "right", "exit"
-SECONDS = 300  # of a child, after which it hangs: on a busy machine too
+SECONDS = 300  # The seconds after which a child counts as hanging, even on a busy machine.
 
 
 def main(release: str, steps: Steps, asked_of: dict[str, list[str]] | None = None) -> None:
@@ -43,7 +43,7 @@ def main(release: str, steps: Steps, asked_of: dict[str, list[str]] | None = Non
             os.environ["PJRT_HUB_WITHOUT"] = name
             _silence()
             _take(steps, writer)
-            return  # and through the end of the interpreter
+            return  # The child goes on through the shutdown of the interpreter.
         os.close(writer)
         with os.fdopen(reader, "rb") as told:
             said = dict(json.loads(line) for line in told)

@@ -32,7 +32,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="make the failures the known ones")
     parser.add_argument("-k", metavar="EXPRESSION", help="pytest's -k: only these tests")
     options = parser.parse_args()
-    # Whoever ends this ends the process that runs the tests as well.
+    # Ending this process must also end the one that runs the tests.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
     if options.every and not options.folder:

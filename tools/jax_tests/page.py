@@ -15,7 +15,7 @@ import cause
 from files import TestFile
 from process import Result
 
-#: The figures that the page was last written from.
+#: The figures from which the page was last written.
 FIGURES = Path(__file__).with_name("figures.json")
 OUTCOMES = ("passed", "skipped", "failed", "error", "crash", "timeout")
 PACKAGES = ("jax", "jaxlib", "lammps-jax-pjrt-cpu", "numpy")

@@ -14,12 +14,12 @@ import recorder
 from files import TestFile
 
 HERE = Path(__file__).parent
-#: After so many deaths a file is given up.
+#: The number of deaths after which a file is given up.
 DEATHS = 40
-#: In seconds: a single test, and how often the parent looks.
+#: The seconds that a single test may take, and those between two looks of the parent.
 TEST_LIMIT, INTERVAL = 600.0, 0.2
 LONGEST = 8000
-#: pytest's statuses of a run to its end: passed, failed, nothing (left) to run.
+#: pytest's exit statuses of a run that reached its end: passed, failed, nothing (left) to run.
 TO_THE_END = (0, 1, 5)
 
 
@@ -102,7 +102,7 @@ def run(
 def _command(file: TestFile, platform: str, record: Path, options: list[str]) -> list[str]:
     # Neither the configuration beside the tests nor that of this project is meant for this run.
     own = ["-c", os.devnull, "--rootdir", str(file.path.parent), "--noconftest", "-p", "recorder"]
-    # What native code says as it dies goes past Python: to the log.
+    # What native code prints as it dies bypasses Python and goes to the log.
     own += ["-q", "--tb=short", "--capture=sys", "-p", "no:randomly", "-p", "no:cacheprovider"]
     hub = [f"--hub-platform={platform}", f"--hub-record={record}", f"--hub-one-in={file.one_in}"]
     return [sys.executable, "-m", "pytest", *own, *hub, *options, str(file.path)]
@@ -121,7 +121,7 @@ def _process(
             stdout=out,
             stderr=subprocess.STDOUT,
             env=env,
-            # A folder of its own: `python -m` looks for modules there, and tests write there.
+            # `python -m` looks for modules there, and tests write there.
             cwd=log.parent,
             start_new_session=True,
         )

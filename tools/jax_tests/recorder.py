@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-#: Under which JAX knows the plugin; "cpu" stays JAX's own backend.
+#: The name by which JAX knows the plugin; "cpu" stays JAX's own backend.
 NAME = "hub"
 LONGEST = 8000
 
@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = [
         item
         for item in items
-        # By name, so that the sample stays what it is when tests come and go.
+        # Names decide, so that the sample stays the same when tests come and go.
         if test_name(item.nodeid) not in done and zlib.crc32(item.name.encode()) % one_in == 0
     ]
     config.hook.pytest_deselected(items=[item for item in items if item not in set(kept)])

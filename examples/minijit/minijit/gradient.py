@@ -21,7 +21,7 @@ def value_and_grad(function):
         if not all(isinstance(leaf, Tensor) and kind(leaf) == "f" for leaf in leaves):
             what = f"grad of {name} at {leaves}"
             raise TypeError(f"{what}: it needs traced floats, so call it within a @jit")
-        # Values of their own, so that other ways to the same leaf do not count.
+        # The leaves become new values, so that other uses of the same leaf do not count.
         leaves = [leaf.reshape(leaf.shape) for leaf in leaves]
         value = function(unflatten(structure, iter(leaves)), *others, **static)
         if not isinstance(value, Tensor) or value.shape or kind(value) != "f":

@@ -53,7 +53,7 @@ class Jitted:
     """A function that is traced, compiled, and called on a client's device."""
 
     def __init__(self, function, client):
-        self.__name__ = "program"  # of what has no name, such as a partial
+        self.__name__ = "program"  # A function without a name, such as a partial, keeps this one.
         functools.update_wrapper(self, function)
         self._function, self._client, self._compiled, self._hits = function, client, {}, 0
 
@@ -61,7 +61,7 @@ class Jitted:
         """Run it: takes numbers, arrays and buffers, give buffers, and wait for nothing."""
         leaves = []
         structure = flatten(arguments, leaves)
-        if any(type(leaf) is Tensor for leaf in leaves):  # a part of the program around it
+        if any(type(leaf) is Tensor for leaf in leaves):  # This is part of the program around it.
             return self._function(*arguments, **static)
         client = self._client or default_client()
         leaves = [x if type(x) is pjrt_hub.Buffer else array_of(x) for x in leaves]

@@ -9,7 +9,7 @@ import numpy as np
 
 from minijit.tensor import Tensor, constant, kind, known, lift
 
-#: What is written in Python -> the operation, the kinds of dtypes that it takes, its derivative.
+#: Python's notation -> the operation, the kinds of dtypes that it takes, its derivative.
 ELEMENTWISE = {
     "+": ("add", "iuf", lambda slope, out, x, y: (slope, slope)),
     "-": ("subtract", "iuf", lambda slope, out, x, y: (slope, -slope)),
@@ -106,7 +106,7 @@ def reduce(name, operation, x, initial, axis, keepdims):
 
         if operation == "add":
             return wide(slope), None
-        chosen = (x == wide(out)).astype(x.dtype)  # equal elements share the slope
+        chosen = (x == wide(out)).astype(x.dtype)  # Equal elements share the slope.
         return wide(slope) * chosen / wide(chosen.sum(axes)), None
 
     text = f"stablehlo.reduce(%s init: %s) applies stablehlo.{operation} across dimensions = {axes}"

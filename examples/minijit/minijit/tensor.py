@@ -8,13 +8,13 @@ import json
 
 import numpy as np
 
-#: numpy's names of dtypes -> StableHLO's; minijit has no others.
+#: numpy's names of dtypes -> those of StableHLO; minijit has no others.
 NAMES = {"bool": "i1", "bfloat16": "bf16", "float16": "f16", "float32": "f32", "float64": "f64"}
 NAMES |= {f"int{bits}": f"i{bits}" for bits in (8, 16, 32, 64)}
 NAMES |= {f"uint{bits}": f"ui{bits}" for bits in (8, 16, 32, 64)}
-#: What a number of Python becomes where no array beside it says otherwise.
+#: The dtype of a Python number where no array beside it decides.
 DEFAULTS = {bool: np.dtype(bool), int: np.dtype(np.int32), float: np.dtype(np.float32)}
-#: A number goes beside an array of its own kind or a wider one.
+#: A number can stand beside an array of its own kind or of a wider one.
 WIDTH = {"b": 0, "i": 1, "u": 1, "f": 2}
 
 _numbers = itertools.count()
@@ -30,7 +30,7 @@ class Tensor:
     """
 
     __slots__ = ("dtype", "inputs", "number", "operation", "rule", "shape")
-    __array_ufunc__ = None  # so that numpy leaves `array + tensor` to us
+    __array_ufunc__ = None  # This makes numpy leave `array + tensor` to Tensor.
 
     def __init__(self, operation, inputs, shape, dtype, rule=None):
         self.operation, self.inputs, self.rule = operation, inputs, rule

@@ -18,9 +18,9 @@ from pjrt_hub.errors import PluginLoadError
 
 ENTRY_POINT = "GetPjrtApi"
 
-# Real plugins stay far below: 30 needed libraries, 18 run paths; 6 MB of names in jaxlib.
+# Real plugins stay far below: 30 needed libraries, 18 run paths, and in jaxlib 6 MB of names.
 MAX_STRING = 8192
-MAX_SYMBOL = 1 << 16  # C++ writes names of several thousand characters
+MAX_SYMBOL = 1 << 16  # C++ has names of several thousand characters.
 MAX_NAMES_NBYTES = 1 << 27
 
 
@@ -97,7 +97,7 @@ def unfit(binary: Binary, host: HostTag) -> list[Problem]:
     if binary.system != host.os:
         return [Problem(host.runs(HostTag(binary.system, binary.machine)))]
     if binary.system != "linux":
-        return []  # nothing else is known of it
+        return []  # Nothing else is known about it.
     if (binary.bits, binary.little) != (64, True):
         order = "little" if binary.little else "big"
         text = f"it is a {binary.bits}-bit {order}-endian library, 64-bit little is needed"

@@ -25,7 +25,7 @@ _DF_TEXTREL = 4
 _SHT_NOBITS, _SHT_DYNSYM, _SHN_ABS = 8, 11, 0xFFF1
 _DT_GNU_HASH, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
 
-# Real plugins stay far below: 12 segments.
+# Real plugins stay far below: they have 12 segments.
 _MAX_SEGMENTS = 1024
 _MAX_DYNAMIC = 4096
 _MAX_STEPS = 65536
@@ -36,7 +36,7 @@ class Reader:
 
     def __init__(self, file: LibraryFile) -> None:
         self._file = file
-        # Each has an address, an offset in the file, and a number of bytes.
+        # Each segment has an address, an offset in the file, and a number of bytes.
         self._loads: list[tuple[int, int, int]] = []
 
     def read(self, symbol: str) -> Binary:
@@ -160,13 +160,13 @@ class Reader:
             symbols = self._file.at(offset, nbytes // 24 * 24)
             for name, info, other, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
                 if section == _SHN_ABS and not value:
-                    continue  # the name of a symbol version
-                # Defined here; global, weak or unique; of default or protected visibility.
+                    continue  # This is the name of a symbol version.
+                # The symbol is defined; global, weak or unique; of default or protected visibility.
                 if section and info >> 4 in (1, 2, 10) and other & 3 in (0, 3):
                     yield self._file.symbol(text, name)
 
     def _folders(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        # The origin is the folder of a link; the loader does not look where the file itself lies.
+        # $ORIGIN is the folder of a link; the loader does not look where the file itself lies.
         origin = str(self._file.path.absolute().parent)
         return tuple(
             _shorten(part.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))
@@ -197,7 +197,7 @@ class Reader:
                 return
 
     def _exports(self, single: dict[int, int], strings: tuple[int, int], symbol: str) -> bool:
-        # glibc finds a symbol only through one of the two hash tables, and so do we.
+        # Like glibc, this finds a symbol only through one of the two hash tables.
         if _DT_SYMTAB not in single:
             return False
         symbols = self._offset(single[_DT_SYMTAB])

@@ -16,10 +16,10 @@ from pjrt_hub.errors import PluginLoadError
 from pjrt_hub.finding.contract import elf
 from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary, LibraryFile, Section
 
-# How Mach-O begins, for one machine and for several (<mach-o/loader.h>, <mach-o/fat.h>).
+# The first bytes of Mach-O for one machine and for several (<mach-o/loader.h>, <mach-o/fat.h>).
 _MACHO = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xfe\xed\xfa\xce")
 _UNIVERSAL = (b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf")
-_MAX_JAVA = 43  # where a universal file counts its parts, Java tells a version, from 45 on
+_MAX_JAVA = 43  # Java's class files have a version (45 or more) where others count their parts.
 
 
 def inspect(path: Path, symbol: str = ENTRY_POINT) -> Binary:
@@ -73,13 +73,13 @@ def exports(path: Path) -> tuple[str, ...]:
 def _open(path: Path) -> Iterator[tuple[str, LibraryFile]]:
     """Yield an open library, and the system that it is built for."""
     try:
-        # Asked before opening: to open a FIFO is to wait for its writer.
+        # This comes before opening, because opening a FIFO waits for its writer.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise PluginLoadError(f"{path} is not a regular file", path=path)
         with path.open("rb", buffering=0) as opened:
             file = LibraryFile(path, opened)
             yield _system(file), file
-    except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
+    except (OSError, ValueError) as exc:  # ValueError: the path has a NUL.
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise PluginLoadError(f"{path} cannot be read: {reason}", path=path) from None
 

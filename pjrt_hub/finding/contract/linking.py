@@ -27,7 +27,7 @@ _CACHE_ARCHITECTURE = {"x86_64": 0x0300, "aarch64": 0x0A00}
 _MAX_LIBRARIES = 512
 _LOADED = "already loaded"
 _OF_SYSTEM = ("ld.so.cache", "a default folder")
-#: What each of glibc's levels of x86-64 needs beyond the one before it, as /proc/cpuinfo names it.
+#: What each level of x86-64 in glibc needs beyond the previous one, by its names in /proc/cpuinfo.
 _LEVELS = {
     "x86-64-v2": {"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"},
     "x86-64-v3": {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"},
@@ -281,7 +281,7 @@ def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
         data = digest.content(path)
     except OSError:
         return {}
-    begin = data.find(_CACHE_MAGIC)  # An older format may stand before this one.
+    begin = data.find(_CACHE_MAGIC)  # An older format may come before this one.
     if begin < 0 or len(data) < begin + 48:
         return {}
     (count,) = struct.unpack_from("<I", data, begin + 20)
@@ -296,7 +296,7 @@ def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
         if flags & 0xFF00 != _CACHE_ARCHITECTURE.get(machine, 0):
             continue
         place = Path(text(file))
-        levels = ("", *reversed(_levels()))  # A better level stands later.
+        levels = ("", *reversed(_levels()))  # A better level comes later.
         level = place.parent.name if place.parent.parent.name == "glibc-hwcaps" else ""
         if level in levels:
             found.setdefault(text(name), []).append((-levels.index(level), place))

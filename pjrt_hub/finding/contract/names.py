@@ -25,7 +25,7 @@ def is_name(text: str) -> bool:
 def canonical(distribution: str) -> str:
     """Normalize a distribution's name as packaging does: "Jax_CUDA.pjrt" is "jax-cuda-pjrt"."""
     name = distribution.lower().replace("_", "-").replace(".", "-")
-    # Thousands of names are asked for, and a pattern takes three times as long.
+    # This runs for thousands of names, and a pattern would take three times as long.
     while "--" in name:
         name = name.replace("--", "-")
     return name

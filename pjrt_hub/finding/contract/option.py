@@ -18,7 +18,7 @@ from pjrt_hub.finding.contract.table import Table
 
 OptionValue = str | int | float | bool | tuple[int, ...]
 FlagValue = str | bool | int | float
-#: The type of an option of which nobody knows it: a value is sent as the type that Python gives it.
+#: The type of an option of which nothing is known: a value is sent as its Python type.
 UNKNOWN = "unknown"
 OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool", UNKNOWN)
 LIMITS = ("minimum", "maximum")

@@ -27,7 +27,7 @@ _LONG_KEY = re.compile(
 #: tenth of a start.
 PARSED = Path(__file__).with_name("parsed.json")
 
-#: Lists of tables that are written as sections, `[[artifact]]`; others stand in their line.
+#: The lists of tables that are written as sections, `[[artifact]]`; others are written inline.
 SECTIONS = ("packages", "artifact")
 
 
@@ -44,7 +44,7 @@ def parse(raw: bytes) -> dict[str, Any]:
     if (known := _parsed_files().get(text)) is not None:
         found: dict[str, Any] = json.loads(known)
         return found
-    # For each line the parser takes time that grows with the square of a key's parts.
+    # The parser's time for a line grows with the square of the number of a key's parts.
     if _LONG_KEY.search(text):
         raise ValueError("a key of more than 100 parts")
     import tomllib
@@ -96,7 +96,7 @@ def _value(value: object, indent: str = "") -> str:
     if isinstance(value, list) and value and isinstance(value[0], dict):
         inner = indent + "  "
         return "[\n" + "".join(f"{inner}{_value(each, inner)},\n" for each in value) + f"{indent}]"
-    # JSON's strings and lists are TOML too, but for DEL, which TOML wants escaped.
+    # JSON's strings and lists are also TOML, except for DEL, which TOML wants escaped.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -196,7 +196,7 @@ class Table:
     def _take(self, key: str, kind: type, expected: str, default: Any) -> Any:
         self._read.add(key)
         value = self.data.get(key, default)
-        # bool is a subclass of int, and `priority = true` is a mistake.
+        # bool is a subclass of int, but `priority = true` is a mistake.
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             self.fail(key, expected)
         return value

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 #: The option that takes a GPU's description.
 _CONFIG = "target_config"
 _MAX_DEVICES = 1 << 16
-#: "2x2x1", alone or behind a name as in "v5e:2x2".
+#: "2x2x1", alone or after a name as in "v5e:2x2".
 _SHAPE = re.compile(r"(?:.*[:=_])?(-?\d+(?:x-?\d+)*)(?:_twisted|_untwisted)?")
 #: GPU plugins of XLA embed a GpuTargetConfigProto as text for each GPU they were measured on; only
 #: the plugin parses one.
 _BEGIN = re.compile(rb"gpu_device_info \{")
 _DEVICE = re.compile(r'^device_description_str: "([^"\\]+)"', re.MULTILINE)
 _PLATFORM = re.compile(r'^platform_name: "(\w+)"', re.MULTILINE)
-#: Real ones have up to 6 kB, a licence's comment before them.
+#: Real descriptions have up to 6 kB, including the comment of a licence before them.
 _MAX_NBYTES = 1 << 16
 
 
@@ -57,7 +57,7 @@ class Target(NamedTuple):
     def __str__(self) -> str:
         return f"{self.plugin}:{self.name}" if self.plugin else self.name
 
-    def __repr__(self) -> str:  # without `config`, which is long
+    def __repr__(self) -> str:  # This leaves out `config`, which is long.
         shown = {name: value for name, value in self._asdict().items() if name != "config"}
         return f"Target({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
@@ -65,7 +65,7 @@ class Target(NamedTuple):
         return {"target": str(self), "description": self.description}
 
 
-Target.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+Target.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 class Targets(NamedTuple):
@@ -268,7 +268,7 @@ def gpu_target_configs(library: Path, platform: str) -> dict[str, str]:
                 device, of = _DEVICE.search(text), _PLATFORM.search(text)
                 if device and of and of[1] == platform:
                     configs.setdefault(device[1], text)
-    except (OSError, ValueError) as exc:  # ValueError: the file is empty
+    except (OSError, ValueError) as exc:  # ValueError: the file is empty.
         raise PluginLoadError(f"{library} cannot be read: {exc}", path=library) from None
     return configs
 

@@ -205,8 +205,8 @@ FOLDERS = (
     Variable("XDG_CONFIG_DIRS", "the folders of the machine's", "`/etc`"),
 )
 
-#: Another value may give another program, so each is part of a compiled program's key. What only
-#: logs, dumps or speeds up compiling is left out.
+#: Another value of these may give another program, so each is part of a compiled program's key.
+#: Variables that only affect logs, dumps or the speed of compiling are left out.
 COMPILERS = tuple(
     Variable(name, "part of the key of a compiled program", reader="pjrt-hub, the plugin")
     for name in (

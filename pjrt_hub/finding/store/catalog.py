@@ -187,7 +187,7 @@ class Artifact(NamedTuple):
         return cls(**{**values, "host": host, "api_version": api, "requires": requires})
 
 
-#: A pinned archive: a plugin's, or one that it requires.
+#: A pinned archive: that of a plugin, or one that a plugin requires.
 Archive = Artifact | Requirement
 
 
@@ -329,7 +329,7 @@ def newest_for_each_kind(rows: Iterable[Artifact]) -> list[Artifact]:
     """Return the newest build of each plugin for each kind of machine that this one can drive."""
     grouped: dict[tuple[str, ...], list[Artifact]] = {}
     for row in rows:
-        if not row.runs(row.host):  # of what can be wrong the API alone is left
+        if not row.runs(row.host):  # On its own host, only the API version can rule a row out.
             grouped.setdefault((row.plugin, *row.kind), []).append(row)
     return [newest_builds(group)[0] for group in grouped.values()]
 
@@ -450,7 +450,7 @@ _PLUGIN: dict[str, tuple[type, bool]] = {
     "members": (list, True),
     "requires": (list, False),
 }
-#: The same of what a plugin requires. The first two stand only where the row is not inside another.
+#: The columns of a requirement. The first two occur only where its row is not inside another.
 _REQUIREMENT: dict[str, tuple[type, bool]] = {
     "plugin": (str, True),
     "platform": (str, True),
@@ -468,7 +468,7 @@ _REQUIREMENT: dict[str, tuple[type, bool]] = {
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list", bool: "true or false"}
 _FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*\.(whl|zip|tar\.gz|so)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-#: A version as nearly all are; importing what knows the others takes 13 ms.
+#: The form of nearly all versions; importing the parser of the others takes 13 ms.
 _PLAIN_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
 _PLAIN_CLAUSE = re.compile(rf"(>=|<=|==|<|>){_PLAIN_VERSION.pattern}")
 
@@ -574,7 +574,7 @@ def _member(item: Any, where: str) -> Member:
     path, executable = item["path"], item.get("executable", False)
     if not isinstance(executable, bool):
         raise ManifestError(f"{where}: executable must be true or false, found {executable!r}")
-    # The path becomes a file below the cache, so nothing in it may point elsewhere.
+    # The path becomes a file below the cache, so no part of it may point elsewhere.
     if (
         not isinstance(path, str)
         or {"", ".", ".."} & set(path.split("/"))

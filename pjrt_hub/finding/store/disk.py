@@ -20,9 +20,9 @@ from pjrt_hub.errors import CacheError, PjrtHubError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-#: Of the flags for what others could have put there; Windows has none for links.
+#: A flag for opening what others may have put there; Windows has none against links.
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
-# Windows has neither modes nor `dir_fd`; there the user's folder is the user's by its ACL.
+# Windows has neither modes nor `dir_fd`; there, ACLs protect the user's folder.
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -37,7 +37,7 @@ def cache_errors(what: str, path: Path, needed: int = 0) -> Iterator[None]:
     """
     try:
         yield
-    except PjrtHubError:  # ours, some of which are OSErrors too
+    except PjrtHubError:  # Some errors of this package are OSErrors, too.
         raise
     except OSError as exc:
         raise failure(what, path, exc, needed) from exc
@@ -140,7 +140,7 @@ def write_synced(path: Path, text: str) -> None:
 
 def seal(file: int, *, executable: bool = False) -> None:
     """Make a written file read-only, and return when it is on disk (fsync)."""
-    if sys.platform != "win32":  # where what is read-only cannot be removed
+    if sys.platform != "win32":  # Windows cannot remove read-only files.
         os.fchmod(file, 0o555 if executable else 0o444)
     os.fsync(file)
 
@@ -151,7 +151,7 @@ def replace(path: Path, content: bytes) -> None:
     Raises:
         OSError: it cannot be written; the old one is as it was.
     """
-    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # of this call alone
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # It is unique to this call.
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(content)
@@ -165,7 +165,7 @@ def replace(path: Path, content: bytes) -> None:
 def sync_directory(path: Path) -> None:
     """Sync the names in a directory to disk (fsync)."""
     if sys.platform == "win32":
-        return  # it opens no directories, and NTFS logs renames
+        return  # Windows opens no directories, and NTFS logs renames.
     directory = os.open(path, _FOLDER)
     try:
         os.fsync(directory)
@@ -210,7 +210,7 @@ def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
             here = here / name
             try:
                 below = os.open(name, _FOLDER | NOFOLLOW, dir_fd=file)
-            except NotADirectoryError as exc:  # what Linux says of a link
+            except NotADirectoryError as exc:  # Linux reports a link this way.
                 if here.is_symlink():
                     raise _link_error(here) from exc
                 raise
@@ -219,7 +219,7 @@ def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
             _require(here, os.fstat(file))
         yield file
     finally:
-        with suppress(OSError):  # it was only read
+        with suppress(OSError):  # Nothing was written that could be lost.
             os.close(file)
 
 
@@ -270,7 +270,7 @@ def find(folder: Path, name: str) -> Path | None:
         if not stat.S_ISREG(path.stat().st_mode):
             return None
         what, is_shared = suspicion(path), folder.stat().st_mode & stat.S_IWOTH
-    except OSError:  # absent, or in a folder that this user may not look into
+    except OSError:  # It is absent, or the user may not look into the folder.
         return None
     if what and is_shared:
         _pass_over(path, what)

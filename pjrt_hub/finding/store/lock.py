@@ -16,11 +16,11 @@ from functools import cache as once
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-#: Seconds between two looks at a lock that somebody else holds.
+#: Seconds between two attempts at a lock that somebody else holds.
 _POLL_SECONDS = 0.1
-#: Seconds of waiting before a message to the user.
+#: Seconds of waiting before the user gets a message.
 _QUIET_SECONDS = 2.0
-#: Open lock files of this process.
+#: The lock files that this process has open.
 _open: set[int] = set()
 
 
@@ -58,7 +58,7 @@ class Wait(NamedTuple):
     doing: str = "is fetching the same file"
 
 
-#: Takes the lock now, or not at all.
+#: Takes the lock at once, or not at all.
 NO_WAIT = Wait()
 
 
@@ -90,7 +90,7 @@ def acquire(
     try:
         got = _acquire(file, path, shared, wait)
         if got and not shared:
-            with suppress(OSError):  # only the message to waiters needs it
+            with suppress(OSError):  # Only the message to waiters needs it.
                 os.ftruncate(file, 0)
                 os.lseek(file, 0, os.SEEK_SET)
                 os.write(file, str(process).encode())
@@ -104,7 +104,7 @@ def acquire(
 def _open_file(path: Path, folder: int | None, shared: bool) -> int | None:
     where = path if folder is None else path.name
     extra = getattr(os, "O_NOFOLLOW", 0)
-    # Who only uses what is there writes nothing, and may be a reader of a shared cache.
+    # A shared lock needs no write access, which readers of a shared cache may not have.
     for flags in (os.O_RDONLY, os.O_RDWR | os.O_CREAT)[0 if shared else 1 :]:
         with suppress(OSError):
             return os.open(where, flags | extra, 0o644, dir_fd=folder)
@@ -139,7 +139,7 @@ def _try(file: int, path: Path, shared: bool) -> bool:
         BlockingIOError: somebody holds it.
     """
     if sys.platform == "win32":
-        return False  # its locks cannot be shared
+        return False  # Windows locks cannot be shared.
     import fcntl
 
     try:
@@ -149,7 +149,7 @@ def _try(file: int, path: Path, shared: bool) -> bool:
         raise
     except OSError:
         pass
-    # The lock of an open file, not that of a process: closing another file would lose that one.
+    # This locks the open file; a process's lock would end when it closes the file elsewhere.
     if hasattr(fcntl, "F_OFD_SETLK"):
         kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
         try:
@@ -170,7 +170,7 @@ def _release(file: int) -> None:
 
         with suppress(OSError):
             fcntl.flock(file, fcntl.LOCK_UN)
-    with suppress(OSError):  # nothing that matters was written to it
+    with suppress(OSError):  # Nothing that matters was written to the file.
         os.close(file)
 
 

@@ -20,7 +20,7 @@ from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.catalog import Artifact
 
 FILE_NAME = "pylock.pjrt.toml"
-#: Lock files had this name before they had the form of PEP 751; nothing reads their form any more.
+#: The name of lock files before they had the form of PEP 751; the old form is no longer read.
 _OLD_NAME = "pjrt-hub.lock"
 VARIABLE = "PJRT_HUB_LOCK"
 _MAX_NBYTES = 16 << 20
@@ -121,7 +121,7 @@ class Pins(NamedTuple):
             ) from None
 
 
-Pins.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+Pins.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
@@ -175,7 +175,7 @@ def read(path: Path, *, is_named: bool = False) -> Pins:
     except ManifestError as exc:
         raise pylock.malformed(path, f"{exc.message}") from None
     seen: dict[object, Artifact] = {}
-    for row in found:  # each build of a plugin is one release for each kind of machine
+    for row in found:  # A build of a plugin has only one release for each kind of machine.
         first = seen.setdefault(build(row), row)
         if first is not row:
             raise pylock.malformed(

@@ -15,11 +15,11 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import LockFileError
 from pjrt_hub.finding.contract.names import canonical
 
-#: Of our tables: a change that an older pjrt-hub would misread raises it.
+#: The version of this package's tables; a change that an older pjrt-hub would misread raises it.
 FORMAT = 1
 _OURS = "pjrt-hub"
 _HEAD = {"lock-version": "1.0", "created-by": _OURS}
-#: What environment markers call a system and its machine, where `HostTag` has other words.
+#: The names of systems and machines in environment markers, where those of `HostTag` differ.
 _MACHINES = {
     "macos-aarch64": ("darwin", "arm64"),
     "macos-x86_64": ("darwin", "x86_64"),
@@ -37,7 +37,7 @@ def arrange(rows: Iterable[_Table], addresses: Mapping[str, str], own: _Table) -
         addresses: where to get wheels whose rows have no address, by their sha256.
         own: what else our own table says.
     """
-    # It is imported only to write, since that takes longer than the choice of a plugin.
+    # Only writing imports this, since it takes longer than the choice of a plugin.
     from packaging.pylock import Pylock, PylockValidationError
 
     packages: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -48,14 +48,14 @@ def arrange(rows: Iterable[_Table], addresses: Mapping[str, str], own: _Table) -
         found = [{**_package(each, addresses), "marker": marker} for each in archives]
         try:
             Pylock.from_dict({**_HEAD, "packages": found})
-        except PylockValidationError:  # what is no wheel, or has no address
+        except PylockValidationError:  # An archive is no wheel, or has no address.
             whole.append(row)
             continue
         for package in found:
             place = package["name"], package["version"], marker
             known = packages.setdefault(place, package)
             known["wheels"] += [each for each in package["wheels"] if each not in known["wheels"]]
-        # The last one is that of the plugin itself.
+        # After the loop, `known` is the package of the plugin itself.
         ours = known.setdefault("tool", {_OURS: {"artifact": []}})[_OURS]
         ours["artifact"].append(_remainder(row))
     return {
@@ -78,7 +78,7 @@ def read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str]
     """
     try:
         return _read(path, data)
-    except (AttributeError, TypeError, ValueError) as exc:  # a table of another kind
+    except (AttributeError, TypeError, ValueError) as exc:  # A table has another form.
         raise malformed(path, f"it is not built as a lock file is: {exc!r}") from None
 
 
@@ -121,7 +121,7 @@ def _read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str
             addresses[pin["sha256"]] = wheel.get("url", "")
     for archive in [*rows, *(each for row in rows for each in row.get("requires", ()))]:
         names, pin = said.get(archive.get("file_name"), ({}, {}))
-        # We fetch the bytes that installers fetch, whatever else a row says.
+        # The wheel's pin wins over the row: installers and this package fetch the same bytes.
         archive.update({**names, **archive, **pin})
     return rows, addresses, own
 

@@ -26,7 +26,8 @@ def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
         Handlers by name; without those of which no package is installed.
     """
     names = [each for each in custom_calls if each.startswith(_PREFIXES) and each.endswith(_TYPED)]
-    if not names or client.compiler_platform != "cpu" or "FFI" not in client.plugin.extensions:
+    platform = client.api.layered_name or client.platform_name
+    if not names or platform != "cpu" or "FFI" not in client.plugin.extensions:
         return {}
     from pjrt_hub.running.capi import lapack
 

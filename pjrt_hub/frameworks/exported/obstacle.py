@@ -209,7 +209,7 @@ def platform_for(function: ExportedFunction, client: Client) -> str:
     That is the client's, or that of the plugin behind a layer which gives it another name.
     """
     own = client.platform_name
-    return own if jax_name(own) in function.platforms else client.compiler_platform
+    return own if jax_name(own) in function.platforms else client.api.layered_name or own
 
 
 def platform_index(function: ExportedFunction, platform: str) -> int | None:

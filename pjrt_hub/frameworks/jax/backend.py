@@ -44,10 +44,9 @@ class JaxBackend:
         options = settings.create_options(plugin, manifest, self._options)
         # In a job, the client that is tried would join the others.
         if not framework.place_in_job():
-            plugin.try_client(options)
+            plugin.policy.try_client(options)
         client = framework.make_client(self.name, options)
-        layered = plugin.policy.name if plugin.api.is_layered else None
-        if "cpu" in (client.platform, layered):
+        if "cpu" in (client.platform, plugin.api.layered_name):
             host_functions.give_to(plugin)
         return client
 
@@ -64,8 +63,8 @@ class JaxBackend:
         """
         plugin, _, capsule = self._load()
         _require_stablehlo(plugin)
-        name, checked = plugin.check_topology_options(topology_name, options)
-        return framework.make_topology(capsule, name, checked)
+        check = plugin.policy.check_topology_options
+        return framework.make_topology(capsule, *check(topology_name, options, plugin.api_version))
 
     def _load(self, to_run: bool = False) -> tuple[Plugin, Manifest, object]:
         from pjrt_hub.door.client import choose, load

@@ -59,7 +59,8 @@ def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> M
         else:
             _LOG.debug("%s has no create option %s, which JAX would give", plugin.name, name)
     given = dict((own() if callable(own) else own) or {})
-    return plugin.check_create_options({**implied, **given, **written})
+    everything = {**implied, **given, **written}
+    return plugin.policy.check_create_options(everything, plugin.api_version)
 
 
 def _is_written(name: str, setting: Mapping[str, Any] | str) -> bool:

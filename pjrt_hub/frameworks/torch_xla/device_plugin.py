@@ -72,8 +72,9 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
             PluginError: it died or hung where a client was tried.
         """
         plugin, manifest = self._load()
-        checked = plugin.check_create_options(self._own_options(manifest))
-        plugin.try_client(checked)
+        given = self._own_options(manifest)
+        checked = plugin.policy.check_create_options(given, plugin.api_version)
+        plugin.policy.try_client(checked)
         return {
             name: list(value) if isinstance(value, tuple) else value
             for name, value in checked.items()

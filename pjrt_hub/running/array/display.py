@@ -1,4 +1,4 @@
-"""How things look: the text of an array, and what a notebook shows of one thing.
+"""Display: the text of an array, and the HTML of an object in a notebook.
 
 Owns truncation and alignment. Imports numpy late.
 """
@@ -16,13 +16,13 @@ from pjrt_hub.errors import PjrtHubError
 if TYPE_CHECKING:
     import numpy
 
-#: A value of more elements is truncated.
+#: An array of more elements is truncated.
 THRESHOLD = 100
-#: Dimensions that are shown; of those before, the first index.
+#: The number of last dimensions that are shown; of those before them, only index 0 is.
 _SHOWN = 6
-#: Lines of a cell of a table, and characters of each.
+#: The most lines of a cell in a table, and the most characters of a line.
 _LINES, _LONG = 8, 300
-#: Digits behind the point of the types that are shown as float32, which has more.
+#: The digits after the point of types that are shown as float32, which has more digits.
 _DIGITS = 4
 
 
@@ -46,12 +46,12 @@ def format_array(
     if before and array.size:
         array = array[(0,) * before]
     aligned, precision = array, None
-    if array.dtype.isbuiltin != 1:  # ml_dtypes' elements print themselves, in all widths
+    if array.dtype.isbuiltin != 1:  # Elements of ml_dtypes would print unaligned.
         whole = array.dtype.name.startswith(("int", "uint"))
         aligned = array.astype(array.dtype.name.rstrip("0123456789") + "8" if whole else "float32")
         precision = None if whole else _DIGITS
     truncated = aligned.size > threshold
-    for items in range(edge, 0, -1):  # rows that fit, so that columns stay below each other
+    for items in range(edge, 0, -1):  # Columns stay aligned only if rows fit.
         shown = numpy.array2string(
             aligned,
             separator=separator,

@@ -97,9 +97,9 @@ _BY_NUMPY = {element.numpy: element for element in ELEMENT_TYPES}
 
 _BY_TYPE = {name: element for element in ELEMENT_TYPES for name in (element.name, element.xla)}
 
-#: What was asked for before, and the names that need no numpy to be understood.
+#: A cache of earlier requests, which begins with the names that are known without numpy.
 _BY_DTYPE: dict[Any, ElementType] = dict(_BY_NUMPY)
-#: How much of a number a kind of dtype holds: a value goes up by itself, and never down.
+#: The ranks of dtypes by kind: values convert implicitly to a higher rank, never to a lower one.
 _RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
@@ -128,14 +128,14 @@ def of_type(name: str) -> ElementType:
 
 
 def of_numpy(dtype: Any) -> ElementType:
-    """Return the element type that a user calls so, or raise TypeError.
+    """Return the element type for a user's dtype, or raise TypeError.
 
     A name means what numpy means by it ("i8" has 8 bytes); else what StableHLO or XLA do ("bf16",
     "f8E4M3FN", "s32", "pred").
     """
     try:
         return _BY_DTYPE[dtype]
-    except (KeyError, TypeError):  # not seen before, or not hashable
+    except (KeyError, TypeError):  # It is new, or not hashable.
         pass
     import numpy
 
@@ -145,7 +145,7 @@ def of_numpy(dtype: Any) -> ElementType:
     except TypeError:
         if known is None:
             raise
-    else:  # "f16" is numpy's long double, which no device has
+    else:  # numpy reads "f16" as its long double, which no device has.
         known = _BY_NUMPY.get(resolved.name, known)
         if known is None:
             raise TypeError(f"PJRT has no element type for numpy's {resolved.name!r}")
@@ -157,7 +157,7 @@ def rank(dtype: numpy.dtype[Any]) -> int:
     """0 for booleans, 1 for integers, 2 for floats, 3 for complex numbers."""
     if dtype.kind in _RANKS:
         return _RANKS[dtype.kind]
-    return 1 if "int" in dtype.name else 2  # the short types of ml_dtypes
+    return 1 if "int" in dtype.name else 2  # The other kinds are those of ml_dtypes.
 
 
 @cache

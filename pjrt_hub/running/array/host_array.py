@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     import numpy
     from numpy.typing import ArrayLike
 
-#: Where host memory has to begin for the CPU plugin to share it, in bytes.
+#: The alignment, in bytes, of host memory that the CPU plugin can share.
 ALIGNMENT = 64
-#: From this size on, memory is asked for in huge pages: fewer page faults when it is first filled.
+#: The size in bytes from which on memory comes in huge pages, which take fewer page faults.
 _HUGE = 1 << 21
 
 _NUMBERS = bool | int | float | complex
-#: What numpy makes of Python's numbers -> what devices compute with.
+#: The dtypes that numpy gives Python's numbers, and those that devices compute with instead.
 _NARROW = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
 
 
@@ -98,7 +98,7 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
     """
     import numpy
 
-    masked = sys.modules.get("numpy.ma")  # without it no masked array can exist
+    masked = sys.modules.get("numpy.ma")  # Unless it is imported, no masked array exists.
     if masked is not None and isinstance(array, masked.MaskedArray):
         raise TypeError("the array is masked, and a device has no masks: fill it first")
     element = None if dtype is None else dtypes.of_numpy(dtype)
@@ -108,7 +108,7 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
         return guess if narrow is None or _holds_wide(array) else _narrow(guess, narrow)
     try:
         given = numpy.asarray(array)
-    except TypeError as exc:  # numpy has no bfloat16 and float8 of its own
+    except TypeError as exc:  # numpy itself has no bfloat16 or float8.
         if not hasattr(array, "__dlpack__"):
             raise
         raise TypeError(
@@ -119,7 +119,7 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
 
 
 def convert(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
-    """Return the array in another element type; itself where it has that.
+    """Return the array converted to an element type, or itself if it already has that type.
 
     Integers and booleans must fit, else OverflowError. Floats are rounded as numpy does it, to an
     infinity or NaN at the end of their range. A float never becomes an integer, nor a complex
@@ -130,7 +130,7 @@ def convert(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
     wanted = dtypes.numpy_dtype(element.code)
     if array.dtype == wanted:
         return array
-    if array.dtype.kind not in "biufcV" or array.dtype.names:  # numpy says what is wrong
+    if array.dtype.kind not in "biufcV" or array.dtype.names:  # numpy raises the error.
         return numpy.asarray(array, dtype=wanted)
     limits = element.limits
     if dtypes.rank(array.dtype) > max(dtypes.rank(wanted), limits is not None):
@@ -165,7 +165,7 @@ def _holds_wide(array: Any) -> bool:
 
 def from_pickled(data: Any, dtype: str, shape: tuple[int, ...]) -> numpy.ndarray[Any, Any]:
     """Return a numpy array over what was pickled of a buffer; read-only where the bytes are."""
-    import ml_dtypes  # noqa: F401 - teaches numpy the names of the short types
+    import ml_dtypes  # noqa: F401 - It tells numpy the names of its types.
     import numpy
 
     return numpy.ndarray(shape, numpy.dtype(dtype), data)

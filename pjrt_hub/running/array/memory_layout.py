@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 _TILED = table.ENUMS["PJRT_Buffer_MemoryLayout_Type"]["PJRT_Buffer_MemoryLayout_Type_Tiled"]
 
-#: minor_to_major: the dimensions, fastest-varying first.
+#: A layout as `minor_to_major`: the dimensions, with the fastest-varying first.
 Order = tuple[int, ...]
 
 
 def order_of(layout: Any, rank: int) -> Order | None:
-    """Return the layout that a caller wishes for, checked; None where he has no wish."""
+    """Check and return the layout that a caller wishes for, or None without a wish."""
     if layout is None:
         return None
     try:

@@ -35,7 +35,7 @@ def unpack(
     for place in range(per_group):
         byte, shift = divmod(place * bits, 8)
         elements[:, place] = padded[:, byte] >> shift
-        if shift + bits > 8:  # the rest is in the next byte
+        if shift + bits > 8:  # The element's other bits are in the next byte.
             elements[:, place] |= padded[:, byte + 1] << (8 - shift)
     elements &= 2**bits - 1
     return elements.reshape(-1)[:size].view(dtype).reshape(shape)

@@ -14,7 +14,7 @@ from pjrt_hub.running.array import dtypes, memory_layout
 
 _MAX_RANK = 64
 
-#: Equal shapes are one object, so that the call path compares them by identity.
+#: Equal shapes are the same object, so that the call path can compare them by identity.
 known_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 
@@ -68,12 +68,12 @@ class ShapeSpec(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """Of all elements together."""
+        """The bits of all elements together."""
         return math.prod(self.shape) * self.element.bits
 
     @property
     def nbytes(self) -> int:
-        """Of all elements together, packed."""
+        """The bytes of all elements together, packed."""
         return -(-self.bits // 8)
 
     @property

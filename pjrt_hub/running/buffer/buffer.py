@@ -22,17 +22,12 @@ from pjrt_hub.running.array import dtypes, host_array, memory_layout
 from pjrt_hub.running.array.shape_spec import ShapeSpec, dims_text
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi.handle import compact
-from pjrt_hub.running.device.device import Device, Memory, memory_at
+from pjrt_hub.running.device.device import Device, Memory, choose_place, memory_at
 from pjrt_hub.running.device.event import Event, event_of_work
 
 if TYPE_CHECKING:
     import numpy
 
-    from pjrt_hub.running.buffer.device_memory import (
-        ControlDependency,
-        ExternalReference,
-        RawCopy,
-    )
     from pjrt_hub.running.device.device import DeviceClient
 
 _SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
@@ -44,16 +39,16 @@ class HostBufferSemantics(enum.IntEnum):
     """How long host memory must stay unchanged after it was put (`PJRT_HostBufferSemantics`)."""
 
     __module__ = "pjrt_hub"
-    #: Copied before the call returns: the array may change at once. The default.
+    #: The default: the array is copied before the call returns, so it may change at once.
     IMMUTABLE_ONLY_DURING_CALL = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableOnlyDuringCall"]
-    #: Must not change until the transfer is done; pjrt-hub keeps the array alive until then.
+    #: The array must not change until the transfer is done; pjrt-hub keeps it alive until then.
     IMMUTABLE_UNTIL_TRANSFER_COMPLETES = _SEMANTICS[
         "PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes"
     ]
-    #: Shared where the plugin can (host memory, 64-byte aligned), copied elsewhere: must not change
-    #: while the buffer lives; pjrt-hub keeps the array alive.
+    #: The array is shared where the plugin can (host memory, 64-byte aligned), else copied. It must
+    #: not change while the buffer lives; pjrt-hub keeps it alive.
     IMMUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableZeroCopy"]
-    #: As above, and a program that it is donated to writes into the array: not a read-only one.
+    #: The same, but programs may write into the array, which must be writable, after a donation.
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 
@@ -72,7 +67,7 @@ class Buffer(hotpath.Buffer):
     """
 
     __module__ = "pjrt_hub"
-    client: Any  # a `Client`, which stands above
+    client: Any  # A `Client`, whose layer is above this one.
     device: Device
     shape: tuple[int, ...]
 
@@ -104,11 +99,6 @@ class Buffer(hotpath.Buffer):
         return math.prod(self.shape)
 
     @property
-    def itemsize(self) -> int:
-        """The bytes of one element of the host array that `to_numpy` gives."""
-        return self.dtype.itemsize
-
-    @property
     def nbytes(self) -> int:
         """The bytes of the host array that `to_numpy` gives; where `shape` is a bound, at most."""
         return self.size * self.dtype.itemsize
@@ -126,13 +116,13 @@ class Buffer(hotpath.Buffer):
     @property
     def ready(self) -> Event:
         """The event that completes with its value (`PJRT_Buffer_ReadyEvent`)."""
-        self.require_open()
+        self._require_open()
         if self._is_gone:
             raise ClosedError(_GONE)
         try:
             return self._ready
-        except AttributeError:  # nobody asked yet; one for all, so that polls leave one callback
-            with self.client.in_call():
+        except AttributeError:  # All callers share one event, so polling leaves one callback.
+            with self.client._in_call():
                 self._ready = Event.of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
             return self._ready
 
@@ -172,12 +162,12 @@ class Buffer(hotpath.Buffer):
         return memory_layout.arrange(self._value(), order)
 
     def _value(self) -> numpy.ndarray[Any, Any]:
-        lends = self.client.lends
+        lends = self.client._lends
         try:
-            array = self._array()  # what is row-major in the host's memory, in one call
+            array = self._array()  # One call reads row-major host memory.
             return self._read() if array is None else array
         except (PjrtError, UnsupportedByPluginError) as exc:
-            if lends and not self.client.lends:  # as the plugin said just now
+            if lends and not self.client._lends:  # The plugin has just refused to lend.
                 return self._value()
             if self._is_gone:
                 raise ClosedError(_GONE) from exc
@@ -188,13 +178,13 @@ class Buffer(hotpath.Buffer):
 
         code = self._dtype
         dtype = dtypes.numpy_dtype(code)
-        order = self._order()  # first: it says whether the elements are scattered
+        order = self._order()  # This sets `_scattered`, so it must come first.
         plain = dtypes.of_code(code).bits >= 8 and not (self._dynamic or self._scattered)
-        if self.client.lends and plain:
+        if self.client._lends and plain:
             data: Any = self._view(self.size * dtype.itemsize)
         else:
-            self.require_open()
-            with self.client.in_call():
+            self._require_open()
+            with self.client._in_call():
                 data = self._copy_to_host(order)
         shape = self.logical_shape if self._dynamic else self.shape
         if order is None:
@@ -205,7 +195,7 @@ class Buffer(hotpath.Buffer):
     def _copy_to_host(self, order: tuple[int, ...] | None) -> Any:
         import numpy
 
-        call = self.client.call
+        call = self.client._call
         layout = memory_layout.members(order or memory_layout.row_major(self.ndim))
         given = {"src": self.address, "host_layout": layout}
         whole = self.size * dtypes.numpy_dtype(self._dtype).itemsize
@@ -214,11 +204,11 @@ class Buffer(hotpath.Buffer):
         except (
             InvalidArgumentError,
             UnimplementedError,
-        ):  # JAX never asks for the size, and not every plugin tells it
+        ):  # Not every plugin tells the size, for which JAX never asks.
             if self._dynamic:
                 raise
             nbytes = whole
-        # A plugin may add to it, not much; the value of a dynamic shape is smaller.
+        # A plugin may add a little; the value of a dynamic shape is smaller than its bounds.
         least, most = 0 if self._dynamic else whole, 2 * whole + 4096
         values.require_count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
         host = numpy.empty(nbytes, numpy.uint8)
@@ -238,31 +228,17 @@ class Buffer(hotpath.Buffer):
             device: one of `client.devices`, of this client or another.
 
         Raises:
+            TypeError: it is no device.
             ValueError: the client is another, and dimensions of the buffer are dynamic.
             PjrtError: the client is another, and the computation of the value failed.
             UnsupportedByPluginError: the other plugin lacks the dtype or the layout.
             ClosedError: the buffer was deleted, donated or closed, or the other client closed.
         """
-        if device is None:  # elsewhere that is the first device
-            raise TypeError("the device is None; it must be one of client.devices")
         if type(device) is not Device:
-            device, _ = self.client.place(device, None)  # refuses it
+            raise TypeError(f"{device!r} is not a Device\n\nhint: client.devices[0] is one")
         if device.client is not self.client or self._is_miscopied:
             return self._copy_through_host(device)
         return self._copy(device)
-
-    def _copy(self, device: Device) -> Buffer:
-        made = self._copy_to_device(device, device.address)
-        if made is not None:
-            return made
-        with self.client.in_call():
-            copy = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device.address)
-            return self._like(copy, device)
-
-    @property
-    def _is_miscopied(self) -> bool:
-        """Whether the plugin mixes up the values of a copy; the order is also the copy's label."""
-        return self._order() is not None and not self.client.copies_layouts
 
     def copy_to_memory(self, memory: Memory) -> Buffer:
         """Copy it to another memory, such as "pinned_host" (`PJRT_Buffer_CopyToMemory`).
@@ -270,13 +246,30 @@ class Buffer(hotpath.Buffer):
         Args:
             memory: one of `client.memories`, of this client or another: as for `copy_to_device`.
         """
-        if memory is None:  # elsewhere that is the device's own
-            raise TypeError("the memory is None; it must be one of client.memories")
-        if isinstance(memory, Memory) and (memory.client is not self.client or self._is_miscopied):
+        if not isinstance(memory, Memory):
+            raise TypeError(f"{memory!r} is not a Memory\n\nhint: client.memories[0] is one")
+        if memory.client is not self.client or self._is_miscopied:
             return self._copy_through_host(memory)
-        device, address = self.client.place(None, memory)
-        with self.client.in_call():
+        device, address = choose_place(self.client, None, memory)
+        with self.client._in_call():
             return self._like(self._ask("PJRT_Buffer_CopyToMemory", dst_memory=address), device)
+
+    def _copy(self, device: Device) -> Buffer:
+        made = self._copy_to_device(device, device.address)
+        if made is not None:
+            return made
+        with self.client._in_call():
+            copy = self._ask("PJRT_Buffer_CopyToDevice", dst_device=device.address)
+            return self._like(copy, device)
+
+    @property
+    def _is_miscopied(self) -> bool:
+        """Whether the plugin mixes up the values of a copy; the order is also the copy's label."""
+        if self._order() is None:
+            return False
+        from pjrt_hub.running.buffer.copy import copies_layouts
+
+        return not copies_layouts(self)
 
     def _copy_through_host(self, place: Device | Memory) -> Buffer:
         from pjrt_hub.running.buffer.copy import copy_through_host
@@ -305,29 +298,6 @@ class Buffer(hotpath.Buffer):
 
         return copy_raw(self, destination, offset)
 
-    def copy_raw_to_host_future(self, offset: int = 0, size: int | None = None) -> RawCopy:
-        """Copy bytes to a later destination (`PJRT_Buffer_CopyRawToHostFuture`, API 0.84).
-
-        Args:
-            offset: of the first byte on the device.
-            size: in bytes; None takes the rest.
-
-        Raises:
-            ValueError: the bytes lie outside of `on_device_nbytes`.
-        """
-        from pjrt_hub.running.buffer.device_memory import RawCopy, byte_range
-
-        return RawCopy(self, *byte_range(self, offset, size))
-
-    def donate_with_control_dependency(self) -> tuple[Buffer, ControlDependency]:
-        """Donate it to a new buffer, which is usable once the dependency is fulfilled.
-
-        `PJRT_Buffer_DonateWithControlDependency`, API 0.88. This buffer is deleted by it.
-        """
-        from pjrt_hub.running.buffer.device_memory import donate
-
-        return donate(self)
-
     def bitcast(self, dtype: Any, shape: Any, layout: tuple[int, ...] | None = None) -> Buffer:
         """Turn it into a buffer of another dtype and shape (`PJRT_Buffer_Bitcast`, 0.98).
 
@@ -344,12 +314,6 @@ class Buffer(hotpath.Buffer):
         spec = ShapeSpec.of(shape, dtype, self.client.api.version, layout)
         buffer: Buffer = bitcast(self, spec)
         return buffer
-
-    def external_reference(self) -> ExternalReference:
-        """Wait for the value and expose its memory by address, until that reference is released."""
-        from pjrt_hub.running.buffer.device_memory import ExternalReference
-
-        return ExternalReference(self)
 
     def unsafe_pointer(self) -> int:
         """Return the address of the value, without keeping it alive (`PJRT_Buffer_UnsafePointer`).
@@ -396,7 +360,7 @@ class Buffer(hotpath.Buffer):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
         """Serve `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
-        if dropped := self._take_dropped():  # by numpy, which asked for a memoryview first
+        if dropped := self._take_dropped():  # numpy drops the errors of its own memoryview.
             raise dropped
         array = self.to_numpy()
         if dtype is None and not copy:
@@ -414,7 +378,7 @@ class Buffer(hotpath.Buffer):
         value = self.to_numpy()
         array = numpy.ascontiguousarray(value)
         data: Any = array.reshape(-1).view(numpy.uint8)
-        # The shape is the value's own: a contiguous array has at least one dimension.
+        # The shape is the value's, because ascontiguousarray makes scalars one-dimensional.
         packed = pickle.PickleBuffer(data) if protocol >= 5 else data.tobytes()  # type: ignore[operator]
         return host_array.from_pickled, (packed, array.dtype.name, value.shape)
 
@@ -512,9 +476,9 @@ class Buffer(hotpath.Buffer):
         return float(self.item())
 
     def _ask(self, function: str, **inputs: Any) -> Any:
-        self.require_open()
+        self._require_open()
         try:
-            return self.client.call(function, buffer=self.address, **inputs)
+            return self.client._call(function, buffer=self.address, **inputs)
         except PjrtError as exc:
             if self._is_gone:
                 raise ClosedError(_GONE) from exc

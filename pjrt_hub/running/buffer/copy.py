@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.device.device import Device
 
 if TYPE_CHECKING:
@@ -20,6 +21,27 @@ def copy_through_host(buffer: BufferHandle, place: Device | Memory) -> Any:
         raise ValueError(why_not)
     where = {"device" if isinstance(place, Device) else "memory": place}
     return place.client.buffer_from_host(buffer.to_numpy(), layout=buffer._order(), **where)
+
+
+def copies_layouts(buffer: BufferHandle) -> bool:
+    """Return whether the buffer's plugin copies an array rightly that is not in row-major order.
+
+    XLA of PJRT API 0.106 gives the copy the right layout and mixes up its values. Each client is
+    tried once.
+    """
+    client: Any = buffer.client  # A `Client`, whose layer is above this one.
+    if client._copies_layouts is None:
+        import numpy
+
+        six = numpy.arange(6, dtype=numpy.uint8).reshape(2, 3)
+        try:
+            probe = client.buffer_from_host(six, layout=(0, 1))
+        except (UnimplementedError, UnsupportedByPluginError):
+            right = True  # No such buffer can be made, so none is copied wrongly.
+        else:
+            right = numpy.array_equal(probe._copy(probe.device).to_numpy(), six)
+        client._copies_layouts = right
+    return bool(client._copies_layouts)
 
 
 def obstacle(buffer: BufferHandle) -> str:

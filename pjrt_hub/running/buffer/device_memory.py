@@ -1,4 +1,4 @@
-"""Device memory: lent out by its address, mapped, donated, and copied as raw bytes.
+"""Device memory: lent out by its address, mapped, and copied as raw bytes.
 
 Owns what makes an address safe to give away: whatever lies there is kept until its user is done.
 """
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pjrt_hub.running.device.device import DeviceClient
 
 _FUTURE = "PJRT_Buffer_CopyRawToHostFuture_Callback_Args"
-_DEPENDENCY = "PJRT_Buffer_DonateWithControlDependency_Callback_Args"
 
 
 class ExternalReference(Closing):
@@ -37,7 +36,16 @@ class ExternalReference(Closing):
     __module__ = "pjrt_hub"
 
     def __init__(self, buffer: BufferHandle) -> None:
-        for function in LENDING:  # the compiled call path does not ask
+        """Wait for the buffer's value, and take hold of its memory.
+
+        Args:
+            buffer: a `Buffer`.
+
+        Raises:
+            PjrtError: the computation of the value failed.
+            ClosedError: the buffer was deleted, donated or closed.
+        """
+        for function in LENDING:  # The compiled call path does not check this.
             buffer.client.api.require(function)
         self._view: hotpath.HostView | None = buffer._view(0)
 
@@ -71,11 +79,21 @@ class DmaMapping(Closing, hotpath.Owned):
     __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, array: Any) -> None:
+        """Map the memory of an array.
+
+        Args:
+            client: whose devices reach it.
+            array: contiguous; see `pjrt_hub.empty_aligned`.
+
+        Raises:
+            ValueError: there are no bytes, or they are not contiguous.
+            UnimplementedError: the plugin has no such devices (the XLA CPU plugin).
+        """
         memory = as_bytes(array)
         if not memory.nbytes:
             raise ValueError("there are no bytes to map")
         call, address = client.api.call, address_of(memory)
-        with client.in_call():
+        with client._in_call():
             call("PJRT_Client_DmaMap", client=client.address, data=address, size=memory.nbytes)
 
             def unmap(_: object = memory) -> None:
@@ -99,10 +117,22 @@ class RawCopy(Promise):
     __slots__ = ("nbytes", "ready")
     __module__ = "pjrt_hub"
 
-    def __init__(self, buffer: BufferHandle, offset: int, size: int) -> None:
+    def __init__(self, buffer: BufferHandle, offset: int = 0, size: int | None = None) -> None:
+        """Begin a copy of bytes as they lie on the device, once the value is there.
+
+        Args:
+            buffer: a `Buffer`.
+            offset: of the first byte on the device.
+            size: in bytes; None takes the rest.
+
+        Raises:
+            ValueError: the bytes lie outside of `Buffer.on_device_nbytes`.
+            UnsupportedByPluginError: the plugin is older than API 0.84.
+        """
+        offset, size = byte_range(buffer, offset, size)
         client, self.nbytes = buffer.client, size
         await_memory(buffer)
-        with client.in_call():
+        with client._in_call():
             given = buffer._ask(
                 "PJRT_Buffer_CopyRawToHostFuture", offset=offset, transfer_size=size
             )
@@ -129,24 +159,9 @@ class RawCopy(Promise):
         self._answer(0, "", address_of(memory))
 
 
-class ControlDependency(Promise):
-    """What a donated buffer waits for before its memory is used again."""
-
-    __slots__ = ()
-    __module__ = "pjrt_hub"
-
-    def fulfill(self) -> None:
-        """Fulfill the dependency: the donated memory may be used.
-
-        Raises:
-            ClosedError: it was met, failed or closed before.
-        """
-        self._answer(0, "", 0)
-
-
 def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
     """Call `PJRT_Buffer_CopyRawToHost`."""
-    callbacks.start()  # the event's end may be before that of the copy
+    callbacks.start()  # The event object may be freed before the copy is done.
     if offset == 0:
         copied = buffer._copy_raw(destination, Event)
         if copied is not None:
@@ -154,7 +169,7 @@ def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
     memory = writable(destination)
     start, size = byte_range(buffer, offset, memory.nbytes)
     await_memory(buffer)
-    with buffer.client.in_call():
+    with buffer.client._in_call():
         event = buffer._ask(
             "PJRT_Buffer_CopyRawToHost",
             dst=address_of(memory),
@@ -179,21 +194,6 @@ def byte_range(buffer: BufferHandle, offset: int, size: int | None) -> tuple[int
     return start, count
 
 
-def donate(buffer: BufferHandle) -> tuple[Any, ControlDependency]:
-    """Call `PJRT_Buffer_DonateWithControlDependency`."""
-    client = buffer.client
-    with client.in_call():
-        given = buffer._ask("PJRT_Buffer_DonateWithControlDependency")
-        answer = partial(
-            irregular.answer, _DEPENDENCY, given.dependency_ready_callback, given.callback_data
-        )
-        dependency = ControlDependency(client, answer)
-        donated = buffer._adopt(
-            client, given.out_buffer, buffer._dtype, buffer.shape, buffer.device
-        )
-        return donated, dependency
-
-
 def bitcast(buffer: BufferHandle, spec: ShapeSpec) -> Any:
     """Call `PJRT_Buffer_Bitcast`."""
     client = buffer.client
@@ -202,7 +202,7 @@ def bitcast(buffer: BufferHandle, spec: ShapeSpec) -> Any:
         raise ValueError("some dimensions of the buffer are dynamic")
     if own.bits != spec.bits:
         raise ValueError(f"{own} has {own.bits} bits, {spec} has {spec.bits}")
-    with client.in_call():
+    with client._in_call():
         address = buffer._ask(
             "PJRT_Buffer_Bitcast",
             element_type=spec.element.code,

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _CPU, _CUDA, _CUDA_HOST, _ROCM, _ROCM_HOST, _CUDA_MANAGED, _ONEAPI = 1, 2, 3, 10, 11, 13, 14
 PLATFORMS = {"cpu": _CPU, "cuda": _CUDA, "rocm": _ROCM, "sycl": _ONEAPI}
 _PINNED = {_CUDA: _CUDA_HOST, _ROCM: _ROCM_HOST}
-#: Memory that the host reads as its own.
+#: Memory that the host can read directly.
 ON_HOST = frozenset({_CPU, _CUDA_HOST, _ROCM_HOST, _CUDA_MANAGED})
-#: Streams whose meaning is ambiguous, which the protocol forbids.
+#: Stream numbers that the protocol forbids, because their meaning is ambiguous.
 _NO_STREAMS = {_CUDA: (0,), _ROCM: (1, 2)}
 
 _READ_ONLY, _IS_COPIED, PADDED = 1, 2, 4
 MAX_VERSION = (1, 1)
-#: DLPack packs such elements, and PJRT does not say how a device has them.
+#: Widths in bits that DLPack packs, and for which PJRT does not define the format on a device.
 UNSETTLED_BITS = frozenset({6})
-#: What lending out a buffer's memory takes, beside what every plugin has.
+#: The functions that lending a buffer's memory takes, and that some plugins lack.
 LENDING = (
     "PJRT_Buffer_IncreaseExternalReferenceCount",
     "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
@@ -36,7 +36,7 @@ LENDING = (
 )
 
 _KINDS = {"i": 0, "ui": 1, "s": 0, "u": 1, "f": 2, "bf": 4}
-#: In the order of their codes, from 7.
+#: The floats in the order of their DLPack codes, which begin at 7.
 _SMALL_FLOATS = (
     "f8E3M4",
     "f8E4M3",
@@ -136,7 +136,7 @@ def _hold(buffer: BufferHandle) -> _Memory:
     if buffer._scattered:
         raise BufferError("the elements of the buffer lie in tiles or with gaps: use to_numpy()")
     try:
-        loan = buffer._view(0)  # of no bytes, because a device's memory is not the host's to read
+        loan = buffer._view(0)  # The view has no bytes, as the host may be unable to read them.
     except PjrtError as exc:
         if buffer._is_gone:
             raise ClosedError("the buffer was deleted or donated") from exc
@@ -156,7 +156,7 @@ def _copy_to_host(buffer: BufferHandle, element: dtypes.ElementType) -> _Memory:
     import numpy
 
     value = buffer.to_numpy()
-    packed = element.bits < 8  # as DLPack has them unless it says otherwise
+    packed = element.bits < 8  # DLPack packs such elements unless a flag says otherwise.
     array = packing.pack(value, element.bits) if packed else numpy.array(value, order="C")
     return _Memory(array, address_of(array), strides(buffer.shape))
 
@@ -172,7 +172,7 @@ def strides(shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> tup
 
 
 def _check_stream(kind: int, stream: Any) -> None:
-    """Refuse what is not a stream: the value is there before the capsule, so any may read it."""
+    """Refuse what is not a stream; any stream will do, because the value is ready already."""
     if stream is None or stream == -1:
         return
     if kind in ON_HOST:
@@ -198,5 +198,5 @@ def cuda_array_interface(buffer: BufferHandle) -> dict[str, Any]:
         "strides": tuple(step * dtype.itemsize for step in memory.strides)
         if buffer._order()
         else None,
-        "stream": None,  # the value is there
+        "stream": None,  # The value is ready, so there is no stream to wait for.
     }

@@ -1,4 +1,4 @@
-"""Buffers as the files beside `buffer` see one: these serve its methods, and import no `Buffer`."""
+"""The protocol of a `Buffer`, for the files that implement its methods and cannot import it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class BufferHandle(Protocol):
-    """What a `Buffer` shows to what serves it; see there."""
+    """The members of `Buffer` that its helpers use; see there."""
 
     @property
     def client(self) -> DeviceClient: ...

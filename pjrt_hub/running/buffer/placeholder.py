@@ -1,13 +1,14 @@
 """Placeholders: buffers that are made with a shape but without a value from the host.
 
-Uninitialized, failed from the beginning, an alias of a buffer that comes later, or a view of memory
-that is there already.
+Uninitialized, failed from the beginning, an alias of a buffer that comes later, the heir of one
+that is donated, or a view of memory that is there already.
 """
 
 from __future__ import annotations
 
 import numbers
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import ClosedError, PjrtError
@@ -15,14 +16,16 @@ from pjrt_hub.running.array import memory_layout
 from pjrt_hub.running.array.host_array import ALIGNMENT, address_of, as_bytes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
-from pjrt_hub.running.capi import callbacks
+from pjrt_hub.running.capi import callbacks, irregular
 from pjrt_hub.running.capi.status import answer_or_none
-from pjrt_hub.running.device.device import Device, Memory
+from pjrt_hub.running.device.device import Device, Memory, choose_place, default_memory
 from pjrt_hub.running.device.layout import default_layout
 from pjrt_hub.running.device.promise import Promise, read_error
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import DeviceClient
+
+_DEPENDENCY = "PJRT_Buffer_DonateWithControlDependency_Callback_Args"
 
 
 class Alias(Promise):
@@ -38,11 +41,35 @@ class Alias(Promise):
     __slots__ = ("_layout", "_memory", "_spec", "buffer")
     __module__ = "pjrt_hub"
 
-    def __init__(self, client: DeviceClient, spec: ShapeSpec, memory: Memory) -> None:
-        device, memory_address = client.place(None, memory)
+    def __init__(
+        self,
+        client: DeviceClient,
+        shape: Any,
+        dtype: Any = "float32",
+        *,
+        memory: Memory | None = None,
+        layout: tuple[int, ...] | None = None,
+    ) -> None:
+        """Make a placeholder for a later buffer.
+
+        Args:
+            client: the client that both belong to.
+            shape: the dimensions, in elements.
+            dtype: numpy's, ml_dtypes' or StableHLO's name.
+            memory: one of a device's memories; by default the first device's own.
+            layout: minor_to_major; by default the plugin's own.
+
+        Raises:
+            TypeError: PJRT has no such dtype.
+            ValueError: the shape cannot be, or the memory belongs to another client.
+            UnsupportedByPluginError: the plugin is older than API 0.77.
+        """
+        spec = ShapeSpec.of(shape, dtype, client.api.version, layout)
+        memory = memory or default_memory(client)
+        device, memory_address = choose_place(client, None, memory)
         self._spec, self._memory = spec, memory
         call = client.api.call
-        with client.in_call():
+        with client._in_call():
             answer = call(
                 "PJRT_Client_CreateAliasBuffer",
                 client=client.address,
@@ -52,7 +79,7 @@ class Alias(Promise):
                 shape_layout=_layout(client, spec),
             )
             self.buffer = Buffer._from_spec(client, answer.alias_buffer, spec, device)
-            self._layout = self.buffer.layout  # now: it may be deleted while programs wait for it
+            self._layout = self.buffer.layout  # Read now, for it may be deleted before it is used.
             callback = answer.fulfill_alias_buffer_cb
 
             def fulfil(code: int, message: str, value: int) -> None:
@@ -66,7 +93,7 @@ class Alias(Promise):
                         fulfill_alias_buffer_cb=callback,
                     )
                 except PjrtError as exc:
-                    if exc.code != code:  # the XLA CPU plugin hands a failure back to its giver
+                    if exc.code != code:  # The XLA CPU plugin returns the error that it was given.
                         raise
 
             super().__init__(client, fulfil)
@@ -103,7 +130,7 @@ class Alias(Promise):
             raise ValueError(f"the alias is {spec}, the buffer has the layout {buffer.layout}")
         if buffer.memory is not self._memory:
             raise ValueError(f"the alias lives in {self._memory}, the buffer in {buffer.memory}")
-        if buffer.is_lent:  # the XLA CPU plugin aborts
+        if buffer._is_lent:  # The XLA CPU plugin would abort.
             raise BufferError(
                 "the buffer's memory is lent out, so it cannot be taken over: let go of the arrays "
                 "and references to it, or give buffer.copy_to_memory(buffer.memory)"
@@ -111,19 +138,61 @@ class Alias(Promise):
         self._answer(0, "", buffer.address)
 
 
+class ControlDependency(Promise):
+    """A donation that whoever uses the memory waits for.
+
+    (`PJRT_Buffer_DonateWithControlDependency`)
+
+    Attributes:
+        buffer: the one that took over the memory, usable once the dependency is fulfilled.
+    """
+
+    __slots__ = ("buffer",)
+    __module__ = "pjrt_hub"
+
+    def __init__(self, buffer: Buffer) -> None:
+        """Donate a buffer, which is deleted by it, to a new one.
+
+        Args:
+            buffer: a `Buffer`.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than API 0.88.
+            ClosedError: the buffer was deleted, donated or closed.
+        """
+        client = buffer.client
+        with client._in_call():
+            given = buffer._ask("PJRT_Buffer_DonateWithControlDependency")
+            answer = partial(
+                irregular.answer, _DEPENDENCY, given.dependency_ready_callback, given.callback_data
+            )
+            super().__init__(client, answer)
+            self.buffer = buffer._adopt(
+                client, given.out_buffer, buffer._dtype, buffer.shape, buffer.device
+            )
+
+    def fulfill(self) -> None:
+        """Fulfill the dependency: the donated memory may be used.
+
+        Raises:
+            ClosedError: it was met, failed or closed before.
+        """
+        self._answer(0, "", 0)
+
+
 def create_uninitialized(
     client: DeviceClient, spec: ShapeSpec, device: Device | None, memory: Memory | None
 ) -> Buffer:
     """Call `PJRT_Client_CreateUninitializedBuffer`."""
-    place, memory_address = client.place(device, memory)
-    with client.in_call():
+    place, memory_address = choose_place(client, device, memory)
+    with client._in_call():
         address = client.api.call(
             "PJRT_Client_CreateUninitializedBuffer",
             client=client.address,
             shape_dims=spec.shape,
             shape_element_type=spec.element.code,
             shape_layout=spec.wish,
-            device=0 if memory_address else place.address,  # some prefer it to the memory
+            device=0 if memory_address else place.address,  # Some plugins would ignore the memory.
             memory=memory_address,
         )
         return Buffer._from_spec(client, address, spec, place)
@@ -132,8 +201,8 @@ def create_uninitialized(
 def create_error(client: DeviceClient, error: PjrtError, spec: ShapeSpec, memory: Memory) -> Buffer:
     """Call `PJRT_Client_CreateErrorBuffer`."""
     code, message = read_error(error)
-    place, memory_address = client.place(None, memory)
-    with client.in_call():
+    place, memory_address = choose_place(client, None, memory)
+    with client._in_call():
         payloads: dict[str, Any] = dict(error.payloads)
         layout = _layout(client, spec)
         address = client.api.call(
@@ -164,24 +233,24 @@ def create_view(
     if on_delete is not None and not callable(on_delete):
         raise TypeError(f"on_delete is {on_delete!r}, which cannot be called")
     owner = None
-    if isinstance(memory_at, numbers.Integral):  # numpy's among them
+    if isinstance(memory_at, numbers.Integral):  # This includes numpy's integers.
         address = int(memory_at)
     else:
         owner = as_bytes(memory_at)
         address = address_of(owner)
         if owner.nbytes < spec.nbytes:
             raise ValueError(f"{spec} needs {spec.nbytes} bytes, the memory has {owner.nbytes}")
-        if not client.is_on_host:
+        if not client._is_on_host:
             raise ValueError("the memory of a host array is not device memory of this platform")
     if not 0 < address <= (1 << 64) - max(spec.nbytes, 1):
         raise ValueError(f"{address} is not the address of {spec.nbytes} bytes")
-    if client.is_on_host and address % ALIGNMENT:
+    if client._is_on_host and address % ALIGNMENT:
         raise ValueError(f"the memory at {address:#x} does not begin at a multiple of {ALIGNMENT}")
-    place, memory_address = client.place(device, memory)
+    place, memory_address = choose_place(client, device, memory)
 
-    # Without a callback some plugins abort, so there is one always.
+    # Some plugins abort without a callback, so there is always one.
     function, argument = callbacks.deleter(on_delete or _ignore, owner)
-    with client.in_call():
+    with client._in_call():
         made = client.api.call(
             "PJRT_Client_CreateViewOfDeviceBuffer",
             client=client.address,

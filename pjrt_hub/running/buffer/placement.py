@@ -1,20 +1,21 @@
 """Placement: host arrays put on a device, also in a layout that the caller chooses.
 
 Owns what kinds of arrays there are, and the distrust of plugins that take a layout for a label of
-what they are given, or lose it as they copy.
+what they are given.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.host_array import address_of, host_array
 from pjrt_hub.running.array.memory_layout import Order, row_major_or
 from pjrt_hub.running.array.shape_spec import known_shape
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, require_layout
 from pjrt_hub.running.capi import callbacks
+from pjrt_hub.running.device.device import choose_place
 from pjrt_hub.running.device.event import event_of_work
 
 if TYPE_CHECKING:
@@ -42,11 +43,11 @@ def from_host(
     order = memory_layout.order_of(layout, source.ndim)
     if not source.dtype.isnative:
         source = source.astype(source.dtype.newbyteorder("="))
-    device, memory_address = client.default_place if where == (None, None) else client.place(*where)
+    device, memory_address = choose_place(client, *where)
     if type(semantics) is not HostBufferSemantics:
         semantics = HostBufferSemantics(semantics)
     plain = source
-    if source.dtype.kind not in "biufc":  # ml_dtypes arrays do not export their memory
+    if source.dtype.kind not in "biufc":  # Arrays of ml_dtypes do not export their memory.
         plain = source.view(numpy.dtype(f"u{source.dtype.itemsize}"))
     if not plain.flags.aligned:
         plain = plain.copy()
@@ -61,8 +62,8 @@ def from_host(
     shape = known_shape(source.shape)
     if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
         return Buffer._put(client, plain, element.code, shape, semantics, *place)[0]
-    with client.in_call():
-        callbacks.start()  # the buffer's end may be before that of the use of the array
+    with client._in_call():
+        callbacks.start()  # The buffer may be freed before the plugin is done with the array.
         buffer, done = Buffer._put(client, plain, element.code, shape, semantics, *place)
         if done:
             event_of_work(client, done, plain)
@@ -82,7 +83,7 @@ def put(
     The semantics hold for `source`, an aligned array in native byte order, where it lies as the
     plugin takes it; else a copy is put. `place` is the device, and the address of the memory or 0.
     """
-    row_by_row = row_major_or(order) is None or client.moves_data
+    row_by_row = row_major_or(order) is None or moves_data(client)
     given = memory_layout.to_memory(
         source, memory_layout.row_major(source.ndim) if row_by_row else order
     )
@@ -93,44 +94,28 @@ def moves_data(client: DeviceClient) -> bool:
     """Return whether a plugin moves what it is given into a layout, or takes that for a label.
 
     The XLA CPU plugin does the latter. So a few bytes are put, and read again as an array: how they
-    lie says nothing where the device has tiles. A plugin that does neither is
-    UnsupportedByPluginError.
+    lie says nothing where the device has tiles. Each client is tried once. A plugin that does
+    neither is UnsupportedByPluginError.
     """
+    if client._moves_data is not None:
+        return client._moves_data
     import numpy
 
     order = (0, 1)
     six = numpy.frombuffer(_ROW_BY_ROW, numpy.uint8).reshape(2, 3)
-    semantics = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
-    buffer = _put(
-        client, six, six.shape, dtypes.of_numpy("uint8"), semantics, client.default_place, order
-    )
+    semantics, here = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL, choose_place(client)
+    buffer = _put(client, six, six.shape, dtypes.of_numpy("uint8"), semantics, here, order)
     found = buffer.to_numpy()
     as_label = numpy.frombuffer(_ROW_BY_ROW, numpy.uint8).reshape(3, 2).T
     if numpy.array_equal(found, six) or numpy.array_equal(found, as_label):
-        return numpy.array_equal(found, six)
+        client._moves_data = numpy.array_equal(found, six)
+        return client._moves_data
     raise UnsupportedByPluginError(
         f"the plugin was given {six.tolist()} for the layout {order} and gives {found.tolist()}",
         function="PJRT_Client_BufferFromHostBuffer",
         since="",
         have=str(client.api.version),
     )
-
-
-def copies_layouts(client: DeviceClient) -> bool:
-    """Return whether a plugin copies an array rightly that is not in row-major order.
-
-    XLA of PJRT API 0.106 gives the copy the right layout and mixes up its values.
-    """
-    import numpy
-
-    six = numpy.frombuffer(_ROW_BY_ROW, numpy.uint8).reshape(2, 3)
-    semantics = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
-    device, _ = place = client.default_place
-    try:
-        buffer = put(client, six, dtypes.of_numpy("uint8"), semantics, place, (0, 1))
-    except (UnimplementedError, UnsupportedByPluginError):
-        return True  # it makes none, so it is not known to copy them wrongly
-    return numpy.array_equal(buffer._copy(device).to_numpy(), six)
 
 
 def _put(
@@ -143,7 +128,7 @@ def _put(
     order: Order,
 ) -> Buffer:
     device, memory_address = place
-    with client.in_call():
+    with client._in_call():
         answer = client.api.call(
             "PJRT_Client_BufferFromHostBuffer",
             client=client.address,

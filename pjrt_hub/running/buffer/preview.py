@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from pjrt_hub.running.buffer.handle import BufferHandle
 
 _BEGIN = "Buffer("
-#: Bytes from which on parts of a value are fetched, and of one such part.
+#: The size in bytes above which only parts of a value are fetched, and the largest such part.
 _LARGE, _PART = 1 << 20, 1 << 16
-#: Where a buffer's bytes on the device are its elements in the order of its layout.
+#: Platforms where a buffer's bytes on the device are its elements in the order of its layout.
 LINEAR = frozenset({"cpu", "cuda", "rocm", "sycl"})
 
 
 def text(buffer: BufferHandle) -> str:
-    """Return its value, or what is the matter with it, and what it is."""
+    """Return the value, or the reason why there is none, and the buffer's type and place."""
     value, trouble = _show(buffer, WIDTH - len(_BEGIN))
     if trouble:
         return f"<Buffer {trouble}, {buffer._summary()}>"
@@ -44,12 +44,12 @@ def html(buffer: BufferHandle) -> str:
     """Return the same in HTML, whose columns stay below each other in any style sheet."""
     value, trouble = _show(buffer, WIDTH)
     body, footer = escape(value or f"<Buffer {trouble}>"), escape(buffer._summary())
-    style = "margin:0;font-family:monospace;white-space:pre"  # nbconvert's has another font
+    style = "margin:0;font-family:monospace;white-space:pre"  # nbconvert would use another font.
     return f'<div><pre style="{style}">{body}</pre><small>{footer}</small></div>'
 
 
 def _show(buffer: BufferHandle, width: int) -> tuple[str, str]:
-    """Return its value, or "" and what is the matter with it."""
+    """Return the value and "", or "" and the reason why there is no value."""
     try:
         if buffer.client.closed or buffer._is_gone:
             return "", "deleted"
@@ -59,7 +59,7 @@ def _show(buffer: BufferHandle, width: int) -> tuple[str, str]:
         if _fetches_parts(buffer):
             return format_array(_glimpse(buffer, edge), edge, 0, ", ", width), ""
         return format_array(buffer.to_numpy(), edge, THRESHOLD, ", ", width), ""
-    except (PjrtHubError, TypeError) as exc:  # TypeError: this numpy has no such dtype
+    except (PjrtHubError, TypeError) as exc:  # TypeError means that this numpy lacks the dtype.
         first_line = str(exc).partition("\n")[0]
         return "", f"failed: {first_line}"
 
@@ -68,7 +68,7 @@ def _fetches_parts(buffer: BufferHandle) -> bool:
     client = buffer.client
     buffer._order()
     return (
-        not client.lends
+        not client._lends
         and not buffer._scattered
         and client.platform_name in LINEAR
         and buffer.nbytes > _LARGE
@@ -111,7 +111,7 @@ def _fetch(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, A
 
     host = numpy.empty(count * buffer.dtype.itemsize, numpy.uint8)
     client = buffer.client
-    with client.in_call():
+    with client._in_call():
         address = buffer._ask(
             "PJRT_Buffer_CopyRawToHost",
             dst=address_of(host),

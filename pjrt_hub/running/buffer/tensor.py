@@ -16,13 +16,14 @@ from pjrt_hub.running.buffer import dlpack, placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, require_layout
 from pjrt_hub.running.capi import callbacks, hotpath
 from pjrt_hub.running.capi.status import answer_or_none
+from pjrt_hub.running.device.device import choose_place
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import Device, DeviceClient
 
 
 class Tensor:
-    """A tensor that another framework lent; told back when this dies.
+    """A tensor that another framework lent; it is given back when this object dies.
 
     Attributes:
         owner: whose death ends the loan.
@@ -89,7 +90,7 @@ class Tensor:
             nbytes = packing.nbytes(self.size, self.element.bits)
             data = self._view((nbytes,), (1,), "|u1")
             return packing.unpack(data, self.shape, self.element.bits, dtype)
-        plain = dtype.isbuiltin == 1  # ml_dtypes have no type string that numpy reads
+        plain = dtype.isbuiltin == 1  # numpy reads no type strings of ml_dtypes.
         raw = self._view(
             self.shape,
             tuple(step * dtype.itemsize for step in self.strides),
@@ -112,7 +113,7 @@ class Tensor:
 
 def borrow(client: DeviceClient, source: Any, device: Device | None, copy: bool | None) -> Buffer:
     """Return a buffer of another framework's array; see `Client.from_dlpack`."""
-    client.require_open()
+    client._require_open()
     stream = 0
     if hasattr(source, "__dlpack__"):
         source = _resolve(source, copy)
@@ -125,7 +126,7 @@ def borrow(client: DeviceClient, source: Any, device: Device | None, copy: bool 
     dtypes.require(tensor.element, client.api.version)
     if device is None:
         device = _same(client, tensor.device)
-    place, _ = client.place(device, None)
+    place, _ = choose_place(client, device, None)
     if tensor.device[0] not in dlpack.ON_HOST and _same(client, tensor.device) is not place:
         raise BufferError(
             f"the tensor lives on DLPack's device {tensor.device}, which is not {place}: "
@@ -161,10 +162,10 @@ def _resolve(source: Any, copy: bool | None) -> Any:
 
 
 def _same(client: DeviceClient, where: tuple[int, int]) -> Device | None:
-    """Return the client's device that DLPack calls so, or None where it has none."""
+    """Return the client's device for DLPack's (type, id), or None if it has no such device."""
     kind, number = where
-    if client.is_on_host:
-        return client.place(None, None)[0] if kind in dlpack.ON_HOST else None
+    if client._is_on_host:
+        return choose_place(client)[0] if kind in dlpack.ON_HOST else None
     if dlpack.PLATFORMS.get(client.platform_name) != kind:
         return None
     return next((each for each in client.devices if each.local_hardware_id == number), None)
@@ -174,7 +175,7 @@ def _capsule(source: Any, stream: int) -> object:
     named = {"stream": stream} if stream else {}
     try:
         return source.__dlpack__(max_version=dlpack.MAX_VERSION, **named)
-    except TypeError:  # it was written before DLPack 1
+    except TypeError:  # Methods from before DLPack 1 do not take max_version.
         return source.__dlpack__(**named)
 
 
@@ -183,7 +184,7 @@ def _ready_stream(client: DeviceClient, device: Device | None) -> int:
     if device is None:
         return 0
     name, address = "PJRT_Get_Stream_For_External_Ready_Events", device.address
-    with client.in_call():
+    with client._in_call():
         stream = answer_or_none(lambda: client.api.extension("Stream").call(name, device=address))
     return int(stream or 0)
 
@@ -196,7 +197,7 @@ def _why_copied(client: DeviceClient, tensor: Tensor, copy: bool | None) -> str:
     """
     if not client.api.has("PJRT_Client_CreateViewOfDeviceBuffer"):
         return "the plugin lacks PJRT_Client_CreateViewOfDeviceBuffer"
-    if not client.is_on_host and tensor.device[0] in dlpack.ON_HOST:
+    if not client._is_on_host and tensor.device[0] in dlpack.ON_HOST:
         return "the tensor is on the host, the buffer on a device"
     if not tensor.size:
         return "the tensor has no elements, so no memory"
@@ -207,7 +208,7 @@ def _why_copied(client: DeviceClient, tensor: Tensor, copy: bool | None) -> str:
         return f"its {tensor.element.name} take a byte each"
     if tensor.element.bits in dlpack.UNSETTLED_BITS:
         return f"how {tensor.element.name} lies on a device is each plugin's own matter"
-    if client.is_on_host and tensor.address % ALIGNMENT:
+    if client._is_on_host and tensor.address % ALIGNMENT:
         return (
             f"its memory begins {tensor.address % ALIGNMENT} bytes past a multiple of {ALIGNMENT}"
         )
@@ -217,9 +218,9 @@ def _why_copied(client: DeviceClient, tensor: Tensor, copy: bool | None) -> str:
 def _view(client: DeviceClient, tensor: Tensor, place: Device, stream: int) -> Buffer:
     kept, order = [tensor.owner], tensor.order or ()
     function, argument = callbacks.deleter(kept.clear)
-    with client.in_call():
+    with client._in_call():
         try:
-            address = client.call(
+            address = client._call(
                 "PJRT_Client_CreateViewOfDeviceBuffer",
                 client=client.address,
                 device_buffer_ptr=tensor.address,
@@ -233,7 +234,7 @@ def _view(client: DeviceClient, tensor: Tensor, place: Device, stream: int) -> B
                 stream=stream,
             )
         except BaseException:
-            kept.clear()  # no view was made, so nobody calls the deleter
+            kept.clear()  # No view was made, so the plugin never calls the deleter.
             raise
         buffer = Buffer._adopt(client, address, tensor.element.code, tensor.shape, place)
         return require_layout(buffer, order)

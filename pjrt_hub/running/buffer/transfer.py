@@ -20,7 +20,7 @@ from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import hotpath, irregular
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.handle import Closing
-from pjrt_hub.running.device.device import Device, Memory, device_at
+from pjrt_hub.running.device.device import Device, Memory, choose_place, default_memory, device_at
 from pjrt_hub.running.device.event import Event, event_of_work
 from pjrt_hub.running.device.promise import read_error
 
@@ -54,7 +54,22 @@ class Transfer(Closing, hotpath.Owned):
         "address",
     )
 
-    def __init__(self, client: DeviceClient, shape_specs: Iterable[Any], memory: Memory) -> None:
+    def __init__(
+        self, client: DeviceClient, shape_specs: Iterable[Any], *, memory: Memory | None = None
+    ) -> None:
+        """Make the buffers (`PJRT_Client_CreateBuffersForAsyncHostToDevice`).
+
+        Args:
+            client: the client that they belong to.
+            shape_specs: (shape, dtype) for each, or anything with `.shape` and `.dtype`; or
+                (shape, dtype, layout) for all, minor_to_major, where the parts come as the bytes
+                lie in that.
+            memory: where they go; by default the first device's own.
+
+        Raises:
+            ValueError: there is none, a shape cannot be, or only some have a layout.
+            UnsupportedByPluginError: the plugin is older than API 0.60, or ignores layouts.
+        """
         self._specs = [ShapeSpec.like(spec, client.api.version) for spec in shape_specs]
         if not self._specs:
             raise ValueError("a transfer needs one shape spec at least")
@@ -66,15 +81,15 @@ class Transfer(Closing, hotpath.Owned):
             Struct("PJRT_Buffer_MemoryLayout", wish, client.api.version) if wish else None
             for wish in (given if any(given) else ())
         ]
-        device, memory_address = client.place(None, memory)
+        device, memory_address = choose_place(client, None, memory or default_memory(client))
         self._place = device
         self._lock = Lock()
         self._retrieved = [False] * len(self._specs)
-        #: Of each buffer: whether only bytes in the order of its tiles fit; None until it is asked.
+        #: For each buffer, whether it needs bytes in the order of its tiles; None if not asked yet.
         self._scattered: list[bool | None] = [None] * len(self._specs)
-        #: Of each buffer: what has come, in bytes, as (start, end) in order; None when complete.
+        #: For each buffer, the bytes that have come, as sorted (start, end); None when complete.
         self._parts: list[list[tuple[int, int]] | None] = [[] for _ in self._specs]
-        with client.in_call():
+        with client._in_call():
             self.address: int = client.api.call(
                 "PJRT_Client_CreateBuffersForAsyncHostToDevice",
                 client=client.address,
@@ -86,7 +101,7 @@ class Transfer(Closing, hotpath.Owned):
             )
             destroy = partial(client.api.call, "PJRT_AsyncHostToDeviceTransferManager_Destroy")
             self._bind(client, partial(destroy, transfer_manager=self.address))
-            # A plugin that ignores layouts is found out before the first byte comes.
+            # A plugin that ignores layouts is detected here, before any byte is transferred.
             self._early = {index: self._retrieve(index) for index in range(len(wishes))}
 
     @property
@@ -126,7 +141,7 @@ class Transfer(Closing, hotpath.Owned):
             ValueError: it was retrieved before: a second one would be hollow.
         """
         index = self._index(buffer_index)
-        with self.client.in_call(), self._lock:
+        with self.client._in_call(), self._lock:
             if self._retrieved[index]:
                 raise ValueError(f"buffer {index} was retrieved before")
             early = self._early.pop(index, None)
@@ -171,7 +186,7 @@ class Transfer(Closing, hotpath.Owned):
                 f"{source.nbytes} bytes at offset {start} do not fit into the {size} bytes of "
                 f"buffer {index}"
             )
-        with self.client.in_call(), self._lock:
+        with self.client._in_call(), self._lock:
             parts = self._open_parts(index)
             place = bisect.bisect(parts, (start, end))
             neighbours = parts[max(place - 1, 0) : place + 1]
@@ -217,8 +232,8 @@ class Transfer(Closing, hotpath.Owned):
         by_columns = array.flags.f_contiguous and not array.flags.c_contiguous
         source = as_bytes(array.T if by_columns else array)
         rows = memory_layout.row_major(array.ndim)
-        order = rows[::-1] if by_columns else rows  # said always: some end the process without it
-        with self.client.in_call(), self._lock:
+        order = rows[::-1] if by_columns else rows  # Some plugins crash without a layout.
+        with self.client._in_call(), self._lock:
             if self._open_parts(index):
                 raise ValueError(f"parts of buffer {index} came before: a literal is a whole")
             event = self._ask(
@@ -246,7 +261,7 @@ class Transfer(Closing, hotpath.Owned):
         """
         index = self._index(buffer_index)
         code, message = read_error(error)
-        with self.client.in_call(), self._lock:
+        with self.client._in_call(), self._lock:
             self._open_parts(index)
             self._ask(
                 "PJRT_AsyncHostToDeviceTransferManager_SetBufferError",
@@ -310,8 +325,8 @@ class Transfer(Closing, hotpath.Owned):
     def _check_rows(self, index: int, data: Any) -> None:
         """Refuse an array where its elements would come into other places of the buffer."""
         if getattr(data, "ndim", 1) == 1 and getattr(data, "dtype", "uint8") == "uint8":
-            return  # bytes, as they are to lie
-        with self.client.in_call(), self._lock:
+            return  # Plain bytes are already in the buffer's own order.
+        with self.client._in_call(), self._lock:
             self._open_parts(index)
             if self._scattered[index] is None:
                 self._early[index] = self._retrieve(index)
@@ -322,18 +337,18 @@ class Transfer(Closing, hotpath.Owned):
                 )
 
     def _open_parts(self, index: int) -> list[tuple[int, int]]:
-        self.require_open()
+        self._require_open()
         parts = self._parts[index]
         if parts is None:
             raise ClosedError(f"buffer {index} is complete")
         return parts
 
     def _call(self, function: str, **inputs: Any) -> Any:
-        with self.client.in_call(), self._lock:
+        with self.client._in_call(), self._lock:
             return self._ask(function, **inputs)
 
     def _ask(self, function: str, **inputs: Any) -> Any:
-        self.require_open()
+        self._require_open()
         call = self.client.api.call
         return call(function, transfer_manager=self.address, **inputs)
 

@@ -18,14 +18,15 @@ from pjrt_hub.running.buffer import placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.buffer.transfer import Transfer
 from pjrt_hub.running.capi import hotpath, irregular
+from pjrt_hub.running.device.device import choose_place
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import Device, DeviceClient, Memory
     from pjrt_hub.running.device.event import Event
 
-#: What is read at once where the device has memory of its own, and how often that is held.
+#: The bytes of a part, and the number of parts held, where the device has memory of its own.
 PART_NBYTES, PARTS = 8 << 20, 3
-#: One system call reads less than 2 GiB.
+#: The bytes of one read; a system call reads less than 2 GiB.
 _READ_NBYTES = 1 << 30
 
 
@@ -64,16 +65,16 @@ def _read(
     device: Device | None,
     memory: Memory | None,
 ) -> Buffer:
-    client.place(device, memory)  # refuses before anything is read
+    choose_place(client, device, memory)  # This refuses a wrong place before anything is read.
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(fd, start, spec.nbytes, os.POSIX_FADV_SEQUENTIAL)
-    if not client.is_on_host and spec.nbytes > PART_NBYTES:
+    if not client._is_on_host and spec.nbytes > PART_NBYTES:
         taken = in_parts(client, fd, spec, start, device, memory)
         if taken is not None:
             return taken
     array = _host_memory(spec)
     fill(array, fd, start)
-    owned = HostBufferSemantics.MUTABLE_ZERO_COPY  # nobody else sees the memory
+    owned = HostBufferSemantics.MUTABLE_ZERO_COPY  # Nothing else uses this memory.
     return placement.from_host(client, array, None, (device, memory), owned, None)
 
 
@@ -82,7 +83,7 @@ def _host_memory(spec: ShapeSpec) -> Any:
 
     dtype = dtypes.numpy_dtype(spec.element.code)
     staging: Any = hotpath.Staging.of(spec.nbytes) if spec.nbytes else None
-    if staging is None:  # no huge pages here
+    if staging is None:  # There are no huge pages.
         return empty_aligned(spec.shape, dtype)
     return numpy.ndarray(spec.shape, dtype, staging)
 
@@ -104,7 +105,7 @@ def in_parts(
     if memory is None:
         memory = (device or client.devices[0]).default_memory
     try:
-        transfer = Transfer(client, [(spec.shape, spec.element.name)], memory)
+        transfer = Transfer(client, [(spec.shape, spec.element.name)], memory=memory)
     except UnsupportedByPluginError:
         return None
     with transfer:

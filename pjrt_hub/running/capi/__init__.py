@@ -4,7 +4,7 @@ May import `errors` and `abi` only; nothing outside this package touches `ffi`.
 """
 
 try:
-    import pjrt_hub.running.capi._pjrt  # noqa: F401  (here, so that its absence is told once)
+    import pjrt_hub.running.capi._pjrt  # noqa: F401  (Imported here to report its absence once.)
 except ModuleNotFoundError as exc:
     if exc.name != "pjrt_hub.running.capi._pjrt":
         raise

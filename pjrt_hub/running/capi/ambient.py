@@ -1,6 +1,6 @@
-"""What all native code of a process shares, read without the copies that Python keeps.
+"""Ambient state: what all native code of a process shares, read from C, not from Python's copies.
 
-For whoever checks that a plugin leaves it alone; Linux only. Must not change anything.
+Serves checks that a plugin leaves this state alone; Linux only. Must not change anything.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import signal
 import sys
 from contextlib import suppress
 
-_SIGACTION_NBYTES = 256  # more than any libc's; the handler's address is the first word
+_SIGACTION_NBYTES = 256  # No libc's struct is larger; its first word is the handler.
 _LC_ALL = 6
 _PR_GET_DUMPABLE = 3
 _TIMERS = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
-#: Of the calling thread, what a plugin has no business with.
+#: The fields of the calling thread's status that a plugin must leave alone.
 _STATUS = {
     "Name": "the thread's name",
     "Uid": "the user",
@@ -32,8 +32,8 @@ _STATUS = {
 
 
 def settings() -> dict[str, object]:
-    """Return everything with a single value, by the words to tell it."""
-    libc = ctypes.CDLL(None)  # with libm, which Python is linked with
+    """Return each setting that has a single value, by the words that describe it."""
+    libc = ctypes.CDLL(None)  # It finds libm's functions, too, because Python is linked with libm.
     libc.setlocale.restype = ctypes.c_char_p
     small = sys.float_info.min
     found: dict[str, object] = {
@@ -47,11 +47,11 @@ def settings() -> dict[str, object]:
     }
     for name in _TIMERS:
         found[f"whether {name} runs"] = signal.getitimer(getattr(signal, name))[0] > 0
-    if platform.machine() == "x86_64":  # each unit may be set alone
+    if platform.machine() == "x86_64":  # x87 and SSE each have a control word.
         libc.fegetenv(registers := (ctypes.c_uint32 * 64)())
-        units = (registers[0] & 0xFFFF, registers[7] & ~0x3F)  # 0x3F: what happened, which may be
+        units = (registers[0] & 0xFFFF, registers[7] & ~0x3F)  # 0x3F are flags of past exceptions.
         found["the control words of floats"] = "x87 {:#x}, SSE {:#x}".format(*units)
-    with suppress(AttributeError):  # of glibc
+    with suppress(AttributeError):  # Only glibc has this function.
         found["the exceptions of floats that trap"] = libc.fegetexcept()
     with open("/proc/thread-self/status", encoding="ascii", errors="replace") as file:
         fields = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
@@ -82,11 +82,11 @@ def handlers() -> dict[str, int]:
 
 
 def holdings() -> dict[str, int]:
-    """Return how much of each the process holds: bytes, allocated and resident, files, threads."""
+    """Return how much the process holds: resident and allocated bytes, files, and threads."""
     with open("/proc/self/statm", encoding="ascii") as file:
         resident = int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     found = {"resident": resident}
-    with suppress(AttributeError):  # of glibc from 2.33
+    with suppress(AttributeError):  # Only glibc has mallinfo2, from 2.33 on.
         libc = ctypes.CDLL(None)
         libc.mallinfo2.restype = _Mallinfo2
         info = libc.mallinfo2()

@@ -18,7 +18,7 @@ from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.status import raise_error, refuse_answer
 
-#: What the compiled call path calls the types of plain values: the letters of the `struct` module.
+#: The compiled call path's names for the types of plain values: the `struct` module's letters.
 _KINDS = {
     "bool": "?",
     "int": "i",
@@ -34,11 +34,11 @@ _KINDS = {
 } | dict.fromkeys(table.ENUMS, "i")
 
 
-#: How often the main thread looks for a signal that another took, which wakes nobody.
+#: How often, in seconds, the main thread wakes for signals that other threads received.
 _LOOK_SECONDS = 1.0
-#: What is counted in bytes.
+#: The types of text, whose counts are in bytes.
 _TEXTS = ("const char*", "char*")
-#: Of events some functions give none where nothing is on its way.
+#: Objects that no answer may lack. Events may be NULL if nothing is pending.
 _OBJECTS = {
     "PJRT_AsyncHostToDeviceTransferManager",
     "PJRT_Buffer",
@@ -83,7 +83,7 @@ class BoundFunction(hotpath.Function):
         self._pointer = pointer
         self._pointer_type = ffi.typeof(f"{struct}*")
         self._struct_size = table.STRUCT_SIZE[struct]
-        # A few functions of extensions take a struct that does not tell its size.
+        # The structs of a few functions of extensions have no `struct_size`.
         self._sized = ffi.typeof(struct).fields[0][0] == "struct_size"
         self._fields = {field.name: field for field in table.FIELDS[struct]}
         self._outputs = tuple((field, field.since <= minor) for field in _outputs(struct))
@@ -113,17 +113,17 @@ class BoundFunction(hotpath.Function):
         return {field.name: self._output(args, field, known) for field, known in self._outputs}
 
     def free(self, args: Any) -> bool:
-        """Call the deleter of an answer, where it came with one, and tell whether it did."""
+        """Call the deleter of an answer, if it came with one, and return whether it did."""
         owner = _owner(self.struct)
         if owner is None or getattr(args, owner[0]) == ffi.NULL:
-            return False  # who gives no deleter has nothing to free
+            return False  # An answer without a deleter has nothing to free.
         getattr(args, owner[0])(getattr(args, owner[1]))
         return True
 
     def raw(self, **inputs: Any) -> Any:
         """Call it and give the argument struct itself, for outputs that need more care."""
         keep: list[Any] = []
-        # Zeroed and of the newest size: an older plugin reads less of it.
+        # The struct is zeroed and has the newest size, of which an older plugin reads a part.
         args = ffi.new(self._pointer_type)
         if self._sized:
             args.struct_size = self._struct_size
@@ -264,7 +264,7 @@ def interruptible(
     try:
         try:
             thread.start()
-        except RuntimeError:  # Python is ending and starts no thread any more
+        except RuntimeError:  # Python starts no threads while it ends.
             hotpath.aside(run)
         meanwhile()
         while not done.wait(_LOOK_SECONDS):
@@ -283,7 +283,7 @@ def interruptible(
 
 
 def _inputs(struct: str) -> list[table.Field]:
-    """Return what a caller gives. What comes by its address is counted by the caller too."""
+    """Return the fields that a caller sets, with the counts of what is passed by its address."""
     given = [field for field in table.FIELDS[struct] if field.direction != "out"]
     counts = {
         count for field in given if field.direction == "in" for count in field.count.split(",")
@@ -292,7 +292,7 @@ def _inputs(struct: str) -> list[table.Field]:
 
 
 def _outputs(struct: str) -> list[table.Field]:
-    """Return what a function answers, but for what it fills in the caller's own memory."""
+    """Return the fields that a function sets, without arrays in the caller's own memory."""
     answers = [
         field
         for field in table.FIELDS[struct]
@@ -317,7 +317,7 @@ def _owner(struct: str) -> tuple[str, str] | None:
     return None
 
 
-#: A field for the compiled call path: name, offset, kind, offset of its count or -1, known.
+#: A field's name, offset, kind, offset of its count (or -1), and whether the plugin knows it.
 Row = tuple[str, int, str, int, bool]
 
 
@@ -338,19 +338,19 @@ def _output_row(struct: str, field: table.Field, known: bool) -> Row:
 
 
 def _is_object(field: table.Field) -> bool:
-    """Tell whether it is an object of the plugin's, or a list of them: none can be NULL."""
+    """Tell whether a field is an object of the plugin, or a list of objects; none can be NULL."""
     return field.ctype.split("*")[0].removeprefix("const ").strip() in _OBJECTS
 
 
 def _check(function: str, args: Any, field: table.Field) -> None:
-    """Refuse an answer that lacks what it must have, or counts more than there can be."""
+    """Refuse an answer that lacks what it must have, or that has an implausible count."""
     if not field.ctype.endswith("*"):
         return
     value = getattr(args, field.name)
     words = field.count.split(",")[0].split()
     if not words:
         null = _is_object(field) and not value
-    elif len(words) > 1:  # "sum dim_sizes": who reads the rows adds up how long they are
+    elif len(words) > 1:  # For "sum dim_sizes", `_rows` checks each length.
         return
     else:
         most = values.MOST_BYTES if field.ctype in _TEXTS else values.MOST_ELEMENTS
@@ -369,7 +369,7 @@ def _kind(ctype: str) -> str:
     pointer = "(*)" in ctype or ctype.endswith(("*", "Callback", "Visitor"))
     target = ctype.removesuffix("*").strip().removeprefix("const ").strip()
     members = [field.name for field in table.FIELDS.get(target, ())]
-    # Characters are given as text, structs by their members; a plugin's own begin with a vtable.
+    # char* holds text and other structs have members; an opaque type has at most a vtable.
     return "P" if pointer and target != "char" and members in ([], ["vtable"]) else ""
 
 
@@ -383,7 +383,7 @@ def assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
         value = [_address(row) for row in rows]
     encoded, number = _encode(field, value, keep)
     setattr(args, field.name, encoded)
-    # An address counts nothing: whoever gives one gives its count. The lengths of rows count those.
+    # A caller that gives an address gives its count as well. Rows are counted by their lengths.
     if count and not isinstance(value, int) and not count.startswith("sum "):
         setattr(args, count, number)
 
@@ -407,7 +407,7 @@ def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, bytes | bytearray | memoryview):
-        data = value if field.count else bytes(value) + b"\0"  # uncounted text is NUL-terminated
+        data = value if field.count else bytes(value) + b"\0"  # NUL ends text without a count.
         pointer = ffi.from_buffer(data)
         keep.append(pointer)
         return ffi.cast(ctype, pointer), len(value)
@@ -434,7 +434,7 @@ def _element(element: str, value: Any, keep: list[Any]) -> Any:
 
 
 def _pointer(ctype: str, address: int) -> Any:
-    if not 0 <= address < 1 << 64:  # which a cast would wrap
+    if not 0 <= address < 1 << 64:  # ffi.cast would wrap such an address.
         raise OverflowError(f"{address} does not fit {ctype}")
     return ffi.cast(ctype, address)
 

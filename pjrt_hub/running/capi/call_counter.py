@@ -14,10 +14,10 @@ from pjrt_hub.errors import PjrtError
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.status import raise_error
 
-_SECONDS = 5.0  # for a call that is due
-_MOMENT = 0.1  # for one that is not
+_SECONDS = 5.0  # The seconds that a required call may take.
+_MOMENT = 0.1  # The seconds in which a surplus call would show.
 
-#: A plugin may still call what it should have forgotten, so none is ever freed.
+#: No counter is ever freed, because a faulty plugin may call one later than it should.
 _kept: list[CallCounter] = []
 
 
@@ -50,7 +50,7 @@ class CallCounter:
             self._changed.wait_for(lambda: self._calls, _SECONDS)
 
     def wait(self, expected: int = 1) -> list[int]:
-        """Return `calls` after time for as many as expected and a moment for one too many."""
+        """Wait for the expected calls, then a moment for a surplus one, and return `calls`."""
         with self._changed:
             self._changed.wait_for(lambda: len(self._calls) >= expected, _SECONDS)
             self._changed.wait_for(lambda: len(self._calls) > expected, _MOMENT)

@@ -44,14 +44,14 @@ def deleter(callback: Callable[[], object], kept: object = None) -> tuple[int, i
 
 
 def start() -> None:
-    """Start the dispatcher thread if there is none; only what may be called back needs it."""
+    """Start the dispatcher thread if there is none; only programs with callbacks need it."""
     global _started
     if _started:
         return
     with _lock:
         if not _started:
             read_end, write_end = os.pipe()
-            os.set_blocking(write_end, False)  # a full pipe already holds a wake-up
+            os.set_blocking(write_end, False)  # A full pipe already holds a wake-up.
             hotpath.wake(write_end)
             threading.Thread(
                 target=_dispatch, args=(read_end,), name="pjrt-hub events", daemon=True
@@ -66,12 +66,12 @@ def _dispatch(read_end: int) -> None:
 
 @atexit.register
 def _end() -> None:
-    """Undue callbacks must not keep the globals that they refer to past Python's end."""
+    """Drop callbacks that are not due yet, so that what they refer to does not outlive Python."""
     hotpath.end()
 
 
 def _after_fork() -> None:
-    """Forget the dispatcher, which is not in the child; every object there refuses anyway."""
+    """Forget the dispatcher thread, which the child lacks; all objects refuse their use there."""
     global _started
     _started = False
 

@@ -24,7 +24,7 @@ _SCALAR = _ATTRIBUTES["XLA_FFI_AttrType_SCALAR"]
 _STAGES = table.ENUMS["XLA_FFI_ExecutionStage"]
 _INSTANTIATE = _STAGES["XLA_FFI_ExecutionStage_INSTANTIATE"]
 _EXECUTE = _STAGES["XLA_FFI_ExecutionStage_EXECUTE"]
-#: Minors of the FFI that changed a struct which a plugin reads.
+#: The minor versions of the FFI that changed a struct which plugins read.
 _TYPED, _STAGED, _RECORDED = 2, 3, 4
 _POINTER = 8
 
@@ -109,13 +109,13 @@ class Frame:
         return self._state("XLA_FFI_State_Get", type_id, 0)
 
     def _state(self, name: str, type_id: int, state: int) -> int | None:
-        """Call a function whose struct has no `stage` before FFI 0.3, but else the same words."""
+        """Call a function whose struct is always the same, but lacks `stage` before FFI 0.3."""
         number = ffi.new("XLA_FFI_TypeId*")
         number.type_id = type_id
         staged = [_INSTANTIATE] if self._frame.api.api_version.minor_version >= _STAGED else []
         words = [0, 0, _number(self._frame.ctx), *staged, _number(number), state]
         if name == "XLA_FFI_State_Set" and self._frame.api.api_version.minor_version < _TYPED:
-            words.append(hotpath.ffi_deleter())  # types had no deleter, so each state has one
+            words.append(hotpath.ffi_deleter())  # Before FFI 0.2, each state has its deleter.
         words[0] = len(words) * _POINTER
         return _ask_in_words(self._frame.api, name, words)
 
@@ -145,16 +145,16 @@ def register(
     """
     api = ffi.cast("XLA_FFI_Api*", table_address)
     target, place = ffi.from_buffer(name.encode()), ffi.from_buffer(platform.encode())
-    # A bundle has one more handler, to record, from FFI 0.4 on.
+    # From FFI 0.4 on, a bundle has a further handler, for recording.
     record = [0] if api.api_version.minor_version >= _RECORDED else []
     texts = [_number(target), len(target), _number(place), len(place)]
     words = [0, 0, *texts, *handlers, *record, traits]
-    words[0] = len(words) * _POINTER - 4  # the last one is 32 bits wide
+    words[0] = len(words) * _POINTER - 4  # The last member has only 32 bits.
     return _ask_in_words(api, "XLA_FFI_Handler_Register", words) is not None
 
 
 def _ask_in_words(api: Any, name: str, words: list[int]) -> int | None:
-    """Call a function of the FFI's table with a struct of this plugin's version; the last word."""
+    """Call a function of the FFI's table with a struct of these words; return its last word."""
     args = ffi.new("uint64_t[]", words)
     function = ffi.cast("XLA_FFI_Error*(*)(void*)", _number(getattr(api, name)))
     error = function(args)
@@ -196,7 +196,7 @@ def address_of(function: object) -> int | None:
 
     Gives None for everything else. An address without code is a ValueError.
     """
-    ctypes = sys.modules.get("ctypes")  # without it no object of it can exist
+    ctypes = sys.modules.get("ctypes")  # Unless it is imported, no object of it exists.
     if isinstance(function, int) and not isinstance(function, bool):
         address = function
     elif type(function).__name__ == "PyCapsule":
@@ -213,7 +213,7 @@ def address_of(function: object) -> int | None:
 
 
 def code() -> list[range]:
-    """Return the addresses of this process where code is."""
+    """Return the ranges of addresses that hold executable code in this process."""
     found = []
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:

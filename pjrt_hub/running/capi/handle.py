@@ -1,4 +1,4 @@
-"""Handles: native objects as whatever belongs to them sees them: an address, and how it is called.
+"""Handles: what helpers know of a native object: its address, and how to call functions on it.
 
 Helpers are typed on these and never on `Client`: what a client hands out need not know it.
 """
@@ -14,13 +14,13 @@ from pjrt_hub.base.fork import cached_property
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.library import Api
 
-#: Every client of this process that lives, the oldest first.
+#: Every living client of this process, the oldest first.
 clients: weakref.WeakValueDictionary[int, ClientHandle] = weakref.WeakValueDictionary()
 _numbers = itertools.count()
 
 T = TypeVar("T")
 
-#: What the class of the statement has only for itself.
+#: The attributes of a class that `compact` must not copy to the class that it makes.
 _OWN = frozenset({"__dict__", "__weakref__", "__slots__"})
 
 
@@ -34,7 +34,7 @@ class Handle(Protocol):
     @property
     def address(self) -> int: ...
 
-    def in_call(self) -> AbstractContextManager[object]: ...
+    def _in_call(self) -> AbstractContextManager[object]: ...
 
 
 class ExecutableHandle(Protocol):
@@ -52,18 +52,12 @@ class ClientHandle(hotpath.Client):
     Attributes:
         api: the plugin's function table.
         platform_name: "cpu", "cuda", "tpu", ... (`PJRT_Client_PlatformName`).
-        compiler_platform: the same, of the plugin behind a layer that gives it another name.
     """
 
     api: Api
     platform_name: str
-    compiler_platform: str
-    is_on_host: bool
-
-    @property
-    def guards(self) -> Any:
-        """What an executable must have been compiled with to be loaded here, a `Guards`."""
-        raise NotImplementedError
+    #: What an executable must have been compiled with to be loaded here, once somebody asked.
+    _guards: Any = None
 
     @cached_property
     def platform_version(self) -> str:
@@ -71,7 +65,7 @@ class ClientHandle(hotpath.Client):
         return self._ask("PJRT_Client_PlatformVersion").decode()
 
     def _ask(self, function: str) -> Any:
-        return self.call(function, client=self.address)
+        return self._call(function, client=self.address)
 
 
 class Closing:
@@ -90,13 +84,18 @@ class Closing:
         self.close()
 
 
+def compiler_platform(client: ClientHandle) -> str:
+    """Return its platform, or that of the plugin behind a layer that gives another name."""
+    return client.api.layered_name or client.platform_name
+
+
 def register(client: ClientHandle) -> None:
     """List a client in `clients`."""
     clients[next(_numbers)] = client
 
 
 def compact(statement: type[T], /) -> type[T]:
-    """Make the same class again, as C would.
+    """Make the same class again, with instances as small as those of its C base.
 
     Its functions cannot use `super()` and `__class__`, which mean the class of the statement.
 

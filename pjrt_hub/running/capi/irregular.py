@@ -51,7 +51,7 @@ def optimized_program(api: Api, executable: int) -> tuple[bytes, str]:
     program = ffi.new("PJRT_Program*")
     program.struct_size = table.STRUCT_SIZE["PJRT_Program"]
     address = int(ffi.cast("uintptr_t", program))
-    function.raw(executable=executable, program=address)  # without code: asks for the size
+    function.raw(executable=executable, program=address)  # Without `code`, this asks for its size.
     room = values.require_count(name, "code_size", program.code_size, values.MOST_BYTES)
     code = ffi.new("char[]", max(room, 1))
     program.code = code
@@ -65,7 +65,7 @@ def optimized_program(api: Api, executable: int) -> tuple[bytes, str]:
 def fill_array(
     node: Extension, name: str, capacity: int, **inputs: Any
 ) -> tuple[tuple[int, ...], Any]:
-    """Call a function that fills an array of ours: give its numbers, and the argument struct."""
+    """Call a function that fills a caller's array; return its numbers and the argument struct."""
     function = node.function(name)
     fields = table.FIELDS[function.struct]
     array = next(field for field in fields if field.direction == "inout")
@@ -88,7 +88,7 @@ def routing_strategy(node: Extension, topology: int, capacity: int) -> str:
     return bytes(ffi.string(text)).decode()
 
 
-#: (channel, user_arg, address of the C function)
+#: The channel, the user_arg and the address of the C function.
 TransferCallback = tuple[int, int, int]
 
 _CALLBACKS = {"send": "PJRT_SendCallback", "recv": "PJRT_RecvCallback"}
@@ -116,7 +116,7 @@ def slice_config(node: Extension, **inputs: Any) -> SliceConfig:
 
 
 def _slice_config(config: Any) -> SliceConfig:
-    dims = config.dim_size  # what lies behind is not written
+    dims = config.dim_size  # The plugin leaves the elements beyond this unset.
     return tuple(config.dimensions[0:dims]), tuple(config.wrap[0:dims]), bool(config.twist)
 
 
@@ -156,7 +156,7 @@ def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:
 
 def order(args: Any) -> tuple[int, ...] | None:
     """Read what `PJRT_Buffer_GetMemoryLayout` answered; None for strides."""
-    if args.layout.type != _TILED:  # `args` is named because its members do not keep it alive
+    if args.layout.type != _TILED:  # `layout` lies in `args`, which must stay referenced.
         return None
     name, tiled = "PJRT_Buffer_GetMemoryLayout", args.layout.tiled
     rank = tiled.minor_to_major_size
@@ -182,7 +182,7 @@ def byte_strides(api: Api, buffer: int, dims: Sequence[int], nbytes: int) -> lis
 
 
 def is_plain(api: Api, buffer: int, rank: int) -> bool:
-    """Tell whether a buffer is rows one after the other, as its plugin says.
+    """Tell whether a buffer's memory is row-major without gaps, as its plugin says.
 
     The one tile of a single dimension only fills it up.
     """
@@ -191,7 +191,7 @@ def is_plain(api: Api, buffer: int, rank: int) -> bool:
     args = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer)
     if args.layout.type != _TILED or args.layout.tiled.num_tiles > (rank < 2):
         return False
-    return order(args) == (*range(rank),)[::-1]  # a plugin that does not say tells of none
+    return order(args) == (*range(rank),)[::-1]  # () means that the plugin does not say.
 
 
 def answer(struct: str, function: int, data: int, code: int, message: str, dst: int = 0) -> None:

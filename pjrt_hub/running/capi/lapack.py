@@ -15,13 +15,13 @@ from pjrt_hub.running.capi import hotpath
 
 _NAME = re.compile(r"lapack_(?P<type>[sdcz])(?P<routine>\w+)_ffi")
 _TYPES = "sdcz"
-#: How routines of complex elements begin, and those of real ones that do the same.
+#: The prefix of a routine for complex elements, and that of its counterpart for real ones.
 _REAL = {"un": "or", "he": "sy"}
 
 
 def handler(name: str) -> int | None:
     """Return the address of the handler of one of JAX's names; None without one or its routine."""
-    if name == "tridiagonal_solve_perturbed_ffi":  # LAPACK has no routine for it
+    if name == "tridiagonal_solve_perturbed_ffi":  # LAPACK has no routine for it.
         return _handler("perturbed", 0, None)
     if (found := _NAME.fullmatch(name)) is None:
         return None
@@ -35,7 +35,7 @@ def handler(name: str) -> int | None:
 
 def _handler(kind: str, letter: int, routine: int | None) -> int | None:
     """Return the handler of a kind, which it gives the routine for one type of elements."""
-    import ctypes  # only here and below: a process without such a program does not pay for it
+    import ctypes  # Imported here, so that only programs that need it pay for it.
 
     function = ctypes.CDLL(str(Path(__file__).with_suffix("") / "lapack.so")).pjrt_hub_lapack
     function.restype = ctypes.c_void_p
@@ -56,7 +56,7 @@ def _routine(name: str) -> int | None:
 def _in_scipy(name: str) -> int | None:
     for part in ("lapack", "blas"):
         capsule = import_module(f"scipy.linalg.cython_{part}").__pyx_capi__.get(name)
-        # Its name is the routine's type in C, which has no `int` where sizes have 64 bits.
+        # The capsule's name is the routine's type in C, which lacks `int` where sizes have 64 bits.
         if ", int *" in str(capsule):
             return hotpath.capsule_address(capsule)
     return None

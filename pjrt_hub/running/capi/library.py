@@ -30,14 +30,14 @@ from pjrt_hub.running.capi.status import (
 
 hotpath.install(raise_error, raise_absent, refuse_answer, errors.ClosedError)
 
-_MAX_EXTENSIONS = 64  # a longer chain is a cycle or garbage
+_MAX_EXTENSIONS = 64  # A longer chain is a cycle or garbage.
 _loaded: dict[tuple[int, int], Api] = {}
 _loading = Lock()
 
-#: What nothing can do without: a plugin's errors could be neither read nor freed.
+#: Every plugin must have these, because its errors could be neither read nor freed without them.
 REQUIRED = ("PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode")
-#: The last function that the compiled call path looks up without looking at the table's size, which
-#: in every version that can be used reaches beyond it.
+#: The last function that the compiled call path looks up without a check of the table's size. The
+#: tables of all usable versions reach beyond it.
 REACHED = "PJRT_Buffer_ReadyEvent"
 
 
@@ -54,10 +54,12 @@ class Api(hotpath.Functions):
             was here already.
         known_sha256: gives the file's digest without reading it all; None if unknown.
         is_layered: whether its calls pass through layers.
+        layered_name: what the plugin behind layers was chosen as; None without layers.
     """
 
     known_sha256: Callable[[], str | None] | None = None
     is_layered = False
+    layered_name: str | None = None
 
     def __init__(self, path: Path, address: int, identity: str = "") -> None:
         self.path = path
@@ -97,7 +99,7 @@ class Api(hotpath.Functions):
         return BoundFunction(self.address, self.version.minor, name, pointer, struct)
 
     def give_back(self, name: str, **handle: int) -> None:
-        """Free what nobody needs; what the plugin has no function for goes with the process."""
+        """Free an unneeded object; without a function for that, it stays until the process ends."""
         with suppress(errors.UnsupportedByPluginError, errors.UnimplementedError):
             self.call(name, **handle)
 
@@ -153,7 +155,7 @@ class Extension(hotpath.Functions):
         """Tell whether the node holds the function `name` and the pointer is not NULL."""
         field, function = self._rows[name]
         if function.offset + 8 > self.size:
-            return False  # past the end of the node: not its memory
+            return False  # The field lies beyond the node's memory.
         return bool(getattr(self._node, field) != ffi.NULL)
 
     def _bind(self, name: str) -> BoundFunction:
@@ -226,7 +228,7 @@ def load(
 
 
 def adopt(address: int, path: str | os.PathLike[str]) -> Api:
-    """Take a table that is already in this process, and stays, and initialize its plugin.
+    """Use a table that is already in this process for good, and initialize its plugin.
 
     It came from the file at `path`; the errors are those of `load`.
     """
@@ -235,7 +237,7 @@ def adopt(address: int, path: str | os.PathLike[str]) -> Api:
 
 def preload(path: str | os.PathLike[str]) -> None:
     """Make a dependency visible to plugins that look it up by its soname, or PluginLoadError."""
-    if not os.path.isabs(path):  # the loader would search for it
+    if not os.path.isabs(path):  # The loader would search its folders for it.
         raise errors.PluginLoadError(
             f"cannot load {path}: the path is not absolute",
             path=path,
@@ -251,7 +253,7 @@ def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]
     """Return the address of its `PJRT_Api`, of which nothing is read yet."""
 
     def late(_handle: int) -> None:
-        with suppress(errors.PluginLoadError):  # who waited for it has gone, but it may remember
+        with suppress(errors.PluginLoadError):  # The caller has gone, but `tell` may keep a record.
             tell("GetPjrtApi")
 
     tell("dlopen")
@@ -292,7 +294,7 @@ def _read_table(
         )
     version = _version(ffi.cast("PJRT_Api*", address))
     verdict = compatible(DECLARED, version)
-    if not verdict:  # so nothing behind the version is read: of another ABI it may be anything
+    if not verdict:  # In another ABI, anything may follow the version.
         raise errors.IncompatiblePluginError(
             f"{path} cannot be used: {verdict.reason}",
             need="0.57 or newer, major 0",
@@ -325,11 +327,11 @@ def _initialize(api: Api) -> None:
     try:
         interruptible(lambda: api.call("PJRT_Plugin_Initialize"), lambda _: None)
     except errors.InvalidArgumentError as exc:
-        # A framework of this process was here before: some plugins refuse a second time.
+        # Some plugins refuse this if another framework in the process has already done it.
         if "already" not in exc.message.lower():
             raise
     except (errors.UnsupportedByPluginError, errors.UnimplementedError):
-        pass  # it has nothing to set up
+        pass  # The plugin has nothing to set up.
 
 
 def _attributes(api: Api) -> dict[str, values.NamedValue]:

@@ -85,7 +85,7 @@ class ProfilerApi:
             name = "PLUGIN_Profiler_Error_Message"
             text = values.text(name, "message", message.message, message.message_size)
             code = self._args("PLUGIN_Profiler_Error_GetCode_Args", pointer)
-            # An error about an error would be freed here if it ever came.
+            # This may return an error in turn, which is ignored and leaks; none has been seen.
             self._table.error_get_code(code)
         finally:
             self._table.error_destroy(self._args("PLUGIN_Profiler_Error_Destroy_Args", pointer))

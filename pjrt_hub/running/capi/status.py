@@ -15,7 +15,7 @@ from pjrt_hub.running.capi._pjrt import ffi
 
 T = TypeVar("T")
 
-#: Of a table, in bytes: struct_size, extension_start and PJRT_Api_Version come before it.
+#: The offset in bytes of a table's first function, after struct_size, extensions and version.
 FIRST_SLOT = 40
 
 _CLASSES: dict[int, type[errors.PjrtError]] = {
@@ -23,7 +23,7 @@ _CLASSES: dict[int, type[errors.PjrtError]] = {
     for cls in vars(errors).values()
     if isinstance(cls, type) and issubclass(cls, errors.PjrtError) and cls is not errors.PjrtError
 }
-#: Of a message in bytes: what says that it is longer is not looked at.
+#: The largest size of a message in bytes; one that claims to be longer is not read.
 _LONGEST = 1 << 28
 
 
@@ -43,7 +43,7 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
         args = _args("PJRT_Error_Destroy_Args", pointer)
         functions.PJRT_Error_Destroy(args)
     cls = error_class(code)
-    # Some plugins name the function themselves.
+    # The messages of some plugins already begin with the function's name.
     where = f"{function}: " if function and not message.startswith(function) else ""
     raise cls(
         where + (message or cls.__doc__ or ""), code=code, function=function, payloads=payloads
@@ -51,7 +51,7 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
 
 
 def raise_absent(api: int, slot: int) -> NoReturn:
-    """Raise for a call of a function that the plugin lacks, by its place in the table in words."""
+    """Raise for a function that the plugin lacks; `slot` is its offset in 8-byte words."""
     version = ffi.cast("PJRT_Api*", api).pjrt_api_version
     have = ApiVersion(version.major_version, version.minor_version)
     number = slot - FIRST_SLOT // 8
@@ -73,7 +73,7 @@ def lack(function: str, have: ApiVersion, plugin: str = "") -> errors.Unsupporte
 
 
 def refuse_answer(function: str, what: str) -> NoReturn:
-    """Raise PluginError for an answer without an error that cannot be: `what` was found in it."""
+    """Raise PluginError for an impossible answer without an error; `what` was found in it."""
     raise errors.PluginError(
         f"{function}: the plugin answered without an error and gave {what}",
         hint="`pjrt-hub check` with the plugin's library says what else it does wrong; tell its "
@@ -104,7 +104,7 @@ def _args(struct: str, error: Any) -> Any:
 def _code(functions: Any, error: Any) -> int:
     args = _args("PJRT_Error_GetCode_Args", error)
     failure = functions.PJRT_Error_GetCode(args)
-    if failure != ffi.NULL:  # an error about an error: only its memory is of interest
+    if failure != ffi.NULL:  # An error about the error must be freed as well.
         functions.PJRT_Error_Destroy(_args("PJRT_Error_Destroy_Args", failure))
         return errors.UnknownError.code
     return int(args.code)
@@ -117,6 +117,6 @@ def _message(functions: Any, error: Any) -> str:
         return ""
     if args.message_size > _LONGEST:
         return ""
-    # A plugin may put a dump of megabytes into an error; its beginning says what happened.
+    # Some plugins put a dump of megabytes into a message, whose beginning says what happened.
     size = min(args.message_size, 1 << 16)
     return bytes(ffi.buffer(args.message, size)).decode("utf-8", "replace").strip("\0\n ")

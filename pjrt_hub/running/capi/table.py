@@ -29,7 +29,7 @@ class Field(NamedTuple):
     direction: str
     ctype: str
     name: str
-    count: str  # type: ignore[assignment]  # hides tuple.count, which no row needs
+    count: str  # type: ignore[assignment]  # Rows do not need tuple.count, which it hides.
     since: int
 
 
@@ -50,7 +50,7 @@ class Extension(NamedTuple):
 
 
 class Rows(Mapping[str, Row]):
-    """A table whose rows are made of texts when they are first asked for: a start needs a few."""
+    """A table whose rows are made when they are first used, because a program needs only a few."""
 
     def __init__(self, texts: dict[str, Any], read: Callable[[str, Any], Row]) -> None:
         self._texts = texts
@@ -108,9 +108,9 @@ def _load() -> dict[str, Any]:
 _TABLE = _load()
 
 FUNCTIONS = Rows(_TABLE["functions"], _function)
-#: Of every struct, without its struct_size, extension_start or base.
+#: The fields of every struct, except struct_size, extension_start and base.
 FIELDS = Rows(_TABLE["structs"], _fields)
-#: The end of the last field, which is what struct_size says; sizeof may be more.
+#: The offset of the end of a struct's last field, which struct_size holds; sizeof may be more.
 STRUCT_SIZE = Rows(_TABLE["structs"], _struct_size)
 ENUMS: dict[str, dict[str, int]] = _TABLE["enums"]
 EXTENSIONS = Rows(_TABLE["extensions"], _extension)

@@ -1,7 +1,7 @@
-"""The C API as a stranger may use it, for whoever checks a plugin.
+"""Unchecked use of the C API, to test how a plugin reacts.
 
-Owns memory that nobody vouches for, structs of any size, and errors that are looked at before they
-are freed. Must not be used to run programs.
+Owns untrusted memory, structs of any size, and errors that are inspected before they are
+freed. Must not be used to run programs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pjrt_hub.running.capi.status import FIRST_SLOT, raise_error
 
 _WORD = 8
 _JUNK = 0xA5
-_BEHIND = 16  # words behind a struct that a plugin must not touch
+_BEHIND = 16  # The number of words after a struct, which a plugin must not touch.
 
 
 class Entry(NamedTuple):
@@ -76,7 +76,7 @@ class Sized:
         fields = {field.name: field for field in table.FIELDS[name]}
         for member, value in members.items():
             assign(self._struct, fields[member], value, self._keep)
-        # Of a struct that says it is empty, everything is there: it shall be refused, not crash.
+        # A struct that claims to be empty is whole, so that a plugin can refuse it without a crash.
         self._end = size if size >= _WORD else len(self._bytes)
         if size < newest:
             self._bytes[self._end :] = bytes([_JUNK]) * (len(self._bytes) - self._end)
@@ -134,16 +134,16 @@ def named_values(api: Api, name: str, **inputs: Any) -> list[tuple[str, values.N
 
 
 def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
-    """Ask a function and give what reads its answer again, from where the plugin left it."""
+    """Call a function, and return another that reads the answer again in the plugin's memory."""
     function = api.function(name)
     args = function.raw(**inputs)
-    if name == "PJRT_Buffer_GetMemoryLayout":  # a union
+    if name == "PJRT_Buffer_GetMemoryLayout":  # The answer has a union, which `read` cannot handle.
         return lambda: irregular.order(args)
     return lambda: function.read(args)
 
 
 def has_deleter(api: Api, name: str, **inputs: Any) -> bool:
-    """Ask for an answer that is the caller's, and free it where the plugin says how.
+    """Get and free an answer that the caller owns, and tell whether it came with a deleter.
 
     An answer that is empty needs no deleter.
     """

@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from traceback import FrameSummary
 
-#: Status code and text; and an interrupt, which the main thread raises once the plugin is done.
+#: A status code and text, and an interrupt, which the main thread raises once the plugin returns.
 Failure = tuple[int, bytes] | tuple[int, bytes, KeyboardInterrupt]
 
 _CODES = table.ENUMS["PJRT_Error_Code"]
 
 
 def failure(exc: BaseException, name: str, depth: int) -> Failure:
-    """Return what an exception is to a plugin: a status code, as in PJRT and XLA FFI, and text.
+    """Return an exception as a plugin gets it: a status code of PJRT and XLA FFI, and a text.
 
     So many frames of the traceback as `depth` says are pjrt-hub's own.
     """
@@ -47,7 +47,7 @@ def _words(exc: BaseException, depth: int) -> str:
 
     try:
         words = traceback.format_exception_only(exc)[-1].strip()
-    except BaseException as failing:  # its __str__ may do anything
+    except BaseException as failing:  # Its __str__ may raise anything.
         words = f"{type(exc).__name__}, whose text raised {type(failing).__name__}"
     places: Sequence[FrameSummary] = traceback.extract_tb(exc.__traceback__)
     if len(places) > depth:

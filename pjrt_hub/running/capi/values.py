@@ -1,6 +1,6 @@
-"""What plugins answer with: texts and counts that can be, and `PJRT_NamedValue` in both directions.
+"""Values of plugins: plausible texts and counts, and `PJRT_NamedValue` in both directions.
 
-More than can be is an error before anything is read; `native/function.c` holds to the same bounds.
+An implausible size is an error before anything is read; `native/function.c` has the same bounds.
 Must not know which options a plugin takes.
 """
 
@@ -13,14 +13,14 @@ from pjrt_hub.running.capi import hotpath, table
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.status import refuse_answer
 
-#: Of a text, in bytes: a serialized program is no larger, because protobuf's messages end at 2 GiB.
+#: The largest plausible size of a text in bytes; protobuf messages, the longest, end at 2 GiB.
 MOST_BYTES = hotpath.MOST_BYTES
-#: Of a list: more than any machine has devices.
+#: The largest length of a list, which no machine's number of devices reaches.
 MOST_ELEMENTS = hotpath.MOST_ELEMENTS
-#: Of an array: what the compiled call path takes.
+#: The largest rank of an array that the compiled call path takes.
 MOST_DIMENSIONS = 64
 
-#: What a named value can be: `PJRT_NamedValue_Type` in its order.
+#: The types of a named value, in the order of `PJRT_NamedValue_Type`.
 NamedValue = str | int | Sequence[int] | float | bool
 
 _TYPES = table.ENUMS["PJRT_NamedValue_Type"]
@@ -40,7 +40,7 @@ def encode(values: Mapping[str, NamedValue], keep: list[Any]) -> Any:
     for item, (name, value) in zip(array, values.items(), strict=True):
         item.struct_size = table.STRUCT_SIZE["PJRT_NamedValue"]
         item.name, item.name_size = _characters(name, keep)
-        if isinstance(value, bool):  # before int, whose subclass it is
+        if isinstance(value, bool):  # bool is a subclass of int, so it comes first.
             item.type, item.bool_value, item.value_size = _BOOL, value, 1
         elif isinstance(value, int):
             item.type, item.int64_value, item.value_size = _INT64, value, 1
@@ -96,14 +96,14 @@ def _text(pointer: Any, size: int) -> str:
 def require_count(
     function: str, name: str, given: int, most: int = MOST_ELEMENTS, least: int = 0
 ) -> int:
-    """Return a plugin's count of a field where it can be; else raise PluginError."""
+    """Return a plugin's count of a field if it is plausible, else raise PluginError."""
     if not least <= given <= most:
         refuse_answer(function, f"{given} as {name}")
     return given
 
 
 def text(function: str, name: str, pointer: Any, nbytes: int) -> bytes:
-    """Copy a plugin's bytes; PluginError for more than can be, or none where it says some."""
+    """Copy a plugin's bytes; PluginError for an implausible size, or for NULL with a size."""
     if require_count(function, f"the size of {name}", nbytes, MOST_BYTES) == 0:
         return b""
     if pointer == ffi.NULL:

@@ -63,7 +63,7 @@ def encoded_fields(message: memoryview) -> Iterator[tuple[int, int | memoryview,
 
 
 def messages(message: memoryview, *numbers: int) -> Iterator[memoryview]:
-    """Yield what is bytes in the fields of these numbers: texts, and messages in one another."""
+    """Yield the bytes of each field with one of these numbers: texts and nested messages."""
     for number, value in fields(message):
         if number in numbers and isinstance(value, memoryview):
             yield value

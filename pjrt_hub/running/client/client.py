@@ -6,11 +6,11 @@ Owns devices, memories and the making of buffers and executables; must not choos
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import pjrt_hub.running.client.exit  # noqa: F401  (it closes clients when Python ends)
+import pjrt_hub.running.client.exit  # noqa: F401  (It closes clients when Python ends.)
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frames import hide_below
 from pjrt_hub.errors import (
@@ -26,21 +26,15 @@ from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.handle import Closing, register
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.compilation.policy import CompilingClient
-from pjrt_hub.running.device.device import Device, Memory
+from pjrt_hub.running.device.device import Device, Memory, default_memory
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from pjrt_hub.running.buffer.device_memory import DmaMapping
-    from pjrt_hub.running.buffer.placeholder import Alias
-    from pjrt_hub.running.buffer.transfer import Transfer
     from pjrt_hub.running.client.topology import Topology
     from pjrt_hub.running.compilation.policy import CompileCache
-    from pjrt_hub.running.device.promise import SettableEvent
-    from pjrt_hub.running.distributed.process_info import ProcessInfo
     from pjrt_hub.running.executable.executable import Executable
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
-    from pjrt_hub.running.executable.serialized import Guards
     from pjrt_hub.running.program.compile_options import CompileOptions
     from pjrt_hub.running.program.program import Program
 
@@ -59,38 +53,28 @@ class Client(Closing, CompilingClient):
         api: the plugin's function table.
         options: the create options that it was asked for with.
         closed: whether `close` was called, or the process forked since.
-        is_shared: whether it is the one that this process shares; `close` then leaves it open.
     """
 
     __module__ = "pjrt_hub"
-    is_shared = False
+    #: Whether it is the one that this process shares, which `close` leaves open.
+    _is_shared = False
 
     def __init__(self, plugin: Any, address: int, options: Mapping[str, Any] | None = None) -> None:
         self.plugin = plugin
-        self.policy, self.default_flags = plugin.policy, plugin.default_flags
+        self._policy = plugin.policy
         self.options = dict(options or {})
         self.api: Api = plugin.api
         try:
             name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
-            with suppress(UnsupportedByPluginError, UnimplementedError):  # told when it is asked
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # `devices` reports it.
                 _require_devices(name, self.api.call("PJRT_Client_Devices", client=address))
         except BaseException:
             self.api.give_back("PJRT_Client_Destroy", client=address)
             raise
         self.platform_name: str = name
-        chosen_as = plugin.policy.name if self.api.is_layered else None
-        self.compiler_platform: str = chosen_as or name
-        self.is_on_host = name == "cpu"
         self._keep_devices()
-        self._bind(self.api, self.api.address, address, self.is_on_host)
+        self._bind(self.api, self.api.address, address, name == "cpu")
         register(self)
-
-    @cached_property
-    def guards(self) -> Guards:
-        """The properties that a serialized executable must match to be loaded here."""
-        from pjrt_hub.running.executable.serialized import Guards
-
-        return Guards.of(self)
 
     @cached_property
     def topology(self) -> Topology:
@@ -253,28 +237,7 @@ class Client(Closing, CompilingClient):
         from pjrt_hub.running.buffer import placeholder
 
         spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
-        return placeholder.create_error(self, error, spec, memory or self._default_memory)
-
-    def create_alias_buffer(
-        self,
-        shape: Any,
-        dtype: Any = "float32",
-        *,
-        memory: Memory | None = None,
-        layout: tuple[int, ...] | None = None,
-    ) -> Alias:
-        """Make a placeholder for a later buffer (`PJRT_Client_CreateAliasBuffer`, API 0.77).
-
-        Args:
-            shape: the dimensions, in elements.
-            dtype: numpy's, ml_dtypes' or StableHLO's name.
-            memory: one of a device's memories; by default the first device's own.
-            layout: minor_to_major; by default the plugin's own.
-        """
-        from pjrt_hub.running.buffer.placeholder import Alias
-
-        spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
-        return Alias(self, spec, memory or self._default_memory)
+        return placeholder.create_error(self, error, spec, memory or default_memory(self))
 
     def create_view_of_device_buffer(
         self,
@@ -308,44 +271,6 @@ class Client(Closing, CompilingClient):
 
         spec = ShapeSpec.of(shape, dtype, self.api.version, layout)
         return placeholder.create_view(self, memory_at, spec, device, memory, stream, on_delete)
-
-    def create_buffers_for_async_host_to_device(
-        self, shape_specs: Iterable[Any], *, memory: Memory | None = None
-    ) -> Transfer:
-        """Make buffers to fill in parts (`PJRT_Client_CreateBuffersForAsyncHostToDevice`).
-
-        Args:
-            shape_specs: (shape, dtype) for each, or anything with `.shape` and `.dtype`; or
-                (shape, dtype, layout) for all, minor_to_major, where the parts come as the bytes
-                lie in that.
-            memory: where they go; by default the first device's own.
-
-        Raises:
-            ValueError: there is none, a shape cannot be, or only some have a layout.
-            UnsupportedByPluginError: the plugin is older than API 0.60, or ignores layouts.
-        """
-        from pjrt_hub.running.buffer.transfer import Transfer
-
-        return Transfer(self, shape_specs, memory or self._default_memory)
-
-    def create_event(self) -> SettableEvent:
-        """Make an event that `event.set()` completes (`PJRT_Event_Create`, API 0.89)."""
-        from pjrt_hub.running.device.promise import SettableEvent
-
-        return SettableEvent(self)
-
-    def dma_map(self, array: Any) -> DmaMapping:
-        """Let devices access host memory directly until it is closed (`PJRT_Client_DmaMap`).
-
-        Args:
-            array: contiguous; see `pjrt_hub.empty_aligned`.
-
-        Raises:
-            UnimplementedError: the plugin has no such devices (the XLA CPU plugin).
-        """
-        from pjrt_hub.running.buffer.device_memory import DmaMapping
-
-        return DmaMapping(self, array)
 
     @hide_below
     def compile(
@@ -399,21 +324,6 @@ class Client(Closing, CompilingClient):
 
         return compilation.load(self, serialized)
 
-    def update_global_process_info(self, infos: Sequence[ProcessInfo]) -> None:
-        """Report the state of all processes to the plugin (`PJRT_Client_UpdateGlobalProcessInfo`).
-
-        Args:
-            infos: of `distributed.process_info`, one for each process.
-
-        Raises:
-            TypeError: one is no ProcessInfo.
-            ValueError: there is none, or one has a number or a state that cannot be.
-            UnsupportedByPluginError: the plugin is older than 0.78.
-        """
-        from pjrt_hub.running.distributed import process_info
-
-        process_info.update(self, infos)
-
     def close(self) -> None:
         """Free everything that belongs to the client, then the client; may be called again.
 
@@ -424,13 +334,13 @@ class Client(Closing, CompilingClient):
         A shared client stays open for the others who hold it: it is freed when nothing refers to it
         or to anything of it, or when Python ends.
         """
-        if not (self.closed or self.is_shared):
+        if not (self.closed or self._is_shared):
             interruptible(self._close, lambda _: None)
 
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]:
         from pjrt_hub.running.distributed import pickled
 
-        return pickled.to_executable, (blob, self.plugin.reload, dict(self.options))
+        return pickled.to_executable, (blob, self._policy.reload, dict(self.options))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -438,16 +348,6 @@ class Client(Closing, CompilingClient):
             "pickled\n\nhint: make a client in the other process; programs, options, executables, "
             "topologies and buffers can be pickled"
         )
-
-    @cached_property
-    def moves_data(self) -> bool:
-        """Whether the plugin puts row-major bytes into other layouts."""
-        return placement.moves_data(self)
-
-    @cached_property
-    def copies_layouts(self) -> bool:
-        """Whether the plugin copies arrays rightly that are not in row-major order."""
-        return placement.copies_layouts(self)
 
     def _repr_html_(self) -> str:
         from pjrt_hub.running.array import display

@@ -16,9 +16,9 @@ import time
 
 from pjrt_hub.running.capi import handle, hotpath
 
-#: How long the native calls of other threads may take to come back; waits end at once.
+#: The seconds that native calls of other threads may take to return; waits end at once.
 _CALLS_SECONDS = 1.0
-#: How long work may take whose waiting somebody ended, by Ctrl-C for example.
+#: The seconds that work may take after an interrupt, such as Ctrl-C, ended the wait for it.
 _ABANDONED_SECONDS = 0.25
 _PAUSE_SECONDS = 0.001
 
@@ -45,7 +45,7 @@ def _end() -> None:
         if not closed.wait(seconds) or _calls_are_under_way():
             hotpath.leave()
         if not hotpath.upcalls_end(math.inf if seconds is None else seconds):
-            _die_of_interrupt()  # Python must not end under a function that a plugin waits for
+            _die_of_interrupt()  # A plugin still waits for a Python function.
     except KeyboardInterrupt:
         _die_of_interrupt()
     except BaseException:
@@ -56,9 +56,9 @@ def _end() -> None:
 def _close(client: hotpath.Client) -> None:
     client._close()
     last = time.monotonic() + _CALLS_SECONDS
-    while client.is_freeing or (client.num_calls and time.monotonic() < last):
+    while client._is_freeing or (client._num_calls and time.monotonic() < last):
         time.sleep(_PAUSE_SECONDS)
-    if client.address:  # arrays look into it, or a thread is in a call
+    if client.address:  # Arrays share its memory, or a thread is in a call.
         hotpath.leave()
 
 
@@ -68,7 +68,7 @@ def _was_interrupted() -> bool:
 
 
 def _calls_are_under_way() -> bool:
-    """Return whether another thread may be inside of a plugin, to make a client maybe."""
+    """Return whether another thread may be inside a plugin, perhaps to make a client."""
     ours = ("pjrt-hub events", "pjrt_hub.native")
     threads = (thread for thread in threading.enumerate() if thread.name not in ours)
     return any(thread is not threading.current_thread() for thread in threads)

@@ -6,12 +6,13 @@ Must not find plugins, and does not know which create options one takes: its pol
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.fork import Lock
+from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.capi import handle, library
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.client.client import Client
@@ -20,7 +21,6 @@ from pjrt_hub.running.compilation.policy import DefaultFlags, Policy
 if TYPE_CHECKING:
     from pjrt_hub.running.capi import values
     from pjrt_hub.running.client.topology import Topology
-    from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.distributed.kv_store import Distributed
     from pjrt_hub.running.extensions.custom_calls import CustomCalls
     from pjrt_hub.running.extensions.profiler import Profiler
@@ -59,29 +59,10 @@ class Plugin:
         self.policy = policy or Policy()
         self.name = self.policy.name or api.path.name
         api.known_sha256 = self.policy.sha256
-        self.default_flags = DefaultFlags(
+        api.layered_name = self.policy.name if api.is_layered else None
+        self.policy.default_flags = DefaultFlags(
             lambda given, code: self.policy.compile_flags(given, api.version, code)
         )
-
-    @property
-    def compile_cache(self) -> CompileCache | None:
-        """What `Client.compile(cache=True)` uses, or None."""
-        return self.policy.compile_cache
-
-    @property
-    def caches_by_default(self) -> bool:
-        """Whether `Client.compile` uses the compile cache unasked."""
-        return self.policy.caches_by_default
-
-    @property
-    def isolates_by_default(self) -> bool:
-        """Whether `Client.compile` compiles in a process of its own unasked."""
-        return self.policy.isolates_by_default
-
-    @property
-    def reload(self) -> Callable[[], Any] | None:
-        """Load the same plugin in another process, or None."""
-        return self.policy.reload
 
     @property
     def path(self) -> Path:
@@ -104,7 +85,7 @@ class Plugin:
 
         Some do not apply to every program: `exe.compile_options` shows the ones used.
         """
-        return self.default_flags.beside({})
+        return self.policy.default_flags.beside({})
 
     @property
     def extensions(self) -> Mapping[str, int]:
@@ -167,10 +148,10 @@ class Plugin:
             given = {**distributed.create_options(self.policy.takes_option), **given}
         if not shared:
             return self._make_client(given, distributed)
-        with _sharing:  # threads that ask at once get one
+        with _sharing:  # Concurrent callers get the same client.
             client = self._shared_client(given, distributed)
             client = client or self._make_client(given, distributed)
-            client.is_shared = True
+            client._is_shared = True
             return client
 
     def _shared_client(
@@ -178,9 +159,10 @@ class Plugin:
     ) -> Client | None:
         """Return the open client that this process shares; ValueError if another is asked for."""
         for client in tuple(handle.clients.values()):
-            if not (isinstance(client, Client) and client.is_shared and client.api is self.api):
+            if not (isinstance(client, Client) and client._is_shared and client.api is self.api):
                 continue
-            has, asked = map(self.check_create_options, (client.options, options))
+            check, version = self.policy.check_create_options, self.api_version
+            has, asked = check(client.options, version), check(options, version)
             if differing := [name for name in options if asked[name] != has.get(name)]:
                 what = ", ".join(
                     f"{name}={has.get(name)!r}, not {asked[name]!r}" for name in differing
@@ -207,9 +189,9 @@ class Plugin:
             from pjrt_hub.running.distributed.kv_store import Exchange
 
             exchange = Exchange(distributed.store)
-        # Checked before the call, because a wrong type aborts some plugins.
+        # Some plugins abort on a wrong type, so the options are checked before the call.
         checked = self.policy.check_create_options(given, self.api_version)
-        if exchange is None:  # else the one that is tried would join the others
+        if exchange is None:  # A client made as a trial would join the other processes.
             self.policy.try_client(checked)
         callbacks = exchange.arguments() if exchange else {}
         address = interruptible(
@@ -224,47 +206,6 @@ class Plugin:
                 client.close()
                 raise
         return client
-
-    def check_create_options(
-        self, options: Mapping[str, values.NamedValue]
-    ) -> Mapping[str, values.NamedValue]:
-        """Return the options that `client` would send: checked, with the defaults.
-
-        Args:
-            options: by name.
-
-        Raises:
-            TypeError: an option has another type than the plugin takes.
-            ValueError: the plugin has no such option.
-        """
-        return self.policy.check_create_options(options, self.api_version)
-
-    def try_client(self, options: Mapping[str, values.NamedValue]) -> None:
-        """Check in another process that making a client does not end this one.
-
-        Args:
-            options: from `check_create_options`.
-
-        Raises:
-            PluginError: it died or hung in the process where that was tried.
-        """
-        self.policy.try_client(options)
-
-    def check_topology_options(
-        self, name: str, options: Mapping[str, values.NamedValue]
-    ) -> tuple[str, Mapping[str, values.NamedValue]]:
-        """Return the name and options that `topology` would send for a machine.
-
-        Args:
-            name: of the machine, as for `topology`.
-            options: by name.
-
-        Raises:
-            TargetNotFoundError: nothing describes a machine of that name.
-            TypeError: an option has another type than the plugin takes.
-            ValueError: no such option, or a shape that no machine has.
-        """
-        return self.policy.check_topology_options(name, options, self.api_version)
 
     def topology(
         self, name: str = "", options: Mapping[str, values.NamedValue] | None = None
@@ -284,14 +225,27 @@ class Plugin:
         """
         from pjrt_hub.running.client.topology import Topology
 
-        # Checked before the call, because a wrong type or shape aborts some plugins.
-        topology = Topology.create(
-            self.api,
-            *self.policy.check_topology_options(name, options or {}, self.api_version),
-            self.reload,
-        )
-        topology.default_flags, topology.policy = self.default_flags, self.policy
-        return topology
+        # Some plugins abort on a wrong type or shape, so these are checked before the call.
+        given = self.policy.check_topology_options(name, options or {}, self.api_version)
+        try:
+            address = interruptible(
+                lambda: self.api.call(
+                    "PJRT_TopologyDescription_Create",
+                    topology_name=given[0],
+                    create_options=given[1],
+                ),
+                lambda late: self.api.give_back("PJRT_TopologyDescription_Destroy", topology=late),
+            )
+        except UnimplementedError as exc:
+            raise UnsupportedByPluginError(
+                f"the plugin {self.path.name} describes no devices that are not there: "
+                f"{exc.message}",
+                function="PJRT_TopologyDescription_Create",
+                since="0.57",
+                have=str(self.api_version),
+                hint="use client.topology, which describes what is there",
+            ) from exc
+        return Topology(self.api, address, policy=self.policy)
 
     def deserialize_topology(self, serialized: bytes) -> Topology:
         """Read the bytes of `Topology.serialize` (`PJRT_TopologyDescription_Deserialize`).
@@ -305,9 +259,9 @@ class Plugin:
         """
         from pjrt_hub.running.client.topology import Topology
 
-        topology = Topology.deserialize(self.api, serialized, self.reload)
-        topology.default_flags, topology.policy = self.default_flags, self.policy
-        return topology
+        data = bytes(memoryview(serialized))  # `bytes` alone would make zeros of a number.
+        address = self.api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
+        return Topology(self.api, address, policy=self.policy)
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(

@@ -21,14 +21,12 @@ from pjrt_hub.errors import (
     ClosedError,
     NotFoundError,
     PjrtError,
-    UnimplementedError,
-    UnsupportedByPluginError,
 )
 from pjrt_hub.running.array import display, dtypes
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.compilation import compilation
-from pjrt_hub.running.compilation.policy import DefaultFlags, Policy
+from pjrt_hub.running.compilation.policy import Policy
 from pjrt_hub.running.device.device import DeviceDescription
 from pjrt_hub.running.distributed import pickled
 from pjrt_hub.running.executable.executable import Executable, destroy
@@ -38,12 +36,9 @@ from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.capi.values import NamedValue
     from pjrt_hub.running.compilation.policy import CompilingClient
-    from pjrt_hub.running.distributed.pickled import Reload
 
 _MAX_ELEMENTS = 1 << 48
-_NO_FLAGS = DefaultFlags(lambda _given, _code: {})
 
 
 class Topology:
@@ -55,8 +50,6 @@ class Topology:
     Attributes:
         api: the plugin's function table.
         client: the client that it belongs to, or None.
-        reload: loads the same plugin in another process, or None.
-        policy: of the plugin.
     """
 
     __module__ = "pjrt_hub"
@@ -66,73 +59,14 @@ class Topology:
         api: Api,
         address: int,
         client: CompilingClient | None = None,
-        reload: Reload | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.api = api
         self.client = client
-        self.reload = reload if client is None else client.policy.reload
-        self.default_flags = client.default_flags if client else _NO_FLAGS
-        self.policy = client.policy if client else Policy()
+        self._policy = client._policy if client else policy or Policy()
         self.address = address
-        if client is None:  # a client frees its own, and freeing it twice would abort
+        if client is None:  # A client frees its own; freeing it twice would abort.
             weakref.finalize(self, _destroy, api, address).atexit = False
-
-    @classmethod
-    def create(
-        cls,
-        api: Api,
-        name: str = "",
-        options: Mapping[str, NamedValue] | None = None,
-        reload: Reload | None = None,
-    ) -> Topology:
-        """Describe devices by name and options (`PJRT_TopologyDescription_Create`).
-
-        Args:
-            api: the plugin's function table.
-            name: the plugin's name of a machine, "v5e:2x2"; some take everything from the options.
-            options: by name.
-            reload: see the attribute.
-
-        Raises:
-            UnsupportedByPluginError: the plugin describes only devices that are there.
-            PjrtError: it knows no such machine or option.
-        """
-        try:
-            address = interruptible(
-                lambda: api.call(
-                    "PJRT_TopologyDescription_Create",
-                    topology_name=name,
-                    create_options=dict(options or {}),
-                ),
-                lambda late: _destroy(api, late),
-            )
-        except UnimplementedError as exc:
-            raise UnsupportedByPluginError(
-                f"the plugin {api.path.name} describes no devices that are not there: "
-                f"{exc.message}",
-                function="PJRT_TopologyDescription_Create",
-                since="0.57",
-                have=str(api.version),
-                hint="use client.topology, which describes what is there",
-            ) from exc
-        return cls(api, address, reload=reload)
-
-    @classmethod
-    def deserialize(cls, api: Api, serialized: bytes, reload: Reload | None = None) -> Topology:
-        """Read the bytes of `serialize` (`PJRT_TopologyDescription_Deserialize`).
-
-        Args:
-            api: the plugin's function table.
-            serialized: the bytes.
-            reload: how another process finds the plugin, for pickles of it.
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.75.
-            PjrtError: the bytes are damaged, or another plugin's.
-        """
-        data = bytes(memoryview(serialized))  # of a number, `bytes` would make zeros
-        address = api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
-        return cls(api, address, reload=reload)
 
     @cached_property
     def platform_name(self) -> str:
@@ -212,8 +146,8 @@ class Topology:
         dtypes.require(element, self.api.version)
         sizes = [operator.index(size) for size in dims]
         if min(sizes, default=0) < 0 or math.prod(map(max, sizes, repeat(1))) > _MAX_ELEMENTS:
-            raise ValueError(f"an array of {sizes} is impossible")  # the plugin would abort
-        with self.in_call():
+            raise ValueError(f"an array of {sizes} is impossible")  # The plugin would abort.
+        with self._in_call():
             return self.api.call(
                 "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
                 topology=self.address,
@@ -224,7 +158,7 @@ class Topology:
 
     def serialize(self) -> bytes:
         """Return bytes for `Plugin.deserialize_topology` (`PJRT_TopologyDescription_Serialize`)."""
-        with self.in_call():
+        with self._in_call():
             return self.api.call("PJRT_TopologyDescription_Serialize", topology=self.address)
 
     @hide_below
@@ -254,20 +188,15 @@ class Topology:
             "the topology",
             lambda needed: f"describe a machine of {needed} devices, or several slices of one",
         )
-        address, sent = compilation.attempt(
-            source, chosen, self.default_flags, self._compile, self._hint
-        )
+        address, sent = compilation.attempt(source, chosen, self._policy, self._compile, _hint)
         executable = Executable(self, address, entry.signature(source, chosen.num_partitions))
-        executable.given_options = sent
+        executable._given_options = sent
         return executable
-
-    def _hint(self, error: PjrtError) -> str:
-        return self.policy.compile_hint(error) or _hint(error)
 
     def _compile(self, source: Program, options: CompileOptions) -> int:
         message = options.serialize()
         address: int = interruptible(
-            lambda: self.call(
+            lambda: self._call(
                 "PJRT_Compile",
                 topology=self.address,
                 program={"code": source.code, "format": source.format},
@@ -280,16 +209,16 @@ class Topology:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle `serialize()`, which becomes a topology of the same plugin, without a client."""
-        words = (self.serialize(), self.reload, self.platform_name, self.api.sha256)
+        words = (self.serialize(), self._policy.reload, self.platform_name, self.api.sha256)
         return pickled.to_topology, words
 
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]:
-        return pickled.to_executable, (blob, self.reload, None)
+        return pickled.to_executable, (blob, self._policy.reload, None)
 
     def _ask(self, function: str) -> Any:
-        return self.call(function, topology=self.address)
+        return self._call(function, topology=self.address)
 
-    def call(self, function: str, /, **inputs: Any) -> Any:
+    def _call(self, function: str, /, **inputs: Any) -> Any:
         """Call a C function of the plugin, and give its output.
 
         Args:
@@ -300,12 +229,12 @@ class Topology:
             PjrtError: the plugin answers with an error.
             ClosedError: the client that it belongs to is closed.
         """
-        call = self.client.call if self.client else self.api.call
+        call = self.client._call if self.client else self.api.call
         return call(function, **inputs)
 
-    def in_call(self) -> contextlib.AbstractContextManager[None]:
+    def _in_call(self) -> contextlib.AbstractContextManager[None]:
         """Keep what it belongs to from being freed in a `with` block."""
-        return self.client.in_call() if self.client else contextlib.nullcontext()
+        return self.client._in_call() if self.client else contextlib.nullcontext()
 
     def _repr_html_(self) -> str:
         return display.table(
@@ -328,7 +257,7 @@ class Topology:
 
 
 def _hint(error: PjrtError) -> str:
-    if isinstance(error, NotFoundError):  # no compiler is registered for the platform
+    if isinstance(error, NotFoundError):  # No compiler is registered for the platform.
         return "the plugin may compile only on what is there: client.compile(program).serialize()"
     if "autotune" in error.message:
         return (
@@ -339,5 +268,5 @@ def _hint(error: PjrtError) -> str:
 
 
 def _destroy(api: Api, address: int) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # closed: a child process, after a fork
+    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
         api.call("PJRT_TopologyDescription_Destroy", topology=address)

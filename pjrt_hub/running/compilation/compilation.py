@@ -20,20 +20,21 @@ from pjrt_hub.errors import (
     UnsupportedByPluginError,
 )
 from pjrt_hub.running.capi.call import interruptible
+from pjrt_hub.running.capi.handle import compiler_platform
 from pjrt_hub.running.compilation import compile_cache
 from pjrt_hub.running.program import entry, partitioning
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient, DefaultFlags
+    from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient, Policy
     from pjrt_hub.running.executable.executable import Executable
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
     from pjrt_hub.running.program.signature import Signature
 
 T = TypeVar("T")
 
-#: The create option of XLA's CPU plugin.
+#: The create option of XLA's CPU plugin that sets its number of devices.
 _CPU_DEVICES = "cpu_device_count"
 
 
@@ -50,32 +51,30 @@ def compile(
     chosen = partitioning.options_for(
         source, options, len(client.all_devices), client.platform_name, partial(_more, client)
     )
-    asked = client.default_flags.over(chosen, source.outline)
+    asked = client._policy.default_flags.over(chosen, source.outline)
     if isolated is None:
-        isolated = client.policy.isolates_by_default
+        isolated = client._policy.isolates_by_default
     store = compile_cache.choose(client, cache)
     if store is None:
         executable = _compile(client, source, chosen, isolated)
     else:
-        with client.in_call():
+        with client._in_call():
             key = compile_cache.key(client, source, asked)
             found = _load_from(store, key, client)
             executable = found or _compile(client, source, chosen, isolated)
             if found is None:
                 compile_cache.keep(store, key, executable, source)
-    executable.given_options = executable.given_options or asked
-    if executable.takes_tuple and not chosen.parameter_is_tupled_arguments:
-        executable.close()
-        raise TypeError(
-            "the program takes a tuple, and buffers are arrays\n\nhint: let it take arrays, or, of "
-            "an HLO proto, compile it with CompileOptions(parameter_is_tupled_arguments=True)"
-        )
+    executable._given_options = executable._given_options or asked
+    if not chosen.parameter_is_tupled_arguments:
+        from pjrt_hub.running.executable.loaded_executable import require_arrays
+
+        require_arrays(executable)
     return executable
 
 
 def _more(client: CompilingClient, devices: int) -> str:
     """Say how to get so many devices."""
-    if client.compiler_platform == "cpu" and client.policy.takes_option(_CPU_DEVICES):
+    if compiler_platform(client) == "cpu" and client._policy.takes_option(_CPU_DEVICES):
         return f'make the client with options={{"{_CPU_DEVICES}": {devices}}}'
     return f"the client must have {devices} devices, be it of several processes or machines"
 
@@ -98,16 +97,15 @@ def _compile(
     client: CompilingClient, source: Program, chosen: CompileOptions, isolated: bool
 ) -> LoadedExecutable:
     ask = _compile_isolated if isolated else _compile_here
-    compile_, hint = partial(ask, client), client.policy.compile_hint
-    executable, sent = attempt(source, chosen, client.default_flags, compile_, hint)
-    executable.given_options = sent
+    executable, sent = attempt(source, chosen, client._policy, partial(ask, client))
+    executable._given_options = sent
     return executable
 
 
 def attempt(
     source: Program,
     options: CompileOptions,
-    flags: DefaultFlags,
+    policy: Policy,
     compile_: Callable[[Program, CompileOptions], T],
     hint: Callable[[PjrtError], str] = lambda _error: "",
 ) -> tuple[T, CompileOptions]:
@@ -119,17 +117,19 @@ def attempt(
     """
     written = source
     while True:
-        sent = flags.over(options, written.outline)
+        sent = policy.default_flags.over(options, written.outline)
         try:
             return compile_(written, sent), sent
         except PjrtError as exc:
             from pjrt_hub.running.program import compile_error
 
-            if flags.leave_out(compile_error.find_refused_flag(exc), options, sent, exc):
+            refused = compile_error.find_refused_flag(exc)
+            if policy.default_flags.leave_out(refused, options, sent, exc):
                 continue
             other = compile_error.rewrite(exc, source) if written is source else None
             if other is None:
-                exc.hint = compile_error.hint(exc, source) or hint(exc) or exc.hint
+                found = compile_error.hint(exc, source) or policy.compile_hint(exc)
+                exc.hint = found or hint(exc) or exc.hint
                 raise
         written = other
 
@@ -153,15 +153,16 @@ def _compile_isolated(
 ) -> LoadedExecutable:
     """Compile in another process and load it here; where that cannot be, compile here and warn."""
     from pjrt_hub.running.compilation import isolation
+    from pjrt_hub.running.executable.serialized import Guards
 
-    client.require_open()
+    client._require_open()
     try:
         code, signature = isolation.compile(client, source, options, _import_results)
     except isolation.NotIsolatedError as exc:
         why = str(exc)
     else:
         try:
-            return load_bytes(client, client.guards.seal(code, signature))
+            return load_bytes(client, Guards.of(client).seal(code, signature))
         except (PjrtError, UnsupportedByPluginError) as exc:
             why = exc.message
     import logging
@@ -182,40 +183,43 @@ def load(client: CompilingClient, serialized: bytes | Executable) -> LoadedExecu
 
 def load_bytes(client: CompilingClient, serialized: bytes) -> LoadedExecutable:
     """Load the bytes of `serialize`, once their guards agree with the client's."""
-    client.require_open()
+    from pjrt_hub.running.executable.serialized import Guards
+
+    client._require_open()
     if isinstance(serialized, str | os.PathLike):
         raise TypeError(
             f"{os.fspath(serialized)!r} is not the bytes of an executable\n\n"
             "hint: give Path(...).read_bytes(), if it names a file of them"
         )
-    # bytes(5) would be five zeros, and bytes of a memoryview are a copy.
+    # The memoryview refuses a number, of which bytes() would make zeros; bytes need no copy.
     blob = serialized if type(serialized) is bytes else bytes(memoryview(serialized))
-    _, code, signature = client.guards.open(blob)
+    _, code, signature = Guards.of(client).open(blob)
     function = "PJRT_Executable_DeserializeAndLoad"
     executable = obtain(client, function, signature=signature, serialized_executable=code)
-    executable.origin = blob
+    executable._origin = blob
     return executable
 
 
 def load_executable(client: CompilingClient, executable: Executable) -> LoadedExecutable:
-    """Load an executable of this process (`PJRT_Client_Load`), which ends with that."""
+    """Load an executable of this process (`PJRT_Client_Load`), which consumes it."""
     from pjrt_hub.running.executable.executable import give_away
 
-    client.require_open()
+    client._require_open()
     if executable.api is not client.api:
         raise ValueError(f"{executable!r} is of another plugin than {client!r}")
     client.api.require("PJRT_Client_Load")
-    options = executable.given_options or CompileOptions()
-    # The plugin may empty the native object, so nothing may look at it any more, however it goes.
+    options = executable._given_options or CompileOptions()
+    # The plugin may empty the native object even if it fails, so nothing may use it afterwards.
+    given, program_signature = give_away(executable)
     loaded = obtain(
         client,
         "PJRT_Client_Load",
         keep=executable,
-        program_signature=executable.program_signature,
-        executable=give_away(executable),
+        program_signature=program_signature,
+        executable=given,
         compile_options=options.serialize(),
     )
-    loaded.given_options = options
+    loaded._given_options = options
     return loaded
 
 
@@ -242,9 +246,9 @@ def obtain(
     def discard(late: int, _keep: object = keep) -> None:
         client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=late)
 
-    with client.in_call():
-        until_ended = ExitStack()  # the call's own, which an interrupted wait does not end
-        until_ended.enter_context(client.in_call())
+    with client._in_call():
+        until_ended = ExitStack()  # An interrupted wait does not end it; only the call does.
+        until_ended.enter_context(client._in_call())
         address = interruptible(call, discard, until_ended.close, meanwhile)
         from pjrt_hub.running.executable import loaded_executable
 
@@ -256,5 +260,5 @@ def _import_results() -> None:
     import pjrt_hub.running.executable.loaded_executable  # noqa: F401
 
     if "numpy" not in sys.modules:
-        with suppress(ImportError):  # who needs it is told then
+        with suppress(ImportError):  # Code that needs NumPy reports its absence.
             import numpy  # noqa: F401

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def choose(client: CompilingClient, wanted: bool | CompileCache | None) -> CompileCache | None:
     """Return the cache that `Client.compile(cache=wanted)` means; None for none."""
-    policy = client.policy
+    policy = client._policy
     if wanted is None:
         return policy.compile_cache if policy.caches_by_default else None
     if wanted is False:
@@ -54,7 +54,7 @@ def key(client: CompilingClient, program: Program, options: CompileOptions) -> s
         program.format.encode(),
         program.code,
         canonical.serialize(),
-        repr(tuple(client.guards)).encode(),
+        repr(tuple(serialized.Guards.of(client))).encode(),
         serialized.topology(client),
         repr(([d.id for d in client.devices], devices)).encode(),
     ):

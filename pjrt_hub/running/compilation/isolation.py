@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.program.compile_options import CompileOptions
 
 _COMPILE = "PJRT_Client_Compile"
-_TO_BEGIN = 30.0  # seconds for a process that loads the plugin and makes a client
+_TO_BEGIN = 30.0  # Seconds for a process to load the plugin and make a client.
 _DETAILS = ("message", "code", "function", "hint")
 _HINT = (
     "docs/executables.md lists what compilers die of: write the program otherwise, or try "
@@ -48,7 +48,7 @@ def compile(
     options: CompileOptions,
     meanwhile: Callable[[], None],
 ) -> tuple[bytes, Signature | None]:
-    """Compile in a process of its own, which Ctrl-C ends, and the end of this one.
+    """Compile in a separate process, which ends on Ctrl-C or when this process ends.
 
     Gives the plugin's own bytes of the executable, and what it takes and gives, unless that has to
     be asked where it is loaded. `meanwhile` is called beside it.
@@ -59,7 +59,7 @@ def compile(
         PluginTimeoutError: it did not end in time.
         NotIsolatedError: it has to be compiled here.
     """
-    workplace, path = client.policy.workplace(), client.api.path
+    workplace, path = client._policy.workplace(), client.api.path
     if workplace is None:
         raise NotIsolatedError(f"{path} was not loaded by pjrt_hub.client() or load()")
     if why := _obstacle(client):
@@ -89,7 +89,7 @@ def compile(
         raise crash(path, f" as it compiled {program.origin}", code, child.words.text(), _HINT)
     why = said.get("error") or (f"it took over {_TO_BEGIN:g} s" if late else describe_end(code))
     if "step" not in said:
-        client.why_not_isolated = why  # as would the next one
+        client._why_not_isolated = why  # The next attempt would fail, too.
     raise NotIsolatedError(f"the process for it could not: {why}")
 
 
@@ -116,19 +116,19 @@ def _obstacle(client: CompilingClient) -> str:
         return "a custom partitioner is registered, which only this process can ask"
     if not client.api.is_as_loaded():
         return f"{client.api.path} is not the file any more that was loaded"
-    return client.why_not_isolated
+    return client._why_not_isolated
 
 
 def _ask(
     file: BinaryIO, client: CompilingClient, program: Program, options: CompileOptions
 ) -> None:
-    """Write what the other side reads in `work`."""
+    """Write the request that `work` reads in the other process."""
     from pjrt_hub.running.extensions.custom_calls import CustomCalls
 
     message = options.serialize()
     asked = {
         "create_options": dict(
-            client.policy.check_create_options(client.options, client.api.version)
+            client._policy.check_create_options(client.options, client.api.version)
         ),
         "custom_calls": CustomCalls(client.api).handlers,
         "format": program.format,

@@ -1,6 +1,6 @@
-"""Policies: what whoever found a plugin decides for it, which the plugin itself cannot tell.
+"""Policies: decisions about a plugin that are up to whoever found it, not to the plugin.
 
-Owns what holds of a library that nobody described; the door's knows manifests and caches.
+Owns the policy for a library without a manifest; that of the door knows manifests and caches.
 """
 
 from __future__ import annotations
@@ -41,63 +41,6 @@ class Workplace(NamedTuple):
     env: Mapping[str, str]
     preload: Sequence[Path]
     seconds: float
-
-
-class Policy:
-    """Decides nothing: options pass as they are, nothing is tried first, cached or isolated.
-
-    Attributes:
-        name: what the plugin was chosen as; None is its file's name.
-        compile_cache: what `Client.compile(cache=True)` uses, or None.
-        caches_by_default: whether `Client.compile` uses it unasked.
-        isolates_by_default: whether `Client.compile` compiles in a process of its own unasked.
-        reload: loads the same plugin in another process, or None; must be picklable.
-    """
-
-    compile_cache: CompileCache | None = None
-    caches_by_default = False
-    isolates_by_default = False
-    reload: Callable[[], Any] | None = None
-
-    def __init__(self, name: str | None = None) -> None:
-        self.name = name
-
-    def check_create_options(
-        self, options: Mapping[str, NamedValue], version: ApiVersion
-    ) -> Mapping[str, NamedValue]:
-        """Check a user's create options for a plugin of that version; return those to send."""
-        return options
-
-    def check_topology_options(
-        self, name: str, options: Mapping[str, NamedValue], version: ApiVersion
-    ) -> tuple[str, Mapping[str, NamedValue]]:
-        """Check a machine's name and its topology options; return those to send."""
-        return name, options
-
-    def takes_option(self, name: str) -> bool:
-        """Return whether there is a create option of that name."""
-        return True
-
-    def try_client(self, options: Mapping[str, NamedValue]) -> None:
-        """Raise where making a client with these checked options would end this process."""
-
-    def compile_flags(
-        self, given: Mapping[str, Flag], version: ApiVersion, code: bytes
-    ) -> Mapping[str, Flag]:
-        """Return the flags to compile a program with, beside those that the user gave."""
-        return {}
-
-    def compile_hint(self, error: PjrtError) -> str:
-        """Return the next step after an error of the compiler, where it is known here; else ""."""
-        return ""
-
-    def sha256(self) -> str | None:
-        """Return the library's digest where it is known; None has the file hashed."""
-        return None
-
-    def workplace(self) -> Workplace | None:
-        """Return where isolated compilations run; None isolates nothing."""
-        return None
 
 
 class DefaultFlags:
@@ -145,18 +88,73 @@ class DefaultFlags:
         return True
 
 
+class Policy:
+    """Decides nothing: options pass as they are, nothing is tried first, cached or isolated.
+
+    Attributes:
+        name: what the plugin was chosen as; None is its file's name.
+        compile_cache: what `Client.compile(cache=True)` uses, or None.
+        caches_by_default: whether `Client.compile` uses it unasked.
+        isolates_by_default: whether `Client.compile` compiles in a process of its own unasked.
+        reload: loads the same plugin in another process, or None; must be picklable.
+        default_flags: the plugin's own, less those that were refused.
+    """
+
+    compile_cache: CompileCache | None = None
+    caches_by_default = False
+    isolates_by_default = False
+    reload: Callable[[], Any] | None = None
+    default_flags = DefaultFlags(lambda _given, _code: {})
+
+    def __init__(self, name: str | None = None) -> None:
+        self.name = name
+
+    def check_create_options(
+        self, options: Mapping[str, NamedValue], version: ApiVersion
+    ) -> Mapping[str, NamedValue]:
+        """Check a user's create options for a plugin of that version; return those to send."""
+        return options
+
+    def check_topology_options(
+        self, name: str, options: Mapping[str, NamedValue], version: ApiVersion
+    ) -> tuple[str, Mapping[str, NamedValue]]:
+        """Check a machine's name and its topology options; return those to send."""
+        return name, options
+
+    def takes_option(self, name: str) -> bool:
+        """Return whether there is a create option of that name."""
+        return True
+
+    def try_client(self, options: Mapping[str, NamedValue]) -> None:
+        """Raise where making a client with these checked options would end this process."""
+
+    def compile_flags(
+        self, given: Mapping[str, Flag], version: ApiVersion, code: bytes
+    ) -> Mapping[str, Flag]:
+        """Return the flags to compile a program with, beside those that the user gave."""
+        return {}
+
+    def compile_hint(self, error: PjrtError) -> str:
+        """Return the next step after an error of the compiler, where it is known here; else ""."""
+        return ""
+
+    def sha256(self) -> str | None:
+        """Return the library's digest where it is known; None has the file hashed."""
+        return None
+
+    def workplace(self) -> Workplace | None:
+        """Return where isolated compilations run; None isolates nothing."""
+        return None
+
+
 class CompilingClient(DeviceClient):
     """A client as a compilation sees it.
 
     Attributes:
-        policy: its plugin's.
-        default_flags: its plugin's own, less those that were refused.
         options: the create options that it was asked for with.
-        why_not_isolated: why no other process could have a client as this one; empty where none was
-            tried, or could.
     """
 
-    policy: Policy
-    default_flags: DefaultFlags
     options: Mapping[str, Any]
-    why_not_isolated = ""
+    _policy: Policy
+    #: Why no other process could have a client as this one; empty where none was tried, or could.
+    _why_not_isolated = ""

@@ -30,7 +30,7 @@ class Waiters:
         with contextlib.suppress(KeyError):
             while True:
                 wake = self._wakes.popitem()[1]
-                with contextlib.suppress(RuntimeError):  # that loop was closed: nobody waits
+                with contextlib.suppress(RuntimeError):  # The loop was closed, so no task waits.
                     wake()
 
     def sleep(self) -> Steps:
@@ -39,9 +39,9 @@ class Waiters:
         key = object()
         self._wakes[key] = wake
         try:
-            if not self._fired:  # else `fire` may have been done before it could see this one
+            if not self._fired:  # `fire` may have run before `wake` was listed.
                 yield from sleep()
-        finally:  # also when it is cancelled, or its loop ends under it
+        finally:  # The task may be cancelled, or its loop may end.
             self._wakes.pop(key, None)
 
     def __len__(self) -> int:
@@ -49,13 +49,13 @@ class Waiters:
 
 
 def checkpoint() -> Steps:
-    """Yield as an await that need not sleep does: under trio every one lets others run."""
+    """Yield for an await that need not sleep, because under trio every await lets others run."""
     if _in_trio():
         yield from sys.modules["trio"].lowlevel.checkpoint().__await__()
 
 
 def _in_trio() -> bool:
-    """Return whether a task of trio runs; where one is the guest of the other, both have a loop."""
+    """Return whether a task of trio runs; in guest mode, both trio and asyncio have a loop."""
     trio, asyncio = sys.modules.get("trio"), sys.modules.get("asyncio")
     if trio is None:
         return False
@@ -65,7 +65,7 @@ def _in_trio() -> bool:
         return False
     try:
         return asyncio is None or asyncio.current_task() is None
-    except RuntimeError:  # no loop of asyncio runs
+    except RuntimeError:  # No loop of asyncio runs.
         return True
 
 
@@ -76,7 +76,7 @@ def _sleep_of_trio() -> tuple[Callable[[], Steps], Callable[[], object]]:
 
 
 def _sleep_of_asyncio() -> tuple[Callable[[], Steps], Callable[[], object]]:
-    import asyncio  # late: it costs 20 ms, and most programs never await
+    import asyncio  # The import takes 20 ms, and most programs never await.
 
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[None] = loop.create_future()

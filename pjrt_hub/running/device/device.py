@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Owner(Protocol):
     """What a description belongs to: a client or a topology."""
 
-    def call(self, function: str, /, **inputs: Any) -> Any: ...
+    def _call(self, function: str, /, **inputs: Any) -> Any: ...
 
 
 class DeviceDescription:
@@ -37,7 +37,7 @@ class DeviceDescription:
     def __init__(self, owner: Owner, address: int) -> None:
         self.owner = owner
         self.description_address = address
-        # Read at once, because messages name devices after their client was closed, too.
+        # Read at once, because messages name devices even after their client was closed.
         self.id = int(self._describe("PJRT_DeviceDescription_Id"))
 
     @cached_property
@@ -72,7 +72,7 @@ class DeviceDescription:
         return str(self._describe("PJRT_DeviceDescription_ToString").decode())
 
     def _describe(self, function: str) -> Any:
-        return self.owner.call(function, device_description=self.description_address)
+        return self.owner._call(function, device_description=self.description_address)
 
     def _row(self) -> dict[str, str]:
         coords = {} if self.coords is None else {"coords": str(self.coords)}
@@ -98,9 +98,9 @@ class Device(DeviceDescription):
     __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, address: int) -> None:
-        self.client: Any = client  # a `Client`, which stands above
+        self.client: Any = client  # A `Client`, whose layer is above this one.
         self.address = address
-        super().__init__(client, client.call("PJRT_Device_GetDescription", device=address))
+        super().__init__(client, client._call("PJRT_Device_GetDescription", device=address))
 
     @cached_property
     def local_hardware_id(self) -> int:
@@ -171,7 +171,7 @@ class Device(DeviceDescription):
         if not isinstance(error, PjrtError):
             raise TypeError(f"the error is {error!r}, not a PjrtError")
         return bool(
-            self.client.call(
+            self.client._call(
                 "PJRT_Device_PoisonExecution",
                 device=self.address,
                 launch_id=int32("the launch id", launch_id),
@@ -181,19 +181,8 @@ class Device(DeviceDescription):
             )
         )
 
-    def create_async_tracking_event(self, description: str) -> AsyncTrackingEvent:
-        """Announce external work to the device (`PJRT_Device_CreateAsyncTrackingEvent`).
-
-        Args:
-            description: for people who look at what the device waits for.
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.86.
-        """
-        return AsyncTrackingEvent(self, description)
-
     def _ask(self, function: str) -> Any:
-        return self.client.call(function, device=self.address)
+        return self.client._call(function, device=self.address)
 
     def _row(self) -> dict[str, str]:
         memories = (memory.kind for memory in self.memories if self.is_addressable)
@@ -231,7 +220,7 @@ class Memory:
     __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, address: int) -> None:
-        self.client: Any = client  # a `Client`, which stands above
+        self.client: Any = client  # A `Client`, whose layer is above this one.
         self.address = address
 
     @cached_property
@@ -264,7 +253,7 @@ class Memory:
         return _devices(self.client, self._ask("PJRT_Memory_AddressableByDevices"))
 
     def _ask(self, function: str) -> Any:
-        return self.client.call(function, memory=self.address)
+        return self.client._call(function, memory=self.address)
 
     def _repr_html_(self) -> str:
         from pjrt_hub.running.array import display
@@ -301,9 +290,18 @@ class AsyncTrackingEvent(Closing):
     __module__ = "pjrt_hub"
 
     def __init__(self, device: Device, description: str) -> None:
+        """Announce external work to the device (`PJRT_Device_CreateAsyncTrackingEvent`).
+
+        Args:
+            device: one of `Client.devices`.
+            description: for people who look at what the device waits for.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than 0.86.
+        """
         self.device = device
         self.description = description
-        self.address: int = device.client.call(
+        self.address: int = device.client._call(
             "PJRT_Device_CreateAsyncTrackingEvent", device=device.address, description=description
         )
 
@@ -311,21 +309,16 @@ class AsyncTrackingEvent(Closing):
         """End the work (`PJRT_AsyncTrackingEvent_Destroy`); may be called again."""
         address, self.address = self.address, 0
         if address:
-            self.device.client.call("PJRT_AsyncTrackingEvent_Destroy", event=address)
+            self.device.client._call("PJRT_AsyncTrackingEvent_Destroy", event=address)
 
 
 class DeviceClient(ClientHandle):
-    """A client with its devices and memories, as these and what lies on them see it."""
+    """A client with its devices and memories, for the classes of these and of buffers."""
 
-    @property
-    def moves_data(self) -> bool:
-        """Whether the plugin puts row-major bytes into other layouts, as `placement` found."""
-        raise NotImplementedError
-
-    @property
-    def copies_layouts(self) -> bool:
-        """Whether the plugin copies arrays in any order rightly, as `placement` found."""
-        raise NotImplementedError
+    #: Whether the plugin puts row-major bytes into other layouts, and whether it copies arrays in
+    #: any order rightly; None until somebody tries it.
+    _moves_data: bool | None = None
+    _copies_layouts: bool | None = None
 
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]:
         """Pickle a serialized executable of this client."""
@@ -355,36 +348,24 @@ class DeviceClient(ClientHandle):
         """The number of processes that share the platform, from the devices."""
         return len({device.process_index for device in self.all_devices})
 
-    def lookup_device(self, id: int) -> Device:
+    def lookup_device(self, id: int, *, local: bool = False) -> Device:
         """Return the device with that `Device.id` (`PJRT_Client_LookupDevice`).
 
         Args:
             id: unique among the devices of all processes.
+            local: take it for a `Device.local_hardware_id`, the number on this machine
+                (`PJRT_Client_LookupAddressableDevice`).
 
         Raises:
             PjrtError: there is none.
         """
         number = int32("the id", id)
-        address = self.call("PJRT_Client_LookupDevice", client=self.address, id=number)
-        return device_at(self, address)
-
-    def lookup_addressable_device(self, local_hardware_id: int) -> Device:
-        """Return the device with that number here (`PJRT_Client_LookupAddressableDevice`).
-
-        Args:
-            local_hardware_id: as in `Device.local_hardware_id`.
-
-        Raises:
-            PjrtError: there is none.
-        """
-        return device_at(
-            self,
-            self.call(
-                "PJRT_Client_LookupAddressableDevice",
-                client=self.address,
-                local_hardware_id=int32("the local hardware id", local_hardware_id),
-            ),
+        function, name = (
+            ("PJRT_Client_LookupAddressableDevice", "local_hardware_id")
+            if local
+            else ("PJRT_Client_LookupDevice", "id")
         )
+        return device_at(self, self._call(function, client=self.address, **{name: number}))
 
     def default_device_assignment(
         self, num_replicas: int = 1, num_partitions: int = 1
@@ -408,14 +389,14 @@ class DeviceClient(ClientHandle):
             int32("num_partitions", num_partitions),
         )
         there = len(self.all_devices)
-        if min(counts) < 1 or num_replicas * num_partitions > there:  # 0 aborts some plugins
+        if min(counts) < 1 or num_replicas * num_partitions > there:  # Some plugins abort on 0.
             raise ValueError(
                 f"{num_replicas} replica(s) of {num_partitions} partition(s) cannot be placed on "
                 f"{there} device(s)"
             )
         from pjrt_hub.running.capi import irregular
 
-        with self.in_call():
+        with self._in_call():
             ids = irregular.default_device_assignment(self.api, self.address, *counts)
         return tuple(
             tuple(ids[start : start + num_partitions])
@@ -436,7 +417,7 @@ class DeviceClient(ClientHandle):
         Raises:
             ValueError: the device has none of that kind.
         """
-        device, _ = self.default_place
+        device, _, _ = self._first_place
         for memory in device.memories:
             if memory.kind == kind:
                 return memory
@@ -444,46 +425,50 @@ class DeviceClient(ClientHandle):
         raise ValueError(f"{device} has no memory {kind!r}\n\nhint: it has {kinds}")
 
     @cached_property
-    def default_place(self) -> tuple[Device, int]:
-        """Where an array goes by default, as `place` has it."""
-        return self.place(None, None)
-
-    @cached_property
     def _first_place(self) -> tuple[Device, int, int]:
-        """As `default_place`, with the device's address, as the compiled call path takes it."""
-        device, memory_address = self.default_place
-        return device, device.address, memory_address
+        """Where an array goes by default: the device, its address, and 0 for its own memory."""
+        if not self.devices:
+            raise ValueError(f"{self.platform_name} has no device that this process can use")
+        return self.devices[0], self.devices[0].address, 0
 
-    @property
-    def _default_memory(self) -> Memory:
-        return self.default_place[0].default_memory
 
-    def place(self, device: Device | None, memory: Memory | None) -> tuple[Device, int]:
-        """Return the device that a buffer is to be on, and the address of its memory, or 0.
+def choose_place(
+    client: DeviceClient, device: Device | None = None, memory: Memory | None = None
+) -> tuple[Device, int]:
+    """Return the device of a client that a buffer is to be on, and the address of its memory, or 0.
 
-        Args:
-            device: one of `devices`; by default one that addresses the memory, or the first.
-            memory: one of a device's memories; by default the device's own, which is address 0.
+    Args:
+        client: whose buffer it will be.
+        device: one of its devices; by default one that addresses the memory, or the first.
+        memory: one of a device's memories; by default the device's own, which is address 0.
 
-        Raises:
-            TypeError: these are no device and no memory.
-            ValueError: they are another client's, or the device does not address the memory.
-        """
-        for place, kind in ((device, Device), (memory, Memory)):
-            if place is not None and not isinstance(place, kind):
-                raise TypeError(
-                    f"{place!r} is not a {kind.__name__}\n\n"
-                    f"hint: client.{'devices' if kind is Device else 'memories'}[0] is one"
-                )
-            if place is not None and place.client is not self:
-                raise ValueError(f"{place} belongs to another client")
-        if memory is None:
-            if not self.devices:
-                raise ValueError(f"{self.platform_name} has no device that this process can use")
-            return device or self.devices[0], 0
-        if device is not None and device not in memory.devices:
-            raise ValueError(f"{device} does not address the memory {memory}")
-        return device or memory.devices[0], memory.address
+    Raises:
+        TypeError: these are no device and no memory.
+        ValueError: they are another client's, or the device does not address the memory.
+    """
+    if device is None and memory is None:
+        return client._first_place[0], 0
+    for given, kind in ((device, Device), (memory, Memory)):
+        if given is None:
+            continue
+        if not isinstance(given, kind):
+            raise TypeError(
+                f"{given!r} is not a {kind.__name__}\n\n"
+                f"hint: client.{'devices' if kind is Device else 'memories'}[0] is one"
+            )
+        if given.client is not client:
+            raise ValueError(f"{given} belongs to another client")
+    if memory is None:
+        assert device is not None
+        return device, 0
+    if device is not None and device not in memory.devices:
+        raise ValueError(f"{device} does not address the memory {memory}")
+    return device or memory.devices[0], memory.address
+
+
+def default_memory(client: DeviceClient) -> Memory:
+    """Return the memory of a client's first device where buffers go by default."""
+    return client._first_place[0].default_memory
 
 
 def device_at(client: DeviceClient, address: int) -> Device:

@@ -21,7 +21,7 @@ class Event(hotpath.Event):
     """
 
     __module__ = "pjrt_hub"
-    client: Any  # a `Client`, which stands above
+    client: Any  # A `Client`, whose layer is above this one.
     _waiters: awaiting.Waiters
 
     __slots__ = ("__weakref__", "_waiters")
@@ -76,8 +76,8 @@ class Event(hotpath.Event):
         """
         if not callable(callback):
             raise TypeError(f"the callback is {callback!r}, which cannot be called")
-        self.is_ready()  # raises where it is no event any more
-        with self.client.in_call():
+        self.is_ready()  # This raises if the event was closed.
+        with self.client._in_call():
             callbacks.when_ready(self.client.api.address, self.address, lambda: callback(self))
 
     def __await__(self) -> Generator[Any, Any, None]:
@@ -102,11 +102,11 @@ class Event(hotpath.Event):
         """Return the tasks that await it: the plugin is asked once, however many come."""
         try:
             return self._waiters
-        except AttributeError:  # nobody awaited it yet
+        except AttributeError:  # No task has awaited the event yet.
             from pjrt_hub.running.device.awaiting import Waiters
 
             waiters = Waiters()
-        with self.client.in_call():
+        with self.client._in_call():
             callbacks.when_ready(self.client.api.address, self.address, waiters.fire)
         self._waiters = waiters
         return waiters
@@ -119,5 +119,5 @@ class Event(hotpath.Event):
 
 def event_of_work(client: Any, address: int, used: object) -> Event:
     """Return the event of work that uses something, which lives until the work is done."""
-    callbacks.start()  # it lets go of what nobody waited for
+    callbacks.start()  # The dispatcher thread releases `used` if nobody waits for the event.
     return Event.of(client, address, used)

@@ -77,7 +77,7 @@ def default_layout(place: Handle, dtype: Any, shape: Sequence[int]) -> Layout:
         name, owner = "PJRT_Layouts_PJRT_Client_GetDefaultLayout", "client"
     else:
         name, owner = "PJRT_Layouts_PJRT_Topology_GetDefaultLayout", "topology_description"
-    with place.in_call():
+    with place._in_call():
         call = place.api.extension("Layouts").call
         layout = call(name, **{owner: place.address}, type=element.code, dims=dims)
         return take(place.api, layout)

@@ -55,7 +55,7 @@ class Promise(hotpath.Owned):
         self._answer(*read_error(error), 0)
 
     def _answer(self, code: int, message: str, value: int) -> None:
-        with self.client.in_call():
+        with self.client._in_call():
             settle = self._take()
             if settle is None:
                 raise ClosedError("the promise was kept or broken before")
@@ -66,7 +66,7 @@ class Promise(hotpath.Owned):
 
 
 class SettableEvent(Event):
-    """An event that Python sets (`PJRT_Event_Create`), made by `Client.create_event`.
+    """An event that Python sets (`PJRT_Event_Create`).
 
     One that dies or is closed with its client before it is set fails with CANCELLED.
     """
@@ -75,8 +75,16 @@ class SettableEvent(Event):
     __module__ = "pjrt_hub"
 
     def __init__(self, client: ClientHandle) -> None:
+        """Make one that is not set.
+
+        Args:
+            client: the client that it belongs to.
+
+        Raises:
+            UnsupportedByPluginError: the plugin is older than API 0.89.
+        """
         call = client.api.call
-        with client.in_call():
+        with client._in_call():
             client.api.require("PJRT_Event_Set")
             address = call("PJRT_Event_Create")
             self._bind(client, address)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CODES = table.ENUMS["PJRT_Error_Code"]
 _NOT_FOUND = _CODES["PJRT_Error_Code_NOT_FOUND"]
 _INTERNAL = _CODES["PJRT_Error_Code_INTERNAL"]
-#: Seconds between two looks at a store that cannot tell of news: it doubles between these.
+#: Seconds between two looks at a store that cannot notify: the pause doubles up to the longest.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
@@ -62,7 +62,7 @@ class KeyValueStore(Protocol):
         """
 
 
-KeyValueStore.__module__ = "pjrt_hub"  # in the statement it would be a member
+KeyValueStore.__module__ = "pjrt_hub"  # In the class body this would be a member.
 
 
 class InMemoryStore:
@@ -122,10 +122,10 @@ class DirectoryStore:
     def put(self, key: str, value: bytes) -> None:
         """See `KeyValueStore`."""
         file = self._file(key)
-        partial = file.with_name(f".{file.name}.{os.urandom(8).hex()}")  # of this call alone
+        partial = file.with_name(f".{file.name}.{os.urandom(8).hex()}")  # Only this call uses it.
         try:
             partial.write_bytes(value)
-            partial.replace(file)  # whole or not at all
+            partial.replace(file)  # Readers see the whole value or none.
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
@@ -238,7 +238,7 @@ class Exchange:
         members = {f"{name}_callback": at for name, at in zip(names, functions, strict=True)}
         return members | {f"{name}_user_arg": user_arg for name in names}
 
-    # What C reads as an answer: a value, None for "not yet" or "done", or a code with a text.
+    # These return what C expects: a value, None for "not yet" or "done", or a code and a text.
 
     def _get(self, key: bytes, milliseconds: int) -> object:
         return self._answer(lambda: self._store.get(_text(key), milliseconds / 1000))
@@ -256,7 +256,7 @@ class Exchange:
             value = ask()
         except TimeoutError:
             return None
-        except BaseException as exc:  # nothing may leave to the plugin
+        except BaseException as exc:  # No exception may reach the plugin.
             return _INTERNAL, f"{type(exc).__name__}: {exc}".encode("utf-8", "replace")
         if value is None or isinstance(value, bytes):
             return value

@@ -29,10 +29,10 @@ class LoadedPlugin(Protocol):
         """Take what `Topology.serialize` gave."""
 
 
-#: Loads a plugin where nobody did; itself pickled, so a function that its module can be asked for.
+#: Loads the plugin in the other process; it is pickled, so it must be importable by its name.
 Reload = Callable[[], LoadedPlugin]
 
-#: The clients that unpickled executables needed, for the life of the process.
+#: The clients that were made for unpickled executables, kept for the life of the process.
 _kept: list[Any] = []
 _opening = Lock()
 
@@ -43,9 +43,10 @@ def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any]
     The new one is kept for the life of the process, for everything that comes later.
     """
     guards, _ = serialized.read(blob)
-    with _opening:  # so that two threads do not make a client each
+    with _opening:  # Otherwise two threads could make a client each.
         for client in _open_clients():
-            if options in (None, client.options) and not guards.differences(client.guards):
+            here = serialized.Guards.of(client)
+            if options in (None, client.options) and not guards.differences(here):
                 break
         else:
             client = _reload(reload, guards.platform, options).client(options)
@@ -76,7 +77,7 @@ def to_topology(data: bytes, reload: Reload | None, platform: str, sha256: str) 
 
 
 def _open_clients() -> list[Any]:
-    """Return the open clients of this process, each a `Client`, which stands above."""
+    """Return the open clients of this process; this module must not import their class `Client`."""
     return [client for _, client in sorted(handle.clients.items()) if not client.closed]
 
 

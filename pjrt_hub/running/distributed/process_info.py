@@ -1,6 +1,6 @@
 """Process information: what a client is told about the other processes of a program.
 
-Owns the check in front of it; who is alive, somebody else knows.
+Owns the check of what is told; the caller finds out which processes are alive.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 State = Literal["unspecified", "uninitialized", "disconnected", "connected", "error"]
 
-_STATES = get_args(State)  # in the order of PJRT_ProcessState
-_READABLE = 78  # before that the struct did not tell its size
+_STATES = get_args(State)  # The order is that of PJRT_ProcessState.
+_READABLE = 78  # Before this minor version, the struct had no struct_size.
 
 
 class ProcessInfo(NamedTuple):
-    """A `PJRT_ProcessInfo`.
+    """A process of the job, as its peers see it (`PJRT_ProcessInfo`).
 
     Attributes:
         task_id: the process's number, as in `Client.process_index`.
@@ -37,7 +37,17 @@ class ProcessInfo(NamedTuple):
 
 
 def update(client: ClientHandle, infos: Sequence[ProcessInfo]) -> None:
-    """`Client.update_global_process_info`."""
+    """Report the state of all processes to the plugin (`PJRT_Client_UpdateGlobalProcessInfo`).
+
+    Args:
+        client: whose plugin is told.
+        infos: one for each process.
+
+    Raises:
+        TypeError: one is no ProcessInfo.
+        ValueError: there is none, or one has a number or a state that cannot be.
+        UnsupportedByPluginError: the plugin is older than 0.78.
+    """
     name = "PJRT_Client_UpdateGlobalProcessInfo"
     client.api.require(name)
     if client.api.version.minor < _READABLE:
@@ -50,7 +60,7 @@ def update(client: ClientHandle, infos: Sequence[ProcessInfo]) -> None:
     given = [_to_struct(info) for info in infos]
     if not given:
         raise ValueError("there is no process to tell about")
-    client.call(name, client=client.address, process_infos=given)
+    client._call(name, client=client.address, process_infos=given)
 
 
 def _to_struct(info: ProcessInfo) -> dict[str, object]:

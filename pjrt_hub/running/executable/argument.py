@@ -30,7 +30,7 @@ class Called(Protocol):
 
     @property
     def client(self) -> DeviceClient:
-        """Whose it is."""
+        """The client that it belongs to."""
 
     @property
     def signature(self) -> Signature:
@@ -38,7 +38,7 @@ class Called(Protocol):
 
     @property
     def devices(self) -> tuple[Device, ...]:
-        """Where it runs; none where each call says."""
+        """The devices that it runs on; none if each call names one."""
 
     def require_open(self) -> None:
         """Raise once it is closed."""
@@ -48,7 +48,7 @@ class Called(Protocol):
         rows: tuple[tuple[Any, ...], ...],
         devices: tuple[Device, ...],
         execute_device: int,
-        options: Any,  # ExecuteOptions, or None
+        options: Any,  # This is an `ExecuteOptions` or None.
         return_events: bool,
         /,
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]: ...
@@ -81,7 +81,7 @@ def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buf
     else:
         buffer = _from_host(executable, array, device, slot.layout)
         by_itself = slot.layout is None and buffer._order() is None
-        if buffer._order() != slot.layout:  # rows are not what the plugin makes of itself
+        if buffer._order() != slot.layout:  # The plugin's default order is not row-major.
             buffer = _from_host(executable, array, device, slot.order)
     plain = type(given) is type(array) is _numpy().ndarray and dtype.isnative
     again = plain and by_itself and slot.code and slot.shape is not None and not slot.dynamic
@@ -132,7 +132,7 @@ def reject(executable: Called, index: int, given: object) -> None:
             f"{what}, the dynamic dimensions of the buffer are {given.dynamic_dimensions}"
             "\n\nhint: client.buffer_from_host(numpy.asarray(buffer)) is one without any"
         )
-    if given._dynamic and executable.client.is_on_host:
+    if given._dynamic and executable.client._is_on_host:
         raise UnsupportedByPluginError(
             f"argument {index} is a buffer with dynamic dimensions, {given.dynamic_dimensions}, "
             "and this plugin takes none",
@@ -172,8 +172,8 @@ def _describe_parameter(executable: Called, index: int) -> tuple[Slot, str]:
 
 
 def _array(given: Any) -> Any:
-    """Numpy's view of it, or None where it is none of numpy's and shows no memory either."""
-    numpy = sys.modules.get("numpy")  # without it nothing of numpy's can exist
+    """Return it as a numpy array, or None if it is not numpy's and has no readable memory."""
+    numpy = sys.modules.get("numpy")  # Unless it is imported, no object of numpy exists.
     if numpy is not None and isinstance(given, numpy.ndarray):
         return given
     if numpy is not None and isinstance(given, numpy.generic):

@@ -65,7 +65,7 @@ def bind(
             f"the program donates argument {donated[0]}, which it can take only once\n\n"
             "hint: call exe(a, b) with the buffer of each turn: x = exe(x, b)"
         )
-    executable.require_open()
+    executable._require_open()
     if len(rows) == len(executable.devices):
         places = zip(rows, executable.devices, strict=True)
         rows = tuple(put_row(executable, row, device) for row, device in places)

@@ -27,13 +27,13 @@ class DescribedDevices(Handle, Protocol):
 
     @property
     def client(self) -> ClientHandle | None:
-        """Whose it is, if it belongs to one."""
+        """The client that it belongs to, if any."""
 
     @property
     def platform_name(self) -> str:
         """As `Client.platform_name`."""
 
-    def call(self, function: str, /, **inputs: Any) -> Any: ...
+    def _call(self, function: str, /, **inputs: Any) -> Any: ...
 
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]: ...
 
@@ -45,7 +45,6 @@ class Executable(ExecutableFacts):
 
     Attributes:
         topology: the devices that it was compiled for.
-        program_signature: what the program says of itself, where it can be read.
     """
 
     __module__ = "pjrt_hub"
@@ -55,7 +54,7 @@ class Executable(ExecutableFacts):
     ) -> None:
         self.topology = topology
         self.address = address
-        self.program_signature = program_signature
+        self._program_signature = program_signature
         self._is_given_away = False
         weakref.finalize(self, destroy, topology, address).atexit = False
 
@@ -78,7 +77,7 @@ class Executable(ExecutableFacts):
             UnsupportedByPluginError: the number of outputs is unknown.
         """
         with self.view() as view:
-            told = signature_sources.of_executable(self.api, view, self.program_signature)
+            told = signature_sources.of_executable(self.api, view, self._program_signature)
         return signature_sources.require(told.signature, self.api)
 
     def serialize(self) -> bytes:
@@ -88,7 +87,7 @@ class Executable(ExecutableFacts):
         """
         with self.view() as view:
             code = irregular.serialize_executable(self.api, view)
-        # A client's version names what is there, a topology's what is described: left open.
+        # A topology's version names a described machine, not the client's, so it is left open.
         guards = Guards(
             platform=self.topology.platform_name,
             platform_version="",
@@ -99,7 +98,7 @@ class Executable(ExecutableFacts):
 
     def report(self) -> str:
         """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # for people, so not before one asks
+        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
 
         return report.of(self)
 
@@ -121,7 +120,7 @@ class Executable(ExecutableFacts):
         """Give its address to a `with` block."""
         if self._is_given_away:
             raise ClosedError("the executable was given to a client, which loaded it")
-        with self.topology.in_call():
+        with self.topology._in_call():
             yield self.address
 
     def _repr_html_(self) -> str:
@@ -145,15 +144,19 @@ class Executable(ExecutableFacts):
         return f"<Executable {self._title} for {self.topology}>"
 
 
-def give_away(executable: Executable) -> int:
-    """Return the native executable, for a client that makes it its own; the object is closed."""
+def give_away(executable: Executable) -> tuple[int, Signature | None]:
+    """Return the native executable, for a client that makes it its own; the object is closed.
+
+    Returns:
+        Its address, and what the program says of itself.
+    """
     with executable.view() as view:
         executable._is_given_away = True
-        return view
+        return view, executable._program_signature
 
 
 def destroy(topology: DescribedDevices, address: int) -> None:
     """Free a `PJRT_Executable` (`PJRT_Executable_Destroy`)."""
-    # Closed: a child process after a fork, or a client that is gone. Better leaked than crashed.
+    # After a fork, or without its client, this raises ClosedError; a leak is better than a crash.
     with contextlib.suppress(ClosedError, PjrtError):
-        topology.call("PJRT_Executable_Destroy", executable=address)
+        topology._call("PJRT_Executable_Destroy", executable=address)

@@ -29,9 +29,9 @@ _ADDRESS = range(2**64 - 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecuteOptions:
-    """Options of one execution: `exe(a, b, options=...)`, `execute`, `execute_sharded`, ...
+    """Options of one execution: `exe(a, b, options=...)`, `execute`, `execute_on`.
 
-    A bound call takes them, too, and `execute_portable`.
+    A bound call takes them, too.
 
     Attributes:
         launch_id: the same in all processes, and all parts, of one execution.
@@ -102,7 +102,7 @@ class ExecuteOptions:
         """Make the struct for one execution; `whole`: on all the devices of the program."""
         client, signature = executable.client, executable.signature
         count = len(signature.parameters)
-        for index in self.non_donatable:  # the plugin would ignore it, and donate
+        for index in self.non_donatable:  # The plugin would ignore a wrong index, and donate.
             if not 0 <= index < count and not signature.open:
                 raise ValueError(f"non_donatable names argument {index}, of {count} from 0")
         members: dict[str, Any] = {"launch_id": self.launch_id}

@@ -44,15 +44,15 @@ class Parameter(NamedTuple):
     donated: bool
 
 
-Parameter.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+Parameter.__module__ = "pjrt_hub"  # Type checkers refuse this assignment in a NamedTuple.
 
 
 class ExecutableFacts:
     """Base of executables: `view` gives the `PJRT_Executable` while it is used."""
 
     signature: Signature
-    #: What it was compiled with, where that is known without the plugin.
-    given_options: CompileOptions | None = None
+    #: The options that it was compiled with, where they are known without the plugin.
+    _given_options: CompileOptions | None = None
 
     @property
     def api(self) -> Api:
@@ -152,8 +152,8 @@ class ExecutableFacts:
             UnsupportedByPluginError: the plugin is older, and the executable was loaded from bytes.
         """
         function = "PJRT_Executable_GetCompileOptions"
-        if self.given_options is not None and not self.api.has(function):
-            return self.given_options
+        if self._given_options is not None and not self.api.has(function):
+            return self._given_options
         return CompileOptions.parse(self._ask(function))
 
     def cost_analysis(self) -> dict[str, float] | None:

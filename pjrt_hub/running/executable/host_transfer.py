@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from pjrt_hub.running.capi.handle import ClientHandle
 
-    #: Called with a chunk of the value in row-major order, the bytes of the whole value, and
-    #: whether this is its last chunk. An exception fails the program.
+    #: Called with a chunk of the value in row-major order, the size of the whole value in bytes,
+    #: and whether this is the last chunk. An exception fails the program.
     SendCallback = Callable[[bytes, int, bool], object]
     #: Called with the stream to fill. An exception fails the program.
     RecvCallback = Callable[["CopyToDeviceStream"], object]
-    #: Called with a copy of the value, the replica, the partition, and the plugin's number of it.
+    #: Called with a copy of the value, the replica, the partition, and the plugin's number for it.
     OutputCallback = Callable[[numpy.ndarray[Any, Any], int, int, int], object]
 
 _STREAM_FUNCTIONS = ("Destroy", "AddChunk", "TotalBytes", "GranuleSize", "CurrentBytes")
@@ -92,8 +92,8 @@ class CopyToDeviceStream(hotpath.Owned):
             ClosedError: the stream was closed.
         """
         memory = as_bytes(data)
-        with self.client.in_call(), self._lock:
-            self.require_open()
+        with self.client._in_call(), self._lock:
+            self._require_open()
             missing, granule = self.total_bytes - self._added, self.granule_size
             if memory.nbytes > missing:
                 raise ValueError(f"{memory.nbytes} bytes are given, {missing} are missing")
@@ -118,8 +118,8 @@ class CopyToDeviceStream(hotpath.Owned):
             self._release()
 
     def _ask(self, function: str) -> int:
-        with self.client.in_call():
-            self.require_open()
+        with self.client._in_call():
+            self._require_open()
             return int(self.client.api.call(function, stream=self.address))
 
     def __repr__(self) -> str:
@@ -159,7 +159,7 @@ class HostTransfers:
 
     def _arguments_for(self, way: str, function: Callable[..., object]) -> tuple[int, int]:
         """Return what C is given for a function: the user_arg and the address that takes it."""
-        callbacks.start()  # it ends a close that a callback puts off
+        callbacks.start()  # The dispatcher thread finishes a close that begins in a callback.
         kept, user_arg, *functions = hotpath.host_transfer(self._client.api.address, function)
         self._kept.append(kept)
         return user_arg, functions[("send", "recv", "output").index(way)]
@@ -169,7 +169,7 @@ def _ignore() -> None:
     """Let go of a chunk that has arrived."""
 
 
-# What C calls: a sender answers None or (code, text), and raises nothing.
+# C calls the functions that these make. A sender returns None or (code, text), and raises nothing.
 
 
 def _sender(channel: int, callback: SendCallback) -> Callable[..., object]:
@@ -191,7 +191,7 @@ def _receiver(client: ClientHandle, channel: int, callback: RecvCallback) -> Cal
             hotpath.host_transfer_end(client.api.address, address)
             raise
         try:
-            if client.closed:  # else its close may have come before the stream was listed
+            if client.closed:  # Its close may have come before the stream was listed.
                 stream.cancel()
             else:
                 callback(stream)

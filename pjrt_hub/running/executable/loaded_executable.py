@@ -52,12 +52,12 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     """
 
     __module__ = "pjrt_hub"
-    #: What it was loaded from: what a plugin serializes of such an executable may not load again.
-    origin: bytes | None = None
-    #: Whether a parameter is a tuple, which a plugin makes of a call's arguments where it is told.
-    takes_tuple = False
+    #: The bytes that it was loaded from. If a plugin serializes it again, the result may not load.
+    _origin: bytes | None = None
+    #: Whether a parameter is a tuple, which a plugin makes of the arguments if an option says so.
+    _takes_tuple = False
 
-    client: Any  # a `Client`, which stands above
+    client: Any  # A `Client`, whose layer is above this one.
     devices: tuple[Device, ...]
     #: None if the number of outputs is unknown.
     _signature: Signature | None
@@ -93,14 +93,14 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         if mode not in ("release", "adaptive"):
             raise ValueError(f'gil is {mode!r}, neither "release" nor "adaptive"')
         if mode == "adaptive":
-            self.require_open()
+            self._require_open()
             why = self._must_release()
             if why is not None:
                 raise ValueError(f"launches cannot keep Python's lock: {why}")
         self._adaptive = mode == "adaptive"
 
     def _must_release(self) -> str | None:
-        if not self.client.is_on_host:
+        if not self.client._is_on_host:
             return f"on {self.client.platform_name} they may wait for the device"
         if len(self.client.devices) != 1 or len(self.devices) != 1:
             return "on a client of several devices they take turns"
@@ -196,25 +196,27 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
             ClosedError: something deleted, donated or closed.
         """
         if not self.devices:
-            raise TypeError("the program belongs to no device: give execute_portable() one")
+            raise TypeError("the program belongs to no device: give execute_on() one")
         rows = self._rows(arguments)
         outputs, events = self._launch(rows, self.devices, 0, options, return_events)
         return (list(outputs), events) if return_events else list(outputs)
 
-    def execute_sharded(
+    def execute_on(
         self,
         arguments: Sequence[Any],
         device: Device,
         options: ExecuteOptions | None = None,
     ) -> tuple[tuple[Buffer, ...], Event]:
-        """Run the part of one of its devices, without waiting for results.
+        """Run a portable program, or the part of one of its devices, without waiting for results.
 
-        It waits until all parts with this `launch_id` are there, each brought by a thread of its
-        own, and all with the same options. The C function is `PJRT_LoadedExecutable_Execute`.
+        A part waits until all parts with this `launch_id` are there, each brought by a thread of
+        its own, and all with the same options. The C function is `PJRT_LoadedExecutable_Execute`;
+        its `execute_device` says where a program runs that was compiled with
+        `CompileOptions(compile_portable_executable=True)`.
 
         Args:
             arguments: buffers on the device, or arrays.
-            device: one of `devices`.
+            device: one of `devices`; of a portable program any one of the client's.
             options: see `ExecuteOptions`.
 
         Returns:
@@ -225,57 +227,25 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
             ValueError: other options than those of a part that waits.
             TypeError, ValueError, ClosedError: as for `execute`, also of another part.
         """
-        if device not in self.devices:
-            places = ", ".join(map(str, self.devices)) or "no device of its own: execute_portable()"
+        if self.devices and device not in self.devices:
+            places = ", ".join(map(str, self.devices))
             raise ValueError(f"{device} is none of the program's devices, {places}")
-        if len(self.devices) == 1:
-            return self._launch_on(device, arguments, options)
-        from pjrt_hub.running.executable.execute_options import require_options
-
-        options = require_options(options)
-        row = put_row(self, tuple(arguments), device)
-        self._take(row, device)
-        self._refuse_twice(row, options)
-        self._refuse_deleted(row)
-        return self._parts.bring(self, row, device, options)
-
-    def execute_portable(
-        self,
-        arguments: Sequence[Any],
-        device: Device,
-        options: ExecuteOptions | None = None,
-    ) -> tuple[tuple[Buffer, ...], Event]:
-        """Run a program of `CompileOptions(compile_portable_executable=True)` on any one device.
-
-        It does not wait for results. The C function is `PJRT_LoadedExecutable_Execute` with an
-        `execute_device`.
-
-        Args:
-            arguments: buffers on the device, or arrays.
-            device: one of the client's devices.
-            options: see `ExecuteOptions`.
-
-        Returns:
-            The outputs, and an event that is ready when the device is done.
-
-        Raises:
-            TypeError, ValueError, ClosedError: as for `execute`; also if the program has devices.
-        """
-        if self.devices:
-            raise TypeError("the program is not portable: it runs where it was compiled for")
         if device not in self.client.devices:
             raise ValueError(
                 f"{device} is not a device of {self.client!r} that this process can use"
             )
-        return self._launch_on(device, arguments, options)
+        row = tuple(arguments)
+        if len(self.devices) <= 1:
+            [outputs], [event] = self._launch((row,), (device,), device.address, options, True)
+            return outputs, event
+        from pjrt_hub.running.executable.execute_options import require_options
 
-    def _launch_on(
-        self, device: Device, arguments: Sequence[Any], options: ExecuteOptions | None
-    ) -> tuple[tuple[Buffer, ...], Event]:
-        [outputs], [event] = self._launch(
-            (tuple(arguments),), (device,), device.address, options, True
-        )
-        return outputs, event
+        options = require_options(options)
+        row = put_row(self, row, device)
+        self._take(row, device)
+        self._refuse_twice(row, options)
+        self._refuse_deleted(row)
+        return self._parts.bring(self, row, device, options)
 
     def _launch(
         self,
@@ -296,7 +266,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
                 self._refuse_twice(row, options)
         address = 0 if prepared is None else prepared.struct.address
         kept = [] if prepared is None else prepared.kept
-        with self.client.in_call():
+        with self.client._in_call():
             outputs, events = self._execute(
                 rows, devices, address, execute_device, Event if return_events or kept else None
             )
@@ -353,8 +323,8 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         self.close()
 
     def _ask_loaded(self, function: str) -> Any:
-        with self.client.in_call():
-            self.require_open()
+        with self.client._in_call():
+            self._require_open()
             return self.api.call(function, executable=self.address)
 
     def serialize(self) -> bytes:
@@ -364,15 +334,14 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         bytes. An executable that was loaded gives the bytes that it was loaded from.
         """
         with self.view() as view:
-            if self.origin is not None:
-                return self.origin
+            if self._origin is not None:
+                return self._origin
             code = irregular.serialize_executable(self.client.api, view)
-            guards: Guards = self.client.guards
-            return guards.seal(code, None if self.takes_tuple else self.signature)
+            return Guards.of(self.client).seal(code, None if self._takes_tuple else self.signature)
 
     def report(self) -> str:
         """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # for people, so not before one asks
+        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
 
         return report.of(self)
 
@@ -393,8 +362,8 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     @contextmanager
     def view(self) -> Iterator[int]:
         """Give the address of its `PJRT_Executable` to a `with` block."""
-        with self.client.in_call():
-            self.require_open()
+        with self.client._in_call():
+            self._require_open()
             with _view(self.client, self.address) as view:
                 yield view
 
@@ -428,7 +397,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         for donated in set(self.signature.donated).difference(kept):
             for index, argument in enumerate(row):
                 if not isinstance(argument, Buffer):
-                    continue  # each place of an array has a buffer of its own
+                    continue  # Each array is put into a buffer of its own.
                 if index != donated < len(row) and argument is row[donated]:
                     raise ValueError(
                         f"argument {index} is the buffer that argument {donated} donates\n\n"
@@ -479,7 +448,7 @@ def adopt(
         devices = _devices(client, address, has_devices)
         with _view_if_any(client, address) as view:
             if signature is None:
-                signature, executable.takes_tuple = signature_sources.of_executable(
+                signature, executable._takes_tuple = signature_sources.of_executable(
                     client.api, view, program_signature
                 )
             elif view is not None:
@@ -494,6 +463,20 @@ def adopt(
     return executable
 
 
+def require_arrays(executable: LoadedExecutable) -> None:
+    """Close a program that takes a tuple, of which nobody said so.
+
+    Raises:
+        TypeError: it is one.
+    """
+    if executable._takes_tuple:
+        executable.close()
+        raise TypeError(
+            "the program takes a tuple, and buffers are arrays\n\nhint: let it take arrays, or, of "
+            "an HLO proto, compile it with CompileOptions(parameter_is_tupled_arguments=True)"
+        )
+
+
 def _devices(client: DeviceClient, address: int, has_devices: bool) -> tuple[Device, ...]:
     """Return where it runs; a plugin of one device need not say, or may say that there is none.
 
@@ -501,12 +484,12 @@ def _devices(client: DeviceClient, address: int, has_devices: bool) -> tuple[Dev
     """
     only = client.devices if len(client.devices) == 1 else ()
     try:
-        found = client.call("PJRT_LoadedExecutable_AddressableDevices", executable=address)
+        found = client._call("PJRT_LoadedExecutable_AddressableDevices", executable=address)
     except (UnsupportedByPluginError, UnimplementedError):
         if only:
             return only
         function = "PJRT_LoadedExecutable_GetDeviceAssignment"
-        with client.in_call():
+        with client._in_call():
             message = client.api.call(function, executable=address)
         local = {device.id: device for device in client.devices}
         ids = (number for row in DeviceAssignment().parse(message) for number in row)
@@ -521,12 +504,12 @@ def _view(client: DeviceClient, address: int) -> Iterator[int]:
     On the XLA CPU plugin it only views the loaded one and using it after that crashes, so it is
     fetched for each question and freed at once.
     """
-    with client.in_call():
+    with client._in_call():
         view = client.api.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=address)
         try:
             yield view
         finally:
-            with suppress(UnsupportedByPluginError, UnimplementedError):  # it has no way to
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # Some plugins lack it.
                 client.api.call("PJRT_Executable_Destroy", executable=view)
 
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from pjrt_hub.running.executable.argument import Called
     from pjrt_hub.running.executable.execute_options import ExecuteOptions
 
-#: Seconds without another part after which a launch gives up.
+#: The seconds after which a launch gives up unless another part comes.
 PATIENCE = 30.0
-#: Seconds after which a waiting part looks whether the executable was closed.
+#: How often, in seconds, a waiting part checks whether the executable was closed.
 _SLICE = 0.1
 
 
@@ -97,7 +97,7 @@ class Parts:
         while not launch.is_over:
             self._changed.wait(_SLICE)
             if launch in self._waiting:
-                executable.require_open()
+                executable._require_open()
                 if time.monotonic() > launch.latest + PATIENCE:
                     self._give_up(executable, launch)
 
@@ -107,7 +107,7 @@ class Parts:
         launch.error = TimeoutError(
             f"launch {launch.options.launch_id} was not started: {len(launch.rows)} of its "
             f"{len(executable.devices)} parts came, and within {PATIENCE:g} s none of "
-            f"{', '.join(missing)}\n\nhint: call execute_sharded for each of exe.devices, each in "
+            f"{', '.join(missing)}\n\nhint: call execute_on for each of exe.devices, each in "
             "a thread of its own, or exe.execute(rows)"
         )
         self._changed.notify_all()

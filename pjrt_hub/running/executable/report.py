@@ -16,7 +16,7 @@ from pjrt_hub.running.extensions import layouts
 from pjrt_hub.running.program.signature import Signature, Slot
 
 _LABEL = 16
-#: Of the cost analysis; the rest are numbers for each operand.
+#: The entries of the cost analysis to show; the others are numbers for each operand.
 _COSTS = ("flops", "transcendentals", "bytes accessed", "optimal_seconds")
 
 
@@ -68,7 +68,7 @@ def _facts(program: ExecutableFacts) -> Iterator[tuple[str, Any]]:
     options = answer_or_none(lambda: program.compile_options)
     if options is not None:
         changed = options.changed()
-        changed |= changed.pop("flags", {})  # a line for each of XLA's, too
+        changed |= changed.pop("flags", {})  # Each of XLA's flags gets a line as well.
         yield "options", [_line(name, value) for name, value in changed.items()] or "defaults"
 
 

@@ -11,21 +11,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 from pjrt_hub.running.capi import wire
+from pjrt_hub.running.capi.handle import compiler_platform
 from pjrt_hub.running.capi.status import answer_or_none
 from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import ClientHandle
 
-#: Magic, the sha256 of what follows, the header's length in four little-endian bytes, the header as
-#: JSON, the plugin's bytes.
+#: The magic number. After it come the sha256 of the rest, the header's length in four
+#: little-endian bytes, the header as JSON, and the plugin's bytes.
 MAGIC = b"\x93pjrt-hub executable 2\n"
 _DIGEST_NBYTES = 32
 _LENGTH_NBYTES = 4
-#: CpuTopologyProto: what the machine's processor can do, a string each; later one message of the
-#: target, the processor and its features.
+#: The fields of CpuTopologyProto for the machine's processor: its features, one string each; in
+#: newer plugins one message of the target, the processor and its features.
 _CPU_TOPOLOGY_MACHINE_ATTRIBUTES, _CPU_TOPOLOGY_MACHINE = 4, 5
-#: PjRtTopologyDescriptionProto, around it in newer plugins: an Any, and the message in that.
+#: Fields of the PjRtTopologyDescriptionProto that newer plugins put around it, and of its Any.
 _TOPOLOGY_PLATFORM_SPECIFIC, _ANY_VALUE = 9, 2
 _HINT = "compile the program again here, or load it with the plugin that it was compiled with"
 
@@ -52,14 +53,17 @@ class Guards(NamedTuple):
 
     @classmethod
     def of(cls, client: ClientHandle) -> Guards:
-        """Return what runs on `client`."""
-        return cls(
-            client.platform_name,
-            client.platform_version,
-            str(client.api.version),
-            client.api.sha256,
-            _machine(client),
-        )
+        """Return what runs on `client`, which is asked once."""
+        if client._guards is None:
+            client._guards = cls(
+                client.platform_name,
+                client.platform_version,
+                str(client.api.version),
+                client.api.sha256,
+                _machine(client),
+            )
+        guards: Guards = client._guards
+        return guards
 
     def seal(self, code: bytes, signature: Signature | None = None) -> bytes:
         """Put the header before a plugin's bytes; without a signature it is asked for one later."""
@@ -149,12 +153,12 @@ def topology(client: ClientHandle) -> bytes:
         address = client.call("PJRT_Client_TopologyDescription", client=client.address)
         return client.api.call("PJRT_TopologyDescription_Serialize", topology=address)
 
-    with client.in_call():
+    with client._in_call():
         return answer_or_none(ask) or b""
 
 
 def _machine(client: ClientHandle) -> str:
-    if client.compiler_platform != "cpu":
+    if compiler_platform(client) != "cpu":
         return ""
     told = topology(client)
     try:
@@ -163,9 +167,9 @@ def _machine(client: ClientHandle) -> str:
         own = within[0] if within else memoryview(told)
         numbers = (_CPU_TOPOLOGY_MACHINE_ATTRIBUTES, _CPU_TOPOLOGY_MACHINE)
         machine = sorted(map(bytes, wire.messages(own, *numbers)))
-    except ValueError:  # a plugin that calls itself cpu and writes something else
+    except ValueError:  # The plugin calls itself cpu, but writes something else.
         machine = []
-    # What a later plugin writes in other places is compared whole, its devices with it.
+    # If a newer plugin keeps this elsewhere, the whole topology is compared, devices included.
     return _sha256(b"\0".join(machine or [told])).hex() if told else ""
 
 

@@ -37,7 +37,7 @@ class Outputs(NamedTuple):
     shapes: Sequence[tuple[int, ...]] | None
 
     def agree(self, slots: Sequence[Slot]) -> bool:
-        """Tell whether nothing that the plugin tells speaks against these outputs."""
+        """Tell whether these outputs agree with all that the plugin tells."""
         return (
             (self.number is None or self.number == len(slots))
             and (self.dtypes is None or list(self.dtypes) == [each.code for each in slots])
@@ -146,7 +146,7 @@ def _number(api: Api, view: int) -> int | None:
 
 
 def _take_the_same(optimized: Signature, program: Signature | None) -> bool:
-    """Compare numbers and types: shapes are one device's here and, maybe, of the whole there."""
+    """Compare numbers and types only, because shapes may be a device's or those of the whole."""
     if program is None:
         return True
     pairs = [[each.code for each in s.parameters] for s in (optimized, program)]
@@ -192,10 +192,10 @@ def _unread(api: Api, view: int | None, count: int) -> Signature:
 
 
 def _merge_output(slot: Slot, dtype: int | None, shape: tuple[int, ...] | None) -> Slot:
-    """Return an output; what the C API and the program tell differently, each buffer says."""
-    if shape is None or any(size < 0 for size in shape):  # MLIR's sign for a dynamic one
+    """Merge what the C API and the program tell of an output; where they differ, it is unknown."""
+    if shape is None or any(size < 0 for size in shape):  # MLIR marks dynamic sizes by negatives.
         shape = slot.shape
-    elif slot.shape not in (None, shape):  # of a part, or of a plugin that fills in nothing
+    elif slot.shape not in (None, shape):  # The plugin's shape may be a part's, or not filled in.
         shape = None
     if dtype is None:
         dtype = slot.code
@@ -206,7 +206,7 @@ def _merge_output(slot: Slot, dtype: int | None, shape: tuple[int, ...] | None) 
 
 
 def _each(told: Sequence[T] | None, count: int) -> Sequence[T | None]:
-    """Return what is told of each output; nothing where it is told of another number."""
+    """Return the facts of the outputs, or None for each if their number differs."""
     return told if told is not None and len(told) == count else [None] * count
 
 

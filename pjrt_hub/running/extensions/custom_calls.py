@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.extensions.execute_context import ExecuteContext
 
 _HOST, _CUDA = "Host", "CUDA"
-_GPU_API_VERSION = 1  # of the GPU extension's function: an XLA FFI handler
+_GPU_API_VERSION = 1  # This tells the GPU extension that it gets an XLA FFI handler.
 _TOKEN = 17
 _TYPE_NAME = "pjrt_hub.user_data"
 
@@ -216,7 +216,7 @@ class CustomCalls:
             None if each is None and not last else self._target(name, platform, each)
             for each, last in (*((each, False) for each in before), (function, True))
         ]
-        callbacks.start()  # it ends a close that a function puts off
+        callbacks.start()  # The dispatcher thread finishes a close that begins in a function.
         _user_data_type(self.api)
         traits = custom_calls.COMMAND_BUFFER_COMPATIBLE if command_buffer_compatible else 0
         with _registering:
@@ -237,7 +237,7 @@ class CustomCalls:
                 for entry in entries:
                     hotpath.ffi_return(entry)
                 raise
-            # A pointer of ctypes owns the code it points to.
+            # The functions are kept, because a ctypes pointer owns the code that it points to.
             known[name, platform] = traits, function, instantiate, prepare, initialize
 
     @property
@@ -279,7 +279,7 @@ class CustomCalls:
             )
         data = _UserData(value)
         context.keep(data)
-        with context.client.in_call():
+        with context.client._in_call():
             node.call(
                 "PJRT_FFI_UserData_Add",
                 context=context.address,
@@ -390,7 +390,7 @@ def _python_entry(
     """Return what an entry point calls, which raises nothing: an error is a code and text."""
 
     def run(address: int) -> upcall.Failure | None:
-        outer = getattr(_running, "call", None)  # a function may run a program itself
+        outer = getattr(_running, "call", None)  # A function may itself run a program.
         try:
             frame = custom_calls.Frame(address)
             _running.call = CustomCall(name, platform, api, frame)
@@ -427,7 +427,7 @@ def _call(function: Callable[..., object], frame: custom_calls.Frame, call: Cust
         _pack(value, array)
     del arguments, results
     if any(each() is not None for each in lent):
-        gc.collect()  # a cycle may hold an array that nobody can reach
+        gc.collect()  # A cycle of references may hold an unreachable array.
     if any(each() is not None for each in lent):
         raise ValueError("it kept an array, whose memory ends with the call: keep a copy")
 
@@ -481,7 +481,7 @@ def _unpack(value: custom_calls.Value, element: dtypes.ElementType, *, writable:
 
     dtype = dtypes.numpy_dtype(element.code)
     if writable:
-        return numpy.zeros(value.shape, dtype)  # goes back by `_pack`
+        return numpy.zeros(value.shape, dtype)  # `_pack` writes it to the program's memory.
     data = numpy.frombuffer(_memory_of_packed(value, element.bits), numpy.uint8)
     array = packing.unpack(data, value.shape, element.bits, dtype)
     array.flags.writeable = False
@@ -508,5 +508,5 @@ def _attribute(value: custom_calls.Attribute) -> Any:
     dtype = dtypes.numpy_dtype(dtypes.of_primitive(value.dtype).code)
     nbytes = math.prod(value.shape) * dtype.itemsize
     data = bytes(custom_calls.memory(value.address, nbytes)) if nbytes else b""
-    array = numpy.ndarray(value.shape, dtype, data)  # bytes: read-only, and of its own memory
+    array = numpy.ndarray(value.shape, dtype, data)  # `bytes` makes it read-only.
     return array if value.shape else array.item()

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _registering = Lock()
 _registered: set[tuple[int, str]] = set()
-#: The plugins whose compilations depend on what was registered here.
+#: Addresses of the plugins whose compilations depend on partitioners from here.
 _used: set[int] = set()
 
 
@@ -101,7 +101,7 @@ def register(
     node = api.extension("Custom_Partitioner")
     node.require(function)
     with _registering:
-        if (api.address, name) in _registered:  # the plugin would drop the first one
+        if (api.address, name) in _registered:  # The plugin would drop the first.
             raise AlreadyExistsError(
                 f"the custom call {name!r} has a partitioner already",
                 code=AlreadyExistsError.code,

@@ -28,8 +28,6 @@ class ExecuteContext(Closing):
         closed: whether `close` was called.
     """
 
-    __module__ = "pjrt_hub"
-
     def __init__(self, client: ClientHandle) -> None:
         """Make one (`PJRT_ExecuteContext_Create`).
 
@@ -39,7 +37,7 @@ class ExecuteContext(Closing):
         """
         self.client = client
         self._native: _Native | None = _Native(
-            client.api, client.call("PJRT_ExecuteContext_Create")
+            client.api, client._call("PJRT_ExecuteContext_Create")
         )
 
     @property
@@ -84,10 +82,10 @@ class _Native:
     def __init__(self, api: Api, address: int) -> None:
         self.address = address
         self.kept: list[object] = []
-        # What it keeps must outlive it: the list is the finalizer's, too.
+        # What the context keeps must outlive it, so the finalizer refers to the list as well.
         weakref.finalize(self, _destroy, api, address, self.kept).atexit = False
 
 
 def _destroy(api: Api, address: int, _kept: list[object]) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # closed: in the child of a fork
+    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
         api.call("PJRT_ExecuteContext_Destroy", context=address)

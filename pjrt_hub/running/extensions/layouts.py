@@ -28,11 +28,11 @@ def buffer_layout(buffer: Buffer) -> Layout:
         UnsupportedByPluginError: the plugin has no layouts.
         ClosedError: the buffer was deleted, donated or closed.
     """
-    buffer.require_open()
+    buffer._require_open()
     if buffer.is_deleted:
         raise ClosedError("the buffer was deleted or donated")
     api = buffer.client.api
-    with buffer.client.in_call():
+    with buffer.client._in_call():
         call = api.extension("Layouts").call
         return take(api, call("PJRT_Layouts_PJRT_Buffer_MemoryLayout", buffer=buffer.address))
 
@@ -65,4 +65,4 @@ def _all(executable: ExecutableHandle, name: str) -> tuple[Layout, ...]:
     with executable.view() as view:
         api = executable.api
         layouts = api.extension("Layouts").call(name, executable=view)
-        return tuple(read(api, each) for each in layouts)  # the executable owns them
+        return tuple(read(api, each) for each in layouts)  # The executable owns the layouts.

@@ -46,7 +46,7 @@ def memory_descriptions(
     """
     if device.owner is not owner:
         raise ValueError(f"{device!r} does not belong to {owner!r}")
-    with owner.in_call():
+    with owner._in_call():
         call = owner.api.extension("MemoryDescriptions").call
         found = call(
             "PJRT_DeviceDescription_MemoryDescriptions",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import Handle
     from pjrt_hub.running.capi.library import Api
 
-#: More are no machine, and are allocated for until the process is killed.
+#: No machine has more devices; for more, plugins allocate memory until the process is killed.
 _MAX_DEVICES = 1 << 16
 
 
@@ -49,7 +49,7 @@ class MultiSliceConfig:
         self.api = topology.api
         call = self.api.extension("Megascale").call
         _check_slices(topology, num_slices)
-        with topology.in_call():
+        with topology._in_call():
             self.address: int = call(
                 "PJRT_Megascale_CreateAoTConfig", topology=topology.address, num_slices=num_slices
             )
@@ -131,5 +131,5 @@ def _check_slices(topology: Any, num_slices: int) -> None:
 
 
 def _free(free: partial[Any]) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # closed: in the child of a fork
+    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
         free()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import Handle
 
 
-# Fields of PjRtPartialProgramProto.
+# The numbers of the fields of PjRtPartialProgramProto.
 _CODE, _FORMAT, _PHASE, _NEXT, _NAME = 1, 2, 3, 4, 6
 _TEXTS = (_FORMAT, _PHASE, _NEXT, _NAME)
 
@@ -120,7 +120,7 @@ class PhaseCompiler:
             raise ValueError(f"the plugin has no phase {unknown[0]!r}, it has {known}")
         if topology.api is not self._api:
             raise ValueError(f"{topology!r} belongs to another plugin than the compiler")
-        with topology.in_call():
+        with topology._in_call():
             programs_after = irregular.phase_texts(
                 self._api,
                 "PJRT_PhaseCompile_Run_Phase",
@@ -140,7 +140,7 @@ def _partial(program: bytes | Program) -> bytes:
 
 
 def _destroy(api: Api, address: int) -> None:
-    with suppress(ClosedError):  # in the child of a fork
+    with suppress(ClosedError):  # Calls in a forked child raise it.
         api.extension("PhaseCompile").call(
             "PJRT_PhaseCompile_Destroy_Compiler", phase_compiler=address
         )

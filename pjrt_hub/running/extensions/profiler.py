@@ -14,7 +14,7 @@ from pjrt_hub.running.capi import wire
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.capi.profiler import ProfilerApi
 
-# Fields of ProfileOptions.
+# The numbers of the fields of ProfileOptions.
 _HOST_LEVEL, _DEVICE_LEVEL, _VERSION, _HLO = 2, 3, 5, 7
 _LEVELS = range(4)
 

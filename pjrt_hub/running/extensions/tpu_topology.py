@@ -163,7 +163,7 @@ class TpuTopology:
     @property
     def routing_strategy(self) -> str:
         """The routing strategy, "mesh" (`PJRT_TpuTopology_GetRoutingStrategy`)."""
-        with self.topology.in_call():
+        with self.topology._in_call():
             return irregular.routing_strategy(
                 self._node, self.topology.address, _MAX_ROUTING_STRATEGY
             )
@@ -284,7 +284,7 @@ class TpuTopology:
         Raises:
             ValueError: there is no such device.
         """
-        with self.topology.in_call():
+        with self.topology._in_call():
             numbers, args = irregular.fill_array(
                 self._node,
                 "PJRT_TpuTopology_ChipCoordAndIdxForLogiDevice",
@@ -351,7 +351,7 @@ class TpuTopology:
                 f"device {full_device_id} at {place} is outside of the subslice, which has "
                 f"{bounds} chips from {tuple(start)} on"
             )
-        with self.topology.in_call():
+        with self.topology._in_call():
             return int(
                 self._node.call(
                     "PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId",
@@ -372,11 +372,11 @@ class TpuTopology:
         return _below(number, self.device_count, "devices")
 
     def _ask(self, name: str, **inputs: Any) -> Any:
-        with self.topology.in_call():
+        with self.topology._in_call():
             return self._node.call(name, topology=self.topology.address, **inputs)
 
     def _read_numbers(self, name: str, capacity: int, **inputs: Any) -> tuple[int, ...]:
-        with self.topology.in_call():
+        with self.topology._in_call():
             topology = self.topology.address
             return irregular.fill_array(self._node, name, capacity, topology=topology, **inputs)[0]
 

@@ -74,7 +74,7 @@ class XlaTransform(Closing):
         node = api.extension("XlaTransform")
         node.require("PJRT_Register_Xla_Transform")
         with _registering:
-            if (api.address, name, stage) in _registered.values():  # a plugin would run both
+            if (api.address, name, stage) in _registered.values():  # The plugin would run both.
                 raise AlreadyExistsError(
                     f"there is a transform {name!r} at the stage {stage} already",
                     code=AlreadyExistsError.code,

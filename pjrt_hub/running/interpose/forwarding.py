@@ -1,6 +1,6 @@
-"""How a table that is in this process already goes to another host of it.
+"""Ways to hand a table that is already loaded to another host in the same process.
 
-As a library, for hosts that take its path, and as JAX's capsule. Must not load plugins.
+One is a library, for hosts that take a path; the other is JAX's capsule. Must not load plugins.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import PluginLoadError
 
 _arming = Lock()
-#: What JAX asks a capsule to be called; the capsule keeps the pointer to it.
+#: The name that JAX expects of the capsule, which keeps a pointer to these bytes.
 _NAME = b"pjrt_c_api"
 
 
@@ -28,7 +28,7 @@ def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
     in it: the plugin is initialized. It forwards to one plugin, and PluginLoadError refuses
     another.
     """
-    import ctypes  # only here: a process without such a host does not pay for it
+    import ctypes  # Imported late, because processes without such a host do not need it.
 
     path = library_path()
     with _arming:
@@ -47,7 +47,7 @@ def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
 
 def capsule(address: int) -> object:
     """Give a capsule of a `PJRT_Api`, which must stay at `address` for ever, as plugins' do."""
-    import ctypes  # only here, as above
+    import ctypes  # Imported late, for the same reason.
 
     new = ctypes.pythonapi.PyCapsule_New
     new.restype = ctypes.py_object

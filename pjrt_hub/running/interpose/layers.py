@@ -17,12 +17,12 @@ from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi._pjrt import ffi
 
-#: What can be on, from the host inwards.
+#: The names of all layers, in the order from the host to the plugin.
 LAYERS = ("validate", "trace", "pad", "without", "discrete")
-#: The minor of the first hosts that were seen to say as much of each struct as they have. JAX 0.6.2
-#: (0.70) says 24 bytes of `PJRT_Plugin_Attributes_Args`, which always had 32.
+#: The minor version from which on no host was seen to give too small a `struct_size`. JAX 0.6.2
+#: (0.70) gives 24 bytes for `PJRT_Plugin_Attributes_Args`, which has always had 32.
 TRUE_SIZES = 85
-#: The tables that `pad` made, which hosts keep for ever.
+#: The tables that `pad` made. They are never freed, because hosts keep them for ever.
 _tables: list[object] = []
 
 
@@ -137,7 +137,7 @@ def removals(names: str) -> list[str]:
     return taken
 
 
-#: What the layer `discrete` takes, and how each is written.
+#: The settings of the layer `discrete`, with the pattern of each.
 _SETTINGS = {
     "seed": r"seed=\d+",
     "window": r"window=[1-9]\d{0,8}",
@@ -166,7 +166,7 @@ def settings(text: str) -> list[str]:
 def _wrap(
     address: int, layers: bytes, folder: bytes | None, without: bytes, discrete: bytes
 ) -> int:
-    import ctypes  # only here: a process without layers does not pay for it
+    import ctypes  # Imported late, because processes without layers do not need it.
 
     function = ctypes.CDLL(os.fspath(preload_path())).pjrt_hub_wrap
     function.restype = ctypes.c_void_p

@@ -11,19 +11,18 @@ from collections.abc import Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
-#: What bytecode begins with.
 MAGIC = b"ML\xefR"
-#: What a version brought: dialects have versions, bodies that stand alone are sections, the number
-#: of operations is told, and whether an operation keeps its attributes as properties.
+#: The versions that introduced: versions of dialects, function bodies as sections of their own, a
+#: count of the operations, and properties apart from an operation's other attributes.
 VERSIONED_DIALECTS, LAZY_BODIES, _COUNTED_OPERATIONS, NATIVE_PROPERTIES = 1, 2, 4, 5
 _VERSIONS = range(7)
 _STRINGS, _DIALECTS, _ATTRIBUTES, _OFFSETS, OPERATIONS, _PROPERTIES = 0, 1, 2, 3, 4, 8
-#: Attributes of the dialect builtin: dictionaries, text, numbers.
+#: The kinds of attributes in the dialect builtin: dictionaries, strings, integers.
 _DICTIONARY, _TEXT, _INTEGER = 1, 2, 8
 _COUNTS = ("mhlo.num_replicas", "mhlo.num_partitions")
-#: Of the dialect vhlo: the attribute that only custom calls have, and text.
+#: The kinds in the dialect vhlo: the API version, which only custom calls have, and strings.
 _API_VERSION, _STRING = 5, 14
-#: An operation's attributes are in the order of their names: api_version, backend_config, ...
+#: Attributes are sorted by name (api_version, backend_config, ...); this is the target's index.
 _TARGET, _TARGET_NAME = 2, "call_target_name"
 
 
@@ -55,7 +54,7 @@ def uses(code: bytes) -> Uses | None:
     """Read what a program is made of; None where it is malformed or of an unknown version."""
     try:
         return _uses(code)
-    except (ValueError, LookupError):  # UnicodeDecodeError is a ValueError
+    except (ValueError, LookupError):  # UnicodeDecodeError is a ValueError.
         return None
 
 
@@ -175,7 +174,7 @@ def _uses(code: bytes) -> Uses:
 def _module(code: bytes) -> Module:
     opened = contents(code)
     named, integers = _dictionaries(opened)
-    # A number of 32 bits is a varint whose lowest bit is the sign.
+    # A 32-bit integer is zigzag-encoded: the lowest bit of the varint holds the sign.
     counts = {
         name: integers[value].again().varint() >> 1
         for name, value in named
@@ -194,7 +193,7 @@ def _dictionaries(opened: Contents) -> tuple[list[tuple[str, int]], dict[int, Re
         if kind == _TEXT:
             texts[number] = opened.strings[content.varint()].decode("utf-8", "replace")
         elif kind == _INTEGER:
-            content.varint()  # its type
+            content.varint()  # The type is not needed.
             integers[number] = content
         elif kind == _DICTIONARY:
             for _ in range(require_count(content.varint(), content)):
@@ -210,7 +209,7 @@ def _sections_of(code: bytes) -> tuple[int, dict[int, Reader]]:
     version = reader.varint()
     if version not in _VERSIONS:
         raise ValueError("another version of bytecode")
-    reader.position = code.index(b"\0", reader.position) + 1  # behind the producer's name
+    reader.position = code.index(b"\0", reader.position) + 1  # This skips the producer's name.
     sections = dict[int, Reader]()
     while reader:
         number, content = section(reader)
@@ -298,7 +297,7 @@ def _strings(reader: Reader) -> list[bytes]:
     reader = reader.again()
     count = reader.varint()
     lengths = reader.varints(count)
-    # The lengths stand in reverse order, and each counts the zero at the string's end.
+    # The lengths are in reverse order, and each includes the string's terminating zero.
     return [reader.take(length)[:-1] for length in reversed(lengths)]
 
 
@@ -309,7 +308,7 @@ def _operations(reader: Reader, strings: list[bytes], version: int) -> tuple[lis
         name = reader.varint()
         has_version = version >= VERSIONED_DIALECTS and name & 1
         dialects.append(texts[name >> 1 if version >= VERSIONED_DIALECTS else name])
-        if has_version:  # which is a section of its own
+        if has_version:  # The version is a section of its own.
             reader.take(1)
             reader.take(reader.varint())
     if version >= _COUNTED_OPERATIONS:

@@ -22,15 +22,15 @@ from pjrt_hub.running.program.main_function import (
     declare,
 )
 
-#: What an operation has behind its name and its place in a source file.
+#: The bits that tell what follows an operation's name and location.
 _HAS_ATTRIBUTES, _HAS_REGIONS, _HAS_USE_ORDERS, _HAS_PROPERTIES = 1, 16, 32, 64
 _HAS_NUMBERS = (2, 4, 8)
-#: Since these versions, blocks may keep the order of uses, and whether an argument has a place.
+#: The versions since which blocks may keep the order of uses, and arguments may lack a location.
 _BLOCK_USE_ORDERS, _OPTIONAL_PLACES = 3, 4
 
 _MODULE, _FUNCTION, _PORTABLE, _MESH = "builtin.module", "func.func", "vhlo.func_v1", "sdy.mesh"
-#: What operations keep as their properties, in the order of their names. Of what may be missing, a
-#: lowest bit tells whether it is there.
+#: The attributes that operations keep as properties, sorted by name. For an optional one ("?"), the
+#: lowest bit tells whether it is present.
 _PROPERTIES = {
     (_FUNCTION, 5): ("arg_attrs?", "function_type", "res_attrs?", "sym_name", "sym_visibility?"),
     (_FUNCTION, 6): (
@@ -135,7 +135,7 @@ class _Program:
                 said[name] = number
             elif number & 1:
                 said[name[:-1]] = number >> 1
-        return ChainMap(said, many)  # no copy: many operations may share them
+        return ChainMap(said, many)  # A copy would be slow: many operations may share them.
 
     def word(self, said: Mapping[str, int], name: str) -> Any:
         """Return what an attribute says; None where there is none."""
@@ -162,10 +162,10 @@ class _Program:
         """Return an operation's head, and its regions: None of those that follow it in place."""
         name = self._opened.operations[reader.varint()]
         has = reader.take(1)[0]
-        reader.varint()  # its place
+        reader.varint()  # This skips the location.
         attributes = reader.varint() if has & _HAS_ATTRIBUTES else None
         properties = reader.varint() if has & _HAS_PROPERTIES else None
-        for each in _HAS_NUMBERS:  # the types of results, operands, and blocks that may come next
+        for each in _HAS_NUMBERS:  # These are result types, operands, and successor blocks.
             if has & each:
                 for _ in range(require_count(reader.varint(), reader)):
                     reader.varint()
@@ -183,7 +183,7 @@ class _Program:
         """Yield the number of operations in each block of a region, before they are read."""
         blocks = require_count(reader.varint(), reader)
         if blocks:
-            reader.varint()  # how many values there are
+            reader.varint()  # This skips the number of values.
         for _ in range(blocks):
             count = reader.varint()
             if count & 1:

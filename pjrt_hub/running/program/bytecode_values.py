@@ -34,11 +34,11 @@ _PORTABLE_ELEMENTS = {
     **{27: "f8E4M3FNUZ", 28: "f8E5M2FNUZ", 29: "f8E4M3B11FNUZ", 35: "f8E4M3", 36: "f8E3M4"},
     **{37: "f4E2M1FN", 38: "f6E2M3FN", 39: "f6E3M2FN", 40: "f8E8M0FNU"},
 }
-#: The signs of integers: of none, signed, unsigned.
+#: The signedness of integers: signless, signed, unsigned.
 _SIGNS = ("i", "si", "ui")
-#: Of Shardy, which has a number for each way to say how values are summed.
+#: Shardy's shardings, which have one number for each way to describe how values are summed.
 _SHARDINGS = (6, 15, 17)
-#: Of the assembly that is made of an attribute: meshes and shardings are short.
+#: The longest assembly that is made of an attribute, in characters: meshes and shardings are short.
 _LONGEST = 1 << 16
 
 
@@ -126,7 +126,7 @@ class Values:
             return _read_list(content, self._attribute_in)
         if kind == _DICTIONARY:
             return dict(_read_list(content, lambda of: (self._name(of), self._attribute_in(of))))
-        if kind in (2, 3):  # without and with a type
+        if kind in (2, 3):  # These are strings, without and with a type.
             return self._strings[content.varint()]
         if kind == 4:
             name = self._attribute_in(content)
@@ -184,7 +184,7 @@ class Values:
             return self._builtin_type(kind, content)
         if dialect == "vhlo":
             return self._portable_type(kind, content)
-        if (dialect, kind) == ("stablehlo", 0):  # a token
+        if (dialect, kind) == ("stablehlo", 0):  # This is a token.
             return ()
         raise Unreadable(f"type {kind} of {dialect}")
 

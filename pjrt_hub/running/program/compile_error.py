@@ -18,7 +18,7 @@ _NO_FUNCTION = re.compile(
 )
 _NO_FLAG = re.compile(r"No such compile option: '([^']*)'")
 _NO_VALUE = re.compile(r"While setting option (\w+), ")
-_NO_EMITTER = re.compile(r"Custom emitter for (\S+) not found")  # libtpu's words
+_NO_EMITTER = re.compile(r"Custom emitter for (\S+) not found")  # This is libtpu's message.
 _NO_OPERATION = re.compile(
     r"custom op '(stablehlo\.\w+)' is unknown|unregistered operation '((?:stablehlo|vhlo)\.\w+)'"
 )
@@ -29,10 +29,10 @@ _NEWER_BYTECODE = re.compile(r"bytecode version \d+ is newer")
 _NO_DIALECT = re.compile(
     r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
 )
-#: What a reader of portable artifacts says of all else, as MLIR's parser behind it.
+#: What readers of portable artifacts report for anything else; MLIR's parser adds `_NO_FUNC`.
 _NO_ARTIFACT = "failed to deserialize portable artifact"
 _NO_FUNC = re.compile(r"[Dd]ialect [`']func' (?:not found|is unknown)")
-#: Custom calls by which JAX and Shardy say where a program is split.
+#: The custom calls by which JAX and Shardy mark where a program is split.
 _SPLITS = ("xla.sdy.", "SPMDFullToShardShape", "SPMDShardToFullShape")
 _READS = re.compile(r"using StableHLO v(\d+\.\d+\.\d+)")
 
@@ -74,7 +74,7 @@ def hint(error: PjrtError, program: Program) -> str:
             "makes one of text and of bytecode; what jax.export gives has one as its "
             "`mlir_module_serialized`"
         )
-    if not isinstance(error, UnknownError):  # the code of MLIR's parser and verifier
+    if not isinstance(error, UnknownError):  # MLIR's parser and verifier report this code.
         return ""
     reads = (
         f"StableHLO up to {found[1]}" if (found := _READS.search(said)) else "an older StableHLO"

@@ -24,12 +24,12 @@ _EFFORT: dict[str | int, int] = {
     1: 19,
     2: 29,
     3: 39,
-}  # ExecutionOptions.EffortLevel, EFFORT_O0 to EFFORT_O3
+}  # The values of ExecutionOptions.EffortLevel, EFFORT_O0 to EFFORT_O3.
 _PRECISION: dict[str | int, int] = {
     "default": 0,
     "high": 1,
     "highest": 2,
-}  # PrecisionConfig.Precision
+}  # The values of PrecisionConfig.Precision.
 
 
 class _Option(NamedTuple):
@@ -97,7 +97,7 @@ class CompileOptions:
         use_auto_spmd_partitioning: let the compiler find the annotations.
         auto_spmd_partitioning_mesh_shape: the mesh that it splits over, as large as the partitions.
         auto_spmd_partitioning_mesh_ids: the partitions in the mesh's order.
-        compile_portable_executable: for any one device, chosen at `execute_portable`.
+        compile_portable_executable: for any one device, chosen at `execute_on`.
         parameter_is_tupled_arguments: the program takes its arguments as one tuple.
         argument_layouts: the shape of every argument, of the whole program before it is split.
         result_layout: the shape of every output; the XLA CPU plugin ignores it.
@@ -227,7 +227,7 @@ class CompileOptions:
             raise ValueError("auto_spmd_partitioning_mesh_* needs use_auto_spmd_partitioning")
         if self.use_auto_spmd_partitioning and not self.use_spmd_partitioning:
             raise ValueError("use_auto_spmd_partitioning needs use_spmd_partitioning")
-        if self.num_partitions is None:  # the program says it
+        if self.num_partitions is None:  # The program tells the number.
             return
         if mesh and math.prod(mesh) != self.num_partitions:
             raise ValueError(
@@ -258,7 +258,7 @@ class CompileOptions:
             elif value != each.unsaid:
                 where = build if each.build else options
                 where.append(each.kind.write(each.number, value))
-        # Messages in a row are merged, and the last value counts: what is unread may say 0.
+        # Protobuf merges repeated messages, so the last counts win over any in the unread fields.
         known, last = (
             wire.length_delimited(_BUILD_OPTIONS, each) for each in (b"".join(build), counts)
         )
@@ -323,7 +323,7 @@ def raw(message: bytes) -> dict[str, int | memoryview]:
     }
 
 
-#: The fields of a message: their values, and each of them encoded.
+#: The fields of a message by number: each value, and its encoded form.
 _Fields = dict[int, list[tuple[int | memoryview, memoryview]]]
 
 

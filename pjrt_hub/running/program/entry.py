@@ -26,13 +26,13 @@ from pjrt_hub.running.program.partitioning import Partitioning
 from pjrt_hub.running.program.program import Program
 from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, Signature, Slot
 
-#: XLA's, which no text of MLIR's means.
+#: Element types that have only a name of XLA's, which never occurs in MLIR.
 _NOT_MLIR = frozenset({"s1", "u1"})
 _MOST_DIMENSIONS, _MOST_ELEMENTS = 256, 1 << 63
 _LAYOUT, _ALIASED, _DONATED = "mhlo.layout_mode", "tf.aliasing_output", "jax.buffer_donor"
-#: What leaves the layout to the plugin.
+#: The layout modes that leave the layout to the plugin.
 _UNPINNED = (b"default", b"auto")
-#: minor_to_major, and perhaps tiles: "{0,1:T(8,128)}".
+#: The dimensions from minor to major, and perhaps tiles: "{0,1:T(8,128)}".
 _ORDER = re.compile(rb"\{([\d,\s]*)(?::[^{}]*)?\}")
 
 
@@ -74,7 +74,7 @@ def _of_hlo(code: bytes, num_partitions: int) -> Signature:
         raise Unreadable("a layout or a dynamic dimension of another shape")
     if told.donated and told.donated[-1] >= len(told.parameters):
         raise Unreadable(f"a donated parameter {told.donated[-1]} of {len(told.parameters)}")
-    if num_partitions == 1 or any(op_sharding.of_program(code, "hlo")):  # split already
+    if num_partitions == 1 or any(op_sharding.of_program(code, "hlo")):  # It is already split.
         return told
     takes, gives = op_sharding.of_instructions(code)
     return told._replace(
@@ -97,7 +97,7 @@ def _split_by_protos(slots: Sequence[Slot], told: Sequence[bytes | None]) -> Ite
     shardings = told if len(told) == len(slots) else [None] * len(slots)
     for slot, each in zip(slots, shardings, strict=True):
         part = slot.shape
-        if part:  # a scalar is never split
+        if part:  # A scalar is never split.
             part = None if each is None else sharding_attribute.part_of_proto(each, part)
         yield Slot.make(slot.code, part, slot.layout, slot.dynamic)
 
@@ -140,14 +140,14 @@ def _slot(
     if any(size >= _MOST_ELEMENTS for size in shape):
         raise Unreadable(f"a dimension of {max(shape)}")
     whole = shape if len(shape) == rank else None
-    if num_partitions > 1 and whole:  # a scalar is never split
+    if num_partitions > 1 and whole:  # A scalar is never split.
         whole = sharding_attribute.part(attributes, whole, meshes)
     return Slot.make(_dtype(tensor.element), whole, _layout(attributes.get(_LAYOUT), rank), dynamic)
 
 
 def _dtype(element: str) -> int:
     """Return the `PJRT_Buffer_Type` of what MLIR calls so, which has no names of XLA's."""
-    name = element[1:] if element.startswith("si") else element  # signed, as StableHLO's "i8" is
+    name = element[1:] if element.startswith("si") else element  # "si8" equals StableHLO's "i8".
     found = dtypes.of_type(name)
     if found.name != name or name in _NOT_MLIR:
         raise Unreadable(f"the element type {element}")

@@ -20,8 +20,8 @@ MODULE_OUTPUT_SHARDING, MODULE_PARAMETER_SHARDINGS, MODULE_DEVICE_ASSIGNMENT = 1
 ASSIGNMENT_REPLICAS, ASSIGNMENT_PARTITIONS = 1, 2
 MODULE_ENTRY_ID = 6
 _MODULE_NAME, _MODULE_ENTRY_NAME, _MODULE_ID = 1, 2, 5
-ENTRIES = 1  # of the aliases, and of the donors
-ALIAS_PARAMETER, DONOR_PARAMETER = 2, 1  # each with its place in a tuple as the next field
+ENTRIES = 1  # The field of the entries, both of aliases and of donors.
+ALIAS_PARAMETER, DONOR_PARAMETER = 2, 1  # In an entry, the next field is the place in a tuple.
 
 COMPUTATION_INSTRUCTIONS, COMPUTATION_ID, COMPUTATION_ROOT = 2, 5, 6
 _COMPUTATION_NAME, _COMPUTATION_SHAPE = 1, 4
@@ -33,14 +33,13 @@ _NAME, _SHAPE, _CALL_TARGET, _OPERANDS = 1, 3, 28, 36
 PROGRAM_PARAMETERS, PROGRAM_RESULT, PROGRAM_NAMES = 1, 2, 3
 
 SHARDING_TYPE, SHARDING_TILES, SHARDING_DEVICES, SHARDING_TUPLE = 1, 3, 4, 5
-#: What the tiles are that an array has no dimensions for: copies, by a bool, or each by its type.
+#: What a tile's dimensions beyond those of the array are: copies (a bool), or a type for each.
 SHARDING_COPIES_LAST, SHARDING_COPIES = 6, 8
 SHARDING_IOTA, SHARDING_IOTA_ORDER = 9, 10
-REPLICATED, MAXIMAL, TUPLE, TILED, MANUAL = range(5)  # types of an OpSharding
+REPLICATED, MAXIMAL, TUPLE, TILED, MANUAL = range(5)  # These are the types of an OpSharding.
 
 _ENTRY = "main"
 _ENTRY_NUMBER = 1
-#: Instructions that would wait for the host for ever.
 _FEEDS = (b"infeed", b"outfeed")
 
 
@@ -150,7 +149,7 @@ def refuse_feeds(code: bytes, form: str) -> None:
 
     A call would never end, nor hear Ctrl-C: UnimplementedError.
     """
-    if not any(feed in code for feed in _FEEDS):  # a walk takes long, and few have one
+    if not any(feed in code for feed in _FEEDS):  # The walk is slow, and few programs need it.
         return
     walked = [memoryview(code)]
     outer = [WITH_CONFIG_MODULE] if form == "hlo_with_config" else []

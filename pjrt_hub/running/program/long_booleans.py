@@ -28,7 +28,8 @@ def rewrite(text: bytes) -> bytes | None:
 
     def other(constant: re.Match[bytes]) -> bytes:
         nbytes, count = _size(constant)
-        if nbytes != (count if has_bytes else -(-count // 8)):  # one for all elements, or nonsense
+        # Any other size is one value for all elements, or malformed.
+        if nbytes != (count if has_bytes else -(-count // 8)):
             return constant[0]
         data = np.frombuffer(bytes.fromhex(constant["digits"].decode()), np.uint8)
         if has_bytes:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-#: Tuples of tuples grow with their depth, and aliases of aliases: more than these no program has.
+#: Nested tuples and aliases can grow exponentially; no real program exceeds these limits.
 MOST_TYPES = 1 << 17
 DEEPEST = 32
 
-#: What a parameter is said to be beside its type. Values are bytes for MLIR's strings, numbers and
-#: truth values, dictionaries, and the assembly of all others as text.
+#: What is declared of a parameter beside its type. MLIR's strings are bytes; numbers, truth values
+#: and dictionaries are Python's; everything else is its assembly as text.
 Attributes = Mapping[str, Any]
 #: The sizes of a mesh's axes, by their names.
 Mesh = Mapping[str, int]
@@ -38,7 +38,7 @@ class TensorType(NamedTuple):
     bounds: tuple[int | None, ...] = ()
 
 
-#: The one; a tuple's, in their order; none of a token.
+#: An array's one type, a tuple's types in their order, or none for a token.
 TensorTypes = tuple[TensorType, ...]
 
 

@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 _STRING = rb'"(?:[^"\\\n]|\\.)*+"'
 _SYMBOL = rb'(?:[\w$.-]++|"[^"\n]*")'
-#: What may hold anything: comments, and strings, which the end of what is looked through may cut.
+#: Comments and strings, which may contain anything. The end of the searched text may cut a string.
 _HIDING = re.compile(rb'//[^\n]*|"(?:[^"\\\n]|\\.?)*+(?P<closed>")?')
-#: A function's head, up to its parameters or, in the generic form, to what it is by name.
+#: A function's head, up to its parameters or, in the generic form, up to its dictionary.
 _FUNCTION = re.compile(
     rb'func\.func(?:(?P<quoted>"\s*\(\s*\)\s*<\s*(?=\{))|'
     rb"\s+(?:(?P<visibility>public|private|nested)\s+)?@(?P<name>%b)\s*\()" % _SYMBOL
 )
-#: In the generic form until 2023, a function's attributes stand behind its body.
+#: In the generic form until 2023, a function's attributes follow its body.
 _OLD_NAME, _OLD_BODY = re.compile(rb'sym_name\s*=\s*"main"'), re.compile(rb"\}\)\s*(?=\{)")
 _MODULE = re.compile(rb'module(?:(?P<quoted>"\s*\()|\s*(?:@|attributes\b|\{))')
 _ALIAS = re.compile(rb"(?:\A|\n)[ \t]*([!#][\w$.-]++)[ \t]*=(?!=)")
@@ -64,7 +64,7 @@ _TENSOR, _TUPLE, _COMPLEX = map(_token, (rb"tensor\s*<", rb"tuple\s*<", rb"compl
 _NO_ARRAY = _token(rb"!(?:stablehlo|mhlo)\.token\b")
 _DIMENSION, _ELEMENT = _token(rb"(?:\d{1,19}|\?)\s*x"), _token(rb"[a-zA-Z]\w*")
 _TYPE_ALIAS, _ATTRIBUTE_ALIAS = _token(rb"![\w$.-]++(?!\s*<)"), _token(rb"#[\w$.-]++(?!\s*<)")
-#: Where a value's assembly may end, and what does not end it.
+#: The tokens that may end a value's assembly, or that contain one but do not end it.
 _PIECE = re.compile(_STRING + rb"|//[^\n]*|->|[<>=]=|[()\[\]{}<>,\n\"]")
 _BOUNDS = re.compile(
     r"#(?:stablehlo\.bounds<|(?:stablehlo|mhlo)\.type_extensions<\s*bounds\s*=\s*\[)([\d?,\s]*)[]>]"
@@ -85,7 +85,7 @@ def main_function(text: bytes) -> MainFunction:
     only: Callable[[], MainFunction] | None = None
     reader, behind = _Reader(text), 0
     for number, head in enumerate(_visible(_FUNCTION, text)):
-        if head.start() < behind:  # in an attribute of another
+        if head.start() < behind:  # The match lies in an attribute of another function.
             continue
         reader.position = behind = head.end()
         if head["name"] is None:
@@ -100,7 +100,7 @@ def main_function(text: bytes) -> MainFunction:
             return read()
         only = None if number or visibility == b"private" else read
     for found in islice(_visible(_OLD_NAME, text), 1):
-        for body in deque(_visible(_OLD_BODY, text, found.start()), 1):  # the last before it
+        for body in deque(_visible(_OLD_BODY, text, found.start()), 1):  # Only the last one counts.
             reader.position = body.end()
             name, visibility, read = reader.generic_head()
             if name == b"main" and visibility != b"private":
@@ -162,12 +162,12 @@ def _visible(
     pattern: re.Pattern[bytes], text: bytes, end: int | None = None
 ) -> Iterator[re.Match[bytes]]:
     """Yield what matches outside comments and strings, from the beginning of a program on."""
-    begin = 0  # in no comment or string that is around a later match
+    begin = 0  # No comment or string around a later match contains this position.
     for found in pattern.finditer(text, 0, len(text) if end is None else end):
         at = found.start()
-        if found.groupdict().get("quoted"):  # the name of an operation, and no string
+        if found.groupdict().get("quoted"):  # The mark begins an operation's name, not a string.
             at = text.rfind(b'"', begin, at)
-        begin = max(begin, text.rfind(b"\n", begin, at) + 1)  # neither goes beyond its line
+        begin = max(begin, text.rfind(b"\n", begin, at) + 1)  # Strings and comments end there.
         for hiding in _HIDING.finditer(text, begin, max(begin, at)):
             begin = hiding.end()
             if not hiding["closed"]:
@@ -190,7 +190,7 @@ def _unescape(string: bytes) -> bytes:
     )
 
 
-#: How what an attribute says is meant.
+#: How each kind of attribute value is converted.
 _MEANINGS: tuple[tuple[re.Pattern[bytes], Callable[[bytes], Any]], ...] = (
     (_QUOTED, _unescape),
     (_NUMBER, int),
@@ -205,7 +205,7 @@ class _Reader:
         self.text = text
         self.position = self._depth = self._types = 0
         self._in_alias = int(is_alone)
-        self._searched = 0  # as far as aliases are known
+        self._searched = 0  # All aliases before this position are known.
         self._aliases = dict[bytes, int]()
         self._read = dict[tuple[bytes, Callable[..., Any]], Any]()
 
@@ -296,7 +296,7 @@ class _Reader:
             return self._dictionary()
         for token, meant in _MEANINGS:
             if (found := self.take(token)) is not None:
-                self._skip()  # the type of a number
+                self._skip()  # This skips the type of a number.
                 return meant(found)
         self._skip()
         return self.text[begin : self.position].strip().decode("utf-8", "replace")
@@ -335,7 +335,7 @@ class _Reader:
         self._deepen()
         parts = list[TensorType]()
         for each in self._read_list(self.type, _UNANGLE):
-            self._count(len(each))  # an alias is read once, and may be a part many times
+            self._count(len(each))  # An alias is read once, but may be a part many times.
             parts += each
         self._depth -= 1
         return tuple(parts)

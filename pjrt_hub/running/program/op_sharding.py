@@ -15,7 +15,7 @@ from pjrt_hub.running.program.main_function import DEEPEST
 
 Part = tuple[slice, ...]
 
-#: The numbers of the fields that say who has what.
+#: The fields that tell which device has which part.
 _FIELDS = (
     *(hlo.SHARDING_TYPE, hlo.SHARDING_TILES, hlo.SHARDING_DEVICES),
     *(hlo.SHARDING_IOTA, hlo.SHARDING_IOTA_ORDER, hlo.SHARDING_COPIES),
@@ -86,7 +86,7 @@ def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
         raise ValueError(f"{tiles} tiles of {list(shape)} on the devices {devices.tolist()}")
     lengths = [-(-size // pieces) for size, pieces in zip(shape, tiles, strict=False)]
     found: list[Part] = [()] * count
-    # What tiles have more of than the array has dimensions is copies.
+    # The tiles' dimensions beyond those of the array are copies.
     for place, device in np.ndenumerate(devices.reshape(tiles)):
         starts = (piece * length for piece, length in zip(place, lengths, strict=False))
         found[device] = tuple(

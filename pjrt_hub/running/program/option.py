@@ -149,7 +149,7 @@ class Shapes(Kind):
         return tuple(self._slot(f"{name}[{i}]", each) for i, each in enumerate(value))
 
     def _slot(self, name: str, value: Any) -> Slot:
-        if not isinstance(value, tuple) or not 2 <= len(value) <= 4:  # 4: a signature's
+        if not isinstance(value, tuple) or not 2 <= len(value) <= 4:  # A signature's slot has 4.
             _wrong(name, value, "(dtype, shape) or (dtype, shape, layout)")
         try:
             return Slot.of(*value)

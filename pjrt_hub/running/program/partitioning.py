@@ -17,14 +17,14 @@ from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
 
 _REPLICAS, _PARTITIONS = "mhlo.num_replicas", "mhlo.num_partitions"
-#: What no program without a count contains, in text or bytecode, so that most are read no further.
+#: Every program with a count contains this; most have none, and are read no further.
 _MENTION = b"mhlo.num_"
-#: A count, beside comments and strings, which may hold anything.
+#: A count. Comments and strings, which may contain anything, match too, so that they are skipped.
 _COUNT = re.compile(
     rb'//[^\n]*|(?P<quote>")?\b(?P<name>mhlo\.num_(?:replicas|partitions))(?(quote)")'
     rb'\s*=\s*(?P<count>\d{1,10})\b|"(?:[^"\\\n]|\\.?)*+"?'
 )
-#: A mesh of Shardy's, as an operation and as the attribute that stands for it in other dialects.
+#: A mesh of Shardy, as an operation and as the attribute that replaces it in other dialects.
 _MESH = re.compile(rb'(?m)^[^\S\n]*"?sdy\.mesh\b')
 _MESH_ATTRIBUTE = b"xla.sdy.meshes"
 
@@ -121,7 +121,7 @@ def _of_text(text: bytes) -> dict[str, int]:
 def _of_hlo(code: bytes) -> dict[str, int]:
     """Return the counts of an HloModuleProto's device assignment, where it has one."""
     counts: dict[int, int | memoryview] = {}
-    with suppress(ValueError):  # the compiler says what is wrong
+    with suppress(ValueError):  # The compiler reports what is wrong.
         told = [*wire.messages(memoryview(code), hlo.MODULE_DEVICE_ASSIGNMENT)]
         counts = dict(wire.fields(told[-1])) if told else {}
     named = {_REPLICAS: hlo.ASSIGNMENT_REPLICAS, _PARTITIONS: hlo.ASSIGNMENT_PARTITIONS}

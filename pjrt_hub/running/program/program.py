@@ -18,11 +18,11 @@ from pjrt_hub.running.capi import wire
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.program import bytecode, signature
 
-#: Bytecode, a version of it as a varint, and its producer.
+#: The magic number, the bytecode's version as a varint, and the producer's name.
 _PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)\0", re.DOTALL)
-#: Of a text, what is printed of it at most: bytes, lines.
+#: The most of a text that is printed: bytes, lines.
 _HEAD, _HEAD_LINES = 1 << 16, 20
-#: What the elements of a constant begin with that are written as bytes.
+#: How a constant's elements begin that are written as hexadecimal bytes.
 _DIGITS = b'"0x'
 _HINT = (
     "give StableHLO as text or bytecode, or a serialized HloModuleProto; "
@@ -90,7 +90,7 @@ class Program:
         path = Path(source)
         try:
             code = path.read_bytes()
-        except (OSError, ValueError) as exc:  # ValueError: a NUL in the path
+        except (OSError, ValueError) as exc:  # ValueError: the path has a NUL.
             name = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
             why = exc.strerror if isinstance(exc, OSError) else str(exc)
             raise FileFormatError(
@@ -109,7 +109,8 @@ class Program:
         while (begin := self.code.find(_DIGITS, behind)) >= 0:
             begin += len(_DIGITS)
             end = self.code.find(b'"', begin)
-            if end < 0 or self.code.find(b"\n", begin, end) >= 0:  # such are in comments only
+            # Only in a comment does a constant not end on its line.
+            if end < 0 or self.code.find(b"\n", begin, end) >= 0:
                 end = begin
             kept.append(self.code[behind:begin])
             behind = end
@@ -208,7 +209,7 @@ def _write(module: Any) -> bytes:
 def _is_text(code: bytes) -> bool:
     if b"\0" in code:
         return False
-    if code.isascii():  # a program of hundreds of megabytes is, and decoding takes longer
+    if code.isascii():  # Large programs are ASCII, and decoding them would take longer.
         return True
     try:
         code.decode()
@@ -237,6 +238,6 @@ def _is_hlo_module(code: bytes) -> bool:
 def _has_tuple_beside_others(code: bytes) -> bool:
     try:
         tuples = signature.tuple_parameters(code, "hlo")
-    except ValueError:  # the compiler says what is wrong
+    except ValueError:  # The compiler reports what is wrong.
         return False
     return len(tuples) > 1 and any(tuples)

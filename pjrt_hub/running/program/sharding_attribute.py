@@ -17,17 +17,17 @@ from pjrt_hub.running.program.main_function import Attributes, Mesh
 
 _SHARDY, _EXPORTED, _GSPMD = "sdy.sharding", "xla.sdy.sharding", "mhlo.sharding"
 _FRONTEND = "mhlo.frontend_attributes"
-#: HLO's text: `{devices=[4,1,2]<=[8] last_tile_dim_replicate}`, or without tiles.
+#: A sharding in HLO's text: `{devices=[4,1,2]<=[8] last_tile_dim_replicate}`, or without tiles.
 _TILES = re.compile(rb"\{\s*devices=\[([\d,\s]*)\]")
 _WHOLE = re.compile(rb"\{\s*(?:replicated|manual|maximal\s+device=\d+)\b[^{]*\}")
-#: Shardy's: `#sdy.sharding<@mesh, [{"x"}, {"y", ?}p1], replicated={"z"}>`.
+#: A sharding of Shardy: `#sdy.sharding<@mesh, [{"x"}, {"y", ?}p1], replicated={"z"}>`.
 _SHARDING = re.compile(
     r'#sdy\.sharding<\s*(?:@(?P<name>[\w$.-]+|"[^"]*")|mesh(?P<mesh><[^>]*>))\s*,'
     r"\s*\[(?P<dimensions>[^\[\]]*)\]\s*[,>]"
 )
 _DIMENSION = re.compile(r"\s*\{(?P<axes>[^{}]*)\}(?:p\d+)?\s*(?:,|$)")
 _AXIS = re.compile(r'\s*"(?P<name>[^"]*)"(?::\(\d+\)(?P<size>\d{1,10}))?\s*(?:,|$)')
-#: Of an annotation of Shardy's, which many arrays may share, and which is read for each.
+#: The most characters of a Shardy annotation: arrays may share one, but each of them parses it.
 _LONGEST = 1 << 12
 _NOT_SPLIT = frozenset({hlo.REPLICATED, hlo.MAXIMAL, hlo.MANUAL})
 

@@ -23,7 +23,7 @@ _SHAPE_TYPE, _SHAPE_DIMENSIONS, _SHAPE_TUPLE, _SHAPE_LAYOUT, _SHAPE_DYNAMIC = 2,
 _LAYOUT_MINOR_TO_MAJOR = 1
 _TUPLE, _TOKEN = 13, 17
 
-#: Stands for an unknown element type or layout of a slot.
+#: These stand for an unknown element type or layout of a slot.
 UNTOLD_TYPE = 0
 UNTOLD_LAYOUT: tuple[int, ...] = ()
 
@@ -146,10 +146,10 @@ class Slot(NamedTuple):
         return f"<Slot {self}{order}>"
 
 
-Slot.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+Slot.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
-#: Of which nobody tells anything.
+#: A slot of which nothing is known.
 ANYTHING = Slot(UNTOLD_TYPE, None, UNTOLD_LAYOUT)
 
 
@@ -190,7 +190,7 @@ class Signature(NamedTuple):
         )
         told = wire.messages(program, hlo.PROGRAM_NAMES)
         names = tuple(bytes(each).decode("utf-8", "replace") for each in told)
-        if len(names) != len(parameters):  # a tuple of arguments has one name
+        if len(names) != len(parameters):  # A tuple of arguments has one name.
             names = ()
         return cls(parameters, outputs, names, _find_donated(module))
 
@@ -208,7 +208,7 @@ class Signature(NamedTuple):
         Raises:
             ValueError, TypeError: they are something else.
         """
-        parameters, outputs, names, donated, *more = lists  # older ones have no more
+        parameters, outputs, names, donated, *more = lists  # Older lists have no more items.
         return cls(
             tuple(Slot.make(*each) for each in parameters),
             tuple(Slot.make(*each) for each in outputs),
@@ -225,7 +225,7 @@ class Signature(NamedTuple):
         return f"({'...' if self.open else parameters}) -> ({outputs})"
 
 
-Signature.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+Signature.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 def tuple_parameters(code: bytes, form: str) -> list[bool]:

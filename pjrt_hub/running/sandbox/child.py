@@ -21,9 +21,9 @@ from pjrt_hub.running.sandbox import watch
 from pjrt_hub.running.sandbox.last_words import LastWords
 
 _MAX_ANSWER_NBYTES = 1 << 22
-_TO_END = 2.0  # seconds that the child has to end all that the plugin started
+_TO_END = 2.0  # Seconds for the child to end all that the plugin started.
 
-_TO_READ = 1.0  # seconds for what lies in the pipes of one that has ended
+_TO_READ = 1.0  # Seconds to read what is left in the pipes of a child that has ended.
 
 
 class Child:
@@ -42,7 +42,7 @@ class Child:
         pass_fds: Sequence[int] = (),
     ) -> None:
         """Start it: `work` of the module is called with a `watch.Tell` and the words."""
-        import subprocess  # the child, which runs the same modules, need not wait for it
+        import subprocess  # Imported late: the child imports this module without needing it.
 
         package_root = str(Path(__file__).resolve().parents[3])
         self._answers, answering = os.pipe()
@@ -50,7 +50,7 @@ class Child:
             self._process = subprocess.Popen(
                 safe_path.python("-m", watch.__name__, module, str(answering), *words),
                 env=safe_path.environment(env, package_root),
-                stdin=subprocess.PIPE,  # nothing is said there: its end is the sign to end
+                stdin=subprocess.PIPE,  # Closing it tells the child to end.
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 pass_fds=[answering, *pass_fds],
@@ -82,7 +82,7 @@ class Child:
         return self._process.wait()
 
     def close(self) -> None:
-        """Let it end itself and what the plugin started; end it where it does not."""
+        """Ask the child to end itself and what the plugin started, and kill it if it does not."""
         from subprocess import TimeoutExpired
 
         if self._answers < 0:
@@ -96,7 +96,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         last = time.monotonic() + _TO_READ
-        while not self.silent and time.monotonic() < last:  # its last words
+        while not self.silent and time.monotonic() < last:  # Reads the last output.
             listen([self], last)
         self._process.__exit__(None, None, None)
         os.close(self._answers)
@@ -159,7 +159,7 @@ def signal_name(number: int) -> str:
     """Return what a signal is called: "SIGABRT"."""
     try:
         return signal.Signals(number).name
-    except ValueError:  # between SIGRTMIN and SIGRTMAX they have no names
+    except ValueError:  # Signals between SIGRTMIN and SIGRTMAX have no names.
         return f"SIGRTMIN+{number - signal.SIGRTMIN}"
 
 

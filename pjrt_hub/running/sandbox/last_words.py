@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 from collections import deque
 
-_MAX_LINE = 400  # characters
-_MAX_OPEN_NBYTES = 1 << 16  # of a line that does not end
-_NUM_AFTER = 2  # lines after one that tells why: it may go on there
+_MAX_LINE = 400  # Characters that are kept of a line.
+_MAX_OPEN_NBYTES = 1 << 16  # A line without an end is split at this length.
+_NUM_AFTER = 2  # Lines kept after one that tells why, as it may continue there.
 _GAP = "..."
 
-#: What only a terminal reads: colours, titles, bells.
+#: Control sequences that only a terminal interprets: colours, titles, bells.
 _CONTROLS = re.compile(
     r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)|[\x00-\x08\x0b-\x1f\x7f]"
 )
-#: The lines of a backtrace, as glibc, absl, LLVM, gdb, sanitizers, Boost, Rust and Go write them.
+#: The lines of backtraces by glibc, absl, LLVM, gdb, sanitizers, Boost, Rust and Go.
 _FRAME = re.compile(
     r"""\s*(?:
         .*\[0x[0-9a-fA-F]+\]$                                # path(function+0x12) [0x7f...]
@@ -32,9 +32,9 @@ _FRAME = re.compile(
     )""",
     re.VERBOSE,
 )
-#: What absl says once in every process.
+#: The beginning of a warning that absl writes once in every process.
 _PREAMBLE = "WARNING: All log messages before absl::InitializeLog"
-#: Lines that tell why, and lines that may.
+#: `_FATAL` matches lines that tell why the process died, `_ERROR` lines that may tell it.
 _FATAL = re.compile(
     r"(?<![a-z])(?:fatal|critical|panic|panicked|assertion|sanitizer)(?![a-z])"
     r"|\bcheck fail|llvm error|what\(\):|^f\d{4} |stack smashing|corruption|invalid pointer",
@@ -51,7 +51,7 @@ class LastWords:
 
     def clear(self) -> None:
         """Forget what was written so far."""
-        self._open = bytearray()  # a line that has not ended
+        self._open = bytearray()  # The beginning of a line that has not ended yet.
         self._count = 0
         self._fatal, self._error, self._any = _Ends(10), _Ends(10), _Ends(100)
         self._follows: tuple[_Ends, int] = (self._any, 0)
@@ -125,5 +125,5 @@ class _Ends:
         (self._first if len(self._first) < 10 else self._last).append(line)
 
     def lines(self) -> list[tuple[int, str]]:
-        """Return them, with what is to be kept in any case first."""
+        """Return the lines; those that must be kept come first."""
         return [*self._first[:3], *reversed(self._last), *self._first[3:]]

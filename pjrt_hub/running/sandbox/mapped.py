@@ -22,7 +22,7 @@ def code_files() -> list[str]:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
             rows = [line.rstrip("\n").split(maxsplit=5) for line in file]
     except OSError:
-        return []  # not Linux
+        return []  # Only Linux has this file.
     return list(
         dict.fromkeys(
             row[5] for row in rows if len(row) == 6 and "x" in row[1] and row[5][0] == "/"
@@ -46,11 +46,11 @@ def code_files_after(modules: Sequence[str], env: Mapping[str, str], seconds: fl
 
 
 def work(tell: watch.Tell, *modules: str) -> int:
-    """Import them, as the child's child."""
+    """Import the modules, in the process that `watch.run` forks."""
     try:
         for module in modules:
             import_module(module)
-    except Exception as exc:  # whatever a framework raises
+    except Exception as exc:  # An import may raise anything.
         tell(error=f"{type(exc).__name__}: {exc}")
         return 1
     tell(files=code_files())

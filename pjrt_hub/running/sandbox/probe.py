@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.capi.library import Api
     from pjrt_hub.running.capi.values import NamedValue
 
-#: What the child's error tells beside its words, so that the same error is raised here.
+#: The attributes of the child's error, which are sent here to raise the same error again.
 _DETAILS = ("path", "need", "have", "function", "since", "code")
 _TPU_LOCK = "/tmp/libtpu_lockfile"
 _CREATE = "PJRT_Client_Create"
@@ -129,7 +129,7 @@ def _timeout_hint(path: Path) -> str:
 
 
 def work(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) -> int:
-    """Meet the plugin, as the child's child."""
+    """Load the plugin and describe it, in the process that `watch.run` forks."""
     try:
         from pjrt_hub.running.capi import library
     except ImportError as exc:
@@ -165,12 +165,12 @@ def work(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) 
 
 
 def _topology_error(api: Api) -> str:
-    """Why it describes no devices that are not there; what it says of a name is no reason."""
+    """Return why it describes no absent devices; errors about the name or options do not count."""
     try:
         api.call(_DESCRIBE, topology_name="", create_options={})
     except (errors.UnimplementedError, errors.UnsupportedByPluginError) as exc:
         return exc.message
-    except errors.PjrtHubError:  # it wants a name, or options
+    except errors.PjrtHubError:  # It only demands a name or options.
         pass
     return ""
 

@@ -17,9 +17,9 @@ from importlib import import_module
 from typing import NoReturn
 
 _PR_SET_CHILD_SUBREAPER = 36
-_TO_END = 0.5  # seconds between being asked to end and being made to
+_TO_END = 0.5  # Seconds between asking a process to end and killing it.
 
-#: Tells whoever started this process something, by keyword; what is no JSON is told as text.
+#: Sends keyword arguments to the process that started this one; what is not JSON goes as text.
 Tell = Callable[..., None]
 
 
@@ -43,9 +43,9 @@ def main() -> NoReturn:
             os._exit(1)
 
     status = run(lambda: work(tell, *words))
-    with suppress(OSError):  # nobody listens any more
+    with suppress(OSError):  # The other end may be closed by now.
         write(status=status)
-    os._exit(0)  # the plugin's exit handlers have nothing to add
+    os._exit(0)  # Exit handlers have nothing to add.
 
 
 def run(work: Callable[[], int]) -> int:
@@ -60,7 +60,7 @@ def run(work: Callable[[], int]) -> int:
     child = os.fork()
     if child == 0:
         os.close(leash)
-        os.setsid()  # so a plugin that signals its group does not reach the watcher
+        os.setsid()  # A plugin may signal its group, which must not include the watcher.
         os._exit(work())
     _wait(child, leash)
     with suppress(ProcessLookupError):
@@ -70,9 +70,9 @@ def run(work: Callable[[], int]) -> int:
 
 def adopt() -> None:
     """Make this process the parent of whatever is started below it and loses its own parent."""
-    import ctypes  # only here: who starts such a process imports this module, too
+    import ctypes  # Imported late, because the parent imports this module without needing it.
 
-    with suppress(AttributeError):  # off Linux what leaves the session escapes
+    with suppress(AttributeError):  # Other systems lack it: what leaves the session escapes there.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -109,7 +109,7 @@ def _reap(child: int) -> int:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:  # some are left, and alive
+            if pid == 0:  # Some processes are left and alive.
                 for each in children():
                     with suppress(ProcessLookupError):
                         os.kill(each, signal.SIGKILL)

@@ -101,11 +101,10 @@ CASES = [
     (lambda c: c.run(c.f, c.f, non_donatable=[-1]), ValueError, "names argument -1"),
     (lambda c: c.run(c.f, c.f, context=closed_context(c.client)), ClosedError, "context is closed"),
     (
-        lambda c: c.add.execute_sharded([c.f] * 2, c.foreign.device),
+        lambda c: c.add.execute_on([c.f] * 2, c.foreign.device),
         ValueError,
         "none of the program's devices",
     ),
-    (lambda c: c.add.execute_portable([c.f] * 2, c.f.device), TypeError, "not portable"),
     (lambda c: c.with_new(lambda b: c.donate(b, b)), InvalidArgumentError, "previously donated"),
     # Functions that programs call, and extensions
     (lambda c: c.calling(raises), PjrtError, "on purpose"),

@@ -11,6 +11,7 @@ from texts import custom_call
 import pjrt_hub
 from pjrt_hub import ExecuteOptions
 from pjrt_hub.errors import PluginInternalError
+from pjrt_hub.extensions import execute_context
 from pjrt_hub.running.capi import table
 
 NUMBERS = np.arange(8, dtype=np.float32)
@@ -98,7 +99,7 @@ class Case:
         return self.client.create_view_of_device_buffer(memory, shape, **more)
 
     def alias(self, shape=(8,), dtype="f32"):
-        return self.client.create_alias_buffer(shape, dtype)
+        return pjrt_hub.Alias(self.client, shape, dtype)
 
     def fulfilled(self):
         alias = self.alias()
@@ -112,7 +113,7 @@ class Case:
         return alias.buffer
 
     def transfers(self, specs):
-        return self.client.create_buffers_for_async_host_to_device(specs)
+        return pjrt_hub.Transfer(self.client, specs)
 
     def transfer(self):
         return self.transfers([((8,), "f32")])
@@ -209,7 +210,7 @@ def taken_twice(client, lent):
 
 def released(buffer):
     """A reference that was given back, twice."""
-    lent = buffer.external_reference()
+    lent = pjrt_hub.ExternalReference(buffer)
     lent.release()
     lent.release()
     return lent
@@ -238,7 +239,7 @@ def damaged(client):
 
 
 def closed_context(client):
-    context = pjrt_hub.ExecuteContext(client)
+    context = execute_context.ExecuteContext(client)
     context.close()
     context.close()
     return context

@@ -37,8 +37,8 @@ def of_older(use, case):
 
 CASES = [
     # Devices and memories
-    (lambda c: c.f.copy_to_device(None), TypeError, "the device is None"),
-    (lambda c: c.f.copy_to_memory(None), TypeError, "the memory is None"),
+    (lambda c: c.f.copy_to_device(None), TypeError, "None is not a Device"),
+    (lambda c: c.f.copy_to_memory(None), TypeError, "None is not a Memory"),
     (lambda c: c.f.copy_to_device(0), TypeError, "0 is not a Device"),
     (lambda c: c.f.copy_to_memory(c.f.device), TypeError, "is not a Memory"),
     (lambda c: c.f.copy_to_device(c.stale_device), ClosedError, "client is closed"),
@@ -73,10 +73,10 @@ CASES = [
     (lambda c: c.client.lookup_device("cpu:0"), TypeError, "str"),
     (lambda c: c.client.lookup_device(1.0), TypeError, "float"),
     (lambda c: c.client.lookup_device(None), TypeError, "NoneType"),
-    (lambda c: c.client.lookup_addressable_device(99), InvalidArgumentError, "No matching device"),
-    (lambda c: c.client.lookup_addressable_device(-1), InvalidArgumentError, "No matching device"),
-    (lambda c: c.client.lookup_addressable_device(2**31), ValueError, "does not fit 32 bits"),
-    (lambda c: c.client.lookup_addressable_device(1.0), TypeError, "float"),
+    (lambda c: c.client.lookup_device(99, local=True), InvalidArgumentError, "No matching device"),
+    (lambda c: c.client.lookup_device(-1, local=True), InvalidArgumentError, "No matching device"),
+    (lambda c: c.client.lookup_device(2**31, local=True), ValueError, "does not fit 32 bits"),
+    (lambda c: c.client.lookup_device(1.0, local=True), TypeError, "float"),
     (lambda c: c.f.device.poison_execution(1, "text"), TypeError, "not a PjrtError"),
     (lambda c: c.f.device.poison_execution(1, ValueError("x")), TypeError, "not a PjrtError"),
     (lambda c: c.f.device.poison_execution(1 << 31, FAILED), ValueError, "does not fit 32 bits"),
@@ -96,7 +96,7 @@ CASES = [
     (lambda c: c.stale_device.memory_stats(), ClosedError, "client is closed"),
     (lambda c: c.stale_topology.attributes, ClosedError, "client is closed"),
     (lambda c: c.late.lookup_device(0), ClosedError, "client is closed"),
-    (lambda c: c.late.lookup_addressable_device(0), ClosedError, "client is closed"),
+    (lambda c: c.late.lookup_device(0, local=True), ClosedError, "client is closed"),
     (lambda c: c.late.default_device_assignment(), ClosedError, "client is closed"),
     (lambda c: c.with_own(lambda o: (o.close(), o.devices)), ClosedError, "client is closed"),
     (lambda c: c.with_own(lambda o: (o.close(), o.all_devices)), ClosedError, "client is closed"),
@@ -231,20 +231,18 @@ CASES = [
         (partial(of_older, use), UnsupportedByPluginError, f"lacks PJRT_{name}: it .* API {since}")
         for use, name, since in [
             (
-                lambda b: b.client.create_buffers_for_async_host_to_device(
-                    [((8,), "f32")]
-                ).transfer_literal(0, NUMBERS),
+                lambda b: pjrt_hub.Transfer(b.client, [((8,), "f32")]).transfer_literal(0, NUMBERS),
                 ".*TransferLiteral",
                 "0.83",
             ),
-            (lambda b: b.client.create_event(), "Event_Set", "0.89"),
+            (lambda b: pjrt_hub.SettableEvent(b.client), "Event_Set", "0.89"),
             (lambda b: b.bitcast("i32", (8,)), "Buffer_Bitcast", "0.98"),
-            (lambda b: b.donate_with_control_dependency(), "Buffer_DonateWithControl.*", "0.88"),
-            (lambda b: b.copy_raw_to_host_future(), "Buffer_CopyRawToHostFuture", "0.84"),
+            (lambda b: pjrt_hub.ControlDependency(b), "Buffer_DonateWithControl.*", "0.88"),
+            (lambda b: pjrt_hub.RawCopy(b), "Buffer_CopyRawToHostFuture", "0.84"),
             (lambda b: b.device.poison_execution(1, FAILED), "Device_PoisonExecution", "0.85"),
             (lambda b: b.device.clear_memory_stats(), "Device_ClearMemoryStats", "0.106"),
             (lambda b: b.device.get_attributes(), "Device_GetAttributes", "0.92"),
-            (lambda b: b.device.create_async_tracking_event("x"), "Device_CreateAsync.*", "0.86"),
+            (lambda b: pjrt_hub.AsyncTrackingEvent(b.device, "x"), "Device_CreateAsync.*", "0.86"),
             (lambda b: b.client.topology.fingerprint, "Topology.*_Fingerprint", "0.101"),
             (lambda b: b.client.topology.memory_space_kind_ids, "Topology.*KindIds", "0.110"),
         ]

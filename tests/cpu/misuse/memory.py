@@ -39,7 +39,7 @@ CASES = [
     (lambda c: c.failed().copy_raw_to_host(SPACE), PluginInternalError, "on purpose"),
     (lambda c: c.add(c.failed(), c.f).copy_raw_to_host(SPACE), PluginInternalError, "on purpose"),
     (lambda c: c.failed().unsafe_pointer(), PluginInternalError, "on purpose"),
-    (lambda c: c.failed().external_reference(), PluginInternalError, "on purpose"),
+    (lambda c: pjrt_hub.ExternalReference(c.failed()), PluginInternalError, "on purpose"),
     (lambda c: released(c.f).pointer, ClosedError, "was released"),
     # Transfers
     (lambda c: c.transfers([[]]), TypeError, "not a pair"),
@@ -110,7 +110,11 @@ CASES = [
         "pinned_host",
     ),
     (lambda c: c.alias().fulfill(c.deleted), ClosedError, "deleted"),
-    (lambda c: c.while_lent(lambda b: b.external_reference()), BufferError, "memory is lent out"),
+    (
+        lambda c: c.while_lent(pjrt_hub.ExternalReference),
+        BufferError,
+        "memory is lent out",
+    ),
     (lambda c: c.fulfilled().fulfill(c.put(NUMBERS)), ClosedError, "kept or broken"),
     (lambda c: c.fulfilled().fail(FAILED), ClosedError, "kept or broken"),
     (lambda c: c.alias().fail(None), TypeError, "is not a Pjrt"),

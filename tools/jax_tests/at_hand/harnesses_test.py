@@ -12,7 +12,7 @@ from jax._src.internal_test_util import test_harnesses as harnesses
 
 jax.config.parse_flags_with_absl()
 
-#: The plugin's XLA is another than jaxlib's, and takes sums in another order.
+#: The plugin's XLA is not jaxlib's, and adds numbers in another order.
 TOLERANCE = {
     np.dtype("float16"): 1e-2,
     np.dtype("float32"): 2e-5,

@@ -24,15 +24,15 @@ try:
 except ImportError:
     import zlib
 
-#: The files of an archive: path, size in bytes, and content, which is valid until the next.
+#: The files of an archive: path, size in bytes, and content, which is valid until the next file.
 Files: TypeAlias = Iterator[tuple[str, int, Iterator[bytes]]]
 
 _CHUNK = 1 << 20
 MOST_MEMBERS = 10_000
-#: What zlib calls them: a bare deflate stream, as in a zip; and one in a gzip member.
+#: zlib's window bits for a bare deflate stream, as in a zip, and for a gzip member.
 RAW, GZIP = -15, 31
 _MOST_NAME_BYTES, _MOST_PARTS = 1024, 64
-#: A library shrinks to a fifth at most. Less than the floor needs no suspicion.
+#: A library shrinks to a fifth at most. A size below the floor is never suspicious.
 _MOST_RATIO, _RATIO_FLOOR = 20, 16 << 20
 _DEVICE = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?", re.I)
 _PLAIN = re.compile(r"[^\x00-\x1f\x7f\\:]*")
@@ -128,7 +128,7 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
         (destination / folder).mkdir(exist_ok=True)
         (destination / folder).chmod(0o755)
     hashing = hashlib.sha256()
-    # Hashing and writing let go of the GIL, so they run beside the inflating of the next chunk.
+    # Hashing and writing release the GIL, so they run while the next chunk is inflated.
     with (
         open(target, "xb", buffering=0) as out,
         ThreadPoolExecutor(1, "pjrt-hub write") as beside,
@@ -173,7 +173,7 @@ def inflate(packed: Iterable[bytes], wrapper: int, what: str) -> Iterator[bytes]
                 part = stream.unconsumed_tail
             if part or stream.unused_data:
                 raise ArchiveError(f"{what} is followed by other bytes")
-        # What one call could not give because of the limit is still inside.
+        # The limit may have kept output of the last call inside.
         while not stream.eof and (chunk := stream.decompress(b"", _CHUNK)):
             yield chunk
     except zlib.error as exc:

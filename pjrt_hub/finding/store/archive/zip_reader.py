@@ -20,7 +20,7 @@ from pjrt_hub.finding.store.archive.unpacking import Files, refusal
 
 _LOCAL = struct.Struct("<4s5H3I2H")
 _END = struct.Struct("<4s4H2IH")
-#: The ZIP64 end record and its locator.
+#: The ZIP64 end record, followed by its locator.
 _END_64 = struct.Struct("<4sQ2H2I4Q4sIQI")
 _ZIP64, _UNICODE_PATH = 0x0001, 0x7075
 _ENCRYPTED, _SIZES_FOLLOW, _PATCHED, _STRONG, _UTF8 = 0x1, 0x8, 0x20, 0x40, 0x800
@@ -34,7 +34,7 @@ class _File(FileIO):
         return self.read(nbytes)
 
     def read(self, size: int | None = -1, /) -> bytes:
-        # `zipfile` reads a directory of any size at once.
+        # `zipfile` would read a directory of any size at once.
         if size is not None and size > _MOST_DIRECTORY_BYTES:
             raise BadZipFile(f"its directory has {size} bytes")
         return super().read(size)

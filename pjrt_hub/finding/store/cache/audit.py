@@ -97,5 +97,5 @@ def _hash(paths: Sequence[Path], memo: Memo | None) -> list[str]:
         return [sha256(path) for path in paths]
     from concurrent.futures import ThreadPoolExecutor
 
-    with ThreadPoolExecutor(2, "pjrt-hub hash") as pool:  # hashing lets go of the GIL
+    with ThreadPoolExecutor(2, "pjrt-hub hash") as pool:  # Hashing releases the GIL.
         return list(pool.map(sha256, paths))

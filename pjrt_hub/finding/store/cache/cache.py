@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LAYOUT", "ROW_NAME", "SYSTEM", "Cache", "CacheEntry"]
 
-#: Where a machine's administrator may keep plugins for everybody; Windows has no such place.
+#: Where an administrator may keep plugins for all users of a machine; Windows has no such place.
 SYSTEM: tuple[Path, ...] = ()
 if sys.platform != "win32":
     SYSTEM = (Path("/usr/local/share/pjrt-hub"), Path("/usr/share/pjrt-hub"))
@@ -92,7 +92,7 @@ class Cache:
             from platformdirs import user_cache_path
 
             root = user_cache_path("pjrt-hub", appauthor=False)
-        if not root.is_absolute():  # without HOME the tilde is left as it is
+        if not root.is_absolute():  # Without HOME, the tilde is not expanded.
             raise CacheError(
                 "no cache directory: this user has no home directory",
                 hint="set PJRT_HUB_CACHE to a directory that you can write to",
@@ -157,7 +157,7 @@ class Cache:
             if (inode := _inode(root)) is None:
                 return None
             try:
-                verified = CacheEntry(artifact, root).identities()  # before: as in `Memo.sha256`
+                verified = CacheEntry(artifact, root).identities()  # `Memo.sha256` says why first.
                 reason = audit.difference(root, artifact.members, self._memo)
                 if not reason:
                     for folder in {(root / member.path).parent for member in artifact.members}:
@@ -165,7 +165,7 @@ class Cache:
                     return CacheEntry(artifact, root, verified)
             except FileNotFoundError as exc:
                 reason = f"{exc.filename} is missing"
-            if _inode(root) != inode:  # it was removed meanwhile, and perhaps published again
+            if _inode(root) != inode:  # The entry was removed, and perhaps published again.
                 return self._look(layout, artifact)
             disk.require_safe(layout.root, root)
         if layout is not self._own:
@@ -190,7 +190,7 @@ class Cache:
 
         with disk.cache_errors("cannot publish", self.entry_root(artifact), artifact.nbytes):
             self.require_space(artifact.nbytes)
-            with self._own.lease(artifact.sha256):  # else it could be removed before the look
+            with self._own.lease(artifact.sha256):  # It must not be removed before the look.
                 root = publication.publish(
                     self._own, artifact, archive_path, self._memo, self.lookup
                 )
@@ -338,7 +338,7 @@ class Cache:
             process = os.getpid()
             for path in self._own.abandoned_folders("partial"):
                 if path.name.startswith(artifact.sha256):
-                    # One adopter wins. Windows renames over no directory, not even an empty one.
+                    # One adopter wins. Windows cannot rename over a directory, even an empty one.
                     private.rmdir()
                     with suppress(OSError):
                         path.rename(private)

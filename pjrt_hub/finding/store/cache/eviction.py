@@ -24,10 +24,10 @@ from pjrt_hub.finding.store.catalog import Artifact, Requirement
 #: How many corrupted entries are kept for inspection.
 _QUARANTINED = 2
 _REASON = "reason.txt"
-#: Notes that old are of files that went long ago; losing a good one costs a second.
+#: Notes of this age are about files that went long ago; a lost one takes a second to make again.
 _NOTE_SECONDS = 90 * 24 * 3600
-#: A partial download that old is not worth continuing, and what a plugin requires was not fetched
-#: for one that is still on its way.
+#: A partial download of this age is not worth continuing, and a requirement of this age does not
+#: belong to a plugin that is still being fetched.
 _PARTIAL_SECONDS = 7 * 24 * 3600
 
 
@@ -92,7 +92,7 @@ def prune(
     users = Counter(chain(*requires.values()))
     for root in sorted(used, key=lambda root: used[root]):
         if root in going or users[root] or root.name in keep:
-            continue  # what is required goes with the last plugin that requires it
+            continue  # A requirement goes with the last plugin that requires it.
         unused_seconds = now - used[root]
         too_many = max_nbytes is not None and total > max_nbytes
         too_old = older_than_seconds is not None and unused_seconds > older_than_seconds
@@ -156,7 +156,7 @@ def _remove(
         nbytes += disk.tree_nbytes(path)
         removed.append(path)
         if not dry_run:
-            with suppress(FileNotFoundError):  # another process may make it again at any time
+            with suppress(FileNotFoundError):  # Another process may remove it and make it again.
                 if stat.S_ISDIR(path.lstat().st_mode):
                     shutil.rmtree(path, ignore_errors=True)
                 else:
@@ -171,7 +171,7 @@ def _evict(layout: CacheLayout, root: Path) -> bool:
             return False
         try:
             aside = layout.move_aside(root, "trash")
-        except FileNotFoundError:  # another process was first
+        except FileNotFoundError:  # Another process was faster.
             return False
     shutil.rmtree(aside, ignore_errors=True)
     return True

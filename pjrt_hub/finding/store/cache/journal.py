@@ -57,7 +57,7 @@ class Journal:
 
     def _read(self, content: bytes) -> None:
         for line in content.splitlines():
-            with suppress(ValueError, RecursionError):  # the last one may be cut short
+            with suppress(ValueError, RecursionError):  # The last record may be cut short.
                 record = json.loads(line)
                 if isinstance(record, dict):
                     self.records.append(record)
@@ -68,7 +68,8 @@ class Journal:
             return
         line = json.dumps(record, default=str)
         with suppress(OSError):
-            self._file.write(f"\n{line}" if self._file.tell() else line)  # behind what was cut
+            # A line break ends a record that was cut short.
+            self._file.write(f"\n{line}" if self._file.tell() else line)
             self._file.flush()
 
     def close(self, *, finished: bool) -> None:

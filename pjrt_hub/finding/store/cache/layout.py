@@ -22,20 +22,20 @@ from pjrt_hub.finding.store.catalog import Archive, Artifact, Requirement
 if TYPE_CHECKING:
     from pjrt_hub.finding.store import lock
 
-#: The layout's version: a change of layout changes this and leaves older trees alone.
+#: The version of the layout: a new layout gets a new one and leaves older trees alone.
 LAYOUT = "v1"
-#: The row of an entry, beside its members.
+#: The file that holds an entry's row, beside its members.
 ROW_NAME = "pjrt_hub_entry.json"
-#: An entry is called by the sha256 of its archive, in hexadecimal digits.
+#: The name of an entry is the sha256 of its archive, in hexadecimal digits.
 _NAME_LENGTH = 64
-#: The last use of an entry is kept that exactly, so that a warm look-up writes nothing.
+#: The precision of an entry's last use, so that a warm look-up writes nothing.
 _USE_SECONDS = 24 * 3600
-#: For who removes an entry to be done: a rename.
+#: How long a lease waits for a process that removes the entry, which takes one rename.
 _LEASE_PATIENCE_SECONDS = 10.0
-#: A directory that nobody wrote to for this long has no owner, where a process cannot be asked for:
-#: on another machine, and on Windows.
+#: A directory without a write for this long has no owner, if its process cannot be checked: on
+#: another machine, and on Windows.
 _ABANDONED_SECONDS = 24 * 3600
-#: In the place of an owner: any process may take the directory over.
+#: Stands for the owner of a directory that any process may take over.
 NOBODY = "left"
 
 
@@ -138,7 +138,7 @@ class CacheLayout:
         path = self._use_path(sha256)
         with self._lock(path, wait, shared=True) as held:
             if held.file is not None:
-                with suppress(OSError):  # a cache that can only be read
+                with suppress(OSError):  # The cache may be read-only.
                     if time.time() - os.fstat(held.file).st_mtime > _USE_SECONDS:
                         os.utime(held.file if os.utime in os.supports_fd else path)
             yield held
@@ -169,7 +169,7 @@ class CacheLayout:
                 if not path.parent.is_dir():
                     disk.make(self.root, path.parent)
                 folder = stack.enter_context(disk.open_folder(self.root, path.parent))
-            except OSError:  # a cache that can only be read, and that nobody locked before
+            except OSError:  # The cache is read-only, and nobody has ever locked anything in it.
                 yield lock.FileLock(None, "unknown")
                 return
             yield stack.enter_context(lock.acquire(path, wait, shared=shared, folder=folder))
@@ -207,7 +207,7 @@ def is_abandoned(path: Path) -> bool:
     if owner == NOBODY:
         return True
     if not owner:
-        return False  # somebody put it there, and it is theirs to remove
+        return False  # A person put it there and has to remove it.
     machine, _, process = owner.partition("-")
     pid, _, started = process.partition("-")
     if machine == _machine() and pid.isdecimal() and sys.platform != "win32":
@@ -229,7 +229,7 @@ def _machine() -> str:
     import platform
 
     namespace = ""
-    with suppress(OSError):  # two containers may share a cache and a host name
+    with suppress(OSError):  # Two containers may share a cache and a host name.
         namespace = os.readlink("/proc/self/ns/pid")
     return hashlib.sha256(f"{platform.node()} {namespace}".encode()).hexdigest()[:12]
 
@@ -244,16 +244,16 @@ def _start_time(pid: int) -> str:
     except OSError:
         return "0" if _is_alive(pid) else ""
     fields = text.rpartition(")")[2].split()
-    return "" if fields[0] in "ZX" else fields[19]  # dead, though nobody has waited for it yet
+    return "" if fields[0] in "ZX" else fields[19]  # "Z" and "X" mean dead, but not waited for.
 
 
 def _is_alive(pid: int) -> bool:
     if sys.platform == "win32":
-        return True  # there such a question would end it
+        return True  # On Windows, os.kill would end the process.
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):  # the latter of a number that no process has
+    except (ProcessLookupError, OverflowError):  # OverflowError: no process has such a number.
         return False
     except OSError:
-        pass  # somebody else's
+        pass  # The process belongs to another user.
     return True

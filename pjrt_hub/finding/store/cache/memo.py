@@ -41,7 +41,7 @@ class Memo:
         """
         known = self.known_sha256(path)
         if known is None:
-            name = digest.identity(path)  # before: a change meanwhile makes another identity
+            name = digest.identity(path)  # It is read first: a later change makes another identity.
             known = digest.of_file(path)
             self.write(name, {"sha256": known})
         return known
@@ -112,7 +112,7 @@ class Probes:
         answer = self.recall(library_path)
         try:
             return ApiVersion.parse(answer["api_version"]) if answer else None
-        except (KeyError, TypeError, AttributeError, ValueError):  # not what we wrote
+        except (KeyError, TypeError, AttributeError, ValueError):  # This package did not write it.
             return None
 
     def remember(self, library_path: Path, answer: dict[str, Any]) -> None:

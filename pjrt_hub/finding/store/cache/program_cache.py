@@ -19,18 +19,18 @@ from pjrt_hub.finding.contract import variables
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache.layout import LAYOUT
 
-#: Variables that the compilers of XLA, libtpu, cuDNN and Triton read.
+#: The variables that the compilers of XLA, libtpu, cuDNN and Triton read.
 COMPILER_VARIABLES = tuple(row.name for row in variables.COMPILERS)
-#: Those that may name a file of flags instead.
+#: The variables that may name a file of flags in place of flags.
 _FLAGS = frozenset({"LIBTPU_INIT_ARGS", "TF_XLA_FLAGS", "XLA_FLAGS"})
-#: What the files may take together, in bytes, unless PJRT_HUB_COMPILE_CACHE_NBYTES says.
+#: The most bytes of all files together, unless PJRT_HUB_COMPILE_CACHE_NBYTES sets another bound.
 MAX_NBYTES = 2 * 1024**3
 _MAGIC = b"\x93pjrt-hub compiled 1\n"
-_HEADER_NBYTES = len(_MAGIC) + 32  # and a sha256
+_HEADER_NBYTES = len(_MAGIC) + 32  # A sha256 follows the magic number.
 _PARTIAL = ".partial."
-#: A partial file that old has no writer any more.
+#: A partial file of this age has no writer any more.
 _ABANDONED_SECONDS = 3600
-#: What remains of the bound after evicting, so that not every put has to.
+#: The part of the bound that an eviction leaves, so that not every put has to evict.
 _AFTER_EVICTION = 0.9
 
 
@@ -91,8 +91,8 @@ class ProgramCache:
             return None
         except OSError:
             return None
-        with suppress(OSError):  # a read-only directory is of use, too
-            os.utime(path)  # used now, for the eviction
+        with suppress(OSError):  # A read-only directory is of use, too.
+            os.utime(path)  # Evictions go by this time.
         value = content[_HEADER_NBYTES:]
         if content[:_HEADER_NBYTES] != _header(value):
             _log(f"removed the damaged compiled program {path}")
@@ -107,7 +107,7 @@ class ProgramCache:
             return
         path = self._path(key)
         try:
-            disk.make(self.root, self._folder.parent)  # plugins lie there, too, for everybody
+            disk.make(self.root, self._folder.parent)  # Everybody may read plugins there, too.
             disk.make(self._folder.parent, path.parent, mode=0o700)
             disk.require_safe(self.root, path.parent)
             from tempfile import mkstemp
@@ -156,7 +156,7 @@ class ProgramCache:
     def _files(self) -> Iterator[tuple[float, int, Path]]:
         """Yield each file's last use, its size and its path."""
         for path in self._folder.glob("[0-9a-f][0-9a-f]/*"):
-            with suppress(OSError):  # another process removed it
+            with suppress(OSError):  # Another process may have removed it.
                 found = path.stat()
                 yield found.st_mtime, found.st_size, path
 
@@ -167,7 +167,7 @@ def _with_flag_file(name: str, value: str) -> str:
         return value
     try:
         return f"{value}={_sha256(digest.content(value)).hex()}"
-    except (OSError, ValueError):  # there is none
+    except (OSError, ValueError):  # The value names no file.
         return value
 
 

@@ -61,10 +61,10 @@ def publish(
         for folder in (root.parent, layout.tree):
             disk.sync_directory(folder)
     finally:
-        if os.getpid() == process:  # a fork has no business here
+        if os.getpid() == process:  # A forked child must leave the folder alone.
             shutil.rmtree(private, ignore_errors=True)
     with layout.removal_lock(artifact.sha256):
-        pass  # so that the first use finds a lock file, and has nothing to write
+        pass  # This makes the lock file, so that the first use has nothing to write.
     return root
 
 
@@ -76,7 +76,7 @@ def _rename_into_place(
     except OSError as exc:
         if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        # Somebody else published meanwhile: theirs stays if it is sound.
+        # Another process has published it meanwhile; that entry stays if it is sound.
         found = lookup(artifact)
         if found is None or found.root != root:
             private.rename(root)

@@ -160,7 +160,7 @@ def _header(path: Path, name: str, nbytes: int) -> bytes:
     info.size = nbytes
     try:
         return info.tobuf(tarfile.USTAR_FORMAT)
-    except ValueError as exc:  # a name or a size that tar cannot express
+    except ValueError as exc:  # tar cannot express the name or the size.
         _refuse(path, f"{name} does not fit into a tar file: {exc}", exc)
 
 

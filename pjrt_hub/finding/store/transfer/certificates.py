@@ -33,7 +33,7 @@ def trust(env: Mapping[str, str], sources: Sources) -> ssl.SSLContext:
             context = ssl.create_default_context(cafile=named or None, capath=folder or None)
         else:
             context = httpx.create_ssl_context(trust_env=False)
-            # An organization's own authority is often one of the machine's.
+            # The machine often trusts an organization's own authority.
             context.load_default_certs()
     except OSError as exc:
         where = named or folder

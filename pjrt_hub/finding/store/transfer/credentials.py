@@ -15,9 +15,9 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from pjrt_hub.base import safe_path
 
-#: A person may have to unlock the keyring.
+#: Long enough for a person to unlock the keyring.
 _KEYRING_SECONDS = 60
-#: Characters below which a secret may be a part of any word.
+#: A secret of fewer characters may be a part of any word.
 _SHORT = 6
 Login = tuple[str, str]
 
@@ -97,7 +97,7 @@ class Secrets:
         try:
             _, user, password = split(url)
             query = urlsplit(url).query
-        except ValueError:  # malformed, which is said where it is asked
+        except ValueError:  # The request reports a malformed address.
             return
         if user or password:
             self.add_login(user, password or "")
@@ -145,7 +145,7 @@ def redact(url: str) -> str:
 def _bare(url: str) -> str:
     try:
         return split(url)[0]
-    except ValueError:  # malformed, which is said where it is asked
+    except ValueError:  # The request reports a malformed address.
         return ""
 
 
@@ -154,7 +154,7 @@ def _ask_keyring_here(service: str, user: str) -> Login | None:
         import keyring  # type: ignore[import-not-found, unused-ignore]
     except ImportError:
         return None
-    # A back end of the keyring may raise anything, and then it has no answer.
+    # A keyring's back end may raise anything; that counts as no answer.
     with suppress(Exception):
         get: Callable[..., object] = keyring.get_credential
         found = get(service, user or None)
@@ -175,7 +175,7 @@ def _netrc(env: Mapping[str, str]) -> dict[str, Login]:
     path = env.get("NETRC") or (os.path.join(home, ".netrc") if home else os.devnull)
     try:
         hosts = netrc.netrc(path).hosts
-    except (OSError, ValueError, netrc.NetrcParseError):  # absent, or of no use to pip either
+    except (OSError, ValueError, netrc.NetrcParseError):  # It is absent, or pip fails as well.
         return {}
     return {
         host: (login, password)

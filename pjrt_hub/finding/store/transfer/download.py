@@ -132,7 +132,7 @@ def download(
                     fill(partial, url, transport)
                     partial.enter("checking")
                     if not partial.is_pinned and partial.is_mixed:
-                        # The file changed between two parts: once more, in one part.
+                        # The file changed between two parts, so it is fetched again, in one part.
                         partial.restart()
                         fill(partial, url, transport)
                 except Refused as exc:

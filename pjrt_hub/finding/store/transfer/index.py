@@ -23,15 +23,15 @@ from pjrt_hub.finding.store.transfer.credentials import redact, split
 from pjrt_hub.finding.store.transfer.partial import local_path
 from pjrt_hub.finding.store.transfer.transport import Late, Page, Patience, Refused, Transport
 
-#: How a place is looked into: as a mirror, a file's own address, find-links, or an index.
+#: How a place is searched: as a mirror, as the file's own address, as find-links, or as an index.
 Kind = Literal["mirror", "own", "find-links", "index"]
-#: The forms of a page; the last one is wished for most, since it leaves nothing to guess.
+#: The forms of a page; the last one is preferred, since it leaves nothing to guess.
 MEDIA_TYPES = (
     "text/html",
     "application/vnd.pypi.simple.v1+html",
     "application/vnd.pypi.simple.v1+json",
 )
-#: Addresses are looked for no longer than this, because a lock file can do without them.
+#: The most seconds for finding addresses, which a lock file can do without.
 _LOCATE_SECONDS = 60.0
 Failures = list[tuple[str, str]]
 _Found = TypeVar("_Found")
@@ -179,7 +179,7 @@ def search(
                 except Late as exc:
                     failures.append((place, transport.hide(str(exc))))
                     raise
-                except (Refused, OSError) as exc:  # a page may repeat the login
+                except (Refused, OSError) as exc:  # A page may repeat the login.
                     failures.append((place, transport.hide(str(exc))))
 
     named: list[tuple[Kind, str]] = [("mirror", base) for base in mirrors(env)]
@@ -215,7 +215,7 @@ def addresses(artifact: Archive, kind: Kind, place: str, transport: Transport) -
         yield (path / artifact.file_name).absolute().as_uri()
     elif path is None and kind == "mirror":
         yield f"{place.rstrip('/')}/{quote(artifact.file_name)}"
-        # It does not hold the file by name, so it may be a Simple API.
+        # The file is not there under its name, so the place may be a Simple API.
         with suppress(Refused):
             yield from _named_urls(artifact, _page(place, artifact.package, transport), place)
     else:
@@ -257,7 +257,7 @@ def _choosable(
         if file.yanked is not None and not version:
             reasons[f"{file.version} is yanked{file.yanked and f': {file.yanked}'}"] = None
             continue
-        # What nobody can read does not bind anybody, as in pip.
+        # A malformed requires-python excludes nobody, as in pip.
         with suppress(InvalidSpecifier):
             if not SpecifierSet(file.requires_python).contains(running, prereleases=True):
                 reasons[f"{file.version} needs Python {file.requires_python}"] = None
@@ -282,16 +282,16 @@ def _files(page: Page, base: str) -> list[IndexFile]:
     kind = page.content_type.partition(";")[0].strip().lower()
     read = _in_json if kind.endswith("json") else _in_html
     try:
-        # Names of files are ASCII, whatever the rest of the page is written in.
+        # File names are ASCII, whatever the encoding of the page.
         return [
             IndexFile(
                 unquote(urlsplit(url).path.rpartition("/")[2]), _with_credentials(url, base), **said
             )
             for url, said in read(page.content.decode("utf-8", "replace"), page.url)
-            # A page of the network has no say about files of this machine.
+            # A page from the network must not name files of this machine.
             if urlsplit(url).scheme != "file" or urlsplit(page.url).scheme == "file"
         ]
-    # A deeply nested value ends json with RecursionError, odd markup html with AssertionError.
+    # json raises RecursionError for deep nesting; html raises AssertionError for odd markup.
     except (
         ValueError,
         TypeError,

@@ -21,7 +21,7 @@ from pjrt_hub.errors import StoreError
 from pjrt_hub.finding.store import disk
 
 _INSTALLER_SECONDS = 60
-#: The options of pip that say where and how it looks.
+#: The options of pip that say where and how it searches.
 _OPTIONS = (
     "index-url",
     "extra-index-url",
@@ -106,7 +106,7 @@ def read_mirror_sources(env: Mapping[str, str]) -> Sources:
 
 
 def _connection(said: Mapping[str, str], uv: _Uv) -> Sources:
-    # Without a prompt pip asks no keyring of its own accord, since that may prompt.
+    # When it must not prompt, pip asks no keyring unless told to, since a keyring may prompt.
     keyring = said.get("keyring-provider", "auto").strip()
     if keyring == "auto" and _is_true(said.get("no-input", "")):
         keyring = "disabled"
@@ -295,7 +295,7 @@ def _uv_tables(env: Mapping[str, str], directory: Path) -> Iterator[dict[str, An
     if chosen := env.get("UV_CONFIG_FILE"):
         yield _toml(Path(chosen))
         return
-    with suppress(FileNotFoundError):  # the current directory is gone
+    with suppress(FileNotFoundError):  # The current directory may be gone.
         directory = directory.absolute()
     for folder in (directory, *directory.parents):
         if path := disk.find(folder, "uv.toml"):
@@ -324,5 +324,5 @@ def _toml(path: Path) -> dict[str, Any]:
 
     try:
         return parse(digest.content(path))
-    except (OSError, ValueError):  # absent, or for uv to complain about
+    except (OSError, ValueError):  # It is absent, or uv reports the error.
         return {}

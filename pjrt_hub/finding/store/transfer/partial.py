@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
     import httpx
 
-#: What a partial file is called in its folder.
+#: The name of a partial file in its folder.
 ARCHIVE_NAME = "archive"
 _CHUNK = 256 << 10
 _HASHED_AT_ONCE = 1 << 20
-#: What a file may hold that no pin bounds.
+#: The most bytes of a file that no pin bounds.
 _MOST_NBYTES = 8 << 30
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
-#: What is done at the moment: asking for the file; waiting before another attempt; receiving it;
-#: comparing it with its pin; writing its members to the disk; nothing more, since all succeeded.
+#: What a download does at the moment: ask for the file; wait before another attempt; receive it;
+#: compare it with its pin; write its members to the disk; nothing more, as all of it succeeded.
 Phase = Literal["looking", "waiting", "fetching", "checking", "unpacking", "done"]
 
 
@@ -112,7 +112,7 @@ class Partial:
         self._process = os.getpid()
         flags = os.O_RDWR | os.O_CREAT | disk.NOFOLLOW
         self._file = os.fdopen(os.open(self.path, flags, 0o600), "r+b", buffering=0)
-        # An earlier process left this, so it is hashed again.
+        # A file that an earlier process left is hashed again.
         if os.fstat(self._file.fileno()).st_size:
             self.enter("checking")
         self._digest = hashlib.file_digest(self._file, "sha256")
@@ -248,7 +248,7 @@ class Partial:
             origin = json.loads(digest.content(self._origin_path))
             if origin["url"] == redact(url) and origin["validator"]:
                 return {**headers, "If-Range": str(origin["validator"])}
-        # Without a pin nothing would tell that the parts are of two files.
+        # Without a pin, nothing would show that the parts come from two files.
         return headers if self.pin else {}
 
 
@@ -311,7 +311,7 @@ def _receive(partial: Partial, url: str, transport: Transport) -> None:
             partial.append(chunk)
             pace.came(len(chunk))
     if partial.size is None:
-        partial.expect(partial.nbytes)  # nothing tells such an end from a break
+        partial.expect(partial.nbytes)  # Nothing tells such an end from a lost connection.
     if not partial.is_complete:
         raise Dropped("the server closed the connection early")
 
@@ -373,12 +373,12 @@ def copy(partial: Partial, url: str, patience: Patience) -> None:
         Refused: it cannot be had.
     """
     try:
-        # A pipe would wait for ever.
+        # Without O_NONBLOCK, opening a pipe would wait for its writer.
         source = os.open(local_path(url), os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
     except OSError as exc:
         raise Refused(f"cannot be read: {exc.strerror}") from exc
     found = os.fstat(source)
-    if not stat.S_ISREG(found.st_mode):  # of a folder no file can be made
+    if not stat.S_ISREG(found.st_mode):  # A folder or a pipe cannot be copied.
         os.close(source)
         raise Refused("it is not a file")
     with os.fdopen(source, "rb", buffering=0) as file:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     import httpx
 
-#: Statuses that another attempt may cure.
+#: The statuses after which another attempt may succeed.
 _TRANSIENT = {408, 425, 429, 500, 502, 503, 504}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 5
@@ -45,11 +45,11 @@ _PROXY_WANTS_LOGIN = (
     f"the proxy wants a login that it knows: write it into {_PROXIES}, as in "
     "http://user:password@proxy:3128"
 )
-#: How httpcore says that a SOCKS proxy would refuse the next attempt too.
+#: What httpcore reports when a SOCKS proxy would refuse the next attempt, too.
 _SOCKS_IS_FINAL = ("not allowed by ruleset.", "not supported.")
 DEADLINE_VARIABLE = "PJRT_HUB_DOWNLOAD_SECONDS"
-#: Held while OpenSSL reads files: the exit of a process that was forked meanwhile would move the
-#: position in them, which it shares, so forks wait.
+#: Held while OpenSSL reads files, so that forks wait: a child shares the position in an open file,
+#: and its exit would move that.
 _reading = threading.RLock()
 
 
@@ -239,7 +239,7 @@ class Transport:
                 headers={"Accept-Encoding": "identity", "User-Agent": "pjrt-hub"},
             )
         except (ImportError, ValueError, httpx.InvalidURL) as exc:
-            # httpx's words may hold a part of the address, and that a password.
+            # The message of httpx may hold a part of the address, and so a password.
             socks = isinstance(exc, ImportError)
             raise StoreError(
                 "the proxy cannot be used: "
@@ -283,13 +283,13 @@ class Transport:
                 finally:
                     response.close()
         except (Refused, Dropped) as exc:
-            exc.args = (self.hide(str(exc)),)  # a server may repeat what it was sent
+            exc.args = (self.hide(str(exc)),)  # A server may repeat what it was sent.
             raise
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError):
             raise Refused("not a usable address") from None
         except _failures() as exc:
             self.patience.remaining()
-            # Not from it: it may quote the server, and a traceback would show that.
+            # The cause is left out: it may quote the server, and a traceback would show that.
             raise self._failure(exc, url) from None
 
     def hide(self, text: str) -> str:
@@ -354,7 +354,7 @@ class Transport:
                 return response
             response.close()
             log.step("store", "%s leads to %s", self.redact(url), self.redact(str(following.url)))
-            # A login of the last host stays there; the next one's is looked up anew.
+            # A login stays with its host; the next host's login is looked up anew.
             url = str(following.url)
         raise Refused(f"more than {_MOST_REDIRECTS} redirects")
 
@@ -406,7 +406,7 @@ class Transport:
         if reason := self._tls_failure(exc, url):
             return Refused(reason)
         said = self.hide(str(exc))
-        if "location header" in said:  # which httpx reads by itself, and quotes
+        if "location header" in said:  # httpx parses the header itself, and quotes it.
             return Refused("it redirects to an address that cannot be read")
         if isinstance(exc, httpx.ProxyError):
             status = int(found.group()) if (found := re.match(r"\d{3}\b", said)) else None
@@ -533,7 +533,7 @@ class _Bell:
     def __exit__(self, kind: object, *exc: object) -> None:
         if self._timer:
             self._timer.cancel()
-        if kind and self._socket is not None:  # httpcore leaves it open where SOCKS fails
+        if kind and self._socket is not None:  # httpcore leaves it open after a SOCKS failure.
             self._socket.close()
 
     def see(self, event: str, info: Mapping[str, Any]) -> None:
@@ -544,7 +544,7 @@ class _Bell:
     def _shut_down(self) -> None:
         if self._socket is not None:
             with suppress(OSError):
-                # Not SSLSocket's own, which would take TLS away from under the reader.
+                # SSLSocket's own method would take TLS away while another thread reads.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 
@@ -555,7 +555,7 @@ _ours: ContextVar[bool] = ContextVar("ours", default=False)
 def _hush() -> None:
     import logging
 
-    import httpx  # makes its loggers  # noqa: F401
+    import httpx  # This creates its loggers.  # noqa: F401
 
     def keep(record: logging.LogRecord) -> bool:
         return not _ours.get()

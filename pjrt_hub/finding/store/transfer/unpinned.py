@@ -26,7 +26,7 @@ from pjrt_hub.finding.store.transfer.partial import Partial, Progress, copy, fil
 from pjrt_hub.finding.store.transfer.transport import Patience, Refused, Transport
 
 SUFFIXES = (".whl", ".zip", ".tar.gz", ".so")
-#: What a row says where nothing tells the name of its plugin, platform or package.
+#: Stands in a row for an unknown name of the plugin, platform or package.
 UNNAMED = "unnamed"
 
 
@@ -75,7 +75,7 @@ def receive(
 def _sources(env: Mapping[str, str]) -> Sources:
     try:
         return installers.read_sources(env)
-    except StoreError:  # no installer to ask
+    except StoreError:  # There is no installer to ask.
         return installers.read_mirror_sources(env)
 
 

@@ -1,7 +1,7 @@
-/* Arrays: their element types, dimensions and bytes, and copies between any two orders in memory. */
+/* Arrays: element types, dimensions and sizes, and copies between any two orders in memory. */
 #include "plugin.h"
 
-/* In memory every element has a byte at least, also those of fewer bits: as numpy has them. */
+/* Returns the bytes of an element, which are at least 1 as in numpy, or 0 for no possible type. */
 size_t element_size(int type) {
   switch (type) {
     case PJRT_Buffer_Type_S16:
@@ -22,7 +22,7 @@ size_t element_size(int type) {
   }
 }
 
-/* False for a shape that no memory holds. */
+/* Computes the bytes of an array; false for a shape that no memory can hold. */
 bool shape_size(int type, const int64_t *dims, size_t rank, size_t *size) {
   *size = element_size(type);
   if (*size == 0 || rank > MAX_RANK) return false;
@@ -38,7 +38,7 @@ bool shape_size(int type, const int64_t *dims, size_t rank, size_t *size) {
   return true;
 }
 
-/* The steps in bytes of an array without gaps; row-major where the order of dimensions is NULL. */
+/* Computes the strides, in bytes, of an array without gaps; without an order, it is row-major. */
 void dense_strides(int64_t *strides, const int64_t *dims, size_t rank, size_t width,
                    const int64_t *minor_to_major) {
   int64_t step = (int64_t)width;
@@ -49,7 +49,7 @@ void dense_strides(int64_t *strides, const int64_t *dims, size_t rank, size_t wi
   }
 }
 
-/* Copies element by element, the innermost runs whole where both sides have no gaps. */
+/* Copies element by element, or whole inner runs in which neither side has gaps. */
 void copy_strided(char *to, const int64_t *to_strides, const char *from, const int64_t *from_strides,
                   const int64_t *dims, size_t rank, size_t width) {
   size_t run = width;
@@ -73,7 +73,7 @@ void copy_strided(char *to, const int64_t *to_strides, const char *from, const i
   }
 }
 
-/* Fills *array, whose dims are the caller's to free. */
+/* Fills *array; the caller must free its dims. */
 PJRT_Error *array_type(int type, const int64_t *dims, size_t rank, ArrayType *array) {
   *array = (ArrayType){.type = type, .rank = rank};
   if (element_size(type) == 0)
@@ -94,7 +94,7 @@ ArrayType array_type_copy(const ArrayType *array) {
   return copy;
 }
 
-/* (type, dims) */
+/* Returns (type, dims). */
 PyObject *array_type_for_python(const ArrayType *array) {
   PyObject *dims = PyTuple_New((Py_ssize_t)array->rank);
   for (size_t i = 0; dims != NULL && i < array->rank; i++)
@@ -102,7 +102,7 @@ PyObject *array_type_for_python(const ArrayType *array) {
   return dims == NULL ? NULL : Py_BuildValue("(iN)", array->type, dims);
 }
 
-/* Of a buffer on a device there is no other layout than row-major. */
+/* Refuses any layout that is not row-major, because all buffers are. */
 PJRT_Error *check_layout(const PJRT_Buffer_MemoryLayout *layout, size_t rank) {
   if (layout == NULL) return NULL;
   bool row_major = layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled &&

@@ -1,4 +1,4 @@
-/* The bridge: the object in Python that answers what C asks. */
+/* The bridge: the Python object whose functions C calls. */
 #include "plugin.h"
 
 PJRT_Error *python_is_ending(void) {
@@ -10,7 +10,7 @@ PJRT_Error *wrong_answer(const char *name) {
   return plugin_error(PJRT_Error_Code_INTERNAL, "the backend's %s gave something else than it should", name);
 }
 
-/* The exception that is set, as an error. */
+/* Turns the exception that is set into an error. */
 static PJRT_Error *raised(PyObject *bridge, const char *name) {
   PyObject *type, *value, *traceback;
   int code;
@@ -41,8 +41,8 @@ PyObject *ask(PyObject *bridge, const char *name, PyObject *arguments, PJRT_Erro
 
 void let_go_of_python(PyObject *object) {
   PyGILState_STATE state;
-  if (object == NULL || !upcall_begins(&state)) return; /* Python's end takes it along */
-  PyObject *type, *value, *traceback; /* a host may be in the middle of an exception */
+  if (object == NULL || !upcall_begins(&state)) return; /* An ending Python frees it. */
+  PyObject *type, *value, *traceback; /* The host may have an exception set. */
   PyErr_Fetch(&type, &value, &traceback);
   Py_DECREF(object);
   PyErr_Restore(type, value, traceback);

@@ -1,7 +1,7 @@
-/* Buffers: arrays of a device, row-major without gaps. */
+/* Buffers: arrays on a device, row-major and without gaps. */
 #include "plugin.h"
 
-/* Takes the array type, the storage and the promise. */
+/* Makes a buffer, which takes the array type, the storage and the promise over. */
 PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, PluginPromise *ready) {
   PJRT_Buffer *buffer = plugin_zeroed(1, sizeof(PJRT_Buffer));
   client_share(device->client);
@@ -17,7 +17,7 @@ static PJRT_Error *deleted(void) {
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was deleted or donated");
 }
 
-/* Shares what is in it; either pointer may be NULL. */
+/* Shares the storage and the promise of a buffer; either pointer may be NULL. */
 PJRT_Error *buffer_take(PJRT_Buffer *buffer, Storage **storage, PluginPromise **ready) {
   pthread_mutex_lock(&buffer->lock);
   bool there = buffer->storage != NULL;
@@ -27,7 +27,7 @@ PJRT_Error *buffer_take(PJRT_Buffer *buffer, Storage **storage, PluginPromise **
   return there ? NULL : deleted();
 }
 
-/* The same, and deletes the buffer, unless there are references by pointer: those keep it. */
+/* Does the same and deletes the buffer, unless there are references by pointer. */
 PJRT_Error *buffer_donate(PJRT_Buffer *buffer, Storage **storage, PluginPromise **ready) {
   pthread_mutex_lock(&buffer->lock);
   *storage = buffer->storage;
@@ -40,7 +40,7 @@ PJRT_Error *buffer_donate(PJRT_Buffer *buffer, Storage **storage, PluginPromise 
   return *storage != NULL ? NULL : deleted();
 }
 
-/* Undoes it, for a call that failed. */
+/* Undoes a donation for a call that failed. */
 void buffer_give_back(PJRT_Buffer *buffer, Storage *storage) {
   pthread_mutex_lock(&buffer->lock);
   if (buffer->storage == NULL) buffer->storage = storage_share(storage);
@@ -88,7 +88,7 @@ FUNCTION(PJRT_Buffer_DynamicDimensionIndices) {
   return NULL;
 }
 
-/* Row-major of every rank is the end of one list. */
+/* The row-major order of every rank is the end of this list. */
 static int64_t numbers[MAX_RANK];
 
 static void count_down(void) {
@@ -145,7 +145,7 @@ static PJRT_Error *no_pointer(PJRT_Buffer *buffer) {
                       "the backend's device memory has no address in this process");
 }
 
-/* A program may still be writing; shares the storage once it has. */
+/* Waits until a program has written the storage, and shares it. */
 static PJRT_Error *finished(PJRT_Buffer *buffer, Storage **storage) {
   PluginPromise *ready;
   PJRT_Error *error = no_pointer(buffer);
@@ -206,9 +206,9 @@ FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "nobody holds a reference to the buffer");
 }
 
-/* Buffers that are made of others' memory, of none, or later */
+/* Buffers of borrowed memory, without a value, or with a later one */
 
-/* The addressable device of a memory or, where there is none, the device itself. */
+/* Chooses the device of a memory or, without a memory, the device itself. */
 static PJRT_Error *place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Device **chosen) {
   *chosen = memory != NULL ? DEVICE_OF(memory) : device;
   if (*chosen != NULL) return NULL;
@@ -235,7 +235,7 @@ FUNCTION_OF_SIZE(PJRT_Client_CreateViewOfDeviceBuffer,
   return NULL;
 }
 
-/* A buffer on a device with room for its array. */
+/* Makes a buffer with memory for its array; it takes the promise over. */
 static PJRT_Error *with_room(PJRT_Device *device, int type, const int64_t *dims, size_t rank,
                              const PJRT_Buffer_MemoryLayout *layout, PluginPromise *ready,
                              PJRT_Buffer **buffer) {
@@ -281,7 +281,7 @@ FUNCTION_OF_SIZE(PJRT_Client_CreateErrorBuffer, THROUGH(PJRT_Client_CreateErrorB
                    args->shape_layout, plugin_promise_kept(carried), &args->buffer);
 }
 
-/* An alias is filled with a copy of what it is to be. */
+/* An alias is filled with a copy of the buffer that fulfills it. */
 struct PJRT_FulfillAliasBufferCallback {
   ArrayType array;
   Storage *to, *from;
@@ -342,7 +342,7 @@ FUNCTION(PJRT_Client_FulfillAliasBuffer) {
   return NULL;
 }
 
-/* Moves what is in a buffer to another with the same bytes, and deletes it. */
+/* Moves the memory of a buffer to a new one of the same size, and deletes the old one. */
 FUNCTION(PJRT_Buffer_Bitcast) {
   ArrayType array;
   Storage *storage;
@@ -365,7 +365,7 @@ FUNCTION(PJRT_Buffer_Bitcast) {
   return NULL;
 }
 
-/* Both must be done: the program that fills the buffer, and what the host waits for. */
+/* The new buffer is ready when the program that fills it and the host's dependency are done. */
 typedef struct {
   PluginPromise *first, *both;
 } Dependency;

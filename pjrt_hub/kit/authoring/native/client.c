@@ -32,7 +32,7 @@ PJRT_Error *client_create(Backend *backend, PJRT_Client_Create_Args *args) {
   if (!upcall_begins(&state)) return python_is_ending();
   PyObject *options = dict_of(args->create_options, args->num_options);
   PyObject *arguments = options == NULL ? NULL : Py_BuildValue("(N)", options);
-  PyObject *answer = ask(backend->bridge, "client", arguments, &error); /* (what it is known by, ...) */
+  PyObject *answer = ask(backend->bridge, "client", arguments, &error); /* (state, topology) */
   PyObject *known_by, *described;
   if (answer != NULL) {
     if (PyArg_ParseTuple(answer, "OO", &known_by, &described))
@@ -64,7 +64,7 @@ void client_let_go(PJRT_Client *client) {
   free(client);
 }
 
-/* Makes the client's worker where there is none yet; false where there can be no more threads. */
+/* Starts the client's worker if it has none; false if there can be no more threads. */
 bool client_has_worker(PJRT_Client *client) {
   pthread_mutex_lock(&client->lock);
   if (client->worker == NULL) client->worker = worker_new();
@@ -148,7 +148,7 @@ TELLS(PJRT_Device_LocalHardwareId, local_hardware_id, args->device->description-
 TELLS_LIST(PJRT_Device_AddressableMemories, memories, args->device->memories, 1)
 TELLS(PJRT_Device_DefaultMemory, memory, args->device->memories[0])
 
-/* Older callers have no room behind the last field of their time. */
+/* The struct of an older caller has no room for the fields that came later. */
 FUNCTION_OF_SIZE(PJRT_Device_MemoryStats, THROUGH(PJRT_Device_MemoryStats, peak_pool_bytes_is_set)) {
   PJRT_Device *device = args->device;
   args->bytes_in_use = atomic_load(&device->in_use);

@@ -1,4 +1,4 @@
-/* Events: the functions of the headers for plugins in C, which go through faults here. */
+/* Events: the functions from the headers for plugins in C, to which faults are added here. */
 #include "plugin.h"
 
 #define PLUGIN_FUNCTION FUNCTION

@@ -1,7 +1,7 @@
-/* Executables: what the backend told about a program that it compiled. */
+/* Executables: what the backend states about a program that it compiled. */
 #include "plugin.h"
 
-/* Reading what the bridge says; false with an exception. */
+/* Reading the bridge's answers; the functions return false for a wrong one */
 
 static bool read_arrays(PyObject *list, ArrayType **arrays, size_t *count) {
   if (!PyList_Check(list)) return false;
@@ -33,7 +33,7 @@ static bool read_numbers(PyObject *list, int64_t **numbers, size_t *count) {
   return !PyErr_Occurred();
 }
 
-/* The lists that the C API tells outputs by. */
+/* Makes the lists by which the C API describes parameters and outputs. */
 static void lay_out(PJRT_Executable *executable) {
   size_t count = executable->num_outputs, dims = 0, kinds = count;
   for (size_t i = 0; i < count; i++) dims += executable->outputs[i].rank;
@@ -149,7 +149,7 @@ static PJRT_Error *compile(Backend *backend, PyObject *known_by, const PJRT_Prog
   return error;
 }
 
-/* Takes the executable. */
+/* This takes the executable over. */
 static PJRT_Error *load(PJRT_Client *client, PJRT_Executable *executable,
                         PJRT_LoadedExecutable **loaded) {
   size_t count = executable->num_devices;
@@ -250,7 +250,7 @@ TELLS_KEPT(PJRT_LoadedExecutable_GetDeviceAssignment, serialized_device_assignme
            PJRT_DeviceAssignmentSerialized, args->executable->executable,
            args->executable->executable->assignment)
 
-/* What a program tells about itself */
+/* Properties of a program */
 
 TELLS_TEXT(PJRT_Executable_Name, executable_name, args->executable->name)
 TELLS_TEXT(PJRT_Executable_Fingerprint, executable_fingerprint, args->executable->fingerprint)
@@ -331,7 +331,7 @@ static PJRT_Error *optimize(PJRT_Executable *executable) {
   PyObject *code, *format;
   if (answer != NULL && !PyArg_ParseTuple(answer, "SU", &code, &format))
     error = wrong_answer("optimized");
-  else if (answer != NULL && executable->optimized.text == NULL) { /* under the GIL, so only once */
+  else if (answer != NULL && executable->optimized.text == NULL) { /* The GIL guards this. */
     executable->optimized_format = text_of(format);
     executable->optimized = text_of(code);
   }

@@ -1,10 +1,10 @@
-/* Executions: at once on the caller's thread, or by the client's worker once all inputs are ready. */
+/* Executions, at once on the caller's thread or on the client's worker once inputs are ready. */
 #include "plugin.h"
 
 typedef struct {
   Storage *storage;
   PluginPromise *ready;
-  PJRT_Buffer *donor; /* gets it back where the call fails */
+  PJRT_Buffer *donor; /* It gets the storage back if the call fails. */
 } Value;
 
 typedef struct {
@@ -12,11 +12,11 @@ typedef struct {
   PJRT_Executable *executable;
   PJRT_Client *client;
   size_t num_devices;
-  Value *inputs, *outputs; /* the devices' rows, one after the other */
+  Value *inputs, *outputs; /* The rows of the devices, one after the other. */
   PluginPromise *done;
-  atomic_size_t pending; /* inputs that are not ready, and one for the beginning */
+  atomic_size_t pending; /* The inputs that are not ready, plus 1 until all are registered. */
   int launch_id;
-  int64_t *kept; /* numbers of the inputs that the host will not give up */
+  int64_t *kept; /* The indices of inputs that the host does not donate. */
   size_t num_kept;
 } Task;
 
@@ -48,7 +48,7 @@ static void task_end(Task *task) {
 
 /* Running */
 
-/* One list for each device, of what the bridge makes arrays of. */
+/* Makes a list for each device, of the objects from which the bridge makes arrays. */
 static PyObject *rows_of(const Task *task) {
   size_t width = task->executable->num_parameters;
   PyObject *rows = PyList_New((Py_ssize_t)task->num_devices);
@@ -81,7 +81,7 @@ static bool take_output(PyObject *answer, Storage *to) {
   return fits;
 }
 
-/* The bridge has compared numbers and shapes with what the executable promised. */
+/* Takes the outputs. The bridge has already compared them with what the executable promised. */
 static bool take_outputs(const Task *task, PyObject *answer) {
   size_t count = outputs_of(task);
   if (!PyList_Check(answer) || (size_t)PyList_Size(answer) != count) return false;
@@ -108,7 +108,7 @@ static PJRT_Error *run(Task *task) {
   return error;
 }
 
-/* Tells whoever waits; takes the error. */
+/* Keeps the promises of an execution; takes the error over. */
 static void finish(Task *task, PJRT_Error *error) {
   for (size_t i = 0; i < outputs_of(task); i++)
     plugin_promise_keep(task->outputs[i].ready, plugin_error_copy(error));
@@ -173,7 +173,7 @@ static bool is_donated(const PJRT_Executable *executable, const PJRT_ExecuteOpti
   return false;
 }
 
-/* A donated buffer may not be another argument of the same call. */
+/* A donated buffer must not be another argument of the same call. */
 static PJRT_Error *check_donation(const PJRT_Executable *executable, const PJRT_ExecuteOptions *options,
                                   PJRT_Buffer *const *row) {
   for (size_t i = 0; i < executable->num_parameters; i++)
@@ -243,8 +243,7 @@ static PJRT_Error *check_call(const PJRT_LoadedExecutable_Execute_Args *args) {
   return NULL;
 }
 
-/* Where nothing is to be waited for the program runs on this thread, unless the backend wants it
-   otherwise. */
+/* Whether to run on this thread: if all inputs are ready and the backend is not asynchronous. */
 static bool at_once(const Task *task) {
   bool ready = !task->executable->backend->asynchronous;
   for (size_t i = 0; ready && i < inputs_of(task); i++) ready = plugin_promise_is_kept(task->inputs[i].ready);
@@ -273,7 +272,7 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
                      devices[i], i);
   bool now = error == NULL && at_once(task);
   if (now) {
-    PJRT_Error *carried = input_error(task); /* an input's error becomes the outputs' */
+    PJRT_Error *carried = input_error(task); /* An input's error becomes that of the outputs. */
     if (carried == NULL) error = run(task);
     if (error == NULL) finish(task, carried);
   } else if (error == NULL && !client_has_worker(task->client)) {

@@ -1,5 +1,5 @@
-/* Faults and the record: what a test of a host wants calls to do, and which there were. One of each for the
-   process, because a call does not say which plugin it is for. */
+/* Faults, by which the test of a host changes what calls do, and the record of calls. Both exist
+   once per process, because a call does not tell which plugin it is for. */
 #include "plugin.h"
 
 #include <limits.h>
@@ -15,10 +15,10 @@ static const char *const names[] = {
 
 typedef struct {
   int slot;
-  long first, last; /* which calls of it, from 1 */
-  int code;         /* of the error that it answers; or, where that is OK: */
-  bool dropped;     /* it answers well and does nothing */
-  long delay_ms;    /* before all that */
+  long first, last; /* The first and the last call with the fault, counted from 1. */
+  int code;         /* The code of the error that the calls return, or OK. */
+  bool dropped;     /* Calls that return OK do nothing. */
+  long delay_ms;    /* The time that the calls wait first, in ms. */
   char text[256];
 } Fault;
 
@@ -27,7 +27,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static Fault faults[FAULTS];
 static int num_faults;
 static long calls[NUM_SLOTS];
-static unsigned char record[RECORD]; /* slots in their order; the oldest RECORD of them */
+static unsigned char record[RECORD]; /* The slots of the first RECORD calls, in order. */
 static size_t num_recorded;
 _Static_assert(NUM_SLOTS <= 256, "a slot is a byte of the record");
 
@@ -56,7 +56,7 @@ PJRT_Error *fault_answer(int slot, bool *answered) {
   return plugin_error_of((PJRT_Error_Code)fault.code, fault.text, strlen(fault.text));
 }
 
-/* record_begins(): forgets all faults and calls; from here on calls are counted. */
+/* record_begins(): forgets all faults and calls, and counts calls from now on. */
 PyObject *record_begins(PyObject *module, PyObject *unused) {
   pthread_mutex_lock(&lock);
   num_faults = 0;
@@ -72,10 +72,10 @@ PyObject *record_ends(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* recorded() -> the names of the functions that were called, in their order. */
+/* recorded() -> the names of the functions that were called, in order. */
 PyObject *recorded(PyObject *module, PyObject *unused) {
   pthread_mutex_lock(&lock);
-  size_t count = num_recorded; /* what is recorded never changes */
+  size_t count = num_recorded; /* The slots up to it never change. */
   pthread_mutex_unlock(&lock);
   PyObject *list = PyList_New((Py_ssize_t)count);
   for (size_t i = 0; list != NULL && i < count; i++)
@@ -83,7 +83,7 @@ PyObject *recorded(PyObject *module, PyObject *unused) {
   return list;
 }
 
-/* fault(function, first, last, code, dropped, milliseconds, text): numbers count from this call on. */
+/* fault(function, first, last, code, dropped, milliseconds, text): both numbers count from now. */
 PyObject *fault(PyObject *module, PyObject *args) {
   const char *name, *text;
   Fault new = {0};

@@ -1,7 +1,7 @@
-/* The module: makes tables, and records calls. */
+/* The module, which makes tables and records calls. */
 #include "plugin.h"
 
-/* table(bridge, attributes, asynchronous, own memory) -> the address of a PJRT_Api. */
+/* table(bridge, attributes, asynchronous, own_memory) -> the address of a PJRT_Api. */
 static PyObject *table(PyObject *module, PyObject *args) {
   PyObject *bridge, *attributes;
   int asynchronous, own_memory;
@@ -23,7 +23,7 @@ static PyObject *table(PyObject *module, PyObject *args) {
   return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)api);
 }
 
-/* capsule(address) -> what JAX takes as c_api. */
+/* capsule(address) -> a capsule that JAX takes as c_api. */
 static PyObject *capsule(PyObject *module, PyObject *address) {
   unsigned long long api = PyLong_AsUnsignedLongLong(address);
   if (PyErr_Occurred()) return NULL;
@@ -56,7 +56,7 @@ PyMODINIT_FUNC PyInit__plugin(void) {
   if (StorageType == NULL) return NULL;
   pthread_atfork(NULL, NULL, upcall_reset);
   PyObject *module = PyModule_Create(&definition);
-#ifdef Py_GIL_DISABLED /* backends and what is kept of them here rely on it */
+#ifdef Py_GIL_DISABLED /* Backends and the files here rely on the GIL. */
   if (module != NULL && PyUnstable_Module_SetGIL(module, Py_MOD_GIL_USED) < 0) Py_CLEAR(module);
 #endif
   return module;

@@ -1,4 +1,4 @@
-/* Platforms: what a backend says once about itself and its devices, from then on told without Python. */
+/* Platforms: a backend describes itself and its devices once; C then answers without Python. */
 #include "plugin.h"
 
 #include <stdio.h>

@@ -1,13 +1,13 @@
-/* What the files of a plugin in Python share. Objects, their lifetimes and every answer that needs no
-   Python are here in C; only compiling, running and where a device has memory of its own ask Python.
-   Each file uses those before it: value, fault, bridge, event, worker, platform, client, array,
-   storage, buffer, transfer, executable, execute, table, module. interpreter/ and launcher/ hold a library
-   of their own each. Errors and promises are those of the headers for plugins in C.
+/* The declarations that all files of a plugin in Python share. C implements the objects, their
+   lifetimes and every answer that needs no Python; only compilation, execution and separate device
+   memory call Python. Each file uses those before it: value, fault, bridge, event, worker,
+   platform, client, array, storage, buffer, transfer, executable, execute, table, module.
+   interpreter/ and launcher/ hold separate libraries; the headers for plugins in C have the errors.
 
-   Rules that hold everywhere in it:
-   - Python is asked between upcall_begins and upcall_ends only, and with no lock of ours held: while it
-     ends it is not asked any more, and what belongs to it is left alone.
-   - What is shared is counted; a handle that the host destroys holds one reference. */
+   Rules for all of these files:
+   - Python is called only between upcall_begins and upcall_ends, and while no lock is held. When
+     Python is ending, it is not called any more, and its objects are not released.
+   - Shared objects have reference counts; a handle that the host destroys holds one reference. */
 #ifndef PJRT_HUB_PLUGIN_H
 #define PJRT_HUB_PLUGIN_H
 
@@ -17,7 +17,7 @@
 
 #include <stdatomic.h>
 
-enum { PLUGINS = 256 }; /* backends of one process */
+enum { PLUGINS = 256 }; /* The largest number of backends in one process. */
 
 /* value.c */
 typedef struct {
@@ -39,8 +39,8 @@ PyObject *record_ends(PyObject *module, PyObject *unused);
 PyObject *recorded(PyObject *module, PyObject *unused);
 PyObject *fault(PyObject *module, PyObject *args);
 
-/* Functions of the table. Each refuses a struct that is too short for what every version of it has,
-   and goes through faults first. */
+/* Functions of the table. Each refuses a struct without the fields that all versions have, and then
+   looks for a fault that a test has set. */
 enum {
 #define SLOT(returns, name) SLOT_##name,
 #include "pjrt_slots.h"
@@ -63,13 +63,13 @@ enum {
   }                                                                                    \
   static PJRT_Error *answer_##name(name##_Args *args)
 #define FUNCTION(name) FUNCTION_OF_SIZE(name, name##_Args_STRUCT_SIZE)
-/* The end of a field, which is how much of a struct that has grown must be there. */
+/* The offset of a field's end, which is the least size of a struct that later versions extended. */
 #define THROUGH(name, field) \
   (offsetof(name##_Args, field) + sizeof(((name##_Args *)NULL)->field))
 #define HAS(args, type, field) \
   ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
 
-/* An answer that is a value, a Text, or a list and how many it holds; `args` is in scope. */
+/* These define functions that answer a value, a Text, or a list and its length, from `args`. */
 #define TELLS(function, field, value) \
   FUNCTION(function) {                \
     args->field = (value);            \
@@ -87,7 +87,7 @@ enum {
     args->num_##field = (count);                 \
     return NULL;                                 \
   }
-/* Serialized bytes that its object keeps: the host's release of them does nothing. */
+/* The object keeps the serialized bytes, so the deleter for the host does nothing. */
 #define TELLS_KEPT(function, holder, type, owner, kept)   \
   static void function##_release(type *serialized) {}     \
   FUNCTION(function) {                                    \
@@ -99,7 +99,7 @@ enum {
   }
 
 /* bridge.c */
-/* Asking Python: bridge.name(*arguments), whose tuple is taken; the answer or, with *error, NULL. */
+/* Calls bridge.name(*arguments) and releases the tuple. Returns the answer, or NULL and *error. */
 PyObject *ask(PyObject *bridge, const char *name, PyObject *arguments, PJRT_Error **error);
 PJRT_Error *python_is_ending(void);
 PJRT_Error *wrong_answer(const char *name);
@@ -109,7 +109,7 @@ void let_go_of_python(PyObject *object);
 typedef struct Worker Worker;
 typedef struct Job {
   struct Job *next;
-  void (*run)(struct Job *job); /* takes it */
+  void (*run)(struct Job *job); /* It frees the job. */
 } Job;
 Worker *worker_new(void);
 void worker_end(Worker *worker);
@@ -118,7 +118,7 @@ void worker_do(Worker *worker, Job *job);
 
 /* platform.c: backends, topologies, memories */
 typedef struct {
-  PyObject *bridge; /* answers what C asks; never freed */
+  PyObject *bridge; /* The Python object that C calls; never freed. */
   bool asynchronous, own_memory;
   PJRT_NamedValue *attributes;
   size_t num_attributes;
@@ -160,16 +160,16 @@ struct PJRT_Device {
 };
 
 struct PJRT_Client {
-  atomic_int references; /* the host's, and those of what lies on its devices */
+  atomic_int references; /* Those of the host, buffers, executables and executions. */
   Backend *backend;
   PJRT_TopologyDescription *topology;
   size_t num_devices, num_addressable;
   PJRT_Device *devices;
   PJRT_Device **list, **addressable;
   PJRT_Memory **memories;
-  PyObject *state; /* what the bridge knows the client by */
-  Worker *worker;  /* NULL until something must run later */
-  pthread_mutex_t lock; /* for the worker's making */
+  PyObject *state; /* The bridge's object for the client. */
+  Worker *worker;  /* NULL until something must run later. */
+  pthread_mutex_t lock; /* Guards the creation of the worker. */
 };
 
 #define DEVICE_OF(memory) (((Memory *)(memory))->device)
@@ -207,15 +207,15 @@ void dense_strides(int64_t *strides, const int64_t *dims, size_t rank, size_t wi
 void copy_strided(char *to, const int64_t *to_strides, const char *from, const int64_t *from_strides,
                   const int64_t *dims, size_t rank, size_t width);
 
-/* storage.c: the memory of a buffer, shared by what still reads it. There from the beginning, and filled
-   before the promise beside it is kept. */
+/* storage.c: the memory of a buffer, which everything that still reads it shares. It is made with
+   the buffer, and filled before the buffer's promise is kept. */
 typedef struct Storage {
   atomic_int references;
-  void *data; /* host memory; or NULL, where the device has memory of its own: */
-  PyObject *handle;
+  void *data; /* Host memory, or NULL if the backend has separate memory. */
+  PyObject *handle; /* The backend's object for separate memory, or NULL. */
   size_t size;
-  PJRT_Device *device; /* whose statistics count it, or NULL */
-  bool borrowed;       /* somebody else's, given back by: */
+  PJRT_Device *device; /* The device whose statistics count it, or NULL. */
+  bool borrowed;       /* The memory is not allocated here; `release` gives it back. */
   void (*release)(void *, void *);
   void *release_argument;
 } Storage;
@@ -237,10 +237,10 @@ enum { ALIGNMENT = 64 };
 struct PJRT_Buffer {
   PJRT_Device *device;
   ArrayType array;
-  pthread_mutex_t lock; /* for the rest */
-  Storage *storage;     /* NULL once deleted */
+  pthread_mutex_t lock; /* Guards the fields below. */
+  Storage *storage;     /* NULL after deletion. */
   PluginPromise *ready;
-  size_t external; /* references by pointer, which keep: */
+  size_t external; /* The number of references by pointer, which keep `pinned`. */
   Storage *pinned;
 };
 PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, PluginPromise *ready);
@@ -254,16 +254,16 @@ void buffer_destroy(PJRT_Buffer *buffer);
 struct PJRT_Executable {
   atomic_int references;
   Backend *backend;
-  PyObject *object; /* what the bridge knows it by */
+  PyObject *object; /* The bridge's object for it. */
   Text name, fingerprint, options, assignment;
-  Text optimized, optimized_format; /* asked for when it is first wanted */
+  Text optimized, optimized_format; /* NULL until a host asks for them. */
   size_t num_replicas, num_partitions, num_parameters, num_outputs, num_donated, num_devices;
   ArrayType *parameters, *outputs;
   int64_t *donated, *devices, code_size;
   PJRT_Buffer_Type *output_types;
   int64_t *output_dims;
   size_t *output_ranks;
-  const char **kinds; /* as many as there are parameters or outputs */
+  const char **kinds; /* One for each parameter or output, whichever are more. */
   size_t *kind_sizes;
   PJRT_NamedValue *cost;
   size_t num_cost;

@@ -1,4 +1,4 @@
-/* Storage: the memory of a buffer. In host memory, unless the backend keeps it on a device of its own. */
+/* Storage: the memory of a buffer, which is host memory unless the backend has separate memory. */
 #include "plugin.h"
 
 static void count(PJRT_Device *device, size_t size) {
@@ -23,7 +23,7 @@ static Storage *make(PJRT_Device *device, size_t size) {
   return storage;
 }
 
-/* Host memory; NULL where there is not enough. */
+/* Allocates host memory; NULL if there is not enough. */
 Storage *storage_new(PJRT_Device *device, size_t size) {
   size_t rounded = (size / ALIGNMENT + 1) * ALIGNMENT;
   void *data = aligned_alloc(ALIGNMENT, rounded);
@@ -36,7 +36,7 @@ Storage *storage_new(PJRT_Device *device, size_t size) {
   return storage;
 }
 
-/* Somebody else's memory, which release(data, argument) gives back. */
+/* Makes a storage of memory that is not allocated here; release(data, argument) gives it back. */
 Storage *storage_view(void *data, size_t size, void (*release)(void *, void *), void *argument) {
   Storage *storage = make(NULL, size);
   if (storage == NULL) return NULL;
@@ -47,12 +47,12 @@ Storage *storage_view(void *data, size_t size, void (*release)(void *, void *), 
   return storage;
 }
 
-/* Where a device keeps a buffer: a handle to come, if the backend has memory of its own. */
+/* Makes the storage of a new buffer. If the backend has separate memory, the handle comes later. */
 Storage *storage_room(PJRT_Device *device, size_t size) {
   return device->client->backend->own_memory ? make(device, size) : storage_new(device, size);
 }
 
-/* Host memory from which that is filled: itself, where it is host memory. */
+/* Returns host memory from which a storage is filled; this is the storage if it is host memory. */
 Storage *storage_staging(Storage *storage) {
   return storage->data == NULL ? storage_new(NULL, storage->size) : storage_share(storage);
 }
@@ -76,7 +76,7 @@ void storage_let_go(Storage *storage) {
   free(storage);
 }
 
-/* How Python sees host memory: an object with the buffer protocol that holds a reference. */
+/* Python sees host memory as an object with the buffer protocol, which holds a reference. */
 typedef struct {
   PyObject_HEAD
   Storage *storage;
@@ -91,9 +91,9 @@ PyObject *storage_for_python(Storage *storage) {
   return (PyObject *)object;
 }
 
-/* Memory of the backend's own, by asking */
+/* Separate memory, by calls of the backend */
 
-/* Writes host memory to a device; nothing to do where they are one. */
+/* Writes host memory to a device; does nothing if both are the same memory. */
 PJRT_Error *storage_fill(Storage *to, Storage *host, const ArrayType *array) {
   if (to == host) return NULL;
   if (to->data != NULL) {
@@ -112,7 +112,7 @@ PJRT_Error *storage_fill(Storage *to, Storage *host, const ArrayType *array) {
   return error;
 }
 
-/* Copies an answer of the bridge, contiguous bytes, into host memory. */
+/* Copies the bridge's answer, which must be contiguous bytes, into host memory. */
 static PJRT_Error *read_bytes(PyObject *answer, Storage *to, const char *name) {
   Py_buffer view;
   if (PyObject_GetBuffer(answer, &view, PyBUF_C_CONTIGUOUS) < 0) return wrong_answer(name);
@@ -122,7 +122,7 @@ static PJRT_Error *read_bytes(PyObject *answer, Storage *to, const char *name) {
   return fits ? NULL : wrong_answer(name);
 }
 
-/* Shares or makes host memory with what is on a device. */
+/* Returns host memory with the same value: the storage if it is host memory, or else a copy. */
 PJRT_Error *storage_on_host(Storage *storage, const ArrayType *array, Storage **host) {
   PyGILState_STATE state;
   PJRT_Error *error = NULL;
@@ -138,7 +138,7 @@ PJRT_Error *storage_on_host(Storage *storage, const ArrayType *array, Storage **
   return error;
 }
 
-/* Between devices of one backend. */
+/* Copies between devices of one backend. */
 PJRT_Error *storage_copy(Storage *to, Storage *from, const ArrayType *array) {
   if (from->data != NULL) return storage_fill(to, from, array);
   PyGILState_STATE state;

@@ -1,11 +1,11 @@
-/* The function table. Functions that are given no object know their backend by which of them they are. */
+/* The function table. A function that gets no object exists once for each backend. */
 #include "plugin.h"
 
 static Backend *backends[PLUGINS];
 static PJRT_Api tables[PLUGINS];
-static int num_plugins; /* guarded by the GIL */
+static int num_plugins; /* The GIL guards it. */
 
-/* What these functions ask of the plugin, a host plugin in Python has not. */
+/* These functions need features that plugins in Python do not have. */
 #define ABSENT(name)                                                                  \
   FUNCTION_OF_SIZE(name, sizeof(size_t)) {                                            \
     return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has no %s", #name); \
@@ -23,7 +23,7 @@ ABSENT(PJRT_Device_CreateAsyncTrackingEvent)
 ABSENT(PJRT_AsyncTrackingEvent_Destroy)
 ABSENT(PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace)
 
-/* Errors are what faults are told by, so their functions are not beside them. */
+/* These two functions cannot return an error, so they have no faults. */
 
 void plugin_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) { plugin_error_destroy(args->error); }
 
@@ -38,7 +38,7 @@ FUNCTION(PJRT_Error_ForEachPayload) {
   return NULL;
 }
 
-/* Which backend a function without an object is for: FUNCTION hands on `args` only. */
+/* The backend of the current call without an object, because FUNCTION passes on only `args`. */
 static _Thread_local int current;
 FUNCTION(PJRT_Plugin_Attributes) { return plugin_attributes(backends[current], args); }
 FUNCTION_OF_SIZE(PJRT_Client_Create, THROUGH(PJRT_Client_Create, client)) {
@@ -49,7 +49,7 @@ FUNCTION(PJRT_TopologyDescription_Deserialize) {
   return topology_deserialize(backends[current], args);
 }
 
-/* Sixteen of them, by a digit; all of them, in hexadecimal. */
+/* Repeats DO for sixteen plugins, and for all; a plugin's number has two hexadecimal digits. */
 #define SIXTEEN(DO, function, row)                                                            \
   DO(function, row##0) DO(function, row##1) DO(function, row##2) DO(function, row##3)         \
   DO(function, row##4) DO(function, row##5) DO(function, row##6) DO(function, row##7)         \
@@ -77,7 +77,7 @@ OWN_ENTRIES(PJRT_Client_Create)
 OWN_ENTRIES(PJRT_TopologyDescription_Create)
 OWN_ENTRIES(PJRT_TopologyDescription_Deserialize)
 
-/* NULL where there are too many. It is for the life of the process: a host keeps it. */
+/* Returns a table, or NULL if there are too many. Hosts keep tables, so none is ever freed. */
 const PJRT_Api *table_new(Backend *backend) {
   if (num_plugins == PLUGINS) return NULL;
   int n = num_plugins++;

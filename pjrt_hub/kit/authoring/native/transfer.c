@@ -1,7 +1,7 @@
-/* Transfers: between host memory and devices, between devices, at once or when a program is done. */
+/* Transfers between host memory and devices, and between devices, at once or after a program. */
 #include "plugin.h"
 
-/* From the host: always read before the call returns, which every semantics allows. */
+/* From the host, whose memory is always read before the call returns, as all semantics allow */
 
 static PJRT_Error *fill_from_host(PJRT_Client_BufferFromHostBuffer_Args *args, const ArrayType *array,
                                   Storage *storage) {
@@ -46,8 +46,8 @@ typedef struct {
   ArrayType array;
   Storage *storage;
   char *to;
-  int64_t strides[MAX_RANK]; /* of the host's array; of a raw copy: */
-  bool raw;
+  int64_t strides[MAX_RANK]; /* The strides of the host's array, in bytes. */
+  bool raw; /* Instead, `size` bytes from `offset` on are copied unchanged. */
   int64_t offset, size;
   PluginPromise *done;
 } Reading;
@@ -85,7 +85,7 @@ static void read_now(const PJRT_Error *pending, void *argument) {
   free(reading);
 }
 
-/* Of a buffer that was not deleted: a reading that is to begin with begin_reading. */
+/* Prepares a reading of a buffer that was not deleted; begin_reading starts it. */
 static PJRT_Error *reading_of(PJRT_Buffer *buffer, Reading **reading, PluginPromise **ready) {
   Storage *storage;
   PJRT_Error *error = buffer_take(buffer, &storage, ready);
@@ -104,7 +104,7 @@ static PJRT_Event *begin_reading(Reading *reading, PluginPromise *ready) {
   return event;
 }
 
-/* Strides of the host's array in the order that it asks for. */
+/* Computes the strides of the host's array in the order that the host asks for. */
 static PJRT_Error *host_strides(const PJRT_Buffer_MemoryLayout *layout, const ArrayType *array,
                                 int64_t *strides) {
   const int64_t *order = layout == NULL ? NULL : layout->tiled.minor_to_major;
@@ -158,7 +158,7 @@ FUNCTION(PJRT_Buffer_CopyRawToHost) {
   return NULL;
 }
 
-/* A raw copy whose destination comes later. */
+/* A raw copy whose destination the host tells later. */
 typedef struct {
   Reading *reading;
   PluginPromise *ready;
@@ -314,7 +314,7 @@ static PJRT_Error *no_more(int index) {
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "of buffer %d all has come, or an error", index);
 }
 
-/* Takes some of a part; once the last was announced and all is there, it is ready. */
+/* Copies data into a part; after the last data, the part is ready. */
 static PJRT_Error *receive(PJRT_AsyncHostToDeviceTransferManager *manager, int index, const char *data,
                            const int64_t *strides, int64_t offset, int64_t size, bool last) {
   Part *part = part_of(manager, index);

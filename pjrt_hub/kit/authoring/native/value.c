@@ -1,7 +1,7 @@
-/* Values: texts and PJRT_NamedValue, copied from Python's and made Python's again. */
+/* Values: texts and PJRT_NamedValue, copied from objects of Python and turned into them again. */
 #include "plugin.h"
 
-/* A copy of a str or bytes, with a NUL behind it; of {NULL, 0} an exception is set. */
+/* Copies a str or bytes and adds a NUL. On failure, it is {NULL, 0} with an exception set. */
 Text text_of(PyObject *object) {
   Text text = {NULL, 0};
   const char *data = NULL;
@@ -53,7 +53,7 @@ static bool named_value(PyObject *name, PyObject *value, PJRT_NamedValue *to) {
   return !PyErr_Occurred();
 }
 
-/* Fails with an exception. */
+/* Returns false with an exception set if these are no attributes. */
 bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count) {
   PyObject *name, *value;
   Py_ssize_t position = 0;

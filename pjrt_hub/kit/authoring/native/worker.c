@@ -1,4 +1,4 @@
-/* The worker: a thread for what cannot run yet, one job after the other. */
+/* The worker: a thread that runs jobs one after the other when they can run. */
 #include "plugin.h"
 
 struct Worker {
@@ -34,7 +34,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-/* NULL where there can be no more threads. */
+/* Returns NULL if there can be no more threads. */
 Worker *worker_new(void) {
   Worker *worker = plugin_zeroed(1, sizeof(Worker));
   pthread_mutex_init(&worker->lock, NULL);
@@ -47,7 +47,7 @@ Worker *worker_new(void) {
   return NULL;
 }
 
-/* What was expected still runs; the thread goes when there is none of it. */
+/* Expected jobs still run; the thread ends after the last one. */
 void worker_end(Worker *worker) {
   if (worker == NULL) return;
   pthread_mutex_lock(&worker->lock);
@@ -56,14 +56,14 @@ void worker_end(Worker *worker) {
   pthread_mutex_unlock(&worker->lock);
 }
 
-/* A job will come, whenever. */
+/* Announces a job, which will come at any time. */
 void worker_expect(Worker *worker) {
   pthread_mutex_lock(&worker->lock);
   worker->expected++;
   pthread_mutex_unlock(&worker->lock);
 }
 
-/* Has one that was expected run. */
+/* Runs a job that was announced. */
 void worker_do(Worker *worker, Job *job) {
   pthread_mutex_lock(&worker->lock);
   if (worker->last == NULL)

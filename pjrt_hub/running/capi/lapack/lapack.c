@@ -1,7 +1,8 @@
-/* The functions of linear algebra that JAX's programs call on the CPU: lapack_sgetrf_ffi and its like.
+/* The linear algebra functions that JAX's programs call on the CPU: lapack_sgetrf_ffi and the like.
 
-   They run a LAPACK's routines, whose addresses Python gives. One table, `KINDS`, says of each what the
-   routine takes, and `call` does it: matrices are column-major and may be a batch, each of one size. */
+   They run routines of a LAPACK library, whose addresses Python provides. The table `KINDS` lists
+   the arguments of each routine, and `call` passes them. Matrices are column-major and may be a
+   batch of matrices of one size. */
 #include <complex.h>
 #include <float.h>
 #include <limits.h>
@@ -11,23 +12,23 @@
 
 #include "structs.h"
 
-/* A routine's arguments in their order, those for complex elements apart where they differ:
+/* A routine's arguments in their order, with a second list if those for complex elements differ:
 
-     mode, uplo   an attribute of the call, by its name
-     'N           a letter
-     one none     the number 1 of the element type; what is not looked at
-     m n          a size: of the last operand that has the highest rank; k is the smaller one, j is n - 1,
-                  t the length of operand B, s the size at that side where a matrix is applied,
-                  u and v the vectors of each side that `mode` asks for
-     A:mn 2:kR    operand A, result 2, with the sizes that it must have and the type of its elements:
-                  that of the matrix, or R its real, Z its complex type, I an int32
-     A:m>0 A:m>   an operand, copied to a result unless they share memory; to memory of its own
-     A:m>0+       from its second element on
-     A:nn>!       only if all of it is finite, for who else may never end; -4 is the last result where not
-     2:nnZ*       real eigenvectors, of which `pair` makes complex ones
-     ld           the number of rows of the matrix before it
-     work lwork   memory, and how much: the routine is asked before. rwork only for complex elements
-     info         what the program does not ask for, so that it is an error here */
+     mode, uplo   the value of an attribute of the call, by its name
+     'N           the letter N
+     one none     the number 1 of the element type; an argument that the routine ignores
+     m n          the sizes of the last operand with the highest rank. k is the smaller one, j is
+                  n - 1, t is the length of operand B, s is the size of the side where a matrix is
+                  applied, u and v are the numbers of left and right vectors that `mode` asks for
+     A:mn 2:kR    operand A and result 2, with their required sizes and element types: no letter for
+                  the type of the matrix, R for its real type, Z for its complex type, I for int32
+     A:m>0 A:m>   operand A, copied to result 0 unless they share memory; copied to new memory
+     A:m>0+       the first of these, passed from its second element on
+     A:nn>!       must be finite, or the routine might never end; otherwise the last result is -4
+     2:nnZ*       real eigenvectors, of which PAIR makes complex ones
+     ld           the number of rows of the array before it
+     work lwork   work memory and its size, which the routine tells. Only complex types need rwork
+     info         a status that the program does not ask for; if it is not 0, the call fails */
 #define KINDS(KIND) \
   KIND(gees, "mode 'N none n A:nn>0 ld 4:I 2:n 3:n 1:nn ld work lwork none 5:I", \
        "mode 'N none n A:nn>0 ld 3:I 2:n 1:nn ld work lwork rwork none 4:I") \
@@ -53,8 +54,8 @@ static const XLA_FFI_DataType types[NUM_TYPES] = {XLA_FFI_DataType_F32, XLA_FFI_
                                                   XLA_FFI_DataType_C64, XLA_FFI_DataType_C128};
 static const size_t type_sizes[NUM_TYPES] = {4, 8, 8, 16};
 
-/* Fortran takes addresses alone, and after them the length of each letter, which is 1. A routine of fewer
-   arguments does not see the rest. */
+/* Fortran takes addresses only, and after them the length of each letter, which is 1. A routine
+   with fewer arguments does not see the rest. */
 enum { MAX_ARGUMENTS = 20 };
 typedef void Routine(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
                      void *, void *, void *, void *, void *, void *, void *, void *, void *, void *);
@@ -66,9 +67,9 @@ typedef struct {
 } Kind;
 
 typedef struct {
-  char *at;      /* what the routine is given */
-  size_t stride; /* from one of the batch to the next */
-  int number;    /* what `at` points to where it is no array */
+  char *at;      /* The address that the routine gets. */
+  size_t stride; /* The bytes from one array of the batch to the next. */
+  int number;    /* The value behind `at` if it is not an array. */
 } Argument;
 
 enum { WORK, RWORK, IWORK, NUM_WORKS };
@@ -80,8 +81,8 @@ typedef struct {
   int64_t m, n;
   Argument arguments[MAX_ARGUMENTS];
   int num_arguments, num_taken, num_pairs;
-  int rows;                   /* of the array before */
-  void *taken[MAX_ARGUMENTS]; /* freed at the end */
+  int rows;                   /* The number of rows of the previous array. */
+  void *taken[MAX_ARGUMENTS]; /* Memory that is freed at the end. */
   Argument *works[NUM_WORKS], *lengths[NUM_WORKS], *info, *finite, *pairs[2];
   const char *problem;
 } Call;
@@ -94,7 +95,7 @@ static void *take(Call *call, size_t count, size_t size) {
   return memory;
 }
 
-/* The letter or number of an attribute; 0 where there is none. */
+/* Returns the letter or number of an attribute, or 0 if there is none. */
 static int ask(const Call *call, const char *name) {
   const XLA_FFI_Attrs *attrs = &call->frame->attrs;
   for (int64_t i = 0; i < attrs->size; i++) {
@@ -111,7 +112,7 @@ static int ask(const Call *call, const char *name) {
   return 0;
 }
 
-/* Operand 'A', result '2'; NULL where the program has none. */
+/* Returns an operand ('A' is the first) or a result ('0' is the first); NULL if there is none. */
 static const XLA_FFI_Buffer *buffer_of(const Call *call, char name) {
   const XLA_FFI_Args *args = &call->frame->args;
   const XLA_FFI_Rets *rets = &call->frame->rets;
@@ -139,8 +140,8 @@ static int64_t size_of(const Call *call, char letter) {
   }
 }
 
-/* Compares a buffer with what it must be, which it takes from `rest`. Returns how many bytes one of the
-   batch has. */
+/* Checks a buffer against the sizes and the type at `*rest`, and skips these. Returns the bytes of
+   one array of the batch. */
 static size_t require(Call *call, const XLA_FFI_Buffer *buffer, const char **rest) {
   size_t count = 1, found = 1, size = type_sizes[call->type];
   XLA_FFI_DataType type = types[call->type];
@@ -179,7 +180,7 @@ static void give_array(Call *call, Argument *argument, const char *word) {
   }
 }
 
-/* Takes a routine's next argument from its word. */
+/* Adds the routine's next argument, which `word` describes. */
 static void give(Call *call, const char *word) {
   static const float one_float[2] = {1};
   static const double one_double[2] = {1};
@@ -225,8 +226,8 @@ static void run(const Call *call, Routine *routine, size_t index) {
           a[15], a[16], a[17], a[18], a[19]);
 }
 
-/* Asks the routine how much memory it works with. Of what it does not tell, LAPACK's manual has bounds:
-   those of gesdd, which are above all others'. */
+/* Asks the routine how much work memory it needs. For memory of which it does not tell the size,
+   LAPACK's manual has bounds; those of gesdd are used, which exceed all others. */
 static void take_works(Call *call, Routine *routine) {
   union {
     float single;
@@ -243,7 +244,7 @@ static void take_works(Call *call, Routine *routine) {
   for (int i = 0; i < NUM_WORKS && call->problem == NULL; i++) {
     if (call->works[i] == NULL) continue;
     double count = (double)bounds[i];
-    if (call->lengths[i] != NULL) { /* a float above 2^24 may have been rounded down */
+    if (call->lengths[i] != NULL) { /* A float above 2^24 may have been rounded down. */
       double real = single ? nextafterf(told[i]->single, INFINITY) : told[i]->real;
       count = fmax(1, ceil(i == IWORK ? told[i]->count : real));
       if (count > INT_MAX) call->problem = "the matrix is too large for LAPACK";
@@ -253,7 +254,8 @@ static void take_works(Call *call, Routine *routine) {
   }
 }
 
-/* LAPACK has real eigenvectors for real matrices: two columns for a pair of conjugate eigenvalues. */
+/* Makes complex eigenvectors. For a real matrix, LAPACK returns the real and the imaginary part of
+   each conjugate pair as two columns. */
 #define PAIR(name, T) \
   static void name(const Call *call, int which) { \
     const T *parts = (T *)call->pairs[which]->at, *imaginary = buffer_of(call, '1')->data; \
@@ -272,7 +274,7 @@ static void take_works(Call *call, Routine *routine) {
 PAIR(pair_floats, float)
 PAIR(pair_doubles, double)
 
-/* Reads the sizes from the last operand of the highest rank. */
+/* Reads the type and the sizes from the last operand that has the highest rank. */
 static void measure(Call *call) {
   const XLA_FFI_Buffer *main = NULL;
   for (char name = 'A'; name <= 'D' && buffer_of(call, name) != NULL; name++)
@@ -287,8 +289,9 @@ static void measure(Call *call) {
   call->problem = call->m < INT_MAX && call->n < INT_MAX ? NULL : "the matrix is too large for LAPACK";
 }
 
-/* No routine of LAPACK: a tridiagonal system by Gauss's elimination with partial pivoting, in which pivots
-   that would be zero but for rounding are as large as its error, so that eigenvectors can be iterated. */
+/* Solves a tridiagonal system by Gaussian elimination with partial pivoting. Pivots below the
+   rounding error are raised to it, as inverse iteration for eigenvectors needs; LAPACK has no such
+   routine. `below` becomes the second diagonal above the main one. */
 #define PERTURBED(name, T, ABS, EPSILON, TINY) \
   static void name(const int *m, const int *n, T *below, T *d, T *above, T *b) { \
     int last = *m - 1; \
@@ -297,7 +300,7 @@ static void measure(Call *call) {
       T next = below[i + 1], old = d[i + 1]; \
       bool swaps = ABS(next) > ABS(d[i]); \
       T factor = swaps ? d[i] / next : d[i] != 0 ? next / d[i] : 0; \
-      below[i + 1] = swaps && i + 1 < last ? above[i + 1] : 0; /* now the second diagonal above */ \
+      below[i + 1] = swaps && i + 1 < last ? above[i + 1] : 0; \
       d[i + 1] = swaps ? above[i] - factor * old : old - factor * above[i]; \
       if (swaps) d[i] = next, above[i] = old, above[i + 1] *= -factor; \
       for (T *at = b + i, *end = at + (size_t)*m * (size_t)*n; at < end; at += *m) { \
@@ -363,7 +366,7 @@ static XLA_FFI_Error *call(XLA_FFI_CallFrame *frame, const Kind *kind) {
 enum { KINDS(NUMBER) NUM_KINDS };
 static Kind kinds[NUM_KINDS];
 
-/* A handler is called with a frame alone, so each kind has its own. */
+/* A handler gets nothing but a frame, so each kind needs a separate one. */
 #define HANDLER(name, arguments, complex_arguments) \
   static XLA_FFI_Error *handle_##name(XLA_FFI_CallFrame *frame) { return call(frame, &kinds[name]); }
 KINDS(HANDLER)
@@ -371,8 +374,8 @@ KINDS(HANDLER)
 #define ROW(name, arguments, complex_arguments) {#name, arguments, complex_arguments, handle_##name, {NULL}},
 static Kind kinds[NUM_KINDS] = {KINDS(ROW)};
 
-/* Gives a kind its routine for one type of elements, in the order s, d, c, z. Returns its handler, or NULL
-   where there is no such kind. */
+/* Sets the routine of a kind for one type of elements: 0 to 3 are s, d, c, z. Returns the kind's
+   handler, or NULL if there is no such kind. */
 __attribute__((visibility("default"))) void *pjrt_hub_lapack(const char *name, int type, void *routine) {
   void *own[NUM_TYPES] = {perturbed_floats, perturbed_doubles, perturbed_complex_floats,
                           perturbed_complex_doubles};

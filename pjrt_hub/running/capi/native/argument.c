@@ -1,16 +1,16 @@
-/* Arguments: what is given for a parameter, compared with it, and arrays put on its device for one
-   launch.
+/* Arguments: each is compared with its parameter, and arrays are put on its device for one launch.
 
-   Plugins check only the byte size: f32[8] code run on an s32[8] buffer answers OK. So each argument
-   is compared with the signature that was prepared at compile time. */
+   Plugins check only the size in bytes: f32[8] code runs on an s32[8] buffer without an error. So
+   each argument is compared with the program's signature, which was prepared at compile time. */
 #include "argument.h"
 #include "layout.h"
 #include "upload.h"
 
-/* numpy.ndarray, once Python has put one: arrays of exactly this type hide nothing. */
+/* numpy.ndarray, known once Python has put one. Subclasses are left to Python, because the memory
+   of a subclass may not be all of its value. */
 static PyTypeObject *array_type;
 
-/* The message is made in Python, where the names of dtypes and devices are. */
+/* Python makes the message, because it knows the names of dtypes and devices. */
 int argument_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
   PyObject *none = PyObject_CallMethod((PyObject *)exe, "_reject", "nO", index, argument);
   Py_XDECREF(none);
@@ -18,8 +18,8 @@ int argument_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument)
   return -1;
 }
 
-/* An equal shape or layout takes the place of the argument's own, so that it is the same object the
-   next time. */
+/* Compares two shapes or layouts. If they are equal, the argument gets the wanted object in place
+   of its own, so that the next comparison succeeds by identity. */
 static bool same(PyObject **given, PyObject *wanted) {
   if (*given == wanted) return true;
   int equal = PyObject_RichCompareBool(*given, wanted, Py_EQ);
@@ -37,29 +37,29 @@ static int check_buffer(ExecutableObject *exe, Py_ssize_t index, PyObject *devic
   if (buffer->ptr == NULL || buffer->deleted || buffer->client != exe->client ||
       (slot->dtype != 0 && buffer->dtype != slot->dtype) || buffer->device != device)
     return argument_reject(exe, index, argument);
-  /* XLA on the CPU gives buffers of dynamic shapes, and reads such an argument as if it were none. */
+  /* XLA's CPU plugin returns buffers of dynamic shapes, but reads such arguments as static ones. */
   if (buffer->dynamic && exe->client->on_host) return argument_reject(exe, index, argument);
+  /* The memory of a dynamic shape holds fewer elements than the bound, and also their number. */
   if (slot->shape != NULL && (!same(&buffer->shape, slot->shape) ||
-                              /* Memory of a dynamic shape holds less than its bound, and tells. */
                               buffer->dynamic != slot->dynamic))
     return argument_reject(exe, index, argument);
   if (slot->layout == NULL) return 0;
   if (layout_know(buffer) < 0) return -1;
-  /* A column-major result fed to a row-major parameter would be read transposed, and nobody says. */
+  /* A column-major buffer for a row-major parameter would be read transposed, with no error. */
   return same(&buffer->layout, slot->layout) ? 0 : argument_reject(exe, index, argument);
 }
 
-/* Whether the array has the very dtype that Python found to be the parameter's. */
+/* Returns whether the array has the dtype object that Python found to match the parameter. */
 static bool known_dtype(const Slot *slot, PyObject *array) {
   static PyObject *name;
   if (name == NULL && (name = PyUnicode_InternFromString("dtype")) == NULL) return false;
   PyObject *dtype = PyObject_GetAttr(array, name);
-  Py_XDECREF(dtype); /* the array holds it */
+  Py_XDECREF(dtype); /* The array still holds it. */
   return dtype == slot->host_dtype && dtype != NULL;
 }
 
-/* Puts memory that lies as the device wants it: 1, or 0 where it does not, without an exception. The
-   copy is made during the call, because the array may change once the launch has begun. */
+/* Puts an array if its memory matches the parameter; returns 1 if it did, 0 if not, -1 with an
+   exception set. Copies during the call, because the array may change once the launch has begun. */
 static int put_memory(Puts *puts, ExecutableObject *exe, const Slot *slot, PJRT_Device *place,
                       PyObject *array, PJRT_Buffer **out) {
   Py_buffer view;
@@ -94,10 +94,10 @@ static int put_memory(Puts *puts, ExecutableObject *exe, const Slot *slot, PJRT_
   return 1;
 }
 
-/* Asks Python to make a Buffer of something, which the launch holds; Python refuses what it must. */
+/* Has Python make a Buffer, which the launch keeps; Python raises for what cannot be put. */
 static int put_object(Puts *puts, ExecutableObject *exe, Py_ssize_t index, PyObject *device,
                       PyObject *argument, PJRT_Buffer **out) {
-  PyObject *buffer, *dtype; /* the second is None where put_memory is not to do the same */
+  PyObject *buffer, *dtype; /* `dtype` is None if put_memory cannot put such an array. */
   PyObject *answer =
       PyObject_CallMethod((PyObject *)exe, "_put", "nOO", index, argument, device);
   if (answer == NULL) return -1;
@@ -115,10 +115,10 @@ static int put_object(Puts *puts, ExecutableObject *exe, Py_ssize_t index, PyObj
   }
   *out = ((BufferObject *)buffer)->ptr;
   Py_DECREF(answer);
-  return executable_usable(exe) ? 0 : -1; /* other code ran */
+  return executable_usable(exe) ? 0 : -1; /* Python code may have closed it. */
 }
 
-/* What take_argument does not take at once: -1 with an exception set. */
+/* Handles the arguments that take_argument's fast test rejects; -1 with an exception set. */
 int argument_resolve(Puts *puts, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
                      PyObject *device, PyObject *argument, PJRT_Buffer **out) {
   if (PyObject_TypeCheck(argument, BufferType)) {

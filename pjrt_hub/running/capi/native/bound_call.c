@@ -1,6 +1,6 @@
-/* BoundCall: an executable with its arguments, which were checked once and are run again and again.
+/* BoundCall: an executable together with its arguments, which are checked once for many calls.
 
-   What may change between calls is looked at in each: whether something was deleted or closed. */
+   Each call only checks what may have changed: whether something was deleted or closed. */
 #include "bound_call.h"
 #include "executable.h"
 #include "launch.h"
@@ -12,19 +12,19 @@ typedef struct {
   PyObject_HEAD
   vectorcallfunc vectorcall;
   ExecutableObject *exe;
-  PyObject *rows; /* a tuple of Buffers for each device; they live as long as this does */
-  Py_ssize_t num_devices, num_arguments, count; /* of each row, of all rows */
-  BufferObject **arguments;                     /* in the rows */
+  PyObject *rows; /* A tuple with a tuple of Buffers for each device. */
+  Py_ssize_t num_devices, num_arguments, count; /* The arguments of each row, and of all rows. */
+  BufferObject **arguments;                     /* Borrowed from `rows`. */
   PJRT_Buffer **inputs;
-  PJRT_Buffer ***lists; /* of the inputs, one for each device */
+  PJRT_Buffer ***lists; /* The beginning of each device's arguments in `inputs`. */
   PyObject *weakrefs;
-  bool single;          /* called as exe(a, b), not as exe.execute(rows) */
+  bool single;          /* Whether it stands for exe(a, b), not for exe.execute(rows). */
   bool simplify;
 } BoundCallObject;
 
 static int refuse_gone(BoundCallObject *call) {
   for (Py_ssize_t i = 0; i < call->count; i++) {
-    const BufferObject *buffer = call->arguments[i]; /* it ends with the client or this call */
+    const BufferObject *buffer = call->arguments[i]; /* `rows` keeps it alive. */
     if (!buffer->deleted) continue;
     return argument_reject(call->exe, i % call->num_arguments, (PyObject *)buffer);
   }
@@ -39,7 +39,7 @@ static PyObject *run_single(BoundCallObject *call, Launch *launch) {
   return output_result(exe, exe->device, launch->outputs[0], call->simplify);
 }
 
-/* As run_single, where there are no turns: most calls, so with nothing that they do not need. */
+/* Works like run_single, but without a turn. Most calls come here, so it does nothing more. */
 static PyObject *run_alone(BoundCallObject *call) {
   ExecutableObject *exe = call->exe;
   if (refuse_gone(call) < 0) return NULL;
@@ -123,7 +123,7 @@ COLD static PyObject *run_with_dict(PyObject *self, PyObject *kwargs) {
   return run_with(self, name, value);
 }
 
-/* How Python 3.11 calls a subclass, see executable_call. */
+/* Python 3.11 calls instances of a subclass this way; see executable_call. */
 static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   GUARD;
   if (PyTuple_Size(args) != 0) return takes_none();
@@ -131,7 +131,7 @@ static PyObject *bound_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   return run((BoundCallObject *)self);
 }
 
-/* Checks the rows and writes down where their arguments are. */
+/* Checks the rows and records where their arguments are. */
 static int bind_rows(BoundCallObject *call, ExecutableObject *exe, PyObject *rows) {
   Py_ssize_t devices = exe->num_devices, in = executable_arguments_in(exe, rows);
   call->arguments = calloc((size_t)(devices * in) + 1, sizeof(BufferObject *));
@@ -223,7 +223,7 @@ static PyMemberDef members[] = {
     {NULL, 0, 0, 0, NULL},
 };
 
-/* Of the types made of it as well, see compact_type. */
+/* The subclasses that compact_type makes need this member, too. */
 static PyMemberDef vectorcall[] = {
     {"__vectorcalloffset__", T_PYSSIZET, offsetof(BoundCallObject, vectorcall), READONLY, NULL},
     {NULL, 0, 0, 0, NULL},

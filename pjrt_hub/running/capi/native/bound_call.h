@@ -1,4 +1,4 @@
-/* BoundCall: an executable with its arguments. */
+/* BoundCall: an executable together with its arguments. */
 #pragma once
 
 #include "process.h"

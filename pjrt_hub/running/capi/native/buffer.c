@@ -1,4 +1,4 @@
-/* Buffer: the owner of one PJRT_Buffer, from its first moment to its last. */
+/* Buffer: the owner of one PJRT_Buffer, from its creation to its destruction. */
 #include "buffer.h"
 #include "dispatcher.h"
 
@@ -6,8 +6,8 @@
 
 PyTypeObject *BufferType;
 
-/* Off the host a destroy may wait for the device, so there the GIL is released. On the host it only
-   frees memory, and giving the GIL away beside a busy Python thread would cost 5 ms a buffer. */
+/* Off the host, destroying may wait for the device, so the GIL is released. On the host it only
+   frees memory, and releasing the GIL beside a busy Python thread would cost 5 ms per buffer. */
 void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
   SIZED(PJRT_Buffer_Destroy_Args, args, .buffer = ptr);
   PJRT_Error *error;
@@ -19,7 +19,7 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
     Py_END_ALLOW_THREADS;
   }
   if (error == NULL) return;
-  if (is_unimplemented(client->api, error)) { /* so that at least the device memory is given back */
+  if (is_unimplemented(client->api, error)) { /* At least the device memory is freed. */
     client->outlived = true;
     SIZED(PJRT_Buffer_Delete_Args, memory, .buffer = ptr);
     drop_error(client->api, CALL(client->api, PJRT_Buffer_Delete, &memory));
@@ -27,8 +27,8 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
   drop_error(client->api, error);
 }
 
-/* Frees the native buffer and leaves an object that refuses every use. The object may be freed by
-   another thread meanwhile, so nothing of it is read after the first native call. */
+/* Frees the native buffer and leaves an object that refuses every use. Another thread may free the
+   object meanwhile, so none of its fields is read after the first native call. */
 static void buffer_destroy(Child *child) {
   BufferObject *buffer = OWNER(BufferObject, child);
   ClientObject *client = buffer->client;
@@ -44,11 +44,11 @@ static void buffer_destroy(Child *child) {
   client_leave(client);
 }
 
-/* Dead Buffers, in which the next ones are made: a result then costs no allocation, which a head for
-   the garbage collector makes dearer. */
+/* Dead Buffers, which are used again for new ones: a result then costs no allocation, which
+   the garbage collector's header makes slower. */
 static BufferObject *spares[64];
 static int num_spares;
-static PyTypeObject *spares_type; /* those of others may be longer */
+static PyTypeObject *spares_type; /* Instances of other types may be larger. */
 
 void buffer_type_made(PyTypeObject *type) { spares_type = type; }
 
@@ -69,7 +69,7 @@ static void buffer_free(BufferObject *buffer, PyTypeObject *type) {
   Py_DECREF(type);
 }
 
-/* Makes a Buffer of `ptr`, which it owns from here on, whether it succeeds or not. */
+/* Makes a Buffer that owns `ptr`; if there is no memory for it, destroys `ptr`. */
 PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
                       PyObject *shape, PyObject *layout, PyObject *device) {
   BufferObject *buffer = buffer_new(type);
@@ -87,7 +87,7 @@ PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr
   return (PyObject *)buffer;
 }
 
-/* Raises ClosedError of one that is not usable: false. */
+/* Raises ClosedError for a buffer that cannot be used; returns false. */
 bool buffer_refuse(const BufferObject *buffer) {
   if (buffer->client == NULL)
     raise_closed("this buffer was never made by a client");
@@ -123,8 +123,8 @@ void buffer_dealloc(PyObject *self) {
   buffer_free(buffer, type);
 }
 
-/* Whether the plugin says that the shape is only a bound. It may wait for work that waits for Python,
-   so the GIL is let go, and the client has been entered. */
+/* Returns whether the plugin says that the shape is only a bound. The plugin may wait for work that
+   waits for Python, so the GIL is released; the caller must have entered the client. */
 bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
   SIZED(PJRT_Buffer_DynamicDimensionIndices_Args, args);
   if (api->PJRT_Buffer_DynamicDimensionIndices == NULL) return false;
@@ -137,6 +137,6 @@ bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
   return error == NULL && args.num_dynamic_dims > 0;
 }
 
-/* Of the types made of it as well, see compact_type. */
+/* The subclasses that compact_type makes need these slots, too. */
 PyType_Slot buffer_slots[] = {
     {Py_tp_traverse, buffer_traverse}, {Py_tp_dealloc, buffer_dealloc}, {0, NULL}};

@@ -7,19 +7,18 @@ typedef struct {
   PyObject_HEAD
   Child child;
   ClientObject *client;
-  PJRT_Buffer *ptr; /* NULL once destroyed */
-  PyObject *shape;  /* tuple of int */
-  PyObject *layout; /* minor_to_major as a tuple, None for row-major, NULL for not asked yet */
+  PJRT_Buffer *ptr; /* NULL once it is destroyed. */
+  PyObject *shape;  /* A tuple of int. */
+  PyObject *layout; /* The tuple minor_to_major, None for row-major, NULL if not asked for yet. */
   PyObject *device;
-  PyObject *source; /* the host array whose memory the buffer shares, or NULL */
-  PJRT_Event *done; /* with source: the plugin no longer looks into it */
-  int dtype;        /* PJRT_Buffer_Type */
-  bool dynamic;     /* the shape is a bound: what lies in memory is less, packed */
-  bool scattered;   /* there are tiles or gaps: only the plugin can read it */
+  PyObject *source; /* The host array whose memory the buffer shares, or NULL. */
+  PJRT_Event *done; /* Once this is ready, the plugin no longer reads `source`. */
+  int dtype;        /* A PJRT_Buffer_Type. */
+  bool dynamic;     /* `shape` is only a bound: there are fewer elements in memory, packed. */
+  bool scattered;   /* The memory has tiles or gaps, so only the plugin can read it. */
   bool deleted;
-  int launches;     /* on several devices, that have checked it and not used it yet */
-  /* Python's attributes: were they slots of the Python class, the end of each Buffer would look for
-     them by their descriptions. */
+  int launches;     /* Launches on several devices that have checked it but not used it yet. */
+  /* As __slots__ in Python, these would cost each deallocation a search for their descriptors. */
   PyObject *weakrefs, *ready;
 } BufferObject;
 
@@ -34,7 +33,7 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
 int buffer_traverse(PyObject *self, visitproc visit, void *arg);
 void buffer_dealloc(PyObject *self);
 
-/* Whether there is one to use; raises ClosedError. */
+/* Returns whether the buffer can be used; if not, raises ClosedError. */
 static inline bool buffer_usable(const BufferObject *buffer) {
   if (buffer->client == NULL || buffer->ptr == NULL || buffer->deleted) return buffer_refuse(buffer);
   return client_usable(buffer->client);

@@ -1,4 +1,4 @@
-/* The type Buffer: what Python has of it. */
+/* The Python type Buffer: its methods and attributes. */
 #include "buffer_type.h"
 #include "copy.h"
 #include "deletion.h"
@@ -30,7 +30,7 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
   return buffer;
 }
 
-/* Makes a Buffer of a copy of this one, which is all that this one is but where. */
+/* Makes the Buffer for a copy of this one, which differs only in its device. */
 static PyObject *buffer_like(PyObject *self, PyObject *args) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;
@@ -59,7 +59,7 @@ static PyMethodDef methods[] = {
     {"_put", upload_put, METH_VARARGS | METH_CLASS, NULL},
     {"_put_plain", (PyCFunction)(void (*)(void))upload_plain, METH_FASTCALL | METH_CLASS, NULL},
     {"_order", buffer_order, METH_NOARGS, "As `layout`, but None for row-major."},
-    {"require_open", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
+    {"_require_open", buffer_check, METH_NOARGS, "Raises ClosedError unless the buffer can be used."},
     {"_array", buffer_array, METH_NOARGS, "As to_numpy(), or None where that takes more than a view."},
     {"_take_dropped", buffer_take_dropped, METH_NOARGS | METH_STATIC, NULL},
     {"_view", buffer_view, METH_VARARGS, "_view(nbytes) -> HostView, once the value is ready."},
@@ -87,7 +87,7 @@ static PyGetSetDef properties[] = {
     {"is_deleted", deletion_asked, NULL,
      "Whether it was deleted, donated, or closed with its client (PJRT_Buffer_IsDeleted).", NULL},
     {"_is_gone", deletion_looked, NULL, "The same, as far as the plugin tells.", NULL},
-    {"is_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
+    {"_is_lent", buffer_lent, NULL, "Whether an array or somebody else looks into its memory.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -102,7 +102,7 @@ static PyType_Slot slots[] = {
     {0, NULL},
 };
 
-/* Not made from Python: every Buffer comes from a client, so every Buffer has one. */
+/* Python code cannot instantiate this type: only clients make Buffers, so every Buffer has one. */
 PyType_Spec buffer_spec = {
     "pjrt_hub.running.capi.hotpath.Buffer", sizeof(BufferObject), 0,
     Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION,

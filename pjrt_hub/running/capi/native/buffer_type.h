@@ -1,4 +1,4 @@
-/* The type Buffer. */
+/* The Python type Buffer. */
 #pragma once
 
 #include "process.h"

@@ -1,5 +1,5 @@
-/* Client: the owner of native lifetimes. close() in any order is safe because destruction waits
-   for the last native call in flight and for the last host view into the client's memory. */
+/* Client: the owner of native lifetimes. Objects may be closed in any order, because destruction
+   waits for the last native call in flight and for the last host view of the client's memory. */
 #include "client.h"
 #include "dispatcher.h"
 #include "function.h"
@@ -7,7 +7,7 @@
 
 PyTypeObject *ClientType, *InCallType;
 
-/* Raises ClosedError of one that is not usable: false. */
+/* Raises ClosedError for a client that cannot be used; returns false. */
 bool client_refuse(const ClientObject *client) {
   raise_closed(
       client->generation == fork_generation
@@ -17,7 +17,7 @@ bool client_refuse(const ClientObject *client) {
   return false;
 }
 
-/* Lists an object; `destroy` frees its native part. */
+/* Adds an object to the list; `destroy` frees its native part. */
 void client_adopt(ClientObject *client, Child *child, void (*destroy)(Child *child)) {
   child->destroy = destroy;
   child->previous = NULL;
@@ -26,7 +26,7 @@ void client_adopt(ClientObject *client, Child *child, void (*destroy)(Child *chi
   client->children = child;
 }
 
-/* Called by whoever frees a child's native part, first of all. */
+/* Takes an object off the list; whoever frees its native part calls this first. */
 void client_disown(ClientObject *client, Child *child) {
   if (child->previous != NULL)
     child->previous->next = child->next;
@@ -41,27 +41,27 @@ static void destroy_client(ClientObject *client) {
   client->ptr = NULL;
   PJRT_Error *error = NULL;
   bool outlived = client->outlived || client->api->PJRT_Event_Destroy == NULL;
-  Py_BEGIN_ALLOW_THREADS; /* waits for work in flight */
+  Py_BEGIN_ALLOW_THREADS; /* The plugin waits for work in flight. */
   if (!outlived) error = CALL(client->api, PJRT_Client_Destroy, &args);
   Py_END_ALLOW_THREADS;
-  drop_error(client->api, error); /* the client is gone either way */
+  drop_error(client->api, error); /* The client is gone either way. */
   staging_trim();
 }
 
-/* Destroys what may be destroyed now: the children that nobody looks into and, once there is no
-   view, the client. */
+/* Destroys what can be destroyed now: the children without views and, if there are no views at all,
+   the client. */
 static void destroy_idle(ClientObject *client) {
-  if (client->generation != fork_generation) return; /* in a forked child: leak */
+  if (client->generation != fork_generation) return; /* A forked child leaks everything. */
   if (client->busy > 0 || client->ptr == NULL) return;
   client->freeing = true;
-  client->busy++; /* a child's destroy may let another thread run, which must not do this too */
+  client->busy++; /* Keeps out other threads, which may run while a child is destroyed. */
   Child *child = client->children;
   while (child != NULL) {
     if (child->views > 0) {
       child = child->next;
     } else {
       child->destroy(child);
-      child = client->children; /* another thread may have run meanwhile: begin again */
+      child = client->children; /* Another thread may have changed the list meanwhile. */
     }
   }
   client->busy--;
@@ -69,14 +69,14 @@ static void destroy_idle(ClientObject *client) {
   client->freeing = false;
 }
 
-/* Called by close(), and again by the last call in flight and the last view. On a plugin's own
+/* Called by close(), and again when the last call in flight and the last view end. On a plugin's
    thread it would wait for the program that waits for that thread, so the dispatcher does it. */
 void client_finish_close(ClientObject *client) {
   if (!upcall_running()) {
     destroy_idle(client);
     return;
   }
-  PyObject *type, *value, *traceback; /* also in destructors, while an exception is raised */
+  PyObject *type, *value, *traceback; /* This may run in a destructor with an exception set. */
   PyErr_Fetch(&type, &value, &traceback);
   PyObject *later = PyObject_GetAttrString((PyObject *)client, "_destroy_idle");
   if (later == NULL || !dispatcher_call(later)) PyErr_WriteUnraisable((PyObject *)client);
@@ -120,7 +120,7 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
   if (!on_host || client->api->PJRT_Client_AddressableDevices == NULL) Py_RETURN_NONE;
   SIZED(PJRT_Client_AddressableDevices_Args, devices, .client = client->ptr);
   PJRT_Error *error = client->api->PJRT_Client_AddressableDevices(&devices);
-  if (error != NULL && is_unimplemented(client->api, error)) { /* as if it were NULL */
+  if (error != NULL && is_unimplemented(client->api, error)) { /* The function counts as missing. */
     drop_error(client->api, error);
     Py_RETURN_NONE;
   }
@@ -221,7 +221,7 @@ static int client_traverse(PyObject *self, visitproc visit, void *arg) {
   return 0;
 }
 
-/* Children hold the client, so when it dies none is left and nothing is in flight. */
+/* Children keep the client alive, so none is left here and no call is in flight. */
 static void client_dealloc(PyObject *self) {
   GUARD;
   ClientObject *client = (ClientObject *)self;
@@ -236,10 +236,10 @@ static void client_dealloc(PyObject *self) {
 
 static PyMethodDef methods[] = {
     {"_bind", client_bind, METH_VARARGS, "_bind(functions, api address, client address, on_host)"},
-    {"require_open", client_check, METH_NOARGS, "Raises ClosedError unless the client can be used."},
-    {"call", (PyCFunction)(void (*)(void))client_call, METH_FASTCALL | METH_KEYWORDS,
+    {"_require_open", client_check, METH_NOARGS, "Raises ClosedError unless the client can be used."},
+    {"_call", (PyCFunction)(void (*)(void))client_call, METH_FASTCALL | METH_KEYWORDS,
      "_call(function, /, **inputs): calls a C function while close() waits."},
-    {"in_call", client_in_call, METH_NOARGS,
+    {"_in_call", client_in_call, METH_NOARGS,
      "As _call, around several steps: until the end of `with` close() frees nothing."},
     {"_close", client_close, METH_NOARGS, "Destroys the children and then the client."},
     {"_destroy_idle", client_destroy_idle, METH_NOARGS, "The end of a close that was put off."},
@@ -248,9 +248,11 @@ static PyMethodDef methods[] = {
 
 static PyMemberDef members[] = {
     {"address", T_ULONGLONG, offsetof(ClientObject, ptr), READONLY, "The PJRT_Client*."},
-    {"num_calls", T_PYSSIZET, offsetof(ClientObject, busy), READONLY, "Native calls in flight."},
-    {"is_freeing", T_BOOL, offsetof(ClientObject, freeing), READONLY, "Whether its end is under way."},
-    {"lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
+    {"_num_calls", T_PYSSIZET, offsetof(ClientObject, busy), READONLY, "Native calls in flight."},
+    {"_is_freeing", T_BOOL, offsetof(ClientObject, freeing), READONLY, "Whether its end is under way."},
+    {"_is_on_host", T_BOOL, offsetof(ClientObject, on_host), READONLY,
+     "Whether buffers live in host memory."},
+    {"_lends", T_BOOL, offsetof(ClientObject, lends), 0, "Whether buffers' memory can be read."},
     {NULL, 0, 0, 0, NULL},
 };
 

@@ -1,37 +1,37 @@
-/* Client: what owns the native objects, and frees them. */
+/* Client: the owner of the native objects, which it frees. */
 #pragma once
 
 #include "gate.h"
 
-/* What a client destroys before itself: the first member of every object that it lists. */
+/* A member of every object that a client lists, because it must destroy it before itself. */
 typedef struct Child {
   struct Child *previous, *next;
-  void (*destroy)(struct Child *child); /* frees the native object, once */
-  Py_ssize_t views; /* host views into it: while there are any, it and its client stay */
+  void (*destroy)(struct Child *child); /* Frees the native object; called once. */
+  Py_ssize_t views; /* Host views of its memory: while there are any, it and its client stay. */
 } Child;
 
-/* One PJRT_Client. Its children hold it alive, and it lists them so that close() can destroy them
-   before it. */
+/* The owner of one PJRT_Client. Its children keep it alive, and it lists them so that close() can
+   destroy them first. */
 typedef struct {
   PyObject_HEAD
   const PJRT_Api *api;
   PJRT_Client *ptr;
   Child *children;
-  Py_ssize_t busy;  /* native calls in flight without the GIL: destruction waits for them */
-  Py_ssize_t views; /* of all its children */
-  PyObject *functions; /* of its plugin: a Functions */
+  Py_ssize_t busy;  /* Native calls in flight without the GIL: destruction waits for them. */
+  Py_ssize_t views; /* The views of all its children. */
+  PyObject *functions; /* The Functions of its plugin. */
   unsigned generation;
-  bool closed, freeing; /* close() was called; a thread destroys what can be destroyed */
-  int owned;    /* objects that only Python frees: somebody may wait for what Python does */
-  bool on_host; /* buffers live in host memory, so destroying one never blocks */
-  bool lends;   /* and can be looked into */
-  enum { NOT_SEEN, ROWS, ITS_WAY } lays; /* how it has what is put without a wish */
-  enum { UNKNOWN, SHARES, COPIES } shares; /* what the plugin does with memory that it may share */
+  bool closed, freeing; /* close() was called; the destruction is under way. */
+  int owned;    /* Objects that only Python can free, so native work may wait for Python. */
+  bool on_host; /* Buffers live in host memory, so destroying one never blocks. */
+  bool lends;   /* The memory of buffers can also be read in place. */
+  enum { NOT_SEEN, ROWS, ITS_WAY } lays; /* The layout of buffers for which callers name none. */
+  enum { UNKNOWN, SHARES, COPIES } shares; /* What the plugin does with memory that it may share. */
   Turns turns;
-  bool outlived; /* by children that the plugin cannot destroy, so it stays, too */
+  bool outlived; /* The plugin cannot destroy some child, so the client stays, too. */
 } ClientObject;
 
-/* The object that a Child is the member of. */
+/* The object that contains a Child. */
 #define OWNER(type, pointer) ((type *)(void *)((char *)(pointer)-offsetof(type, child)))
 
 extern PyTypeObject *ClientType, *InCallType;
@@ -43,7 +43,7 @@ void client_view_begins(ClientObject *client, Child *child);
 void client_view_ended(ClientObject *client, Child *child);
 void client_finish_close(ClientObject *client);
 
-/* Whether it is open, in the process that made it; raises ClosedError. */
+/* Returns whether it is open and was made by this process; if not, raises ClosedError. */
 static inline bool client_usable(const ClientObject *client) {
   return (client->generation == fork_generation && !client->closed && client->ptr != NULL) ||
          client_refuse(client);

@@ -1,12 +1,12 @@
-/* What a plugin's compiler asks in the middle of its work: transforms of whole programs, and how
-   custom calls are partitioned. Python functions answer; the compiler waits. */
+/* A compiler's calls to Python: it has whole programs transformed, and asks how to partition custom
+   calls. Python functions answer while the compiler waits. */
 #include "compiler.h"
 
 #include <string.h>
 
 static const char ending[] = "Python is ending";
 
-/* The same fields in both extensions: the memory that a plugin frees, and the error. */
+/* Reports an error in a header; both extensions have these fields. The plugin frees `data`. */
 #define FAIL(header, CODE, TEXT, SIZE) \
   do { \
     (header)->data = copy((TEXT), (SIZE)); \
@@ -18,11 +18,11 @@ static const char ending[] = "Python is ending";
   } while (0)
 
 static void *copy(const char *data, size_t size) {
-  char *bytes = malloc(size + 1); /* never of no bytes at all */
+  char *bytes = malloc(size + 1); /* malloc(0) may return NULL. */
   return bytes != NULL ? memcpy(bytes, data, size) : NULL;
 }
 
-/* Reads (code, text); anything else that is no answer is a fault of ours. */
+/* Reports the error (code, text); any other value is an internal error of this package. */
 #define FAIL_WITH(header, answer) \
   do { \
     int code_ = PJRT_Error_Code_INTERNAL; \
@@ -32,7 +32,7 @@ static void *copy(const char *data, size_t size) {
     FAIL((header), (PJRT_Error_Code)code_, text_, size_); \
   } while (0)
 
-/* A plugin lets go of what it asked: on its own threads, and at exit when nothing can be freed. */
+/* A plugin drops a callback on any thread, and even at exit, when it can only be leaked. */
 static void let_go(PyObject **callable) {
   PyGILState_STATE state;
   if (!upcall_begins(&state)) return;
@@ -40,10 +40,10 @@ static void let_go(PyObject **callable) {
   upcall_ends(state);
 }
 
-/* Transforms: callable(HloModuleProto as bytes) -> None for no change, the new one, or (code, text).
-   Never freed: only the plugin knows when it has asked for the last time. */
+/* Transforms: callable(HloModuleProto as bytes) -> None for no change, a new one, or (code, text).
+   The struct is never freed, because only the plugin knows which call was the last. */
 typedef struct {
-  PJRT_XlaTransform_Callbacks callbacks; /* first: a plugin gives its address back */
+  PJRT_XlaTransform_Callbacks callbacks; /* The first member: the plugin passes its address back. */
   PyObject *callable;
 } Transform;
 
@@ -91,7 +91,7 @@ PyObject *xla_transform(PyObject *module, PyObject *callable) {
      -> (MLIR module, [sharding of each argument], sharding of the result)
    callable("infer", arguments, shape of the result, backend_config) -> its sharding or None
    callable("propagate", shape of the result, its sharding, backend_config) -> its sharding
-   each or (code, text); arguments and results are (shape, sharding or None). */
+   Each may also return (code, text). Arguments and results are (shape, sharding or None). */
 typedef struct {
   JAX_CustomCallPartitioner_Callbacks callbacks;
   PyObject *callable;
@@ -117,7 +117,7 @@ static PyObject *arrays_of(const JAX_CustomCallPartitioner_aval *values, size_t 
   return list;
 }
 
-/* Copies the bytes of an answer behind `*at`; false where they are none. */
+/* Copies an answer's bytes to `*at` and advances it past them; false if they are not bytes. */
 static bool take(PyObject *answer, String *text, char **at) {
   char *bytes;
   Py_ssize_t size;
@@ -221,7 +221,7 @@ static void forget_partitioner(JAX_CustomCallPartitioner_Callbacks *callbacks) {
   let_go(&((Partitioner *)callbacks)->callable);
 }
 
-/* custom_partitioner(callable, side effects) -> address of its JAX_CustomCallPartitioner_Callbacks. */
+/* custom_partitioner(callable, side effects) -> address of JAX_CustomCallPartitioner_Callbacks. */
 PyObject *custom_partitioner(PyObject *module, PyObject *args) {
   PyObject *callable;
   int replicated;

@@ -1,4 +1,4 @@
-/* What a compiler asks Python. */
+/* A compiler's calls to Python. */
 #pragma once
 
 #include "process.h"

@@ -1,5 +1,5 @@
-/* Copies of a buffer: to another device, and of its bytes into host memory. Both give None where the
-   plugin lacks a function or the caller asks for more, which Python does, and refuses in words. */
+/* Copies of a buffer: to another device, and of its bytes into host memory. Both return None if the
+   plugin lacks a function or the request needs more than this; Python then copies, or raises. */
 #include "copy.h"
 #include "deletion.h"
 #include "event.h"
@@ -41,8 +41,8 @@ PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_
   return result;
 }
 
-/* The bytes that an object lends for writing, and a view that keeps them there; NULL without an
-   exception where it does not. */
+/* Finds the writable memory of an object. Returns a view that keeps it in place, or NULL without an
+   exception if there is none. */
 static PyObject *writable(PyObject *object, void **data, Py_ssize_t *nbytes) {
   Py_buffer view;
   PyObject *memory = PyMemoryView_FromObject(object);
@@ -57,14 +57,14 @@ static PyObject *writable(PyObject *object, void **data, Py_ssize_t *nbytes) {
   return memory;
 }
 
-/* Whether the value is there and has that many bytes: 1; 0 where Python has to find out why not; -1
-   with an exception set. */
+/* Waits for the value. Returns 1 if it has at least `nbytes` bytes, 0 if Python has to find out why
+   not, -1 with an exception set. */
 static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes) {
   SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size);
   SIZED(PJRT_Buffer_ReadyEvent_Args, ready);
   size.buffer = ready.buffer = ptr;
   PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS; /* it may wait for work that waits for Python */
+  Py_BEGIN_ALLOW_THREADS; /* The plugin may wait for work that waits for Python. */
   error = api->PJRT_Buffer_OnDeviceSizeInBytes(&size);
   Py_END_ALLOW_THREADS;
   drop_error(api, error);
@@ -80,8 +80,8 @@ static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes)
   return -1;
 }
 
-/* Buffer._copy_raw(destination, event type) -> Event or None (PJRT_Buffer_CopyRawToHost): of the first
-   bytes on the device. */
+/* Buffer._copy_raw(destination, event type) -> Event or None: copies the first bytes of the device
+   memory (PJRT_Buffer_CopyRawToHost). */
 PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;

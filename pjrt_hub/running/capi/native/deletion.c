@@ -1,5 +1,5 @@
-/* Deletion of a buffer: its device memory given back, and whether that is so, by us, by a donation or
-   by somebody else. */
+/* Deletion: frees the device memory of a buffer, and tells whether it is gone: deleted here,
+   donated, or deleted by other code. */
 #include "deletion.h"
 
 static PJRT_Error *delete_native(BufferObject *buffer) {
@@ -13,26 +13,26 @@ static PJRT_Error *delete_native(BufferObject *buffer) {
   return error;
 }
 
-/* A launch on several devices has used it; a delete that came meanwhile is done now. */
+/* Called when a launch on several devices has used the buffer; does a deletion that had to wait. */
 void deletion_catch_up(BufferObject *buffer) {
   if (--buffer->launches == 0 && buffer->deleted)
     drop_error(buffer->client->api, delete_native(buffer));
 }
 
-/* The object keeps its PJRT_Buffer until it dies, because another thread may be inside a call with
-   it; only the device memory is given back here. */
+/* Frees only the device memory: the object keeps its PJRT_Buffer until it dies, because another
+   thread may be inside a call with it. */
 PyObject *deletion_delete(PyObject *self, PyObject *unused) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;
   if (buffer->deleted || buffer->ptr == NULL || buffer->client->closed) Py_RETURN_NONE;
   if (!client_usable(buffer->client)) return NULL;
   buffer->deleted = true;
-  if (buffer->launches > 0) Py_RETURN_NONE; /* a launch must not fail on some of its devices */
+  if (buffer->launches > 0) Py_RETURN_NONE; /* A launch must not fail on only some devices. */
   PJRT_Error *error = delete_native(buffer);
   if (error == NULL) Py_RETURN_NONE;
   if (!is_unimplemented(buffer->client->api, error))
     return raise_status(buffer->client->api, error, "PJRT_Buffer_Delete");
-  drop_error(buffer->client->api, error); /* the memory is given back when the object dies */
+  drop_error(buffer->client->api, error); /* The memory is freed when the object dies. */
   Py_RETURN_NONE;
 }
 
@@ -43,7 +43,7 @@ static PJRT_Error *ask_deleted(const PJRT_Api *api, PJRT_Buffer *ptr, bool *dele
   return error;
 }
 
-/* Whether it is, as far as the plugin tells. */
+/* Returns whether the buffer is deleted, as far as the plugin tells. */
 bool deletion_known(const PJRT_Api *api, PJRT_Buffer *ptr) {
   bool deleted;
   drop_error(api, ask_deleted(api, ptr, &deleted));
@@ -55,8 +55,8 @@ static bool is_over(const BufferObject *buffer) {
          buffer->client->generation != fork_generation;
 }
 
-/* True once deleted, donated or destroyed with its client. A plugin may have to wait for a program that
-   waits for Python, so it is asked without the lock. */
+/* True once the buffer is deleted, donated or destroyed with its client. The plugin may wait for a
+   program that waits for Python, so the GIL is released. */
 PyObject *deletion_asked(PyObject *self, void *unused) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;
@@ -72,7 +72,7 @@ PyObject *deletion_asked(PyObject *self, void *unused) {
   return PyBool_FromLong(deleted);
 }
 
-/* The same for a caller that only looks: false where the plugin does not tell. */
+/* The same, but it raises nothing: false if the plugin does not tell. */
 bool deletion_seen(const BufferObject *buffer) {
   return is_over(buffer) || deletion_known(buffer->client->api, buffer->ptr);
 }

@@ -1,4 +1,4 @@
-/* Deletion: whether a buffer is still there. */
+/* Deletion: freeing a buffer's memory, and asking whether it is gone. */
 #pragma once
 
 #include "buffer.h"

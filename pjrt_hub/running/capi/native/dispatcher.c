@@ -1,6 +1,6 @@
-/* The dispatcher's queue, which carries "it is ready" from a plugin's thread to Python. A plugin's thread
-   never takes the GIL here: it may run during interpreter exit, or while a thread that holds the GIL
-   waits for it. */
+/* The dispatcher's queue, through which a plugin's thread tells Python that an event is ready. The
+   thread never takes the GIL here: it may run during interpreter exit, or while a thread that holds
+   the GIL waits for it. */
 #include "dispatcher.h"
 #include "native_event.h"
 #include "ticket.h"
@@ -8,22 +8,22 @@
 #include <pthread.h>
 #include <unistd.h>
 
-/* What Python's dispatcher has to call or to let go of. */
+/* An object that the dispatcher has to call or to release. */
 typedef struct Notice {
-  struct Notice *next; /* in the queue, where any thread appends it once it is due */
+  struct Notice *next; /* In the queue, to which any thread appends it once it is due. */
   struct Notice *previous_call, *next_call;
   PyObject *object;
-  PyObject *kept; /* besides, whatever becomes of object */
-  bool call;      /* or only let go of */
+  PyObject *kept; /* Another object, which stays alive as long as the notice. */
+  bool call;      /* Whether `object` is called; if not, it is only released. */
 } Notice;
 
 static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
 static Notice *queue_first, **queue_end = &queue_first;
-static int queue_fd = -1; /* wakes the dispatcher */
-static Notice calls = {.previous_call = &calls, .next_call = &calls}; /* not called yet */
+static int queue_fd = -1; /* A byte written to it wakes the dispatcher. */
+static Notice calls = {.previous_call = &calls, .next_call = &calls}; /* Callbacks still to call. */
 static bool ending;
 
-/* A fork may happen while another thread holds the mutex; the child starts with a new queue. */
+/* Another thread may hold the mutex during a fork, so the child starts with a new queue. */
 void dispatcher_reset(void) {
   pthread_mutex_init(&queue_mutex, NULL);
   queue_first = NULL;
@@ -67,8 +67,8 @@ static void drop_notice(Notice *notice) {
   free(notice);
 }
 
-/* Python ends: what callbacks refer to, often the globals of a program and all that they hold, must
-   not outlive it. Host arrays stay, because the plugin may still look into them. */
+/* Called when Python ends. What callbacks refer to, often the globals of a program and all that
+   those hold, must not outlive Python. Host arrays stay: the plugin may still read them. */
 PyObject *dispatcher_end(PyObject *module, PyObject *unused) {
   GUARD;
   ending = true;
@@ -87,7 +87,7 @@ static void post(void *holder) {
   (void)written;
 }
 
-/* Has the dispatcher call it; false with an exception set. */
+/* Has the dispatcher call a function; returns false with an exception set. */
 bool dispatcher_call(PyObject *callable) {
   Notice *notice = new_notice(callable, true);
   if (notice == NULL) return false;
@@ -106,28 +106,28 @@ static PyObject *notify(PyObject *args, bool call) {
   int will = event_when_ready(table, awaited, post, notice);
   if (will == 0) Py_RETURN_NONE;
   if (will == UNTOLD && call) raise_status(table, ABSENT(PJRT_Event_OnReady), "");
-  /* What the plugin may still look at stays: until it is done, or for ever where nobody can tell. */
+  /* A kept object is released once the plugin is done with it, or never if that is unknown. */
   if (call || will != UNTOLD || event_await(table, awaited) == 1) drop_notice(notice);
   if (PyErr_Occurred()) return NULL;
   Py_RETURN_NONE;
 }
 
-/* notify(api, event, callback): dispatch calls it when the event is ready. */
+/* notify(api, event, callback): dispatch calls the callback when the event is ready. */
 PyObject *dispatcher_notify(PyObject *module, PyObject *args) { return notify(args, true); }
 
-/* keep(api, event, object): dispatch lets go of it when the event is ready. */
+/* keep(api, event, object): dispatch releases the object when the event is ready. */
 PyObject *dispatcher_keep(PyObject *module, PyObject *args) { return notify(args, false); }
 
-/* Takes over an event and a reference, and frees the first at once and the second once it is
-   ready: where it is already, without the dispatcher. */
+/* Takes over an event, which it destroys, and a reference, which it releases once the event is
+   ready: here if the event is ready by now, else through the dispatcher. */
 void dispatcher_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object) {
-  PyObject *type, *value, *traceback; /* runs in destructors, also while an exception is raised */
+  PyObject *type, *value, *traceback; /* This may run in a destructor with an exception set. */
   PyErr_Fetch(&type, &value, &traceback);
   if (event_state(api, event) == 1) {
     Py_DECREF(object);
   } else {
     Notice *notice = new_notice(object, false);
-    /* Where nobody can tell when the plugin is done, the object stays for ever. */
+    /* If nobody can tell when the plugin is done, the object is never released. */
     if (notice != NULL && event_when_ready(api, event, post, notice) == 0)
       Py_DECREF(object);
   }
@@ -135,8 +135,8 @@ void dispatcher_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object)
   PyErr_Restore(type, value, traceback);
 }
 
-/* deleter(callback, kept) -> (function, argument): a C `void (void *memory, void *argument)` that has
-   `callback` called by the dispatcher, once, and keeps `kept` alive until then. */
+/* deleter(callback, kept) -> (function, argument): a C `void (void *memory, void *argument)` whose
+   first call has the dispatcher call `callback`. `kept` stays alive until then. */
 PyObject *dispatcher_deleter(PyObject *module, PyObject *args) {
   PyObject *callback, *kept;
   if (!PyArg_ParseTuple(args, "OO", &callback, &kept)) return NULL;
@@ -152,7 +152,7 @@ PyObject *dispatcher_deleter(PyObject *module, PyObject *args) {
                        (unsigned long long)(uintptr_t)ticket);
 }
 
-/* Takes the descriptor that is written to when there is work to dispatch. */
+/* Takes the file descriptor to write to when there is something to dispatch. */
 PyObject *dispatcher_wake(PyObject *module, PyObject *fd) {
   long number = PyLong_AsLong(fd);
   if (number == -1 && PyErr_Occurred()) return NULL;
@@ -160,8 +160,8 @@ PyObject *dispatcher_wake(PyObject *module, PyObject *fd) {
   Py_RETURN_NONE;
 }
 
-/* For an exception that nobody takes: the end of a thread says nothing, an interrupt is the main
-   thread's, the rest goes to sys.unraisablehook. */
+/* Handles an exception that has no caller to reach. The end of a thread is silent, an interrupt is
+   raised in the main thread, and the rest goes to sys.unraisablehook. */
 void report_unraisable(PyObject *callable) {
   if (PyErr_ExceptionMatches(PyExc_SystemExit) && thread_ends()) {
     PyErr_Clear();
@@ -180,7 +180,7 @@ void report_unraisable(PyObject *callable) {
   Py_XDECREF(traceback);
 }
 
-/* Calls what has nobody to raise to. */
+/* Calls or releases all that is in the queue. */
 PyObject *dispatcher_dispatch(PyObject *module, PyObject *unused) {
   pthread_mutex_lock(&queue_mutex);
   Notice *notice = queue_first;

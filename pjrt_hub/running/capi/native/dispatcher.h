@@ -1,4 +1,4 @@
-/* The dispatcher: what Python is to call once a plugin is done. */
+/* The dispatcher: it calls Python functions once a plugin's work is done. */
 #pragma once
 
 #include "process.h"

@@ -1,5 +1,5 @@
-/* DLPack: memory lent to other frameworks and borrowed from them, in their common C structs. Knows
-   nothing of PJRT: what ends a loan, and what memory means, is its callers' matter. */
+/* DLPack: memory lent to other frameworks and borrowed from them, in their common C structs. This
+   file knows nothing of PJRT: its callers decide when a loan ends and what the memory means. */
 #include "dlpack.h"
 
 enum { MAJOR = 1, MINOR = 1 };
@@ -10,11 +10,11 @@ typedef struct {
   int32_t ndim;
   uint8_t code, bits;
   uint16_t lanes;
-  int64_t *shape, *strides; /* in elements; strides may be NULL before DLPack 1.2 */
+  int64_t *shape, *strides; /* In elements; `strides` may be NULL before DLPack 1.2. */
   uint64_t byte_offset;
 } Tensor;
 
-/* The classic struct, and that of DLPack 1. */
+/* The unversioned struct, and the versioned one of DLPack 1. */
 typedef struct Managed {
   Tensor tensor;
   void *context;
@@ -35,8 +35,8 @@ static const char USED_VERSIONED[] = "used_dltensor_versioned";
 static const char BORROWED[] = "pjrt_hub.dltensor";
 static const char BORROWED_VERSIONED[] = "pjrt_hub.dltensor_versioned";
 
-/* Memory that we lent. Its end may come on any thread, in a forked child and after Python's end, so
-   nothing here touches Python: `release` queues what is to be done. */
+/* A loan of memory. It may end on any thread, in a forked child and after Python has ended, so
+   nothing here touches Python: `release` queues what must be done. */
 typedef struct {
   union {
     Managed managed;
@@ -44,7 +44,7 @@ typedef struct {
   } as;
   void (*release)(void *memory, void *argument);
   void *argument;
-  int64_t extents[]; /* the shape, then the strides */
+  int64_t extents[]; /* The shape, then the strides. */
 } Loan;
 
 static void loan_end(Loan *loan) {
@@ -56,7 +56,7 @@ static void end_managed(Managed *self) { loan_end(self->context); }
 
 static void end_versioned(Versioned *self) { loan_end(self->context); }
 
-/* A capsule that no framework took. */
+/* Ends the loan of a capsule that no framework took. */
 static void drop_fresh(PyObject *capsule) {
   if (PyCapsule_IsValid(capsule, FRESH))
     end_managed(PyCapsule_GetPointer(capsule, FRESH));
@@ -64,7 +64,7 @@ static void drop_fresh(PyObject *capsule) {
     end_versioned(PyCapsule_GetPointer(capsule, FRESH_VERSIONED));
 }
 
-/* Reads a tuple of `count` integers; false with an exception where it is none. */
+/* Reads a tuple of `count` integers; returns false with an exception set if one is not. */
 static bool read_extents(PyObject *tuple, int64_t *extents, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; i++) {
     extents[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
@@ -73,9 +73,9 @@ static bool read_extents(PyObject *tuple, int64_t *extents, Py_ssize_t count) {
   return true;
 }
 
-/* lend(address, (device type, id), (code, bits), shape, strides, flags or None for the classic
-   struct, (release, argument)) -> a capsule. `release(void *, argument)` is called once, whether
-   the capsule is taken, forgotten or never made. */
+/* lend(address, (device type, id), (code, bits), shape, strides, flags or None for the unversioned
+   struct, (release, argument)) -> a capsule. `release(void *, argument)` is called exactly once,
+   even if the capsule is never taken or never made. */
 PyObject *dlpack_lend(PyObject *module, PyObject *args) {
   unsigned long long address, release, argument;
   int device_type, device_id;
@@ -135,7 +135,7 @@ static PyObject *extents_tuple(const int64_t *extents, int rank) {
 }
 
 /* borrow(capsule) -> (owner, flags, (device type, id), (code, bits, lanes), address, shape, strides
-   or None). Takes the capsule's tensor: whoever lent it is told when `owner` dies. */
+   or None). Takes the tensor out of the capsule: its lender is told when `owner` dies. */
 PyObject *dlpack_borrow(PyObject *module, PyObject *capsule) {
   bool versioned = PyCapsule_IsValid(capsule, FRESH_VERSIONED);
   if (!versioned && !PyCapsule_IsValid(capsule, FRESH)) {
@@ -147,7 +147,7 @@ PyObject *dlpack_borrow(PyObject *module, PyObject *capsule) {
   PyObject *owner =
       PyCapsule_New(pointer, versioned ? BORROWED_VERSIONED : BORROWED, drop_borrowed);
   if (owner == NULL) return NULL;
-  PyCapsule_SetName(capsule, versioned ? USED_VERSIONED : USED); /* from here on `owner` has it */
+  PyCapsule_SetName(capsule, versioned ? USED_VERSIONED : USED); /* Now `owner` owns the tensor. */
   if (versioned && ((Versioned *)pointer)->major != MAJOR) {
     PyErr_Format(PyExc_BufferError, "the tensor is of DLPack %u, not %d",
                  ((Versioned *)pointer)->major, MAJOR);

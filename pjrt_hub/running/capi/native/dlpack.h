@@ -1,4 +1,4 @@
-/* DLPack: memory lent and borrowed. */
+/* DLPack: lending and borrowing memory. */
 #pragma once
 
 #include "process.h"

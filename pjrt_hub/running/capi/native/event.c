@@ -1,16 +1,16 @@
-/* Event: what Python waits for and asks, over one PJRT_Event. */
+/* Event: the owner of one PJRT_Event, which Python waits for and asks. */
 #include "event.h"
 #include "dispatcher.h"
 
 PyTypeObject *EventType;
 
-/* Frees the native event, fired or not: callbacks registered on it still run. */
+/* Destroys the native event, fired or not; the callbacks that are registered on it still run. */
 static void event_destroy(Child *child) {
   EventObject *event = OWNER(EventObject, child);
   client_disown(event->client, child);
   PJRT_Event *ptr = event->ptr;
   event->ptr = NULL;
-  if (event->latch != NULL) latch_release(event->latch); /* nobody waits: the client is not busy */
+  if (event->latch != NULL) latch_release(event->latch); /* No call runs, so no thread waits. */
   event->latch = NULL;
   if (event->kept == NULL)
     event_destroy_native(event->client->api, ptr);
@@ -32,7 +32,7 @@ static bool event_usable(EventObject *event) {
   return true;
 }
 
-/* Takes the native event over; it is freed where there is no object for it. */
+/* Takes over the native event, and destroys it if there is no memory for the object. */
 PyObject *event_wrap(PyTypeObject *type, ClientObject *client, PJRT_Event *ptr) {
   EventObject *event = (EventObject *)PyType_GenericAlloc(type, 0);
   if (event == NULL) {
@@ -71,7 +71,7 @@ static PyObject *event_of(PyObject *type, PyObject *args) {
   return event;
 }
 
-/* 1 ready, 0 not in time, -1 exception. */
+/* Returns 1 if the event is ready, 0 if it is not ready in time, -1 with an exception set. */
 static int await(EventObject *event, double seconds) {
   const PJRT_Api *api = event->client->api;
   int ready = event_state(api, event->ptr);

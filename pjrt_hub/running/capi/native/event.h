@@ -1,4 +1,4 @@
-/* Event: what Python waits for. */
+/* Event: a PJRT_Event that Python waits for. */
 #pragma once
 
 #include "client.h"
@@ -8,9 +8,9 @@ typedef struct {
   PyObject_HEAD
   Child child;
   ClientObject *client;
-  PJRT_Event *ptr; /* NULL once destroyed */
-  Latch *latch;    /* NULL until somebody waits while it is pending */
-  PyObject *kept;  /* what the work uses, let go once the event is known to be ready; or NULL */
+  PJRT_Event *ptr; /* NULL once it is destroyed. */
+  Latch *latch;    /* NULL until a thread waits while the event is pending. */
+  PyObject *kept;  /* What the work uses, released once the event is known to be ready; or NULL. */
 } EventObject;
 
 extern PyTypeObject *EventType;

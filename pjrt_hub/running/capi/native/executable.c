@@ -1,14 +1,14 @@
-/* LoadedExecutable: exe(a, b) and exe.execute(rows) from Python's call to a launch and back.
+/* LoadedExecutable: exe(a, b) and exe.execute(rows), from the call in Python to a launch and back.
 
-   What a launch is, and the check of its arguments, is launch.c's. */
+   argument.c checks the arguments, and launch.c executes the program. */
 #include "executable.h"
 #include "launch.h"
 #include "output.h"
 
 PyTypeObject *ExecutableType;
 
-/* Frees the native executable and leaves an object that refuses every call. Work in flight ends.
-   The object may be freed by another thread meanwhile. */
+/* Frees the native executable and leaves an object that refuses every call. Work in flight still
+   finishes. Another thread may free the object meanwhile. */
 static void executable_destroy(Child *child) {
   ExecutableObject *exe = OWNER(ExecutableObject, child);
   ClientObject *client = exe->client;
@@ -35,8 +35,8 @@ static void free_slots(Slot *slots, Py_ssize_t count) {
   free(slots);
 }
 
-/* Reads None or a tuple of (dtype or 0, shape or None, layout or () or None for row-major, dynamic
-   dimensions). */
+/* Reads None or a tuple of (dtype or 0, shape or None, layout, dynamic dimensions). The layout is
+   None for row-major, () if it is unknown. */
 static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
   *count = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : 0;
   Slot *slots = calloc((size_t)*count + 1, sizeof(Slot));
@@ -54,7 +54,7 @@ static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
     bool told = layout == Py_None || (PyTuple_Check(layout) && PyTuple_Size(layout) > 0);
     slots[i].layout = told ? Py_NewRef(layout) : NULL;
     slots[i].dynamic = PyTuple_Size(dynamic) > 0;
-    if (!PyTuple_Check(shape)) continue; /* None */
+    if (!PyTuple_Check(shape)) continue; /* The shape is unknown. */
     slots[i].shape = Py_NewRef(shape);
     slots[i].rank = (int)PyTuple_Size(shape);
     slots[i].dims = calloc((size_t)slots[i].rank + 1, sizeof(int64_t));
@@ -86,7 +86,7 @@ static PJRT_Device **read_places(PyObject *devices) {
 }
 
 PyObject *executable_wrong_count(ExecutableObject *exe, Py_ssize_t given) {
-  if (exe->num_parameters < 0) /* nobody tells what it gives: this raises */
+  if (exe->num_parameters < 0) /* The outputs are unknown, so `signature` raises. */
     return PyObject_GetAttrString((PyObject *)exe, "signature");
   return PyErr_Format(PyExc_TypeError, "the program takes %zd argument%s, %zd given",
                       exe->num_parameters, exe->num_parameters == 1 ? "" : "s", given);
@@ -99,8 +99,8 @@ static int take_row(Launch *launch, ExecutableObject *exe, PyObject *const *argu
   return 0;
 }
 
-/* Takes the arguments, and waits for the turn: false with an exception set. While it waited, Buffers
-   may have been deleted. */
+/* Takes the arguments and waits for the turn; returns false with an exception set. After the wait,
+   it checks them again, because Buffers may have been deleted meanwhile. */
 static bool begin_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
   if (take_row(launch, exe, arguments) < 0) return false;
   if (!launch_turn(launch, exe)) return false;
@@ -130,13 +130,13 @@ static PyObject *failed(ExecutableObject *exe, PJRT_Error *error, PyObject *cons
   return NULL;
 }
 
-/* Whether it can be called as exe(a, b); raises what is to be called in its place. */
+/* Returns whether exe(a, b) is possible; if not, raises an error that says what to call. */
 static inline bool runs_on_one_device(const ExecutableObject *exe) {
   if (!executable_usable(exe)) return false;
   if (exe->num_devices == 1) return true;
   if (exe->num_devices == 0)
     PyErr_SetString(PyExc_TypeError,
-                    "the program belongs to no device: give execute_portable() one");
+                    "the program belongs to no device: give execute_on() one");
   else
     PyErr_Format(PyExc_TypeError,
                  "the program runs on %zd devices: give execute() one list of arguments for "
@@ -162,10 +162,10 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
   return result;
 }
 
-/* What a call says beside its arguments. */
+/* The keyword arguments of a call. */
 typedef struct {
   bool simplify;
-  PyObject *options; /* NULL: none */
+  PyObject *options; /* NULL if there are none. */
 } Keywords;
 
 static int read_keyword(Keywords *said, PyObject *name, PyObject *value) {
@@ -185,7 +185,7 @@ static int read_keyword(Keywords *said, PyObject *name, PyObject *value) {
   return truth < 0 ? -1 : 0;
 }
 
-/* Options are made into a struct in Python, which also keeps what a plugin uses of them. */
+/* Python makes the options into a struct, and keeps alive what the plugin uses of them. */
 static PyObject *call_with(ExecutableObject *exe, PyObject *const *arguments, Py_ssize_t count,
                            const Keywords *said) {
   if (said->options == NULL) return call_one_device(exe, arguments, count, said->simplify);
@@ -223,7 +223,7 @@ COLD static PyObject *call_with_dict(ExecutableObject *exe, PyObject *const *arg
   return call_with(exe, arguments, count, &said);
 }
 
-/* How Python 3.11 calls a subclass: there the vectorcall flag is not inherited. */
+/* In Python 3.11, a subclass does not inherit the vectorcall flag, so its calls come here. */
 static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwargs) {
   GUARD;
   PyObject *on_stack[ON_STACK], **arguments = on_stack;
@@ -238,7 +238,7 @@ static PyObject *executable_call(PyObject *self, PyObject *args, PyObject *kwarg
   return result;
 }
 
-/* The arguments of a device: NULL with an exception set where they are not as many. */
+/* Returns a device's arguments as a tuple of `count`, or NULL with an exception set. */
 PyObject *executable_row(ExecutableObject *exe, PyObject *rows, Py_ssize_t device, Py_ssize_t count) {
   PyObject *row = PyTuple_GetItem(rows, device);
   if (!PyTuple_Check(row))
@@ -260,7 +260,7 @@ static int take_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyOb
   return 0;
 }
 
-/* As begin_row. */
+/* Works like begin_row, for several devices. */
 static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyObject *devices) {
   if (take_rows(launch, exe, rows, devices) < 0) return false;
   if (!launch_turn(launch, exe)) return false;
@@ -273,19 +273,19 @@ static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, Py
   return false;
 }
 
-/* So many each row must hold. */
+/* Returns the number of arguments that each row must hold. */
 Py_ssize_t executable_arguments_in(const ExecutableObject *exe, PyObject *rows) {
   PyObject *first = PyTuple_GetItem(rows, 0);
   return exe->open && PyTuple_Check(first) ? PyTuple_Size(first) : exe->num_parameters;
 }
 
-/* Where `devices` are not the executable's own there is one, whose address is `execute_device`. */
+/* `devices` are the executable's own, or one other, whose address is `execute_device`. */
 static PyObject *executable_execute(PyObject *self, PyObject *args) {
   GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
   PyObject *rows, *devices;
   unsigned long long options_address, execute_device;
-  PyObject *event_type; /* or None */
+  PyObject *event_type; /* None if no events are wanted. */
   if (!PyArg_ParseTuple(args, "O!O!KKO", &PyTuple_Type, &rows, &PyTuple_Type, &devices,
                         &options_address, &execute_device, &event_type))
     return NULL;
@@ -309,7 +309,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   return result;
 }
 
-/* Buffers alone: what a launch would take is found out before there is one. */
+/* Checks a row of Buffers as a launch would, before there is one; refuses arrays. */
 static PyObject *executable_take(PyObject *self, PyObject *args) {
   GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
@@ -352,7 +352,7 @@ static PyObject *executable_bind(PyObject *self, PyObject *args) {
   exe->buffer_type = (PyTypeObject *)Py_NewRef(buffer_type);
   exe->devices = Py_NewRef(devices);
   exe->places = places;
-  exe->parameters = in; /* one more than there are, which is open */
+  exe->parameters = in; /* The slot of zeros behind the last one accepts anything. */
   exe->open = parameters == Py_None && outputs != Py_None;
   exe->outputs = out;
   exe->num_parameters = outputs != Py_None ? num_parameters : -1;
@@ -375,7 +375,7 @@ static PyObject *executable_check(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* Where another thread may be inside a call with it, the native part waits for this object's end. */
+/* If another thread may be inside a call with it, the native part is freed with this object. */
 static PyObject *executable_close(PyObject *self, PyObject *unused) {
   GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
@@ -434,7 +434,7 @@ static PyObject *executable_closed(PyObject *self, void *unused) {
 
 static PyMethodDef methods[] = {
     {"_bind", executable_bind, METH_VARARGS, NULL},
-    {"require_open", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
+    {"_require_open", executable_check, METH_NOARGS, "Raises ClosedError unless it can run."},
     {"_execute", executable_execute, METH_VARARGS, "_execute(rows, devices, options, execute_device, type of events or None): outputs and events"},
     {"_take", executable_take, METH_VARARGS, "_take(row, device): raises for a Buffer that does not fit."},
     {"close", executable_close, METH_NOARGS,

@@ -1,4 +1,4 @@
-/* exe(a, b) and exe.execute(rows). */
+/* The calls of an executable: exe(a, b) and exe.execute(rows). */
 #pragma once
 
 #include "loaded_executable.h"

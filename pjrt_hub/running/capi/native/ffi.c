@@ -1,17 +1,18 @@
-/* XLA FFI custom calls: what a plugin calls in the middle of a program.
+/* XLA FFI custom calls: functions that a plugin calls in the middle of a program.
 
-   A plugin calls a handler with a frame and nothing else: no user pointer and no name. So each
-   registration takes one of a fixed number of compiled entry points, which knows its own number.
-   An entry answers the plugin's question for the FFI version with the plugin's own: handlers built
-   for another minor would be dropped without a word, though calls are laid out alike. A plugin never forgets a handler, so an entry is held for the life of the process. */
+   A plugin passes a handler nothing but a frame: no user pointer and no name. So each registration
+   takes one of a fixed number of compiled entry points, which know their own numbers. Asked for its
+   FFI version, an entry answers with the plugin's own, because plugins silently drop handlers of
+   another minor version, though the calls have the same layout. Plugins never forget a handler, so
+   an entry is held for the life of the process. */
 #include "ffi.h"
 #include "ticket.h"
 
 typedef XLA_FFI_Error *Handler(XLA_FFI_CallFrame *frame);
 
 typedef struct {
-  Handler *native;    /* a handler in C, or NULL */
-  PyObject *callable; /* callable(frame address) -> None or (code, text as bytes) */
+  Handler *native;    /* A handler in C, or NULL. */
+  PyObject *callable; /* callable(frame address) -> None or (code, text as bytes). */
   uint32_t traits;
   bool taken;
 } Entry;
@@ -25,11 +26,11 @@ static XLA_FFI_Error *make_error(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_C
   return frame->api->XLA_FFI_Error_Create(&args);
 }
 
-/* The FFI version of plugins that ask without showing their table: PJRT API 0.58. */
+/* The FFI version of plugins that ask without passing their table, as those of PJRT API 0.58 do. */
 enum { UNSHOWN_MAJOR = 0, UNSHOWN_MINOR = 1 };
 
-/* The table of the plugin that asked last: it registers handlers with stages before the execution,
-   which PJRT's own extension does not take. Python registers one at a time, under a lock of its own. */
+/* The table of the plugin that asked last. Its functions register handlers with stages before the
+   execution, which PJRT's extension cannot. A lock in Python allows one registration at a time. */
 static const XLA_FFI_Api *shown;
 
 static bool answers_metadata(const XLA_FFI_CallFrame *frame, const Entry *entry) {
@@ -74,7 +75,7 @@ static XLA_FFI_Error *enter(XLA_FFI_CallFrame *frame, int number) {
   return entry->native != NULL ? entry->native(frame) : run_python(entry, frame);
 }
 
-/* Entry n of the pool, in hexadecimal; 16 of them; 256 of them. */
+/* ENTRY(n): entry n, in hexadecimal. EACH_ROW is a copy of EACH: a macro cannot expand itself. */
 #define ENTRY(n) \
   static XLA_FFI_Error *entry_##n(XLA_FFI_CallFrame *frame) { return enter(frame, 0x##n); }
 #define EACH(of, n) \
@@ -111,7 +112,7 @@ PyObject *ffi_entry(PyObject *module, PyObject *args) {
   PyObject *target;
   unsigned traits;
   if (!PyArg_ParseTuple(args, "OI", &target, &traits)) return NULL;
-  python_is_asked = true; /* nobody knows of an address whether it does */
+  python_is_asked = true; /* A function given by its address may call Python, too. */
   for (int i = 0; i < NUM_ENTRIES; i++) {
     if (entries[i].taken) continue;
     entries[i] = (Entry){.traits = traits, .taken = true};
@@ -137,8 +138,8 @@ PyObject *ffi_return(PyObject *module, PyObject *arg) {
   Py_RETURN_NONE;
 }
 
-/* An empty execute context for each plugin whose programs may call functions of ours: asking a call
-   for its user data crashes the XLA CPU plugin where the execution has no context at all. */
+/* An empty execute context for each plugin whose programs may call handlers made here: asking for
+   user data crashes the XLA CPU plugin if the execution has no context at all. */
 enum { MAX_PLUGINS = 64 };
 static struct {
   const PJRT_Api *api;
@@ -152,7 +153,7 @@ PJRT_ExecuteContext *ffi_context(const PJRT_Api *api) {
   return NULL;
 }
 
-/* ffi_share(api, context) -> whether from here on every execution without a context has this one. */
+/* ffi_share(api, context) -> whether all executions without a context have this one from now on. */
 PyObject *ffi_share(PyObject *module, PyObject *args) {
   GUARD;
   unsigned long long api, context;
@@ -164,7 +165,7 @@ PyObject *ffi_share(PyObject *module, PyObject *args) {
   Py_RETURN_TRUE;
 }
 
-/* A handler's state is a Python object, which the plugin lets go with the program. */
+/* A handler's state is a Python object, which the plugin releases with the program. */
 static void forget_state(void *number) {
   PyGILState_STATE gil;
   Ticket ticket;
@@ -176,7 +177,7 @@ static void forget_state(void *number) {
   upcall_ends(gil);
 }
 
-/* ffi_shown() -> address of the table that was shown since the last time, 0 for none. */
+/* ffi_shown() -> address of the table that a plugin passed since the last call, 0 for none. */
 PyObject *ffi_shown(PyObject *module, PyObject *unused) {
   GUARD;
   const XLA_FFI_Api *last = shown;
@@ -189,7 +190,7 @@ PyObject *ffi_deleter(PyObject *module, PyObject *unused) {
   return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)forget_state);
 }
 
-/* ffi_keep(object) -> the ticket that the deleter of states takes. */
+/* ffi_keep(object) -> a ticket for the object, which the deleter of states takes. */
 PyObject *ffi_keep(PyObject *module, PyObject *object) {
   GUARD;
   void *number = ticket_issue((Ticket){.holder = object});
@@ -198,7 +199,7 @@ PyObject *ffi_keep(PyObject *module, PyObject *object) {
   return PyLong_FromVoidPtr(number);
 }
 
-/* ffi_kept(ticket, whether to let it go) -> the object. */
+/* ffi_kept(ticket, whether to give up the ticket) -> the object. */
 PyObject *ffi_kept(PyObject *module, PyObject *args) {
   GUARD;
   unsigned long long number;

@@ -1,13 +1,13 @@
-/* Function: one C function of a plugin, its argument struct filled and read as the tables say; and
-   Functions: all of one table, found by their names. What a table says is data from call.py: here
-   no function is known by its name. A function with fields that are not plain is called in Python. */
+/* Function: one C function of a plugin, whose argument struct is filled and read as a table says.
+   Functions: all functions of a plugin, found by their names. The tables come from call.py, so no
+   function is named here. Python calls the functions whose fields are not plain. */
 #include "function.h"
 
 #include <string.h>
 
 PyTypeObject *FunctionType, *FunctionsType;
 
-/* What an argument struct may take at most; a larger one is Python's. */
+/* The largest argument struct, in bytes; Python calls the functions with larger ones. */
 enum { LARGEST = 512 };
 
 typedef union {
@@ -15,22 +15,22 @@ typedef union {
   max_align_t aligned;
 } Arguments;
 
-/* Kinds are the letters of Python's `struct` module; 'O' is an object of the plugin's, never NULL. */
+/* Kinds are the letters of Python's `struct` module; 'O' is an object of the plugin, never NULL. */
 typedef struct {
   PyObject *name;
   Py_ssize_t offset;
-  Py_ssize_t count; /* the offset of what counts its elements, or -1 */
-  char kind;        /* of an element where they are counted; 's' are the bytes of a text */
-  bool known;       /* false: newer than the plugin, which never writes it */
+  Py_ssize_t count; /* The offset of the field that counts the elements, or -1. */
+  char kind;        /* The kind of each element, if they are counted; 's' for bytes of a text. */
+  bool known;       /* False if it is newer than the plugin, which never writes it. */
 } Field;
 
 typedef struct {
   PyObject_HEAD
-  PJRT_Error *(*pointer)(void *args); /* NULL: only Python can call it */
-  size_t size, struct_size;           /* of its argument struct; what that tells, or 0 */
+  PJRT_Error *(*pointer)(void *args); /* NULL if only Python can call it. */
+  size_t size, struct_size;           /* The argument struct's size; its struct_size field, or 0. */
   Field *inputs, *outputs;
   Py_ssize_t num_inputs, num_outputs;
-  PyObject *namespace; /* what several outputs come in */
+  PyObject *namespace; /* The type that holds several outputs. */
 } FunctionObject;
 
 static bool out_of_range(const Field *field, const char *what) {
@@ -122,7 +122,7 @@ static PyObject *read_value(const char *at, char kind) {
   }
 }
 
-/* Takes `what` over, which the plugin gave. */
+/* Raises for a plugin's answer, which `what` describes; takes over the reference to `what`. */
 static PyObject *refuse(const FunctionObject *function, PyObject *what) {
   PyObject *name = PyObject_GetAttrString((PyObject *)function, "name");
   const char *words[2] = {name != NULL ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL,
@@ -188,7 +188,7 @@ static PyObject *read_outputs(const FunctionObject *function, const char *args) 
 
 static const Field *find_input(const FunctionObject *function, PyObject *name) {
   for (Py_ssize_t i = 0; i < function->num_inputs; i++)
-    if (function->inputs[i].name == name) return &function->inputs[i]; /* both are interned */
+    if (function->inputs[i].name == name) return &function->inputs[i]; /* Both are interned. */
   for (Py_ssize_t i = 0; i < function->num_inputs; i++)
     if (PyUnicode_Compare(function->inputs[i].name, name) == 0) return &function->inputs[i];
   PyErr_Format(PyExc_TypeError, "the function has no argument %R", name);
@@ -201,7 +201,7 @@ static bool write_input(const FunctionObject *function, char *args, PyObject *na
   return field != NULL && write_value(args + field->offset, field, value);
 }
 
-/* Zeroed and of the newest size: an older plugin reads less of it. */
+/* The struct is zeroed and has the newest size, of which an older plugin reads less. */
 static void begin(const FunctionObject *function, Arguments *args) {
   memset(args->bytes, 0, function->size);
   if (function->struct_size > 0) memcpy(args->bytes, &function->struct_size, sizeof(size_t));
@@ -240,7 +240,7 @@ static PyObject *function_call(PyObject *self, PyObject *args, PyObject *inputs)
   return finish(function, &struct_);
 }
 
-/* As above; `values` are named by `names`, a tuple or NULL. */
+/* Works like function_call. The names of `values` are in `names`, a tuple or NULL. */
 static PyObject *call_by_names(PyObject *self, PyObject *const *values, PyObject *names) {
   FunctionObject *function = (FunctionObject *)self;
   Py_ssize_t count = names != NULL ? PyTuple_Size(names) : 0;
@@ -264,12 +264,12 @@ static void free_fields(Field *fields, Py_ssize_t count) {
   free(fields);
 }
 
-/* Whether `bytes` from `offset` on lie in the struct. */
+/* Returns whether `bytes` bytes from `offset` on lie in the struct. */
 static bool inside(const FunctionObject *function, Py_ssize_t offset, size_t bytes) {
   return offset >= 0 && (size_t)offset + bytes <= function->size;
 }
 
-/* Fields of a tuple of (name, offset, kind, offset of the count or -1, whether it is known). */
+/* Reads tuples of (name, offset, kind, offset of the count or -1, whether it is known). */
 static Field *read_fields(const FunctionObject *function, PyObject *rows, Py_ssize_t *count) {
   *count = PyTuple_Size(rows);
   Field *fields = calloc((size_t)*count + 1, sizeof(Field));
@@ -360,7 +360,7 @@ PyType_Spec function_spec = {
 
 typedef struct {
   PyObject_HEAD
-  PyObject *bound; /* dict of those called before */
+  PyObject *bound; /* A dict of the functions used so far, by name. */
   unsigned generation;
 } FunctionsObject;
 
@@ -373,7 +373,7 @@ static PyObject *functions_new(PyTypeObject *type, PyObject *args, PyObject *inp
   return (PyObject *)functions;
 }
 
-/* `self._bind(name)` makes what is new, and refuses what cannot be called. */
+/* `self._bind(name)` makes a function at its first use, or raises if it cannot be called. */
 static PyObject *functions_function(PyObject *self, PyObject *name) {
   GUARD;
   FunctionsObject *functions = (FunctionsObject *)self;

@@ -1,23 +1,23 @@
 /* Gate: where launches on a host client wait until there is room for them.
 
-   The rule for launches on several devices: a plugin gets whole ones only, one after the other. A
-   launch that has entered is in XLA's own order, the same on all devices, and starts on all or on
-   none. Parts of one would enter one by one, and XLA cannot know what is still to come. Its CPU
-   client lets no other launch begin before the last part of this one, which may never come: then
-   nothing on several devices ends any more, and a collective ends the process after 40 s. Without a
-   launch id it takes each part for a launch of its own. GPUs, which have a queue each, would get the
-   parts of two launches in two orders. So executable/parts.py puts the parts together, for every
-   plugin. And two with one launch id that enter at once get mixed up, so that the second waits here
-   until the call of the first has returned; its results may still be under way.
+   Launches on several devices reach the plugin whole, and one after the other. Once a launch has
+   entered, XLA keeps it in the same order on all devices, and starts it on all or on none. Parts of
+   a launch would enter one by one, and XLA cannot know which are still to come. Its CPU client
+   begins no other launch before the last part of this one, which may never come: then no launch on
+   several devices ends any more, and a collective aborts the process after 40 s. Without a launch
+   id, it takes each part for a launch of its own. GPUs have a queue each, and would get the parts
+   of two launches in different orders. So executable/parts.py joins the parts, for any plugin. Two
+   launches with one launch id that enter at once are mixed up, so the second waits here until the
+   Execute call of the first has returned; the results of the first may still be under way.
 
    XLA's CPU client runs all its devices on one pool of as many threads. A launch on several devices
-   keeps a thread for each until all have met, and one that finds 32 executions under way on a device
-   keeps a thread until one of them ends: together they take every thread and wait for ever. So
-   launches wait here, in the thread that asks, where Ctrl-C ends it.
+   keeps a thread for each until all have met. One that finds 32 executions under way on a device
+   keeps a thread until one of them ends. Together they can take every thread and wait for ever, so
+   launches wait here, in the calling thread, where Ctrl-C ends the wait.
 
-   On one device a launch only must not be the 33rd, which would wait inside the plugin and hear no
-   signal. To follow each would cost too much where all are done when Execute returns, as small
-   programs are: some are followed, and every one as long as such a one is under way. */
+   On one device, it is enough that no launch is the 33rd, which would wait inside the plugin, where
+   no signal ends the wait. It would cost too much to follow every launch of a small program, which
+   is done when Execute returns: some are followed, and all while a followed one is under way. */
 #include "gate.h"
 #include "ticket.h"
 
@@ -27,9 +27,9 @@
 #include <time.h>
 
 enum {
-  MOST = 32,  /* under way at once: no device has more, so no launch waits on the pool */
-  LEAST = 16, /* on one device so many launches are not followed, */
-  SPREAD = 8, /* and up to so many more: together they come upon every rhythm below 41 */
+  MOST = 32,  /* The most launches under way: no device has more, so none waits in the plugin. */
+  LEAST = 16, /* On one device, at least so many launches in a row are not followed. */
+  SPREAD = 8, /* The number varies by this: no place in a pattern of under 41 launches is missed. */
 };
 
 struct Gate {
@@ -37,8 +37,8 @@ struct Gate {
   pthread_mutex_t mutex;
   pthread_cond_t ended;
   int running, most;
-  int entering; /* of them, those on several devices whose Execute has not returned */
-  bool broken;  /* a launch failed on some devices: the next would wait for them */
+  int entering; /* The running launches on several devices that are still in Execute. */
+  bool broken;  /* A launch failed on some devices: the next would wait for it. */
   bool client_gone;
 };
 
@@ -48,7 +48,7 @@ typedef struct {
   atomic_int devices;
 } Flight;
 
-/* Has launches take turns from here on; false with an exception set. */
+/* Makes launches take turns from now on; returns false with an exception set. */
 bool gate_open(Turns *turns, const PJRT_Api *api, bool sparing) {
   Gate *gate = calloc(1, sizeof(Gate));
   if (gate == NULL) {
@@ -65,12 +65,12 @@ bool gate_open(Turns *turns, const PJRT_Api *api, bool sparing) {
   gate->most = MOST;
   turns->gate = gate;
   turns->sparing = sparing;
-  if (sparing) gate_skip(turns); /* nothing is under way */
+  if (sparing) gate_skip(turns); /* Nothing is under way. */
   return true;
 }
 
-/* Of a sparing client, whose next launch is to be followed. Those that nobody followed since the
-   latest may be under way as well. */
+/* Returns the gate of a sparing client whose next launch is followed. The launches that were not
+   followed before it may still be under way, so there is room for fewer. */
 Gate *gate_find(Turns *turns) {
   Gate *gate = turns->gate;
   turns->skip = 0;
@@ -80,7 +80,7 @@ Gate *gate_find(Turns *turns) {
   return gate;
 }
 
-/* All that were followed are done: so may be the next few, in no one's rhythm. */
+/* All followed launches are done, so the next ones are not followed; their number varies. */
 void gate_skip(Turns *turns) {
   turns->skip = turns->skipped = LEAST + (5 * turns->skipped + 3) % SPREAD;
 }
@@ -91,7 +91,7 @@ static void gate_free(Gate *gate) {
   free(gate);
 }
 
-/* The client is gone; the last execution frees it. */
+/* The client is gone: the gate is freed here, or by the last execution. */
 void gate_let_go(Gate *gate) {
   pthread_mutex_lock(&gate->mutex);
   gate->client_gone = true;
@@ -102,19 +102,19 @@ void gate_let_go(Gate *gate) {
 
 static bool begin(Gate *gate, bool together) {
   bool full = gate->running >= gate->most || (together && gate->entering > 0);
-  /* A program that runs waits for its own callback, which therefore waits for nobody. */
+  /* A running program waits for its callbacks, so a launch in a callback never waits. */
   if (full && !upcall_running()) return false;
   gate->running++;
   gate->entering += together;
   return true;
 }
 
-/* As begin, but waits for a moment, without the GIL. */
+/* Works like begin, but waits up to 50 ms for room, without the GIL. */
 static bool begin_soon(Gate *gate, bool together) {
   bool begun;
   struct timespec until;
   clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += 50000000L; /* a slice, so that a signal's handler runs soon */
+  until.tv_nsec += 50000000L; /* A short wait lets a signal's handler run soon. */
   if (until.tv_nsec >= 1000000000L) {
     until.tv_nsec -= 1000000000L;
     until.tv_sec++;
@@ -129,10 +129,10 @@ static bool begin_soon(Gate *gate, bool together) {
   return begun;
 }
 
-/* Waits for an execution's turn; false with an exception set. What began ends once: it is followed
-   or given up. `together`: it is on several devices. */
+/* Waits for an execution's turn; returns false with an exception set. A turn ends exactly once: the
+   caller follows it or gives it up. `together`: it is on several devices. */
 bool gate_begin(Gate *gate, bool together) {
-  pthread_mutex_lock(&gate->mutex); /* held for moments only, so the GIL is kept */
+  pthread_mutex_lock(&gate->mutex); /* It is held only briefly, so the GIL is kept. */
   bool begun = begin(gate, together);
   pthread_mutex_unlock(&gate->mutex);
   while (!begun) {
@@ -151,7 +151,7 @@ bool gate_begin(Gate *gate, bool together) {
   return false;
 }
 
-/* Execute returned, or is not called: the next launch on several devices may enter. */
+/* Execute has returned or is not called: the next launch on several devices may enter. */
 static void entered(Gate *gate, bool together) {
   if (!together) return;
   pthread_mutex_lock(&gate->mutex);
@@ -160,7 +160,7 @@ static void entered(Gate *gate, bool together) {
   pthread_mutex_unlock(&gate->mutex);
 }
 
-/* Whether none is left. */
+/* Ends an execution; returns whether no other is left. */
 static bool end(Gate *gate) {
   pthread_mutex_lock(&gate->mutex);
   gate->running--;
@@ -171,14 +171,14 @@ static bool end(Gate *gate) {
   return idle;
 }
 
-/* An execution did not start. `broke`: it may have on some of its devices. */
+/* An execution did not start. `broke`: it may have started on some of its devices. */
 void gate_give_up(Gate *gate, bool together, bool broke) {
   if (broke) gate->broken = true;
   entered(gate, together);
   end(gate);
 }
 
-/* Runs on a plugin's thread. */
+/* This runs on a plugin's thread. */
 static void device_done(void *holder) {
   Flight *flight = holder;
   Gate *gate = flight->gate;
@@ -187,8 +187,8 @@ static void device_done(void *holder) {
   end(gate);
 }
 
-/* An execution started: it ends with the last of the events, each of which tells of one device. Gives
-   whether it ended, and with it the last of all. */
+/* An execution started: it ends with the last of the events, of which there is one for each device.
+   Returns whether it has ended already, and no other is under way. */
 bool gate_follow(Gate *gate, bool together, PJRT_Event **events, Py_ssize_t count) {
   entered(gate, together);
   if (count == 1) {
@@ -198,12 +198,12 @@ bool gate_follow(Gate *gate, bool together, PJRT_Event **events, Py_ssize_t coun
     if (error == NULL && ready.is_ready) return end(gate);
   }
   Flight *flight = malloc(sizeof(Flight));
-  if (flight == NULL) { /* better uncounted than counted for ever */
+  if (flight == NULL) { /* It is better not counted than counted for ever. */
     end(gate);
     return false;
   }
   *flight = (Flight){.gate = gate, .devices = (int)count};
-  Ticket ticket = {gate->api, device_done, flight}; /* whoever reads the results is told of errors */
+  Ticket ticket = {gate->api, device_done, flight}; /* Errors reach whoever reads the results. */
   for (Py_ssize_t d = 0; d < count; d++) {
     PJRT_Error *error = NULL;
     if (events[d] != NULL && ticket_when_ready(events[d], ticket, &error)) continue;

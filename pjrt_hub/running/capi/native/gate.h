@@ -7,9 +7,9 @@ typedef struct Gate Gate;
 
 /* How the launches of a client take turns. */
 typedef struct {
-  Gate *gate;        /* NULL: nobody knows where executions are */
-  bool sparing;      /* they need no turns: only some are followed, see gate_for */
-  int skip, skipped; /* launches until the next that is; between it and the latest */
+  Gate *gate;        /* NULL if launches take no turns. */
+  bool sparing;      /* Only some launches are followed; see gate.c. */
+  int skip, skipped; /* The launches to leave unfollowed: those still to come, and all. */
 } Turns;
 
 bool gate_open(Turns *turns, const PJRT_Api *api, bool sparing);
@@ -20,7 +20,7 @@ bool gate_begin(Gate *gate, bool together);
 void gate_give_up(Gate *gate, bool together, bool broke);
 bool gate_follow(Gate *gate, bool together, PJRT_Event **events, Py_ssize_t count);
 
-/* What a launch that begins now takes its turn with, or NULL. */
+/* Returns the gate of a launch that begins now, or NULL if it takes no turn. */
 static inline Gate *gate_for(Turns *turns) {
   if (turns->gate == NULL || !turns->sparing) return turns->gate;
   if (--turns->skip >= 0) return NULL;

@@ -1,5 +1,5 @@
-/* What programs exchange with the host while they run: PJRT's send, receive and HLO output callbacks,
-   answered by Python functions. The plugin's thread waits for the answer. */
+/* Host transfers: PJRT's send, receive and HLO output callbacks, by which a running program
+   exchanges data with the host. Python functions answer them, while the plugin's thread waits. */
 #include "host_transfer.h"
 #include "dispatcher.h"
 #include "native_event.h"
@@ -7,14 +7,14 @@
 
 #include <stdarg.h>
 
-/* A plugin gives a ticket back with each call, which is good as long as the capsule around it lives. Its
-   holder is callable:
-   send(bytes, total in bytes, whether it is the last) -> None or (code, text)
-   receive(stream address) -> None; the stream is Python's from then on
+/* A plugin passes a ticket back with each call. The ticket is valid as long as the capsule around
+   it lives, and its holder is one of these Python functions:
+   send(bytes, total size in bytes, whether this is the last chunk) -> None or (code, text)
+   receive(stream address) -> None; Python owns the stream from then on
    output(address, dimensions, element type, replica, partition, number) -> None */
 static const char capsule_name[] = "pjrt_hub host transfer";
 
-/* A new reference, for whoever has the GIL; NULL where all has ended that it was for. */
+/* Returns a new reference to a ticket's function; NULL if its capsule is gone. Needs the GIL. */
 static PyObject *callable_of(void *number) {
   GUARD;
   Ticket ticket;
@@ -52,8 +52,8 @@ static PJRT_Error *send(PJRT_Chunk *chunk, PJRT_CallbackError *maker, size_t tot
 
 static void free_zeros(void *zeros, void *unused) { free(zeros); }
 
-/* There is no call for "no more will come": the program would wait for ever. A chunk that exceeds
-   the stream fails it, by the definition of AddChunk. */
+/* Makes a stream fail by a chunk that exceeds it, as AddChunk is defined. The C API has no call
+   that says "no more data will come", and without a failure the program would wait for ever. */
 static void fail_stream(const PJRT_Api *api, PJRT_CopyToDeviceStream *stream, size_t excess) {
   PJRT_Chunk chunk = {.data = calloc(excess, 1), .size = excess, .deleter = free_zeros};
   SIZED(PJRT_CopyToDeviceStream_AddChunk_Args, args);
@@ -77,8 +77,8 @@ static void end_stream(const PJRT_Api *api, PJRT_CopyToDeviceStream *stream) {
   drop_error(api, api->PJRT_CopyToDeviceStream_Destroy(&end));
 }
 
-/* Calls what the ticket is for, with the arguments that `format` makes; what it raises nobody can be
-   told. False where Python is ending. */
+/* Calls a ticket's function with the arguments that `format` describes. An exception is only
+   reported, because no caller could catch it. Returns false if Python is ending. */
 static bool tell(void *number, const char *format, ...) {
   PyGILState_STATE state;
   if (!upcall_begins(&state)) return false;
@@ -98,7 +98,7 @@ static bool tell(void *number, const char *format, ...) {
   return true;
 }
 
-/* Python takes the stream over. */
+/* Hands the stream to Python. If Python is ending, the stream ends here and the program fails. */
 static void receive(PJRT_CopyToDeviceStream *stream, void *user_arg) {
   Ticket ticket;
   if (!tell(user_arg, "(K)", (unsigned long long)(uintptr_t)stream) && ticket_look(user_arg, &ticket))
@@ -138,8 +138,8 @@ static void end_transfer(PyObject *capsule) {
   if (ticket_take(PyCapsule_GetPointer(capsule, capsule_name), &ticket)) Py_DECREF(ticket.holder);
 }
 
-/* host_transfer(api, callable) -> (what must live as long as a plugin may call, its address,
-   addresses of send, receive and output) */
+/* host_transfer(api, callable) -> (a capsule that must live as long as a plugin may call, the
+   user_arg, the addresses of send, receive and output) */
 PyObject *host_transfer(PyObject *module, PyObject *args) {
   GUARD;
   unsigned long long api;
@@ -160,7 +160,7 @@ PyObject *host_transfer(PyObject *module, PyObject *args) {
                        (unsigned long long)(uintptr_t)output);
 }
 
-/* host_transfer_end(api, stream): where it is not full, the program that waits for it fails. */
+/* host_transfer_end(api, stream): ends a stream; a program that still waits for data fails. */
 PyObject *host_transfer_end(PyObject *module, PyObject *args) {
   unsigned long long api, stream;
   if (!PyArg_ParseTuple(args, "KK", &api, &stream)) return NULL;

@@ -1,4 +1,4 @@
-/* Host transfers: what a running program sends and receives. */
+/* Host transfers: the data that a running program sends to the host and receives from it. */
 #pragma once
 
 #include "process.h"

@@ -1,20 +1,20 @@
-/* The key-value store that processes of one job share: three callbacks that a plugin calls from any
-   thread, answered by Python functions. */
+/* The key-value store that the processes of a job share. A plugin calls its three callbacks from
+   any thread, and Python functions answer them. */
 #include "kv_store.h"
 
 #include <limits.h>
 #include <string.h>
 #include <time.h>
 
-/* Never freed: a plugin's thread may ask until the process ends.
-   get(key, milliseconds) -> bytes, None for "not within that time", or (code, text)
+/* The Python functions of a store, which is never freed: a plugin may call until the process ends.
+   get(key, milliseconds) -> bytes, None if there was no value in that time, or (code, text)
    try_get(key) -> bytes or (code, text)
    put(key, value) -> None or (code, text) */
 typedef struct {
   PyObject *get, *try_get, *put;
 } Store;
 
-/* How long Python may wait at a stretch, so that its end need not wait longer for it. */
+/* The longest wait inside Python, in ms, because the end of Python has to wait for it. */
 enum { SLICE_MS = 200 };
 
 static void free_value(char *value) { free(value); }
@@ -25,14 +25,14 @@ static PJRT_Error *read_value(PJRT_CallbackError *maker, PyObject *answer, char 
   Py_ssize_t size;
   if (answer == NULL || !PyBytes_Check(answer)) return upcall_error(maker, answer);
   PyBytes_AsStringAndSize(answer, &data, &size);
-  *value = malloc((size_t)size + 1); /* never NULL for an empty value */
+  *value = malloc((size_t)size + 1); /* The extra byte keeps an empty value from being NULL. */
   if (*value == NULL) return upcall_plain_error(maker, PJRT_Error_Code_RESOURCE_EXHAUSTED, "no memory");
   memcpy(*value, data, (size_t)size);
   *value_size = (size_t)size;
   return NULL;
 }
 
-/* One stretch of waiting; `*waited` tells that the value is not there yet. */
+/* Waits once, for at most `milliseconds`. `*waited` becomes true if there is no value yet. */
 static PJRT_Error *get_once(PJRT_KeyValueGetCallback_Args *args, int milliseconds, bool *waited) {
   Store *store = args->user_arg;
   PyGILState_STATE state;
@@ -96,7 +96,7 @@ static PJRT_Error *put(PJRT_KeyValuePutCallback_Args *args) {
   return error;
 }
 
-/* kv_store(get, try_get, put) -> addresses of the three callbacks and of their user_arg. */
+/* kv_store(get, try_get, put) -> the addresses of the three callbacks, and their user_arg. */
 PyObject *kv_store(PyObject *module, PyObject *args) {
   GUARD;
   Store functions;

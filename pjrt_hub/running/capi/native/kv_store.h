@@ -1,4 +1,4 @@
-/* Key-value stores, which a plugin asks. */
+/* Key-value stores that plugins use. */
 #pragma once
 
 #include "process.h"

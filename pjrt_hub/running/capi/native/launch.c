@@ -1,7 +1,7 @@
-/* Launch: one execution, from its turn over the call of PJRT_LoadedExecutable_Execute to its outputs
-   as Buffers.
+/* Launch: one execution. It waits for its turn, calls PJRT_LoadedExecutable_Execute, and wraps the
+   outputs as Buffers.
 
-   Whoever prepares a launch ends it; between the two close() frees nothing of the client. */
+   Whoever prepares a launch must end it. Between the two, close() frees nothing of the client. */
 #include "launch.h"
 #include "deletion.h"
 #include "event.h"
@@ -12,11 +12,11 @@
 #include <time.h>
 
 enum {
-  SAMPLED = 32,  /* of so many launches one is timed */
-  BRIEF = 20000, /* ns: what a launch may take that keeps the GIL */
+  SAMPLED = 32,  /* One of this many launches is timed. */
+  BRIEF = 20000, /* The longest time, in ns, of a launch that keeps the GIL. */
 };
 
-/* Begins a launch, which ends with launch_end: -1 with an exception set where it did not begin. */
+/* Begins a launch, which launch_end must end; on failure, returns -1 with an exception set. */
 int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py_ssize_t arguments,
                    Gate *gate) {
   Py_ssize_t in = arguments, out = exe->num_outputs;
@@ -55,12 +55,12 @@ int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py
   return 0;
 }
 
-/* What was made for this launch alone goes: where the program still runs, the plugin holds it. */
+/* Frees what this launch alone used. The plugin holds the inputs of a program that still runs. */
 void launch_end(Launch *launch, ExecutableObject *exe) {
   for (Py_ssize_t i = 0; i < launch->puts.num_made; i++)
     buffer_destroy_native(exe->client, launch->puts.made[i]);
   if (launch->puts.kept != NULL) {
-    PyObject *type, *value, *traceback; /* destructors must not see them */
+    PyObject *type, *value, *traceback; /* A destructor must not run with an exception set. */
     PyErr_Fetch(&type, &value, &traceback);
     Py_DECREF(launch->puts.kept);
     PyErr_Restore(type, value, traceback);
@@ -69,14 +69,14 @@ void launch_end(Launch *launch, ExecutableObject *exe) {
   client_leave(exe->client);
 }
 
-/* Waits for the launch's turn: false with an exception set. It is used up by launch_run. */
+/* Waits for the launch's turn; false with an exception set. launch_run uses the turn up. */
 bool launch_turn(Launch *launch, ExecutableObject *exe) {
   Gate *gate = launch->gate;
   launch->together = exe->num_devices > 1;
   if (gate == NULL) return true;
   bool begun = gate_begin(gate, launch->together);
   if (!begun || executable_usable(exe)) return begun;
-  gate_give_up(gate, launch->together, false); /* closed meanwhile */
+  gate_give_up(gate, launch->together, false); /* It was closed during the wait. */
   return false;
 }
 
@@ -95,7 +95,7 @@ static int64_t now(void) {
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-/* Takes the time of a launch into account. One long one may be chance, two are not. */
+/* Takes the time of a launch into account. One long launch may be chance; two in a row are not. */
 static void note_time(ExecutableObject *exe, int64_t nanoseconds) {
   bool brief = nanoseconds < BRIEF, doubtful = !brief && exe->brief && !exe->doubted;
   exe->doubted = doubtful;
@@ -103,9 +103,9 @@ static void note_time(ExecutableObject *exe, int64_t nanoseconds) {
   exe->unsampled = doubtful ? 0 : SAMPLED - 1;
 }
 
-/* Keeps the GIL for launches that are brief: beside a thread that computes in Python each release
-   may cost the 5 ms that it keeps the GIL. Execute may block until earlier work has ended, so nothing
-   that may be under way must wait for Python: no callback, no promise, no call of another thread. */
+/* Keeps the GIL during brief launches: another thread that computes in Python may keep it for 5 ms
+   after each release. Execute may block until earlier work has ended, so the GIL is kept only if no
+   such work can wait for Python: no callback, no promise and no call of another thread. */
 static PJRT_Error *execute_adaptively(ExecutableObject *exe,
                                       PJRT_LoadedExecutable_Execute_Args *args) {
   const ClientObject *client = exe->client;
@@ -134,7 +134,7 @@ static PJRT_LoadedExecutable_Execute_Args execute_args(const ExecutableObject *e
                                                       PJRT_Buffer ***outputs, Py_ssize_t devices) {
   SIZED(PJRT_LoadedExecutable_Execute_Args, args);
   if (options->context == NULL) options->context = ffi_context(exe->client->api);
-  for (Py_ssize_t d = 0; d < devices; d++) /* so that what a plugin leaves out is seen */
+  for (Py_ssize_t d = 0; d < devices; d++) /* An output that a plugin leaves out stays NULL. */
     memset(outputs[d], 0, (size_t)exe->num_outputs * sizeof(PJRT_Buffer *));
   args.executable = exe->ptr;
   args.options = options;
@@ -145,7 +145,7 @@ static PJRT_LoadedExecutable_Execute_Args execute_args(const ExecutableObject *e
   return args;
 }
 
-/* On one device, without options or turns. */
+/* Runs on one device, without options and turns. */
 PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,
                          Py_ssize_t arguments, PJRT_Buffer ***outputs) {
   SIZED(PJRT_ExecuteOptions, options);
@@ -172,7 +172,7 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
     gate_give_up(gate, launch->together, launch->together);
     return error;
   }
-  if (launch->events[0] == NULL) { /* a plugin that tells nothing: better uncounted */
+  if (launch->events[0] == NULL) { /* Without an event, nothing would end its turn. */
     gate_give_up(gate, launch->together, false);
     return NULL;
   }
@@ -187,7 +187,8 @@ void launch_refused(Launch *launch, ExecutableObject *exe) {
   if (launch->gate != NULL) gate_give_up(launch->gate, launch->together, false);
 }
 
-/* An input that was donated in an earlier call is the usual cause: say so before the plugin does. */
+/* Raises for a failed launch. The usual cause is an input that an earlier call donated, so that is
+   reported instead of the plugin's error. */
 PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments) {
   PyObject *none = PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", arguments);
   if (none == NULL) {
@@ -198,8 +199,7 @@ PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *argu
   return raise_status(exe->client->api, error, "PJRT_LoadedExecutable_Execute");
 }
 
-/* A launch that fails on one device has started on others, which wait for it: so what was donated is
-   found before. */
+/* Refuses deleted inputs early: a launch that failed on one device would block the others. */
 int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows) {
   SIZED(PJRT_Buffer_IsDeleted_Args, args);
   for (Py_ssize_t d = 0; d < launch->num_devices; d++) {
@@ -210,7 +210,7 @@ int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
       if (error == NULL) return argument_reject(exe, i, PyTuple_GetItem(PyTuple_GetItem(rows, d), i));
       if (is_unimplemented(exe->client->api, error)) {
         drop_error(exe->client->api, error);
-        return 0; /* nobody tells */
+        return 0; /* The plugin cannot tell. */
       }
       raise_status(exe->client->api, error, "PJRT_Buffer_IsDeleted");
       return -1;
@@ -219,13 +219,13 @@ int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
   return 0;
 }
 
-/* Between `begins` and not, what other threads delete stays. */
+/* Marks Buffers as used by a launch until it ends; a delete by another thread waits until then. */
 static void rows_launch(PyObject *rows, bool begins) {
   for (Py_ssize_t d = 0; d < PyTuple_Size(rows); d++) {
     PyObject *row = PyTuple_GetItem(rows, d);
     for (Py_ssize_t i = 0; i < PyTuple_Size(row); i++) {
       PyObject *argument = PyTuple_GetItem(row, i);
-      if (!PyObject_TypeCheck(argument, BufferType)) continue; /* an array */
+      if (!PyObject_TypeCheck(argument, BufferType)) continue; /* It is an array. */
       if (begins)
         ((BufferObject *)argument)->launches++;
       else
@@ -236,7 +236,7 @@ static void rows_launch(PyObject *rows, bool begins) {
 
 static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows) {
   Py_ssize_t last = PyTuple_Size(rows) - 1;
-  for (Py_ssize_t d = 0; d < last; d++) { /* the last row raises for all */
+  for (Py_ssize_t d = 0; d < last; d++) { /* launch_failed raises for the last row. */
     PyObject *none =
         PyObject_CallMethod((PyObject *)exe, "_refuse_deleted", "(O)", PyTuple_GetItem(rows, d));
     if (none == NULL) {
@@ -248,8 +248,8 @@ static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows
   launch_failed(exe, error, PyTuple_GetItem(rows, last));
 }
 
-/* A tuple of output tuples and a tuple of events, one of each for each device. All become objects
-   here: where a signal's handler raises in Python's next step, nothing is lost. */
+/* Returns a tuple of output tuples and a tuple of events, one of each for each device. All become
+   objects here, so that nothing leaks if a signal's handler raises in Python's next step. */
 static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *devices,
                               PyTypeObject *event_type) {
   PyObject *outputs = PyTuple_New(launch->num_devices);
@@ -259,7 +259,7 @@ static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *d
     if (row != NULL)
       PyTuple_SetItem(outputs, d, row);
     else
-      Py_CLEAR(outputs); /* only out of memory leads here: the other devices' outputs are lost */
+      Py_CLEAR(outputs); /* The outputs of the devices that follow leak. */
   }
   for (Py_ssize_t d = 0; launch->asked && d < launch->num_devices; d++) {
     PyObject *event = launch->events[d] != NULL
@@ -278,7 +278,7 @@ static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *d
   return both;
 }
 
-/* Runs it on the devices of the rows, whose turn it is: a tuple of output tuples and one of events. */
+/* Runs the program, whose turn it is, on the rows' devices. Returns what rows_outputs does. */
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type) {
   PyObject *result = NULL;

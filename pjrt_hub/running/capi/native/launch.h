@@ -5,21 +5,21 @@
 
 enum { ON_STACK = 256 };
 
-/* What few calls need, apart from the others, which so pay nothing for it. */
+/* Marks functions that few calls need. Kept out of line, they cost the other calls nothing. */
 #define COLD __attribute__((cold, noinline))
 
-/* What one launch needs; on the stack for one device and up to ON_STACK arguments and outputs. */
+/* The state of a launch, with memory for one device and up to ON_STACK arguments and outputs. */
 typedef struct {
   PJRT_Buffer *const *const *inputs; /* [num_devices][num_arguments] */
   PJRT_Buffer ***outputs;            /* [num_devices][num_outputs] */
   Py_ssize_t num_devices, num_arguments;
-  PJRT_Event *event, **events; /* of each device, where the caller or the client's turns need them */
-  bool asked;                  /* the caller does */
+  PJRT_Event *event, **events; /* One for each device, if the caller or the gate needs them. */
+  bool asked;                  /* The caller wants the events. */
   Puts puts;
-  bool together; /* on several devices */
-  Gate *gate; /* NULL: it takes no turn */
+  bool together; /* It runs on several devices. */
+  Gate *gate; /* NULL if it takes no turn. */
   void *heap;
-  PJRT_Buffer **rows[2]; /* of one device: of the inputs, of the outputs */
+  PJRT_Buffer **rows[2]; /* For one device: the row of inputs, and that of outputs. */
   PJRT_Buffer *buffers[3 * ON_STACK];
 } Launch;
 
@@ -36,7 +36,7 @@ int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type);
 
-/* Where `rows` were written by launch_prepare. */
+/* Returns a row of inputs for writing; only while `inputs` is what launch_prepare set. */
 static inline PJRT_Buffer **launch_row(Launch *launch, Py_ssize_t device) {
   return (PJRT_Buffer **)launch->inputs[device];
 }

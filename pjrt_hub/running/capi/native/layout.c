@@ -1,12 +1,12 @@
-/* Layouts: the order in which a buffer's memory holds its dimensions. The buffer itself is asked
-   (PJRT_Buffer_GetMemoryLayout): what a compiler says of its outputs, or a host would guess, is
-   believed only once a buffer has said the same. */
+/* Layouts: the order of a buffer's dimensions in memory. Only a buffer's answer is trusted
+   (PJRT_Buffer_GetMemoryLayout): a layout that a compiler states for its outputs, or that a host
+   would guess, is used only after a buffer has confirmed it. */
 #include "layout.h"
 
 static const char FUNCTION[] = "PJRT_Buffer_GetMemoryLayout";
 
-/* The dimensions by their strides; of equal ones, which only dimensions of one element have, the
-   last comes first. */
+/* Sorts the dimensions by their strides. Only a dimension of one element has the same stride as
+   another; of these, the last comes first. */
 static void sort_strides(const int64_t *strides, Py_ssize_t rank, int64_t *order) {
   for (Py_ssize_t i = 0; i < rank; i++) {
     Py_ssize_t d = rank - 1 - i, place = i;
@@ -25,21 +25,21 @@ static bool is_permutation(const int64_t *order, Py_ssize_t rank) {
   return true;
 }
 
-/* As a Buffer has it: None for row-major. */
+/* Returns an order as a Buffer stores it: None for row-major. */
 static PyObject *to_tuple(const int64_t *order, Py_ssize_t rank) {
   Py_ssize_t in_place = 0;
   while (in_place < rank && order[in_place] == rank - 1 - in_place) in_place++;
   return in_place == rank ? Py_NewRef(Py_None) : tuple_of(order, rank);
 }
 
-/* What the plugin says: 1; 0 where it does not say; -1 with an exception set. */
+/* Asks the plugin for a layout: 1, 0 if the plugin does not say, or -1 with an exception set. */
 static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   const PJRT_Api *api = buffer->client->api;
   SIZED(PJRT_Buffer_GetMemoryLayout_Args, args);
   if (!OFFERS(api, PJRT_Buffer_GetMemoryLayout)) return 0;
   args.buffer = buffer->ptr;
   PJRT_Error *error;
-  client_enter(buffer->client); /* it may wait for work that waits for Python */
+  client_enter(buffer->client); /* The call may wait for work that waits for Python. */
   Py_BEGIN_ALLOW_THREADS;
   error = api->PJRT_Buffer_GetMemoryLayout(&args);
   Py_END_ALLOW_THREADS;
@@ -57,7 +57,7 @@ static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   const int64_t *told = strided ? args.layout.strides.byte_strides : args.layout.tiled.minor_to_major;
   size_t count =
       strided ? args.layout.strides.num_byte_strides : args.layout.tiled.minor_to_major_size;
-  if (count == 0 && rank > 0) return 0; /* it filled in nothing: JAX never asks */
+  if (count == 0 && rank > 0) return 0; /* The plugin filled in nothing, which JAX never notices. */
   if (count != (size_t)rank || rank > MAX_RANK || (told == NULL && rank > 0)) {
     raise_answer(FUNCTION, "a layout of another number of dimensions than the buffer has");
     return -1;
@@ -74,14 +74,14 @@ static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   return *layout != NULL ? 1 : -1;
 }
 
-/* Asks for the layout of a buffer where nobody did: -1 with an exception set. A plugin that does not
-   say has rows. */
+/* Asks for a buffer's layout if that was not done before; -1 with an exception set. If the plugin
+   does not say, the layout is row-major. */
 int layout_know(BufferObject *buffer) {
   if (buffer->layout != NULL) return 0;
   PyObject *layout = NULL;
   int told = ask(buffer, &layout, &buffer->scattered);
   if (told < 0) return -1;
-  if (buffer->layout != NULL) { /* another thread was told meanwhile */
+  if (buffer->layout != NULL) { /* Another thread asked meanwhile. */
     Py_XDECREF(layout);
     return 0;
   }
@@ -89,14 +89,14 @@ int layout_know(BufferObject *buffer) {
   return 0;
 }
 
-/* Compares the compiler's word for an output with the first buffer of it. Where they agree, or the
-   plugin does not say, the word holds for all; else each buffer is asked when it matters. */
+/* Compares the compiler's layout for an output with that of the first buffer. If they agree, or the
+   plugin does not say, it holds for all; otherwise each buffer is asked when its layout matters. */
 void layout_prove(PyObject **word, BufferObject *output) {
   if (*word == NULL) return;
   PyObject *said = output->layout;
   output->layout = NULL;
   int told = ask(output, &output->layout, &output->scattered);
-  if (told < 0) PyErr_Clear(); /* raised where it matters */
+  if (told < 0) PyErr_Clear(); /* The error is raised when the layout matters. */
   bool agreed =
       told == 0 || (told == 1 && !output->scattered &&
                     PyObject_RichCompareBool(output->layout, said, Py_EQ) == 1);
@@ -109,19 +109,19 @@ void layout_prove(PyObject **word, BufferObject *output) {
   }
 }
 
-/* Gives a buffer that was put without a wish its layout, where that is known without asking it.
-   In the host's memory one buffer tells for all whether the plugin leaves rows as they are. */
+/* Sets the layout of a buffer that was put without a requested one, if it is known without a call.
+   In host memory, the first buffer shows for all whether the plugin keeps arrays row-major. */
 void layout_of_put(BufferObject *buffer) {
   ClientObject *client = buffer->client;
   if (!client->on_host || client->lays == ITS_WAY) return;
   if (PyTuple_Size(buffer->shape) > 1 && client->lays == NOT_SEEN) {
-    if (layout_know(buffer) < 0) PyErr_Clear(); /* raised where it matters */
+    if (layout_know(buffer) < 0) PyErr_Clear(); /* The error is raised when the layout matters. */
     client->lays = buffer->layout == Py_None && !buffer->scattered ? ROWS : ITS_WAY;
   }
   if (buffer->layout == NULL && client->lays != ITS_WAY) buffer->layout = Py_NewRef(Py_None);
 }
 
-/* Buffer._order() -> minor_to_major, None for row-major. */
+/* Buffer._order() -> minor_to_major, or None for row-major. */
 PyObject *buffer_order(PyObject *self, PyObject *unused) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;

@@ -1,4 +1,4 @@
-/* Layouts: how the memory of a buffer lies. */
+/* Layouts: the order of a buffer's dimensions in memory. */
 #pragma once
 
 #include "buffer.h"

@@ -1,18 +1,18 @@
-/* LoadedExecutable: the object, whose arguments, outputs and launches are in files of their own. */
+/* LoadedExecutable: the object. Other files deal with its arguments, outputs and launches. */
 #pragma once
 
 #include "buffer.h"
 
-/* What one parameter must be, or what one output is. What nobody tells (dtype 0, shape and layout
-   NULL) is any for a parameter, and asked of each buffer for an output. */
+/* The type of a parameter or an output. Where it is unknown (dtype 0, shape or layout NULL), a
+   parameter accepts anything, and each buffer of an output is asked. */
 typedef struct {
   int dtype;
   PyObject *shape;
   PyObject *layout;
-  bool dynamic;     /* some dimensions are bounds */
+  bool dynamic;     /* Some dimensions are upper bounds. */
   int rank;
-  int64_t *dims;        /* the shape */
-  PyObject *host_dtype; /* of a numpy array that was put as it lies, or NULL */
+  int64_t *dims;        /* The same as `shape`. */
+  PyObject *host_dtype; /* The dtype of numpy arrays that are put without conversion, or NULL. */
 } Slot;
 
 typedef struct {
@@ -22,21 +22,21 @@ typedef struct {
   ClientObject *client;
   PJRT_LoadedExecutable *ptr;
   PyTypeObject *buffer_type;
-  PyObject *devices; /* tuple, in the order of the argument lists */
-  PyObject *device;  /* the first of them, which the tuple holds, or NULL */
-  PJRT_Device **places; /* the same */
+  PyObject *devices; /* A tuple in the order of the argument lists. */
+  PyObject *device;  /* The first device, a reference borrowed from the tuple, or NULL. */
+  PJRT_Device **places; /* The native devices in the same order. */
   Slot *parameters, *outputs;
-  Py_ssize_t num_parameters, num_outputs, num_devices; /* the first -1 where it cannot be called */
-  bool open; /* nobody tells what it takes: any number of arguments, each like the one parameter */
+  Py_ssize_t num_parameters, num_outputs, num_devices; /* The first is -1 if it cannot be called. */
+  bool open; /* The parameters are unknown, so all arguments are compared with the first slot. */
   bool closed;
-  bool proven;   /* the outputs' layouts were compared with those of buffers */
-  bool adaptive; /* launches that are known to be short keep the GIL: see launch.c */
-  bool brief;    /* they are, as far as is known */
-  bool doubted;  /* the last sample said otherwise */
-  int unsampled; /* launches until the next sample */
+  bool proven;   /* The outputs' layouts were compared with those of buffers. */
+  bool adaptive; /* Brief launches keep the GIL: see launch.c. */
+  bool brief;    /* Launches are brief, as far as the samples show. */
+  bool doubted;  /* The last sample contradicted `brief`. */
+  int unsampled; /* The number of launches until the next sample. */
 } ExecutableObject;
 
-/* Whether it can still run; raises ClosedError. */
+/* Whether it can still run; raises ClosedError if not. */
 static inline bool executable_usable(const ExecutableObject *exe) {
   if (exe->client != NULL && exe->ptr != NULL && !exe->closed) return client_usable(exe->client);
   if (exe->client == NULL)
@@ -46,12 +46,12 @@ static inline bool executable_usable(const ExecutableObject *exe) {
   return false;
 }
 
-/* What an argument is compared with. */
+/* Returns the slot that an argument is compared with. */
 static inline Slot *parameter(const ExecutableObject *exe, Py_ssize_t index) {
   return &exe->parameters[exe->open ? 0 : index];
 }
 
-/* Whether so many arguments can be right. */
+/* Whether the program may take that many arguments. */
 static inline bool executable_takes(const ExecutableObject *exe, Py_ssize_t arguments) {
   return arguments == exe->num_parameters || exe->open;
 }

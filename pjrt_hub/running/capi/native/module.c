@@ -1,4 +1,4 @@
-/* The extension module: what it exports, and the functions that belong to no object. */
+/* The extension module: its exports, and the functions that belong to no object. */
 #include "bound_call.h"
 #include "buffer_type.h"
 #include "compiler.h"
@@ -31,7 +31,7 @@ static int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, co
   return PyModule_AddObjectRef(module, name, (PyObject *)*slot);
 }
 
-/* Whether the process forked after that generation. */
+/* forked_since(generation) -> whether the process has forked since that generation. */
 static PyObject *forked_since(PyObject *module, PyObject *arg) {
   unsigned long generation = PyLong_AsUnsignedLong(arg);
   if (generation == (unsigned long)-1 && PyErr_Occurred()) return NULL;
@@ -42,13 +42,13 @@ static PyObject *current_generation(PyObject *module, PyObject *unused) {
   return PyLong_FromUnsignedLong(fork_generation);
 }
 
-/* Whether a plugin was given something that calls Python while a program runs. */
+/* asks_python() -> whether a plugin was given something that calls Python while a program runs. */
 static PyObject *asks_python(PyObject *module, PyObject *unused) {
   return PyBool_FromLong(python_is_asked);
 }
 
-/* NODELETE and a handle that is never closed: unloading a plugin crashes at exit, because its
-   threads and static destructors outlive the mapping. */
+/* Loads a library for good: RTLD_NODELETE is set, and the handle is never closed. Unloading a
+   plugin would crash at exit, because its threads and static destructors outlive the mapping. */
 static void *open_for_good(const char *path, int visibility) {
   void *handle;
   const char *why = NULL;
@@ -81,7 +81,7 @@ static PyObject *get_pjrt_api(PyObject *module, PyObject *args) {
   return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)api);
 }
 
-/* Dependencies that a plugin looks up by soname are made visible to it this way. */
+/* preload_library(path): makes a dependency visible to plugins that look it up by its soname. */
 static PyObject *preload_library(PyObject *module, PyObject *args) {
   const char *path;
   if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
@@ -89,7 +89,7 @@ static PyObject *preload_library(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* In bytes: what says that it is longer is left out, because an error must be raised all the same. */
+/* A longer payload, in bytes, is left out, because the error must be raised all the same. */
 enum { LONGEST_PAYLOAD = 1 << 28 };
 
 static void add_payload(const char *key, size_t key_size, const char *value, size_t value_size,
@@ -103,8 +103,7 @@ static void add_payload(const char *key, size_t key_size, const char *value, siz
   Py_XDECREF(bytes);
 }
 
-/* payloads(api, error) -> dict: PJRT_Error_ForEachPayload, which visits before it returns, so the
-   GIL is simply kept. */
+/* payloads(api, error) -> dict. The GIL is kept, as all visits end before the function returns. */
 static PyObject *error_payloads(PyObject *module, PyObject *args) {
   unsigned long long api_address, error;
   if (!PyArg_ParseTuple(args, "KK", &api_address, &error)) return NULL;
@@ -120,8 +119,8 @@ static PyObject *error_payloads(PyObject *module, PyObject *args) {
   return payloads;
 }
 
-/* compact_type(base, name) -> a subclass as C makes it, whose instances have nothing more: what `compact`
-   of capi/handle.py makes of Python's classes. */
+/* compact_type(base, name) -> a subclass as C would make it, whose instances are no larger than
+   those of `base`. `compact` in capi/handle.py adds the functions of a Python class. */
 static PyObject *compact_type(PyObject *module, PyObject *args) {
   PyObject *base;
   const char *name;
@@ -189,7 +188,7 @@ static struct PyModuleDef definition = {
     NULL,
 };
 
-/* Says that the module needs no GIL, where there may be none. */
+/* Declares that the module needs no GIL, if Python is a build without one. */
 static int free_of_gil(PyObject *module) {
 #ifdef Py_GIL_DISABLED
   if (guard == NULL && (guard = PyList_New(0)) == NULL) return -1;
@@ -199,7 +198,7 @@ static int free_of_gil(PyObject *module) {
 #endif
 }
 
-/* In one phase: what is static here is one for the process, and so is the module. */
+/* Initialization has a single phase, because the static variables allow one module per process. */
 PyMODINIT_FUNC PyInit_hotpath(void) {
   PyObject *module = PyModule_Create(&definition);
   if (module == NULL) return NULL;

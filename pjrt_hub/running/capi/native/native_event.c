@@ -1,4 +1,4 @@
-/* PJRT_Event by itself: what is asked of one, and waiting that Ctrl-C can end. */
+/* PJRT_Event without a Python object: its queries, and a wait that Ctrl-C can end. */
 #include "native_event.h"
 #include "ticket.h"
 
@@ -6,8 +6,8 @@
 #include <pthread.h>
 #include <time.h>
 
-/* Shared by those that wait and the plugin's callback; whoever leaves last frees it. A plugin forgets
-   no callback before the event fires, so an event has one latch, however often it is waited for. */
+/* The waiting threads and the plugin's callback share a latch; the last of them frees it. An event
+   has only one, however often it is waited for: a plugin holds a callback until the event fires. */
 struct Latch {
   pthread_mutex_t mutex;
   pthread_cond_t ready;
@@ -47,7 +47,8 @@ static bool before(const struct timespec *a, const struct timespec *b) {
   return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
 }
 
-/* Waits in slices so that a signal's handler runs soon. 1 ready, 0 timed out, -1 exception set. */
+/* Waits in slices, so that a signal's handler runs soon. Returns 1 if the event is ready, 0 after a
+   timeout, or -1 with an exception set. */
 static int latch_await(Latch *latch, double seconds) {
   const double slice = 0.05;
   struct timespec deadline;
@@ -76,7 +77,7 @@ static int latch_await(Latch *latch, double seconds) {
       return 1;
     }
     if (thread_ends()) return -1;
-    if (Py_MakePendingCalls() < 0) { /* signals, and what was to be raised later */
+    if (Py_MakePendingCalls() < 0) { /* Handlers of signals and raise_later raise here. */
       wait_interrupted = true;
       return -1;
     }
@@ -84,7 +85,7 @@ static int latch_await(Latch *latch, double seconds) {
   }
 }
 
-/* 1 ready, 0 not yet, UNTOLD, or -1 with an exception set. */
+/* Returns 1 if the event is ready, 0 if not, UNTOLD, or -1 with an exception set. */
 int event_state(const PJRT_Api *api, PJRT_Event *event) {
   SIZED(PJRT_Event_IsReady_Args, args, .event = event);
   PJRT_Error *error = CALL(api, PJRT_Event_IsReady, &args);
@@ -97,12 +98,12 @@ int event_state(const PJRT_Api *api, PJRT_Event *event) {
   return -1;
 }
 
-/* Has `act(holder)` called once it is ready, on any thread, which must not touch Python. Whoever waits
-   finds the event's error in the event. 0; UNTOLD; -1 with an exception set. */
+/* Registers `act(holder)` to run when the event is ready, on any thread; it must not touch Python.
+   The event's error stays in the event. Returns 0, UNTOLD, or -1 with an exception set. */
 int event_when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *), void *holder) {
   PJRT_Error *error;
   bool will;
-  Py_BEGIN_ALLOW_THREADS; /* runs inline where the event is already ready */
+  Py_BEGIN_ALLOW_THREADS; /* If the event is ready, the callback runs inline. */
   will = ticket_when_ready(event, (Ticket){api, act, holder}, &error);
   Py_END_ALLOW_THREADS;
   if (will) return 0;
@@ -117,15 +118,15 @@ int event_when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *)
   return -1;
 }
 
-/* A latch that fires with the event, for the caller to release; NULL with an exception set, or without
-   one where the plugin calls nobody back. */
+/* Returns a latch that fires with the event, for the caller to release. Returns NULL with an
+   exception set, or without one if the plugin has no callbacks. */
 static Latch *latch_on(const PJRT_Api *api, PJRT_Event *event) {
   Latch *latch = calloc(1, sizeof(Latch));
   if (latch == NULL) {
     PyErr_NoMemory();
     return NULL;
   }
-  pthread_condattr_t monotonic; /* a stepped wall clock must not stretch the wait */
+  pthread_condattr_t monotonic; /* A change of the wall clock must not stretch the wait. */
   pthread_condattr_init(&monotonic);
   pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
   pthread_mutex_init(&latch->mutex, NULL);
@@ -138,7 +139,7 @@ static Latch *latch_on(const PJRT_Api *api, PJRT_Event *event) {
   return NULL;
 }
 
-/* Waits inside the plugin, where no signal is heard: for one that has no other way. */
+/* Waits inside the plugin, where no signal's handler runs, if the plugin offers no other way. */
 static int await_inside(const PJRT_Api *api, PJRT_Event *event) {
   SIZED(PJRT_Event_Await_Args, args, .event = event);
   PJRT_Error *error;
@@ -146,11 +147,11 @@ static int await_inside(const PJRT_Api *api, PJRT_Event *event) {
   error = CALL(api, PJRT_Event_Await, &args);
   Py_END_ALLOW_THREADS;
   if (error == NULL) return 1;
-  raise_status(api, error, "PJRT_Event_Await"); /* or the event's own, which comes this way too */
+  raise_status(api, error, "PJRT_Event_Await"); /* It may be the event's own error. */
   return -1;
 }
 
-/* As latch_await, of a plugin that calls nobody back: asks it again and again. */
+/* Does the work of latch_await for a plugin without callbacks, by asking it again and again. */
 static int poll(const PJRT_Api *api, PJRT_Event *event, double seconds) {
   const long longest = 5000000L;
   struct timespec deadline, now, pause = {.tv_nsec = 20000L};
@@ -179,8 +180,8 @@ static int poll(const PJRT_Api *api, PJRT_Event *event, double seconds) {
   }
 }
 
-/* Waits for one that was found pending, with a latch that lives as long as it does, and is made where it
-   is needed first. 1 ready, 0 timed out, -1 exception. */
+/* Waits for an event that was found pending, with a latch that the first wait makes and that lives
+   as long as the event. Returns what latch_await does. */
 int event_await_pending(const PJRT_Api *api, PJRT_Event *event, Latch **shared, double seconds) {
   if (*shared == NULL) {
     Latch *latch = latch_on(api, event);
@@ -188,12 +189,12 @@ int event_await_pending(const PJRT_Api *api, PJRT_Event *event, Latch **shared, 
     if (*shared == NULL)
       *shared = latch;
     else
-      latch_release(latch); /* another thread was faster while the GIL was released */
+      latch_release(latch); /* Another thread made one while the GIL was released. */
   }
   return latch_await(*shared, seconds);
 }
 
-/* Waits for ever until an event that nobody else waits for is ready. 1 ready, -1 exception. */
+/* Waits for an event that no other thread waits for: 1, or -1 with an exception set. */
 int event_await(const PJRT_Api *api, PJRT_Event *event) {
   Latch *latch = NULL;
   int ready = event_state(api, event);
@@ -203,19 +204,19 @@ int event_await(const PJRT_Api *api, PJRT_Event *event) {
   return ready;
 }
 
-/* The error of a ready event, owned by the caller, or NULL. Asking a pending event aborts. */
+/* Returns the error of a ready event, which the caller owns, or NULL. A pending one would abort. */
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
   SIZED(PJRT_Event_Error_Args, args, .event = event);
   PJRT_Error *error = CALL(api, PJRT_Event_Error, &args);
   if (error == NULL || !is_unimplemented(api, error)) return error;
   drop_error(api, error);
   SIZED(PJRT_Event_Await_Args, again);
-  again.event = event; /* it is ready, so this gives its error at once, of whatever code it is */
+  again.event = event; /* It is ready, so this returns its error at once, UNIMPLEMENTED or not. */
   return CALL(api, PJRT_Event_Await, &again);
 }
 
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
-  if (ptr == NULL) return; /* a plugin that gave none where nobody waits */
+  if (ptr == NULL) return; /* The plugin gave no event, and nobody waits for one. */
   SIZED(PJRT_Event_Destroy_Args, args, .event = ptr);
   drop_error(api, CALL(api, PJRT_Event_Destroy, &args));
 }

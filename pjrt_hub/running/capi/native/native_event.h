@@ -1,10 +1,10 @@
-/* PJRT_Event: what is asked of one, and how a thread waits for it. */
+/* PJRT_Event: its queries, and how a thread waits for one. */
 #pragma once
 
 #include "process.h"
 
-typedef struct Latch Latch; /* what waits block on */
-enum { UNTOLD = 2 }; /* the plugin has no function that says it */
+typedef struct Latch Latch; /* Threads block on a latch to wait for an event. */
+enum { UNTOLD = 2 }; /* The plugin lacks the function that would tell. */
 int event_state(const PJRT_Api *api, PJRT_Event *event);
 int event_when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *), void *holder);
 int event_await(const PJRT_Api *api, PJRT_Event *event);

@@ -1,30 +1,30 @@
-/* Outputs: what a launch gives as Buffers.
+/* Outputs: the results of a launch, as Buffers.
 
-   What the signature leaves open is asked of each buffer. */
+   Each buffer is asked for what the signature leaves open. */
 #include "output.h"
 #include "layout.h"
 
-/* Refuses a plugin that lacks a function, by its name: false. */
+/* Raises an error that names a function which the plugin lacks; returns false. */
 static bool refuse_without(ExecutableObject *exe, const char *function) {
   PyObject *none = PyObject_CallMethod((PyObject *)exe, "_require", "s", function);
   Py_XDECREF(none);
   return false;
 }
 
-/* PJRT_Buffer_ElementType: false with an exception set. */
+/* Calls PJRT_Buffer_ElementType; false with an exception set. */
 static bool ask_dtype(ExecutableObject *exe, PJRT_Buffer *output, int *dtype) {
   const PJRT_Api *api = exe->client->api;
   if (!OFFERS(api, PJRT_Buffer_ElementType)) return refuse_without(exe, "PJRT_Buffer_ElementType");
   SIZED(PJRT_Buffer_ElementType_Args, args, .buffer = output);
   PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS; /* it may wait for work that waits for Python, as all that is asked here */
+  Py_BEGIN_ALLOW_THREADS; /* All calls here may wait for work that waits for Python. */
   error = api->PJRT_Buffer_ElementType(&args);
   Py_END_ALLOW_THREADS;
   if (error == NULL) *dtype = (int)args.type;
   return error == NULL || raise_status(api, error, "PJRT_Buffer_ElementType") != NULL;
 }
 
-/* PJRT_Buffer_Dimensions: NULL with an exception set. */
+/* Calls PJRT_Buffer_Dimensions; NULL with an exception set. */
 static PyObject *ask_shape(ExecutableObject *exe, PJRT_Buffer *output) {
   const PJRT_Api *api = exe->client->api;
   if (!OFFERS(api, PJRT_Buffer_Dimensions) && !refuse_without(exe, "PJRT_Buffer_Dimensions"))
@@ -40,7 +40,7 @@ static PyObject *ask_shape(ExecutableObject *exe, PJRT_Buffer *output) {
   return tuple_of(args.dims, (Py_ssize_t)args.num_dims);
 }
 
-/* An output of which nobody told all that a Buffer knows. */
+/* Wraps an output whose dtype or shape the signature leaves open. */
 static PyObject *wrap_asked(ExecutableObject *exe, const Slot *slot, PJRT_Buffer *output,
                             PyObject *where) {
   int dtype = slot->dtype;
@@ -70,7 +70,7 @@ static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *out
   return buffer;
 }
 
-/* The first outputs tell whether their layouts are those that the compiler says. */
+/* The first outputs show whether the layouts are those that the compiler stated. */
 static void prove_layouts(ExecutableObject *exe, PyObject *outputs) {
   exe->proven = true;
   if (!PyTuple_Check(outputs)) {

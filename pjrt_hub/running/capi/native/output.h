@@ -1,4 +1,4 @@
-/* Outputs: what a launch gives, as Buffers. */
+/* Outputs: the results of a launch, as Buffers. */
 #pragma once
 
 #include "loaded_executable.h"

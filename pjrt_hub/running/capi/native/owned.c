@@ -1,4 +1,4 @@
-/* Owned: a native object of a client that only Python knows how to free, for the rare kinds. */
+/* Owned: a native object of a client that a Python function frees. Rare kinds of objects use it. */
 #include "owned.h"
 #include "client.h"
 #include "dispatcher.h"
@@ -7,18 +7,18 @@ typedef struct {
   PyObject_HEAD
   Child child;
   ClientObject *client;
-  PyObject *release; /* frees the native object; NULL once called. Must not refer to the Owned. */
+  PyObject *release; /* Frees the native object; NULL afterwards. It must not refer to the Owned. */
 } OwnedObject;
 
 PyTypeObject *OwnedType;
 
 static void owned_destroy(Child *child) {
   OwnedObject *owned = OWNER(OwnedObject, child);
-  ClientObject *client = owned->client; /* another thread may free the object during the call */
+  ClientObject *client = owned->client; /* During the call, another thread may free `owned`. */
   client_disown(client, child);
   PyObject *release = owned->release;
   owned->release = NULL;
-  PyObject *type, *value, *traceback; /* may run in a destructor, while an exception is raised */
+  PyObject *type, *value, *traceback; /* A destructor may run this with an exception set. */
   PyErr_Fetch(&type, &value, &traceback);
   client_enter(client);
   PyObject *answer = PyObject_CallFunctionObjArgs(release, NULL);
@@ -59,14 +59,14 @@ static PyObject *owned_release(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* _take() -> release, which is the caller's to call from now on; None where it was called or taken. */
+/* _take() -> release, which the caller must call; None if it was called or taken before. */
 static PyObject *owned_take(PyObject *self, PyObject *unused) {
   GUARD;
   OwnedObject *owned = (OwnedObject *)self;
   if (owned->client != NULL && !client_usable(owned->client)) return NULL;
   if (owned->release == NULL) Py_RETURN_NONE;
   client_disown(owned->client, &owned->child);
-  owned->client->owned--; /* while the caller calls it, it is in a call */
+  owned->client->owned--; /* The caller is in a call of the client, which counts instead. */
   PyObject *release = owned->release;
   owned->release = NULL;
   return release;
@@ -87,7 +87,7 @@ static int owned_traverse(PyObject *self, visitproc visit, void *arg) {
   return 0;
 }
 
-/* Before the collector clears what `release` refers to: a function that was cleared cannot be called. */
+/* Runs before the garbage collector clears what `release` refers to, as its call needs that. */
 static void owned_finalize(PyObject *self) { Py_XDECREF(owned_release(self, NULL)); }
 
 static void owned_dealloc(PyObject *self) {
@@ -103,7 +103,7 @@ static void owned_dealloc(PyObject *self) {
 
 static PyMethodDef methods[] = {
     {"_bind", owned_bind, METH_VARARGS, "_bind(client, release): release() frees it, once."},
-    {"require_open", owned_check, METH_NOARGS, "Raises ClosedError unless it can be used."},
+    {"_require_open", owned_check, METH_NOARGS, "Raises ClosedError unless it can be used."},
     {"_release", owned_release, METH_NOARGS, "Frees it now, if it is not freed."},
     {"_take", owned_take, METH_NOARGS, "Gives release away, or None where it is gone."},
     {NULL, NULL, 0, NULL},

@@ -1,4 +1,4 @@
-/* Owned: a native object that has nothing but an owner and an end. */
+/* Owned: a native object of a client that a Python function frees. */
 #pragma once
 
 #include "process.h"

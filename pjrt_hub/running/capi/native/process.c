@@ -1,25 +1,25 @@
-/* What is one for the process: how errors are raised, what a fork changes, and how it ends. */
+/* State of the process: how errors are raised, what a fork changes, and how the process ends. */
 #include "process.h"
 
 #include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 
-/* Grows in every forked child. An object made before has another generation and is refused:
-   the plugin's threads do not exist in the child, so a call could hang or abort. */
+/* Grows in every forked child, where objects of an older generation are refused: the plugin's
+   threads do not exist in the child, so a call could hang or abort. */
 unsigned fork_generation = 1;
 
 #ifdef Py_GIL_DISABLED
-PyObject *guard; /* any object: its lock is what GUARD takes */
+PyObject *guard; /* GUARD takes the lock of this object, which may be any. */
 #endif
 
-/* Whether plugins were given something that calls Python while a program runs, ever. A launch that
-   keeps the GIL would wait for it, and it for the GIL. */
+/* Whether any plugin was ever given something that calls Python while a program runs. A launch that
+   kept the GIL would wait for that call, and the call for the GIL. */
 bool python_is_asked;
 
 static PyObject *status_raiser;  /* status.raise_error(api address, error address, function) */
-static PyObject *absence_raiser; /* status.raise_absent(api address, slot in words) */
-static PyObject *answer_refuser; /* status.refuse_answer(function, what it gave) */
+static PyObject *absence_raiser; /* status.raise_absent(api address, offset of the slot in words) */
+static PyObject *answer_refuser; /* status.refuse_answer(function, what the plugin answered) */
 static PyObject *closed_error;   /* errors.ClosedError */
 
 char absent_functions[sizeof(PJRT_Api) / sizeof(void *)];
@@ -41,9 +41,9 @@ PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *funct
   return NULL;
 }
 
-/* Once Python ends, its other threads end where they find that out, as by sys.exit(): quietly. */
+/* Once Python is ending, its other threads end quietly, by SystemExit where they notice it. */
 static bool ending;
-static _Thread_local bool ends_others; /* of the thread that ends Python, and those it starts */
+static _Thread_local bool ends_others; /* Set on the thread that ends Python and its helpers. */
 
 bool thread_ends(void) {
   if (!ending || ends_others) return false;
@@ -56,30 +56,29 @@ PyObject *raise_closed(const char *message) {
   return NULL;
 }
 
-/* For an answer without an error that cannot be: NULL with an exception set. */
+/* Raises for an impossible answer that came without an error; NULL with an exception set. */
 PyObject *raise_answer(const char *function, const char *what) {
-  if (PyErr_Occurred()) return NULL; /* an earlier one is told */
+  if (PyErr_Occurred()) return NULL; /* The earlier exception is the cause. */
   PyObject *none = PyObject_CallFunction(answer_refuser, "ss", function, what);
   Py_XDECREF(none);
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "an answer was refused silently");
   return NULL;
 }
 
-/* process_ends(): on the thread that ends Python. No other waits any more. */
+/* ends(): is called on the thread that ends Python. No other thread waits for events any more. */
 PyObject *process_ends(PyObject *module, PyObject *unused) {
   ending = ends_others = true;
   Py_RETURN_NONE;
 }
 
-/* Whether the latest wait was ended by what a signal's handler raised: nobody waits for that work. */
+/* Whether a signal's handler ended the latest wait, so that nobody waits for that work any more. */
 bool wait_interrupted;
 
-/* Whether one did. */
 PyObject *process_interrupted(PyObject *module, PyObject *unused) {
   return PyBool_FromLong(wait_interrupted);
 }
 
-/* Notes that a signal's handler ended the latest wait. */
+/* interrupt(): records that a signal's handler ended a wait in Python. */
 PyObject *process_interrupt(PyObject *module, PyObject *unused) {
   wait_interrupted = true;
   Py_RETURN_NONE;
@@ -94,11 +93,11 @@ static void end_at_once(int status, void *unused) {
 static void end_before_others(void) { on_exit(end_at_once, NULL); }
 #endif
 
-/* process_leave(): work of a plugin outlives Python, and would use what the plugin's static
-   destructors free. They do not run: the process ends with its status right after Python. Of other C
-   libraries none tells a handler the status, so there the destructors run.
-   The handler registered last runs first, and a plugin registers one with its first kernel: so ours
-   is registered again as the last that Python does. */
+/* leave(): is called if work of a plugin outlives Python, for that work would use what the plugin's
+   static destructors free. They do not run: the process ends with its status right after Python.
+   Only glibc tells a handler the status, so with other C libraries the destructors run. The handler
+   that was registered last runs first, and a plugin registers one with its first kernel. So this
+   handler is registered again by Python's last step. */
 PyObject *process_leave(PyObject *module, PyObject *unused) {
 #ifdef __GLIBC__
   static bool registered;
@@ -111,7 +110,7 @@ PyObject *process_leave(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* aside(callable) calls it on a thread of its own, also where Python ends and starts none. */
+/* aside(callable): calls it on a new thread, even if an ending Python would start none. */
 static void *run_aside(void *callable) {
   ends_others = true;
   PyGILState_STATE state = PyGILState_Ensure();
@@ -133,14 +132,14 @@ PyObject *process_aside(PyObject *module, PyObject *callable) {
   Py_RETURN_NONE;
 }
 
-/* For an error that nobody can act on: only its memory is of interest. */
+/* Frees an error that nobody can act on. */
 void drop_error(const PJRT_Api *api, PJRT_Error *error) {
   if (error == NULL || is_absent(error)) return;
   SIZED(PJRT_Error_Destroy_Args, args, .error = error);
   api->PJRT_Error_Destroy(&args);
 }
 
-/* Whether the function of the error does not exist, as far as the plugin is concerned. */
+/* Whether an error says that the plugin does not have the function that was called. */
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
   if (error == NULL || is_absent(error)) return error != NULL;
   SIZED(PJRT_Error_GetCode_Args, code, .error = error);
@@ -149,7 +148,7 @@ bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
   return failure == NULL && code.code == PJRT_Error_Code_UNIMPLEMENTED;
 }
 
-/* The end of an object of a type of ours, once what it holds is let go. */
+/* Frees an object of a type made here, after the references that it held were released. */
 void object_free(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
@@ -169,7 +168,7 @@ PyObject *tuple_of(const int64_t *numbers, Py_ssize_t count) {
 PyObject *process_install(PyObject *module, PyObject *args) {
   PyObject *raiser, *absence, *refuser, *closed;
   if (!PyArg_ParseTuple(args, "OOOO", &raiser, &absence, &refuser, &closed)) return NULL;
-  Py_INCREF(raiser); /* for the life of the process, as the module itself */
+  Py_INCREF(raiser); /* All four live as long as the process, like this module. */
   Py_INCREF(absence);
   Py_INCREF(refuser);
   Py_INCREF(closed);

@@ -1,10 +1,10 @@
-/* What is one for the process, which all files of the compiled call path build on: how errors are raised,
-   how a plugin's table is called, and what takes the place of the GIL.
+/* The base of all files of the compiled call path, with state that exists once per process: how
+   errors are raised, how functions of a plugin's table are called, and what replaces the GIL.
 
-   Rules that hold everywhere in it:
-   - The GIL guards every field and list; it is released only around calls that may block. Where
-     there is none, GUARD does the same: whatever Python calls begins with it, see below.
-   - Code that a plugin's threads run (on_ready) never touches Python.
+   Rules for all of these files:
+   - The GIL guards every field and list; it is released only around calls that may block. In a
+     Python without one, GUARD (below) does the same; functions that Python calls begin with it.
+   - Callbacks of events run on threads of plugins (on_ready) and never touch Python.
    - A native object is destroyed once, by the object that owns it, and never after a fork. */
 #pragma once
 
@@ -12,17 +12,17 @@
 
 #include <structmember.h>
 
-/* Python 3.11's limited API lacks these names; the layout behind them is stable since 3.8. */
+/* The limited API of Python 3.11 lacks these names, but they have not changed since 3.8. */
 #if defined(Py_LIMITED_API) && Py_LIMITED_API < 0x030c0000
 typedef PyObject *(*vectorcallfunc)(PyObject *, PyObject *const *, size_t, PyObject *);
 #define Py_TPFLAGS_HAVE_VECTORCALL (1UL << 11)
 #define PyVectorcall_NARGS(n) ((Py_ssize_t)((n) & ~((size_t)1 << (8 * sizeof(size_t) - 1))))
 #endif
 
-/* Python without a GIL: one lock for all of the call path, from here to the end of the block. As the GIL
-   would be, it is let go between Py_BEGIN_ALLOW_THREADS and its end, and where the thread waits for a
-   lock of Python's; so whatever is right under the GIL is right under it. With a GIL it is nothing.
-   Functions that only read what never changes, and those that run a program's own Python, lack it. */
+/* In a Python without a GIL, one lock guards the whole call path, from GUARD to the end of the
+   block. Like the GIL, it is released between Py_BEGIN_ALLOW_THREADS and its end, and while the
+   thread waits for a lock of Python, so code that is right with the GIL is right with this lock.
+   Functions that only read constants or that run the user's Python code do without it. */
 #ifdef Py_GIL_DISABLED
 extern PyObject *guard;
 #define GUARD                                                                    \
@@ -32,22 +32,21 @@ extern PyObject *guard;
 #define GUARD
 #endif
 
-/* Python shows the addresses of native objects as members of that type. */
+/* Members of this type show the addresses of native objects to Python. */
 _Static_assert(sizeof(void *) == sizeof(unsigned long long), "addresses have 64 bits");
 
-/* Whether a plugin's table has a function: older ones are shorter, and slots may be empty. */
+/* Whether a plugin's table has a function: older tables are shorter, and slots may be empty. */
 #define OFFERS(api, function)                                                       \
   ((api)->struct_size >= offsetof(PJRT_Api, function) + sizeof((api)->function) && \
    (api)->function != NULL)
 
-/* The error of calling a function that a plugin lacks. It is told apart by its address: nothing of
-   the plugin is asked about it, and every reader of errors in process.c knows it. */
+/* The error of calling a function that a plugin lacks. Its address identifies it: the functions of
+   process.c that read errors recognize it, and never pass it to the plugin. */
 extern char absent_functions[];
 #define ABSENT(function) \
   ((PJRT_Error *)&absent_functions[offsetof(PJRT_Api, function) / sizeof(void *)])
 
-/* Calls a function of those that every table is long enough for (library.REACHED), be it there or
-   not. */
+/* Calls a function that every accepted table has room for (library.REACHED); it may be missing. */
 #define CALL(api, function, args) \
   ((api)->function != NULL ? (api)->function(args) : ABSENT(function))
 

@@ -1,7 +1,7 @@
-/* Staging: host memory of our own in huge pages, which a plugin shares where it would else make a copy.
-   A large copy into new memory is mostly page faults, and a huge page has one for every 512.
+/* Staging: host memory in huge pages, which a plugin uses in place instead of making a copy. Most
+   of the time of a large copy goes into page faults, of which a huge page has one instead of 512.
 
-   Blocks are given back on threads of plugins, so nothing here touches Python but the type at the end. */
+   Threads of plugins give blocks back, so only the type at the end touches Python. */
 #define _GNU_SOURCE
 #include "staging.h"
 
@@ -12,20 +12,20 @@
 #include <unistd.h>
 
 #define HUGE_PAGE ((size_t)1 << 21)
-/* What may wait for its next use, in bytes: the first touch of memory costs as much as the copy. */
+/* The most bytes that are kept for later uploads: touching new memory costs as much as the copy. */
 #define KEPT_NBYTES ((size_t)128 << 20)
 
 struct Block {
   Block *next;
   char *memory;
-  size_t size; /* of the mapping */
+  size_t size; /* The size of the mapping in bytes. */
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static Block *kept; /* the last that came back is the first */
+static Block *kept; /* The block that came back last is the first. */
 static size_t kept_nbytes;
 
-/* Whether the system gives huge pages to those who ask. */
+/* Whether the system gives huge pages to programs that ask for them. */
 static bool huge_pages(void) {
 #ifndef MADV_HUGEPAGE
   return false;
@@ -53,7 +53,7 @@ static void unmap_all(Block *block) {
   }
 }
 
-/* Takes out of the kept ones all from `*place` on. */
+/* Removes the kept blocks from `*place` on and returns them. */
 static Block *cut(Block **place) {
   Block *rest = *place;
   for (Block *block = rest; block != NULL; block = block->next) kept_nbytes -= block->size;
@@ -61,7 +61,7 @@ static Block *cut(Block **place) {
   return rest;
 }
 
-/* One that is not much too large, or NULL. */
+/* Returns a kept block that is large enough, but not much larger, or NULL. */
 static Block *reuse(size_t size) {
   pthread_mutex_lock(&mutex);
   Block **place = &kept, *block;
@@ -75,7 +75,7 @@ static Block *reuse(size_t size) {
   return block;
 }
 
-/* The whole huge pages of it are asked for as such; what is left over takes small ones. */
+/* Maps a new block of huge pages. Only a remainder that fills none has small pages. */
 static Block *map(size_t size) {
   Block *block = malloc(sizeof(Block));
   if (block == NULL) return NULL;
@@ -95,7 +95,7 @@ static Block *map(size_t size) {
   return block;
 }
 
-/* Memory for nbytes, uninitialized; NULL where there is none, or no huge pages. */
+/* Returns uninitialized memory for nbytes, or NULL if there is none or no huge pages. */
 Block *staging_take(size_t nbytes) {
   if (!huge_pages() || nbytes > SIZE_MAX / 2) return NULL;
   size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (nbytes + page - 1) / page * page;
@@ -105,15 +105,15 @@ Block *staging_take(size_t nbytes) {
 
 char *staging_memory(const Block *block) { return block->memory; }
 
-/* Nobody looks into it any more. The system may take its pages away until it is written to again. */
+/* Takes a block back, which nobody reads any more. The system may reclaim pages until a write. */
 void staging_give_back(Block *block) {
   Block *rest = NULL;
   if (block->size > KEPT_NBYTES) {
     unmap(block);
     return;
   }
-#ifdef MADV_FREE
-  madvise(block->memory, block->size / HUGE_PAGE * HUGE_PAGE, MADV_FREE); /* small ones take long */
+#ifdef MADV_FREE /* Small pages are left out, because they would take long. */
+  madvise(block->memory, block->size / HUGE_PAGE * HUGE_PAGE, MADV_FREE);
 #endif
   pthread_mutex_lock(&mutex);
   block->next = kept;
@@ -131,7 +131,7 @@ void staging_give_back(Block *block) {
   unmap_all(rest);
 }
 
-/* Gives all that is kept back to the system. */
+/* Gives all kept blocks back to the system. */
 void staging_trim(void) {
   pthread_mutex_lock(&mutex);
   Block *rest = cut(&kept);
@@ -139,7 +139,7 @@ void staging_trim(void) {
   unmap_all(rest);
 }
 
-/* A child would hold on to what is kept, and each side would copy what it writes to. */
+/* Otherwise the child would keep the blocks, too, and writing to a page would copy it. */
 void staging_before_fork(void) {
   staging_trim();
   pthread_mutex_lock(&mutex);
@@ -166,7 +166,7 @@ static int staging_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   return PyBuffer_FillInfo(out, self, staging->block->memory, staging->nbytes, 0, flags);
 }
 
-/* Staging._of(nbytes) -> Staging, or None where there is no such memory. */
+/* Staging.of(nbytes) -> Staging, or None if there is no such memory. */
 static PyObject *staging_of(PyObject *type, PyObject *nbytes) {
   Py_ssize_t size = PyLong_AsSsize_t(nbytes);
   if (size == -1 && PyErr_Occurred()) return NULL;

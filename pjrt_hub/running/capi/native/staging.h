@@ -1,4 +1,4 @@
-/* Staging: memory from which uploads are made, kept for the next. */
+/* Staging: host memory from which uploads are made, and which is kept for later ones. */
 #pragma once
 
 #include "process.h"

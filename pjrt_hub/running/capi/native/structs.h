@@ -1,8 +1,8 @@
-/* What every C file of ours shares, here, in interpose/layers and in kit/authoring/native: the structs of the
-   C API, and how one is filled.
+/* The base of all C files of pjrt-hub, here, in interpose/layers and in kit/authoring/native: the
+   structs of the C API, and how to fill one.
 
-   Memory is malloc's, calloc's and realloc's, and goes by free: what one file takes, often another frees, on a
-   thread of a plugin that has no GIL and may outlive Python. Python's objects come from their types. */
+   Memory comes from malloc, calloc and realloc, never from Python's allocators: what one file
+   allocates another often frees, on a plugin's thread that has no GIL and may outlive Python. */
 #ifndef PJRT_HUB_STRUCTS_H
 #define PJRT_HUB_STRUCTS_H
 
@@ -13,11 +13,11 @@
 
 #include "pjrt_api.h"
 
-/* Declares a struct that tells its size, with such fields; all others are zero, as the C API asks for
-   (extension_start and priv are NULL). */
+/* Declares a struct and sets its size and the fields that follow. All other fields are zero, as the
+   C API requires (extension_start and priv are NULL). */
 #define SIZED(type, name, ...) type name = {.struct_size = type##_STRUCT_SIZE, __VA_ARGS__}
 
-/* A buffer has no more dimensions, as bounds.py says. */
+/* The largest number of dimensions of a buffer; array/shape_spec.py states the same limit. */
 enum { MAX_RANK = 64 };
 
 #endif

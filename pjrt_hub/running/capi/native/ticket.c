@@ -1,24 +1,25 @@
-/* Tickets: what a plugin is given for a callback, and gives back with it. No two have one number, so a
-   callback that comes twice, or after its end, finds nothing, instead of memory that was freed.
+/* Tickets: a plugin gets one with each callback and passes it back when it calls. No number is used
+   twice, so a callback that comes twice, or too late, finds nothing instead of memory that was
+   freed.
 
-   Callbacks come on threads of plugins, so nothing here touches Python. */
+   Callbacks run on threads of plugins, so nothing here touches Python. */
 #include "ticket.h"
 
 #include <pthread.h>
 
-/* A number is the place in the table, and above it how often the place was used. */
+/* The low bits of a number are a place in the table; the others count the uses of that place. */
 enum { PLACE_BITS = 24, FIRST_PLACES = 64 };
 #define PLACES ((uint64_t)1 << PLACE_BITS)
 
 typedef struct {
-  uint64_t number; /* 0: nobody has it */
+  uint64_t number; /* 0 if the place is free. */
   uint64_t uses;
-  uint64_t next; /* free place */
+  uint64_t next; /* The next free place. */
   Ticket ticket;
 } Place;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static Place *places; /* grows, and never shrinks: the uses must not begin again */
+static Place *places; /* The table never shrinks: its counts of uses must not restart. */
 static uint64_t num_places, first_free;
 
 static bool grow(void) {
@@ -31,7 +32,7 @@ static bool grow(void) {
   return true;
 }
 
-/* What a plugin is given: NULL without memory. */
+/* Returns the number that a plugin is given, or NULL if there is no memory. */
 void *ticket_issue(Ticket ticket) {
   uint64_t number = 0;
   pthread_mutex_lock(&mutex);
@@ -59,13 +60,13 @@ static bool find(void *number, Ticket *ticket, bool take) {
   return found;
 }
 
-/* Looks at what comes more than once; false where it has ended. */
+/* Reads the ticket of a callback that may come again; false if the ticket was taken. */
 bool ticket_look(void *number, Ticket *ticket) { return find(number, ticket, false); }
 
-/* Takes the ticket in; false for one that was taken in before. */
+/* Takes the ticket out of the table; false if that was done before. */
 bool ticket_take(void *number, Ticket *ticket) { return find(number, ticket, true); }
 
-/* The error that a second call brings was freed with the first one, or is lost. */
+/* The error of a second call is not freed, because the first call may have freed the same error. */
 static void on_ready(PJRT_Error *error, void *number) {
   Ticket ticket;
   if (!ticket_take(number, &ticket)) return;
@@ -73,14 +74,14 @@ static void on_ready(PJRT_Error *error, void *number) {
   ticket.act(ticket.holder);
 }
 
-/* As a deleter of memory. */
+/* Runs a ticket's `act`, in the form of a callback that deletes memory. */
 void ticket_on_delete(void *memory, void *number) {
   Ticket ticket;
   if (ticket_take(number, &ticket)) ticket.act(ticket.holder);
 }
 
-/* Has `act(holder)` called once when the event is ready: at once, or on a thread of the plugin. False
-   where it never will be, with the error of the plugin or without memory. */
+/* Registers `act(holder)` to run once when the event is ready, perhaps at once. Returns false if it
+   will never run, with the plugin's error, or without an error if there is no memory. */
 bool ticket_when_ready(PJRT_Event *event, Ticket ticket, PJRT_Error **error) {
   SIZED(PJRT_Event_OnReady_Args, args);
   *error = NULL;
@@ -91,7 +92,7 @@ bool ticket_when_ready(PJRT_Event *event, Ticket ticket, PJRT_Error **error) {
   *error = CALL(ticket.api, PJRT_Event_OnReady, &args);
   if (*error == NULL) return true;
   if (ticket_take(args.user_arg, &ticket)) return false;
-  drop_error(ticket.api, *error); /* it called all the same */
+  drop_error(ticket.api, *error); /* The plugin called in spite of its error. */
   *error = NULL;
   return true;
 }

@@ -1,11 +1,11 @@
-/* Tickets: numbers that a plugin has in place of addresses. */
+/* Tickets: numbers that a plugin gets instead of addresses. */
 #pragma once
 
 #include "process.h"
 
 typedef struct {
   const PJRT_Api *api;
-  void (*act)(void *holder); /* on any thread */
+  void (*act)(void *holder); /* It runs on any thread. */
   void *holder;
 } Ticket;
 void *ticket_issue(Ticket ticket);

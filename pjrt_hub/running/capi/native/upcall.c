@@ -1,18 +1,18 @@
-/* Upcalls: a plugin's thread that asks Python something and waits for the answer. It takes the GIL,
-   no exception leaves, and once Python is ending nothing is asked of it any more. */
+/* Upcalls: a plugin's thread calls Python and waits for the answer. The thread takes the GIL,
+   exceptions stay inside, and once Python is ending there are no more calls. */
 #include "upcall.h"
 
 #include <stdatomic.h>
 #include <string.h>
 #include <time.h>
 
-static atomic_long asking; /* threads that are inside Python */
+static atomic_long asking; /* The number of threads that are inside Python. */
 static atomic_bool ended;
 static _Thread_local int depth;
 
-/* Between these two Python may be asked; false where it is ending. */
+/* Python may be called from here to upcall_ends. Returns false if Python is ending. */
 bool upcall_begins(PyGILState_STATE *state) {
-  atomic_fetch_add(&asking, 1); /* before looking at `ended`, whose setter then waits for us */
+  atomic_fetch_add(&asking, 1); /* This comes first, for the setter of `ended` waits for it. */
   if (atomic_load(&ended)) {
     atomic_fetch_sub(&asking, 1);
     return false;
@@ -22,7 +22,7 @@ bool upcall_begins(PyGILState_STATE *state) {
   return true;
 }
 
-/* Whether this thread is a plugin's that waits for Python. */
+/* Whether this is a plugin's thread that waits for Python. */
 bool upcall_running(void) { return depth > 0; }
 
 void upcall_ends(PyGILState_STATE state) {
@@ -37,16 +37,16 @@ static int raise_it(void *exception) {
   return -1;
 }
 
-/* The main thread raises it, itself, in its next step or wait: for an interrupt that arrived where
-   nothing may be raised. Not before the last step of what must not see it. */
+/* Raises an exception on the main thread, in its next step or wait: for an interrupt that arrived
+   where nothing may be raised. Code that must not see the exception calls this at its very end. */
 void raise_later(PyObject *exception) {
   if (Py_AddPendingCall(raise_it, Py_NewRef(exception)) == 0) return;
-  Py_DECREF(exception); /* too many are pending */
+  Py_DECREF(exception); /* Too many calls are pending. */
   PyErr_SetInterrupt();
 }
 
-/* What Python answers where it fails: (code, text), and an interrupt, which is the main thread's.
-   False where it is no such answer. */
+/* Reads the answer of a Python function that failed: (code, text) and perhaps an interrupt, which
+   the main thread raises. Returns false if it is not such an answer. */
 bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size) {
   PyObject *bytes, *interrupt = NULL;
   if (answer == NULL || !PyTuple_Check(answer) ||
@@ -60,19 +60,19 @@ bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size
   return true;
 }
 
-/* What the plugin asks about, as an argument "N". Formats with `#` would do the same, but built with
-   Python 3.13 they fail on 3.11: each version takes the length in its own way. */
+/* Makes bytes for an "N" in a format. A format with `#` would do the same, but if it is built with
+   Python 3.13 it fails on 3.11, because the versions read the length as different types. */
 PyObject *upcall_bytes(const char *data, size_t size) {
   return PyBytes_FromStringAndSize(data != NULL ? data : "", data != NULL ? (Py_ssize_t)size : 0);
 }
 
-/* (code, text) as an error of the plugin's own making; anything else is a fault of ours. */
+/* Has the plugin make an error of (code, text). Any other answer is a defect of pjrt-hub. */
 PJRT_Error *upcall_error(PJRT_CallbackError *maker, PyObject *answer) {
   int code;
   const char *text;
   size_t size;
   if (upcall_failure(answer, &code, &text, &size))
-    return (*maker)((PJRT_Error_Code)code, text, size); /* it copies the text */
+    return (*maker)((PJRT_Error_Code)code, text, size); /* It copies the text. */
   return upcall_plain_error(maker, PJRT_Error_Code_INTERNAL, "Python gave no answer");
 }
 
@@ -84,7 +84,7 @@ PJRT_Error *upcall_refused(PJRT_CallbackError *maker) {
   return upcall_plain_error(maker, PJRT_Error_Code_CANCELLED, "Python is ending");
 }
 
-/* upcalls_end(seconds) -> whether the last answer was given in time. From here on Python is not asked. */
+/* upcalls_end(seconds) -> whether all calls into Python ended in time. It allows no new ones. */
 PyObject *upcalls_end(PyObject *module, PyObject *seconds) {
   const struct timespec pause = {.tv_nsec = 1000000};
   double left = PyFloat_AsDouble(seconds);
@@ -99,5 +99,5 @@ PyObject *upcalls_end(PyObject *module, PyObject *seconds) {
   return PyBool_FromLong(atomic_load(&asking) == 0);
 }
 
-/* The threads that asked do not exist in a forked child. */
+/* The threads that were inside Python do not exist in a forked child. */
 void upcall_reset(void) { atomic_store(&asking, 0); }

@@ -1,5 +1,5 @@
-/* Upcalls: how a plugin's thread asks Python. The compiled call path and plugins in Python
-   (kit/authoring/native) have the same rules, each with a state of its own. */
+/* Upcalls: how a plugin's thread calls Python. The compiled call path and plugins in Python
+   (kit/authoring/native) follow the same rules, but each has a separate copy of the state. */
 #ifndef PJRT_HUB_UPCALL_H
 #define PJRT_HUB_UPCALL_H
 

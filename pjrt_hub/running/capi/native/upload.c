@@ -1,5 +1,5 @@
-/* Uploads: host memory put on a device (PJRT_Client_BufferFromHostBuffer), and what of numpy's arrays
-   can be put without asking numpy more than the buffer protocol tells. */
+/* Uploads: host memory put on a device (PJRT_Client_BufferFromHostBuffer), and numpy arrays for
+   which the buffer protocol tells all that an upload needs. */
 #include "upload.h"
 #include "layout.h"
 #include "native_event.h"
@@ -9,22 +9,22 @@
 #include <string.h>
 
 enum {
-  ALIGNED = 64,   /* where host memory has to begin for a plugin to share it */
-  HELD = 4096,    /* a copy of a page is cheaper than the GIL's hand-over, in bytes */
+  ALIGNED = 64,   /* The alignment, in bytes, of host memory that a plugin can share. */
+  HELD = 4096,    /* Up to so many bytes, a copy is cheaper than a hand-over of the GIL. */
 };
-/* From here on a copy of our own in huge pages is faster than the plugin's, in bytes. */
+/* From so many bytes on, a copy into a staging block is faster than the plugin's copy. */
 #define STAGED ((size_t)2 << 20)
 
-static char nothing; /* a zero-size array may have no address, and NULL crashes plugins */
+static char nothing; /* A zero-size array may have no address, and NULL crashes plugins. */
 
-/* Several elements share a byte: plugins pack them, so they never share the memory. */
+/* Whether several elements share a byte. Plugins pack these, so they cannot share host memory. */
 bool element_packed(int dtype) {
   return dtype > PJRT_Buffer_Type_F8E4M3FNUZ && dtype != PJRT_Buffer_Type_F8E4M3 &&
          dtype != PJRT_Buffer_Type_F8E3M4 && dtype != PJRT_Buffer_Type_F8E8M0FNU;
 }
 
-/* Whether the plugin uses the memory in place, as far as it is known to; asking about a value that
-   is still on its way would crash. */
+/* Whether the plugin is known to use the memory in place. Asking for the address of a value that is
+   not ready would crash. */
 static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memory) {
   SIZED(PJRT_Buffer_ReadyEvent_Args, ready);
   SIZED(PJRT_Event_IsReady_Args, there);
@@ -43,8 +43,8 @@ static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memo
 
 static void give_back(void *block) { staging_give_back(block); }
 
-/* Copies the memory into a block of ours, which the plugin uses in place until the buffer's memory
-   is no more. A program that the buffer is donated to may write into it: nobody else looks there. */
+/* Copies the memory into a staging block, which is then the buffer's memory until the plugin frees
+   that. A program to which the buffer is donated may write into it, for nobody else reads it. */
 static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Args put,
                        size_t nbytes, PJRT_Buffer **buffer) {
   const PJRT_Api *api = client->api;
@@ -60,9 +60,9 @@ static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Ar
   error = CALL(api, PJRT_Client_BufferFromHostBuffer, &put);
   if (error == NULL && put.buffer != NULL && put.done_with_host_buffer != NULL) {
     if (!shared) shared = is_shared(api, put.buffer, memory);
-    /* Where nobody can tell when the plugin is done, the block stays for ever. */
+    /* If nobody can tell when the plugin is done, the block is never freed. */
     if (!ticket_when_ready(put.done_with_host_buffer, (Ticket){api, give_back, block}, &refused))
-      shared = false; /* so that it is the only one */
+      shared = false; /* No other block leaks then. */
     drop_error(api, refused);
     event_destroy_native(api, put.done_with_host_buffer);
   }
@@ -82,7 +82,7 @@ static bool may_stage(const ClientObject *client, const HostMemory *host) {
          host->memory == NULL && !element_packed(host->dtype);
 }
 
-/* Puts contiguous memory, which is copied before it returns; between client_enter and client_leave. */
+/* Copies contiguous memory to a device. The caller encloses it in client_enter and client_leave. */
 PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer) {
   const PJRT_Api *api = client->api;
   SIZED(PJRT_Client_BufferFromHostBuffer_Args, put, .client = client->ptr,
@@ -105,7 +105,7 @@ PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **b
   return NULL;
 }
 
-/* The PJRT_Buffer_Type of an element that the buffer protocol describes natively; 0: none. */
+/* Returns the PJRT_Buffer_Type of a native format of the buffer protocol, or 0 if there is none. */
 static int element_type(const char *format, Py_ssize_t nbytes) {
   if (format == NULL) return PJRT_Buffer_Type_U8;
   bool complex = format[0] == 'Z';
@@ -128,9 +128,9 @@ static int element_type(const char *format, Py_ssize_t nbytes) {
   return 0;
 }
 
-/* Whether it is exactly a numpy.ndarray: subclasses may mean something else by their memory. */
+/* Whether it is exactly a numpy.ndarray: in subclasses the memory may have another meaning. */
 static bool is_ndarray(PyObject *object) {
-  static PyObject *type; /* for the life of the process, as numpy itself */
+  static PyObject *type; /* It lives as long as the process, like numpy itself. */
   if (type == NULL) {
     PyObject *name = PyUnicode_FromString("numpy");
     PyObject *numpy = name == NULL ? NULL : PyImport_GetModule(name);
@@ -146,8 +146,8 @@ static bool is_ndarray(PyObject *object) {
   return (PyObject *)Py_TYPE(object) == type;
 }
 
-/* Reads a numpy array whose memory can be put as it lies: exactly an ndarray, row-major, aligned, of
-   native elements that the buffer protocol has a name for. False without an exception: it is not. */
+/* Opens a numpy array whose memory can be put as it is: exactly an ndarray, row-major, aligned, of
+   native elements with a format in the buffer protocol. Others give false without an exception. */
 bool upload_opens(PyObject *object, Py_buffer *view, int *dtype) {
   if (!is_ndarray(object)) return false;
   if (PyObject_GetBuffer(object, view, PyBUF_ND | PyBUF_FORMAT) < 0) {
@@ -160,7 +160,7 @@ bool upload_opens(PyObject *object, Py_buffer *view, int *dtype) {
   return false;
 }
 
-/* Dimensions as a tuple, the one that stands for all equal ones where there is one. */
+/* Returns dimensions as a tuple: the equal one in `known`, if there is one. */
 static PyObject *shape_of(const int64_t *dims, int rank, PyObject *known) {
   PyObject *shape = tuple_of(dims, rank);
   if (shape == NULL) return NULL;
@@ -175,8 +175,8 @@ static PyObject *shape_of(const int64_t *dims, int rank, PyObject *known) {
   return same;
 }
 
-/* Buffer._put_plain(client, array, place, known shapes) -> Buffer, copied; None where the array takes
-   more than this. place: (device, its address, address of the memory or 0). */
+/* Buffer._put_plain(client, array, place, known shapes) -> a Buffer with a copy, or None if the
+   array needs more than this function. place: (device, its address, address of the memory or 0). */
 PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs) {
   GUARD;
   if (nargs != 4 || !PyObject_TypeCheck(args[0], ClientType) || !PyTuple_Check(args[2]) ||
@@ -219,10 +219,9 @@ PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs) 
 }
 
 /* Puts host memory on a device: PJRT_Client_BufferFromHostBuffer. `source` exports the memory with
-   the strides to use; `shape` is the logical shape, given because sub-byte and ml_dtypes arrays
-   are exported as plain integers. Returns (buffer, address of the done_with_host_buffer event). The
-   event is 0 where there is nothing to wait for: the memory was copied, or the buffer shares and
-   keeps it. */
+   the strides to use. `shape` is the logical shape: arrays of sub-byte and ml_dtypes types are
+   exported as plain integers. Returns (buffer, address of the done_with_host_buffer event). It is 0
+   if there is nothing to wait for: the memory was copied, or the buffer shares and keeps it. */
 PyObject *upload_put(PyObject *type, PyObject *args) {
   GUARD;
   PyObject *owner, *source, *shape, *device;

@@ -1,4 +1,4 @@
-/* Uploads: from memory of the host to buffers. */
+/* Uploads: from host memory to buffers. */
 #pragma once
 
 #include "client.h"
@@ -6,12 +6,12 @@
 typedef struct {
   const void *data;
   size_t nbytes;
-  int dtype; /* PJRT_Buffer_Type */
+  int dtype; /* A PJRT_Buffer_Type. */
   const int64_t *dims;
   size_t rank;
-  PJRT_Device *device; /* or memory */
-  PJRT_Memory *memory; /* NULL: the device's own */
-} HostMemory; /* contiguous */
+  PJRT_Device *device; /* The destination, unless `memory` is set. */
+  PJRT_Memory *memory; /* NULL for the device's default memory. */
+} HostMemory; /* Contiguous host memory, and where it is to go. */
 bool element_packed(int dtype);
 bool upload_opens(PyObject *object, Py_buffer *view, int *dtype);
 PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer);

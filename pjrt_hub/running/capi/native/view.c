@@ -1,4 +1,4 @@
-/* HostView: a buffer's host memory, lent out to numpy without a copy. */
+/* HostView: a buffer's host memory, lent to numpy without a copy. */
 #include "view.h"
 #include "deletion.h"
 #include "layout.h"
@@ -9,7 +9,7 @@ PyTypeObject *HostViewType;
 
 typedef struct {
   PyObject_HEAD
-  BufferObject *buffer; /* held, with its client, while the memory is lent out */
+  BufferObject *buffer; /* Held, with its client, while the memory is lent. */
   void *data;
   Py_ssize_t nbytes;
 } HostViewObject;
@@ -20,14 +20,14 @@ static bool has_elements(const BufferObject *buffer) {
   return true;
 }
 
-/* A function that the table has and the plugin does not offer is as good as none: values are copied
-   from then on. */
+/* A function that is in the table but is answered with UNIMPLEMENTED counts as missing: from then
+   on, values are copied. */
 static void lends_not(ClientObject *client, PJRT_Error *error) {
   if (is_unimplemented(client->api, error)) client->lends = false;
 }
 
-/* Waits for the value and lends its host memory: an external reference keeps the memory through
-   delete and donation, and the view keeps the client through close. */
+/* Waits for the value and lends its host memory. An external reference keeps the memory through
+   deletion and donation, and the view keeps the client through close(). */
 static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   BufferObject *buffer = (BufferObject *)self;
   ClientObject *client = buffer->client;
@@ -46,7 +46,7 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   int waited = event_await(api, ready.event);
   error = waited == 1 ? event_take_error(api, ready.event) : NULL;
   event_destroy_native(api, ready.event);
-  if (waited != 1) goto leave; /* interrupted: the exception is set */
+  if (waited != 1) goto leave; /* The wait was interrupted; an exception is set. */
   if (error != NULL) {
     raise_status(api, error, "");
     goto leave;
@@ -90,7 +90,7 @@ PyObject *buffer_view(PyObject *self, PyObject *args) {
   return lend(self, nbytes);
 }
 
-/* numpy's dtypes by PJRT_Buffer_Type, and their bytes: asked for once, for the life of the process. */
+/* numpy's dtypes and their sizes in bytes, by PJRT_Buffer_Type; never freed. */
 static struct {
   PyObject *dtype;
   Py_ssize_t size;
@@ -110,10 +110,10 @@ static bool know_numpy_type(BufferObject *buffer) {
   return false;
 }
 
-/* numpy.ndarray over the buffer's memory, once the value is there; None where that takes more. */
+/* Waits and returns a numpy.ndarray over the buffer's memory; None if a view is not enough. */
 PyObject *buffer_array(PyObject *self, PyObject *unused) {
   GUARD;
-  static PyObject *ndarray; /* for the life of the process, as numpy itself */
+  static PyObject *ndarray; /* It lives as long as the process, like numpy itself. */
   BufferObject *buffer = (BufferObject *)self;
   if (!buffer_usable(buffer)) return NULL;
   if (buffer->layout == NULL && layout_know(buffer) < 0) return NULL;
@@ -135,11 +135,11 @@ PyObject *buffer_array(PyObject *self, PyObject *unused) {
   if (view == NULL) return NULL;
   PyObject *array = PyObject_CallFunctionObjArgs(ndarray, buffer->shape,
                                                  numpy_types[buffer->dtype].dtype, view, NULL);
-  Py_DECREF(view); /* the array holds it */
+  Py_DECREF(view); /* The array holds it. */
   return array;
 }
 
-/* Python's formats of the element types that it knows, by PJRT_Buffer_Type, and their bytes. */
+/* The buffer protocol's formats of element types and their sizes in bytes, by PJRT_Buffer_Type. */
 static const struct {
   const char *format;
   Py_ssize_t size;
@@ -158,8 +158,8 @@ static int refuse_view(const char *why) {
   return -1;
 }
 
-/* numpy drops what ended a wait here, a signal's handler maybe, and asks __array__ next: that raises
-   it. Not kept in the buffer, to which its traceback leads. */
+/* numpy drops an exception of buffer_getbuffer, perhaps from a signal's handler, and then calls
+   __array__, which raises it again. A Buffer cannot hold it, for its traceback holds the Buffer. */
 static struct {
   PyObject *exception, *traceback;
 } dropped;
@@ -177,8 +177,8 @@ static void keep_dropped(void) {
   PyErr_Restore(type, Py_NewRef(dropped.exception), Py_XNewRef(dropped.traceback));
 }
 
-/* _take_dropped() -> the exception that ended the latest memoryview of a buffer, once; None where
-   Python saw it, which made its traceback longer. */
+/* _take_dropped() -> the exception that ended the latest memoryview of a buffer, or None if Python
+   code saw it, which made its traceback longer. A second call returns None. */
 PyObject *buffer_take_dropped(PyObject *unused, PyObject *none) {
   GUARD;
   PyObject *exception = Py_XNewRef(dropped.exception);
@@ -191,14 +191,14 @@ PyObject *buffer_take_dropped(PyObject *unused, PyObject *none) {
   Py_RETURN_NONE;
 }
 
-/* memoryview(buffer): its memory, read-only, with format, shape and strides. Waits. */
+/* memoryview(buffer): waits, and exports the memory read-only with format, shape and strides. */
 int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;
   out->obj = NULL;
   forget_dropped();
   if (!buffer_usable(buffer)) return -1;
-  if (deletion_seen(buffer)) { /* donated: the plugin's own words are vague */
+  if (deletion_seen(buffer)) { /* For a donated buffer, the plugin's message is vague. */
     raise_closed("the buffer was deleted or donated");
     return -1;
   }
@@ -231,7 +231,7 @@ int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   PyObject *view = lend(self, step);
   if (view == NULL) {
     free(extents);
-    if (!buffer->client->lends) { /* as the plugin said just now: numpy asks for a copy then */
+    if (!buffer->client->lends) { /* The plugin said so just now. numpy then makes a copy. */
       PyErr_Clear();
       return refuse_view("the plugin does not lend its memory: use to_numpy()");
     }
@@ -239,7 +239,7 @@ int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
     return -1;
   }
   PyBuffer_FillInfo(out, view, ((HostViewObject *)view)->data, step, 1, PyBUF_SIMPLE);
-  Py_DECREF(view); /* `out` holds it */
+  Py_DECREF(view); /* `out` holds it. */
   static char nothing;
   if (out->buf == NULL) out->buf = &nothing;
   out->internal = extents;
@@ -278,7 +278,7 @@ static void view_dealloc(PyObject *self) {
   object_free(self);
 }
 
-/* Read-only: the plugin may share this memory with other buffers and with running programs. */
+/* The memory is read-only: the plugin may share it with other buffers and running programs. */
 static int view_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   HostViewObject *view = (HostViewObject *)self;
   static char nothing;

@@ -1,4 +1,4 @@
-/* Views: the memory of a buffer, lent to numpy. */
+/* Views: the host memory of a buffer, lent to numpy. */
 #pragma once
 
 #include "process.h"

@@ -1,5 +1,5 @@
-/* A library that is a plugin to whoever opens it: its GetPjrtApi gives a table that this process was
-   given before. For hosts that take nothing but a path, and would open the plugin behind our back. */
+/* A library that looks like a plugin: its GetPjrtApi returns a copy of a table that is already in
+   this process. It serves hosts that accept only a path and would open the plugin themselves. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,18 +7,18 @@
 
 #define EXPORTED __attribute__((visibility("default")))
 
-/* What the host gets is a copy: the plugin's own memory is never written to. */
+/* The host gets a copy, because the plugin's own memory must not be written to. */
 static const PJRT_Api *given;
 static PJRT_Api *copy;
 
-/* The plugin is initialized already, and some refuse a second time. */
+/* This does nothing: the plugin is initialized already, and some plugins refuse a second time. */
 static PJRT_Error *initialized(PJRT_Plugin_Initialize_Args *args) {
   (void)args;
   return NULL;
 }
 
-/* Takes the table to forward to, and gives the one that it forwards to: the first, for ever, because
-   a host keeps what it got. The caller lets no second thread in. */
+/* Sets the table to forward to and returns the one in use. That is always the first, because a host
+   keeps its table. The caller lets only one thread at a time in. */
 EXPORTED const PJRT_Api *pjrt_hub_forward(const PJRT_Api *api) {
   if (given != NULL || api == NULL) return given;
   copy = malloc(api->struct_size);
@@ -28,5 +28,5 @@ EXPORTED const PJRT_Api *pjrt_hub_forward(const PJRT_Api *api) {
   return given = api;
 }
 
-/* NULL before: the library of no plugin. */
+/* Returns NULL until a table is set. */
 EXPORTED const PJRT_Api *GetPjrtApi(void) { return copy; }

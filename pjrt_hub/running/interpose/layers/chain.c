@@ -1,10 +1,10 @@
-/* From a plugin's table to a copy with trampolines, and from a call to the layers. */
+/* Copies a plugin's table with trampolines in it, and passes each call through the layers. */
 #include <dlfcn.h>
 #include <stdio.h>
 
 #include "objects.h"
 
-/* From the host inwards: what pads structs does so last, so the others see the host's. */
+/* From the host to the plugin. `pad` is last, so that the others see the host's own structs. */
 static const Layer *const known_layers[] = {&validate_layer, &trace_layer, &pad_layer};
 enum { KNOWN_LAYERS = sizeof known_layers / sizeof *known_layers };
 
@@ -16,7 +16,7 @@ static bool is_discrete;
 static pthread_mutex_t wrapping = PTHREAD_MUTEX_INITIALIZER;
 static atomic_ullong calls;
 
-/* The last upcalls that are over: a plugin may come with one again. */
+/* The last finished upcalls are kept, because a faulty plugin may call one back a second time. */
 enum { RETIRED = 4096 };
 static _Atomic(Upcall *) retired[RETIRED];
 
@@ -30,8 +30,8 @@ static void uncalled_for(const Upcall *upcall, Stage stage) {
     if (chain[i]->uncalled_for != NULL) chain[i]->uncalled_for(upcall, stage);
 }
 
-/* The host's callback, as the plugin calls it: the event has fired. A second time would find what the
-   host gave back after the first, and ends here. */
+/* The callback that the plugin gets in place of the host's. A second call ends here, because the
+   host may have freed its user_arg after the first. */
 static void fired(PJRT_Error *error, void *user_arg) {
   Upcall *upcall = user_arg;
   Stage stage = (Stage)atomic_exchange(&upcall->stage, CALLED);
@@ -47,7 +47,7 @@ static void fired(PJRT_Error *error, void *user_arg) {
   retire(upcall);
 }
 
-/* Puts `fired` before the host's callback for the time of the call. */
+/* Replaces the host's callback by `fired` for the time of the call. */
 static Upcall *intercept(const Call *call, PJRT_Event_OnReady_Args *args) {
   Upcall *upcall = args->callback != NULL ? malloc(sizeof *upcall) : NULL;
   if (upcall == NULL) return NULL;
@@ -65,7 +65,7 @@ static PJRT_Error *on_ready(const Call *call) {
   PJRT_Error *error = call_plugin(call->plugin, FN_PJRT_Event_OnReady, args);
   args->callback = callback;
   args->user_arg = user_arg;
-  if (error != NULL && upcall != NULL) { /* refused: it must not be called */
+  if (error != NULL && upcall != NULL) { /* The plugin must not call back. */
     if (atomic_exchange(&upcall->stage, REFUSED) == CALLED)
       uncalled_for(upcall, REFUSED);
     else
@@ -98,7 +98,7 @@ static PJRT_Error *pass(unsigned plugin, unsigned function, void *args) {
   return call.error;
 }
 
-/* A trampoline for every function of every plugin: a call tells neither. */
+/* Each function of each plugin has its own trampoline, because a call's arguments name neither. */
 #define TRAMPOLINE(k, f) \
   static PJRT_Error *call_##k##_##f(void *args) { return pass(k, f, args); }
 #define ADDRESS(k, f) call_##k##_##f,
@@ -108,7 +108,6 @@ static PJRT_Error *pass(unsigned plugin, unsigned function, void *args) {
 EACH_PLUGIN(TRAMPOLINES)
 static const Call_Target trampolines[MAX_PLUGINS][NUM_FUNCTIONS] = {EACH_PLUGIN(ROW)};
 
-/* Puts a trampoline in the place of a function. */
 static void replace(Plugin *plugin, char *copy, unsigned at, unsigned function) {
   void *real = pointer_at(copy, at);
   if (real == NULL) return;
@@ -120,7 +119,7 @@ static void replace(Plugin *plugin, char *copy, unsigned at, unsigned function) 
   memcpy(copy + at, &trampolines[plugin->number][function], sizeof real);
 }
 
-/* Copies of the extension nodes. Before 0.45 a node did not tell its size: those stay as they are. */
+/* Copies the extension nodes of plugins since API 0.45: earlier nodes have no struct_size. */
 static PJRT_Extension_Base *copy_nodes(Plugin *plugin, const PJRT_Extension_Base *node) {
   PJRT_Extension_Base *first = NULL, **last = &first;
   for (int n = 0; node != NULL && n < 64; node = node->next, n++) {
@@ -162,7 +161,7 @@ static bool is_named(const char *layers, const char *name) {
   return false;
 }
 
-/* Whoever held a lock does not exist in the child. */
+/* Makes all locks anew, because the threads that held them do not exist in the child. */
 static void forked(void) {
   plugin_forked();
   pthread_mutex_init(&wrapping, NULL);
@@ -171,7 +170,7 @@ static void forked(void) {
   discrete_forked();
 }
 
-/* The layers are of the process: those of the first plugin hold for all. */
+/* The layers belong to the process, so those of the first plugin hold for all plugins. */
 static bool start(const char *layers, const char *folder, const char *without,
                   const char *discrete) {
   static bool started;
@@ -190,8 +189,8 @@ static bool start(const char *layers, const char *folder, const char *without,
   return started = length > 0 || lacking || is_discrete;
 }
 
-/* Gives the table to use instead of `api`: `api` itself where no layer is on, where it is wrapped
-   already, or where there are too many plugins. */
+/* Returns the table to use instead of `api`. That is `api` itself if no layer is on, if it is a
+   wrapped table already, or if there are too many plugins. */
 const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
                               const char *without, const char *discrete) {
   if (api == NULL) return api;

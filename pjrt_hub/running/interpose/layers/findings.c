@@ -1,4 +1,4 @@
-/* What the validation layer says, and where: into the recording, or to stderr without one. */
+/* Reports the validation layer's findings into the recording, or to stderr if there is none. */
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -54,7 +54,7 @@ static const char *ending(const Object *object) {
 
 void report(Code code, const Call *call, const char *field, const Object *object,
             const char *more) {
-  /* Once about each object: a loop would say it again and again. */
+  /* Each finding is reported once per object, because a loop would repeat it over and over. */
   if (object != NULL &&
       (__atomic_fetch_or(&object->self->told, 1u << code, __ATOMIC_RELAXED) & 1u << code))
     return;

@@ -1,12 +1,12 @@
-/* Layers between a host and a plugin: what every file here shares.
+/* The layers between a host and a plugin: the declarations that all files here share.
 
    A host that asks a library for GetPjrtApi, or that calls pjrt_hub_wrap, gets a copy of the
    plugin's table whose functions are trampolines. Each call goes through the layers that are on,
-   from the host inwards, to the plugin, and back outwards. The plugin's memory is never changed.
-   Nothing here knows Python: the library also enters programs that have none.
+   from the host to the plugin, and back. The plugin's memory is never changed. Nothing here uses
+   Python, because the library also enters programs that have none.
 
-   Each file uses those before it: refusal, without, plugin, outputs, recording, trace, objects, findings, validate,
-   pad, chain, preload. */
+   Each file uses those before it: refusal, without, plugin, outputs, recording, trace, objects,
+   findings, validate, pad, chain, preload. */
 #ifndef PJRT_HUB_LAYERS_H
 #define PJRT_HUB_LAYERS_H
 
@@ -20,28 +20,28 @@
 #define HIDDEN __attribute__((visibility("hidden")))
 #define EXPORTED __attribute__((visibility("default")))
 
-/* What the declarations say; functions.c holds them. */
+/* Tables of the C API's declarations, which functions.c defines */
 
 typedef enum { IN = 1, OUT = 2, INOUT = 4 } Direction;
 
-/* ONE object; COUNTED elements; ROWS of `inner` elements; RAGGED rows, whose lengths are an array;
-   the SUM of an array's numbers; OUTPUTS, rows of as many elements as an executable has outputs; a
-   text that is TERMINATED by a NUL. */
+/* What a pointer points at: ONE object; COUNTED elements; ROWS of `inner` elements each; RAGGED
+   rows, whose lengths are in an array; as many elements as the SUM of an array; OUTPUTS: rows with
+   an element for each output of an executable; a text that is TERMINATED by a NUL. */
 typedef enum { ONE, COUNTED, ROWS, RAGGED, SUM, OUTPUTS, TERMINATED } Form;
 
 typedef struct Shape Shape;
 
-/* A pointer in a struct: where it stands and what it points at. With a tag it holds only where the
-   int at tag_at is tag - 1. */
+/* A pointer in a struct: its offset and what it points at. If `tag` is not 0, the pointer is valid
+   only where the int at tag_at is tag - 1. */
 typedef struct {
   uint16_t at, count_at, inner_at, tag_at;
-  uint16_t element; /* bytes */
+  uint16_t element; /* The size of an element in bytes. */
   uint8_t form, direction, since, tag;
-  const Shape *shape; /* of the elements; NULL where they are plain */
+  const Shape *shape; /* The struct of the elements; NULL if they are plain. */
 } Pointer;
 
-/* A struct: what struct_size says, its bytes, what struct_size said at first, where the fields after
-   the common head begin, whether it has a struct_size. */
+/* A struct: its struct_size, its sizeof, the struct_size of its first version, the offset of the
+   fields after the common head, and whether it has a field struct_size. */
 struct Shape {
   uint16_t struct_size, nbytes, base_size, first_at;
   uint8_t sized;
@@ -49,7 +49,7 @@ struct Shape {
   const Pointer *pointers;
 };
 
-/* An argument that is a handle, or an array or rows of them. */
+/* An argument that is a handle, an array of handles, or rows of them. */
 typedef struct {
   const char *name;
   uint16_t at, count_at, inner_at;
@@ -59,8 +59,8 @@ typedef struct {
 typedef struct {
   const char *name;
   const Shape *args;
-  uint16_t out_at;  /* the first field that the plugin sets, 0 where there is none */
-  uint16_t type_at; /* a PJRT_Buffer_Type that the host sets, 0 where there is none */
+  uint16_t out_at;  /* The offset of the first field that the plugin sets, or 0. */
+  uint16_t type_at; /* The offset of a PJRT_Buffer_Type that the host sets, or 0. */
   bool returns_error, destroys;
   uint8_t num_handles;
   const Handle *handles;
@@ -71,7 +71,6 @@ typedef struct {
   uint16_t type, at, function;
 } Node;
 
-/* An extension by its short name. */
 typedef struct {
   uint16_t type;
   const char *name;
@@ -85,28 +84,28 @@ extern HIDDEN const char *const kind_names[];
 extern HIDDEN const uint8_t buffer_type_since[];
 extern HIDDEN const unsigned num_buffer_types;
 
-/* What they are about: plugins, calls and layers. */
+/* Plugins, calls and layers */
 
 typedef PJRT_Error *(*Call_Target)(void *args);
 
 typedef struct {
   unsigned number;
-  const PJRT_Api *api;   /* the plugin's own */
-  PJRT_Api *wrapped;     /* what the host sees */
+  const PJRT_Api *api;   /* The plugin's own table. */
+  PJRT_Api *wrapped;     /* The table that the host sees. */
   unsigned minor;
-  bool discrete;         /* seen as an accelerator, see discrete/ */
-  Call_Target real[NUM_FUNCTIONS]; /* NULL where the plugin has none */
+  bool discrete;         /* Its devices are shown as accelerators, see discrete/. */
+  Call_Target real[NUM_FUNCTIONS]; /* NULL where the plugin lacks the function. */
 } Plugin;
 
 typedef struct {
   Plugin *plugin;
   const Function *function;
   char *args;
-  size_t size;     /* of args, as far as the host and we both know them */
-  uint64_t number; /* counts the process's calls from 1 */
+  size_t size;     /* The bytes of args that both the host and this library know. */
+  uint64_t number; /* Counts the process's calls from 1. */
   PJRT_Error *error;
-  bool answered;           /* a layer answered: the plugin is not called */
-  struct Padding *padding; /* what the layer pad gives back */
+  bool answered;           /* A layer answered, so the plugin is not called. */
+  struct Padding *padding; /* What the layer pad undoes after the call. */
 } Call;
 
 /* An event's callback on its way from the plugin to the host. */
@@ -116,17 +115,17 @@ typedef struct {
   void *user_arg;
   PJRT_Event *event;
   Plugin *plugin;
-  uint64_t number; /* of the call that registered it */
+  uint64_t number; /* The number of the call that registered the callback. */
   atomic_int stage;
 } Upcall;
 
 typedef struct {
   const char *name;
-  void (*before)(Call *call); /* may change args for the inner layers, if after undoes it */
+  void (*before)(Call *call); /* It may change args if `after` undoes the change. */
   void (*after)(Call *call);
   void (*upcall)(const Upcall *upcall, PJRT_Error *error);
   void (*returned)(const Upcall *upcall);
-  void (*uncalled_for)(const Upcall *upcall, Stage stage); /* it comes although it had this stage */
+  void (*uncalled_for)(const Upcall *upcall, Stage stage); /* A callback at the wrong stage. */
 } Layer;
 
 static inline unsigned number_of(const Call *call) {
@@ -141,13 +140,13 @@ static inline size_t word_at(const char *base, unsigned at) {
 
 static inline void *pointer_at(const char *base, unsigned at) { return (void *)word_at(base, at); }
 
-/* How many elements or rows a pointer points at. */
 static inline size_t count_of(const Pointer *pointer, const char *base) {
   bool counted = pointer->form != ONE && pointer->form != TERMINATED;
   return counted ? word_at(base, pointer->count_at) : 1;
 }
 
-/* How many bytes of a struct the host gave and we know. */
+/* Returns how many bytes of a struct the host gave and this library knows. A size below the common
+   head's cannot be true and counts as that of the first version. */
 static inline size_t known_size(const Shape *shape, const char *base) {
   size_t said = shape->sized ? word_at(base, 0) : shape->struct_size;
   if (said > shape->struct_size) said = shape->struct_size;
@@ -158,14 +157,14 @@ static inline size_t known_size(const Shape *shape, const char *base) {
 HIDDEN PJRT_Error *refuse(PJRT_Error_Code code, const char *text, size_t length);
 HIDDEN bool refusal_answer(unsigned function, void *args);
 
-/* without.c: what plugins are made to lack. It is no layer between, it is the plugin's edge: layers
-   see such a plugin as they would see one that lacks it. */
+/* without.c: takes functions and extensions away. It is not one of the chain's layers: they see the
+   plugin as if it had never had them. */
 HIDDEN void without_start(const char *names);
 HIDDEN bool without_function(unsigned function);
 HIDDEN bool without_node(unsigned type);
 HIDDEN bool without_answer(unsigned function, void *args, PJRT_Error **error);
 
-/* discrete/: the plugin's devices as others would be. It is no layer between either. */
+/* discrete/: makes the plugin's devices behave like accelerators. It is not in the chain either. */
 HIDDEN void discrete_start(const char *settings);
 HIDDEN void discrete_forked(void);
 HIDDEN PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args);
@@ -173,10 +172,10 @@ HIDDEN PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args);
 /* plugin.c */
 HIDDEN PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args);
 HIDDEN bool refused(Plugin *plugin, PJRT_Error *error);
-HIDDEN unsigned generation(void); /* grows in every forked child */
+HIDDEN unsigned generation(void); /* It grows by one in every forked child. */
 HIDDEN void plugin_forked(void);
 
-/* outputs.c: how many outputs an executable has */
+/* outputs.c: the number of an executable's outputs */
 HIDDEN size_t outputs_of(Plugin *plugin, PJRT_LoadedExecutable *executable);
 HIDDEN void outputs_forget(PJRT_LoadedExecutable *executable);
 HIDDEN void outputs_forked(void);
@@ -185,12 +184,12 @@ HIDDEN void outputs_forked(void);
 HIDDEN bool recording_start(const char *folder);
 HIDDEN bool recording(void);
 
-/* trace.c: the layer that records, and what else is recorded */
+/* trace.c: the layer that records calls, and the recording of plugins and findings */
 extern HIDDEN const Layer trace_layer;
 HIDDEN void record_plugin(const Plugin *plugin);
 HIDDEN void record_finding(unsigned code, const Call *call, uint64_t handle, const char *text);
 
-/* validate.c, with objects.c and findings.c, see objects.h; pad.c: two layers more */
+/* The other two layers: validate.c, with objects.c and findings.c (see objects.h), and pad.c */
 extern HIDDEN const Layer validate_layer, pad_layer;
 
 /* chain.c */

@@ -1,4 +1,4 @@
-/* The table of handles: by address and kind, because one object may begin where another does. */
+/* The table of handles, by address and kind: an object and its first member share an address. */
 
 #include "objects.h"
 
@@ -21,7 +21,7 @@ Object *object_at(uintptr_t address, unsigned kind) {
   return object;
 }
 
-/* What lives at the address, where it is of no other kind that is lent with it. */
+/* Returns an object of another kind at the address that is not destroyed, or NULL. */
 Object *object_of_other_kind(uintptr_t address, unsigned kind) {
   for (Object *object = *bucket_of(address); object != NULL; object = object->next)
     if (object->address == address && object->kind != kind && object->state != DESTROYED)
@@ -29,8 +29,8 @@ Object *object_of_other_kind(uintptr_t address, unsigned kind) {
   return NULL;
 }
 
-/* What is owned shares its address with nothing else that is: the end of what was there was not seen,
-   as that of an error which the host destroyed through the error's own table. */
+/* Forgets owned objects of other kinds at the address of a new one. Their end was not seen, like
+   that of an error which the host destroyed through the error's own function table. */
 static void forget_others(uintptr_t address, unsigned kind) {
   for (Object *object = *bucket_of(address); object != NULL; object = object->next)
     if (object->address == address && object->kind != kind && !object->lent) {
@@ -39,7 +39,7 @@ static void forget_others(uintptr_t address, unsigned kind) {
     }
 }
 
-/* An address is used again once its object is destroyed, so this may be one that was known. */
+/* Addresses are reused after objects are destroyed, so there may be an entry already. */
 Object *object_made(uintptr_t address, unsigned kind, const Call *call, bool lent) {
   if (!lent) forget_others(address, kind);
   Object *object = object_at(address, kind);

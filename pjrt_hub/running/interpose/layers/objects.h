@@ -1,4 +1,4 @@
-/* What the validation layer knows of every handle that it has seen. */
+/* What the validation layer knows about every handle that it has seen. */
 #ifndef PJRT_HUB_OBJECTS_H
 #define PJRT_HUB_OBJECTS_H
 
@@ -8,20 +8,20 @@ typedef enum { LIVE, DELETED, DONATED, DESTROYED } State;
 
 typedef struct Object Object;
 struct Object {
-  Object *next, *self; /* self: the one in the table, of a copy too */
-  uintptr_t address, client, parent; /* client: whose it is; parent: what an executable views */
+  Object *next, *self; /* `self` is the entry in the table, even in a copy of it. */
+  uintptr_t address, client, parent; /* `parent` is the loaded executable that it views. */
   const Plugin *plugin;
-  uint64_t made, ended, executed; /* numbers of calls; executed: the last that it was given to */
-  uint64_t retrieved;             /* of a transfer manager: which buffers were taken, by bit */
-  uint16_t made_by, ended_by;     /* functions */
+  uint64_t made, ended, executed; /* Numbers of calls; executed: the last Execute with it. */
+  uint64_t retrieved;             /* The buffers taken from a transfer manager, by bit. */
+  uint16_t made_by, ended_by;     /* The functions of those calls. */
   uint8_t kind, state;
-  bool lent;           /* nobody destroys it */
-  uint32_t told;       /* the findings that were made about it, by bit */
-  unsigned generation; /* of the process, as forks count it */
-  int uses;            /* calls that it is in */
+  bool lent;           /* The host must not destroy it. */
+  uint32_t told;       /* The findings that were reported about it, by bit. */
+  unsigned generation; /* The generation() of the process that made it. */
+  int uses;            /* The number of calls that are using it. */
 };
 
-/* objects.c: what asks and changes is for whoever holds the lock. */
+/* objects.c: the functions after objects_forked need the lock. */
 HIDDEN void objects_lock(void);
 HIDDEN void objects_unlock(void);
 HIDDEN void objects_forked(void);
@@ -30,7 +30,7 @@ HIDDEN Object *object_of_other_kind(uintptr_t address, unsigned kind);
 HIDDEN Object *object_made(uintptr_t address, unsigned kind, const Call *call, bool lent);
 HIDDEN void each_object(void (*act)(Object *object, void *argument), void *argument);
 
-/* findings.c: the numbers are told in docs/tracing.md and never change their meaning. */
+/* findings.c: docs/tracing.md explains these numbers, which never change their meaning. */
 typedef enum {
   DOUBLE_DESTROY = 1,
   USE_AFTER_DESTROY,
@@ -55,14 +55,14 @@ typedef enum {
   BUFFER_INDEX,
   FORKED,
   ANOTHER_PLUGIN,
-  /* from here on the plugin's fault, not the host's */
+  /* From here on, the plugin is at fault, not the host. */
   CALLED_TWICE,
   NULL_RESULT,
   GIVEN_TWICE,
   ERROR_CODE
 } Code;
 
-/* Says what is wrong with a call: a name for the thing, the object where it is about one, more. */
+/* Reports what is wrong with a call. `field`, `object` and `more` may be NULL. */
 HIDDEN void report(Code code, const Call *call, const char *field, const Object *object,
                    const char *more);
 

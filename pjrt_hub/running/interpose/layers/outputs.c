@@ -1,4 +1,4 @@
-/* How many outputs executables have, which Execute's arguments do not tell: asked once for each. */
+/* The number of each executable's outputs. Execute's arguments lack it, so plugins are asked. */
 #include "layers.h"
 
 enum { EXECUTABLES = 1024 };
@@ -37,7 +37,7 @@ size_t outputs_of(Plugin *plugin, PJRT_LoadedExecutable *executable) {
   return outputs;
 }
 
-/* Its address may be another one's soon. */
+/* Another executable may get the address of one that is destroyed. */
 void outputs_forget(PJRT_LoadedExecutable *executable) {
   size_t place = place_of(executable);
   pthread_mutex_lock(&asking);

@@ -1,15 +1,15 @@
-/* The layer for hosts that are older than their plugin: their structs get the size that new plugins
-   insist on, with zeros, which ask for nothing, in the fields that they do not know. */
+/* The layer for hosts that are older than their plugin: it enlarges their structs to the size that
+   new plugins insist on. The added fields are zeros, which ask for nothing. */
 
 #include "layers.h"
 
 enum { MOST = 4 };
 
-/* A struct of the host, and the larger one that the plugin is given instead. */
+/* A struct of the host, and the larger one that the plugin gets instead. */
 typedef struct {
   char *own, *padded;
-  size_t nbytes;    /* of the host's */
-  char **pointer;   /* what points at it, NULL for the arguments */
+  size_t nbytes;    /* The size of the host's struct. */
+  char **pointer;   /* The pointer to it; NULL for the arguments. */
 } Twin;
 
 struct Padding {
@@ -21,13 +21,13 @@ static bool is_short(const Shape *shape, const char *own) {
   return shape->sized && word_at(own, 0) < shape->struct_size;
 }
 
-/* Adds a twin of a struct of the host and gives it. */
+/* Makes a twin of a struct of the host and returns it. */
 static char *pad(Call *call, const Shape *shape, char *own, char **pointer) {
   if (call->padding == NULL) call->padding = calloc(1, sizeof *call->padding);
   struct Padding *padding = call->padding;
   char *padded = calloc(1, shape->nbytes);
   if (padding == NULL || padded == NULL) abort();
-  /* Some hosts say less than they have: no struct was ever smaller than its first version. */
+  /* Some hosts give too small a size, but no struct was ever smaller than its first version. */
   size_t said = word_at(own, 0), size = shape->struct_size;
   size_t nbytes = said < shape->base_size ? shape->base_size : said;
   memcpy(padded, own, nbytes);
@@ -52,8 +52,8 @@ static void before(Call *call) {
   }
 }
 
-/* The host gets what the plugin wrote, without the size that the plugin was told; inner ones first,
-   because the arguments point at them. */
+/* Copies what the plugin wrote to the host's structs, except for struct_size. Inner structs come
+   first, because the arguments point at them. */
 static void after(Call *call) {
   struct Padding *padding = call->padding;
   if (padding == NULL) return;

@@ -1,4 +1,4 @@
-/* A plugin, as the layers themselves call it. */
+/* Calls to a plugin, the host's as well as those of the layers themselves. */
 #include "layers.h"
 
 static atomic_uint forks;
@@ -7,13 +7,13 @@ unsigned generation(void) { return atomic_load_explicit(&forks, memory_order_rel
 
 PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args) {
   PJRT_Error *error;
-  /* What is taken away is so for errors of ours as well. */
+  /* This comes first, because what is taken away is missing for this library's own errors, too. */
   if (without_answer(function, args, &error)) return error;
   if (refusal_answer(function, args)) return NULL;
   return plugin->discrete ? discrete_call(plugin, function, args) : plugin->real[function](args);
 }
 
-/* Whether a question of ours was answered with an error, whose end this is. */
+/* Returns whether a call of this library's own failed, and destroys the error. */
 bool refused(Plugin *plugin, PJRT_Error *error) {
   if (error == NULL) return false;
   SIZED(PJRT_Error_Destroy_Args, args, .error = error);

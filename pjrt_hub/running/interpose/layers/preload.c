@@ -1,5 +1,5 @@
-/* How the layers come into a program that knows nothing of them: LD_PRELOAD, and dlsym asked for
-   GetPjrtApi. */
+/* Brings the layers into a program that knows nothing of them: LD_PRELOAD loads this dlsym, which
+   replaces the GetPjrtApi that the program looks up. */
 #include <dlfcn.h>
 #include <stdio.h>
 
@@ -25,7 +25,7 @@ static const PJRT_Api *wrapped(unsigned number) {
 EACH_PLUGIN(ENTRY)
 static const Entry own_entries[MAX_PLUGINS] = {EACH_PLUGIN(ENTRY_ADDRESS)};
 
-/* The entry to give instead of a library's own. */
+/* Returns the GetPjrtApi to hand out in place of a library's own. */
 static Entry instead_of(Entry entry) {
   const char *layers = secure_getenv("PJRT_HUB_LAYERS");
   if (entry == NULL || layers == NULL || *layers == 0) return entry;
@@ -50,7 +50,7 @@ static Dlsym real_dlsym(void) {
   return found;
 }
 
-/* The last call is a jump (-O2 makes it one): RTLD_NEXT means the library that it returns to. */
+/* The last call must be a tail call (by -O2), so that RTLD_NEXT starts at the original caller. */
 EXPORTED void *dlsym(void *restrict handle, const char *restrict name) {
   Dlsym real = real_dlsym();
   if (strcmp(name, "GetPjrtApi") == 0) {

@@ -1,4 +1,4 @@
-/* The files of the recording. A thread writes to its own, so no call waits for another. */
+/* The files of the recording. Each thread writes to its own, so that no call waits for another. */
 #include "recording.h"
 
 #include <fcntl.h>
@@ -9,17 +9,17 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { NOTED = 1 << 27 }; /* ticks after which both clocks are read again: some 50 ms */
+enum { NOTED = 1 << 27 }; /* Ticks after which both clocks are read again, about 50 ms. */
 
 typedef struct {
   Header *header;
-  char *window, *at; /* the room in it that is free */
+  char *window, *at; /* `at` is where the window's free part begins. */
   int file;
   unsigned generation;
 } Thread;
 
 static char folder_path[PATH_MAX - 64];
-static unsigned long long room; /* bytes that this recording may still take */
+static unsigned long long room; /* The bytes that the whole recording may take. */
 static pthread_key_t ending;
 static atomic_uint num_threads;
 static atomic_ullong taken;
@@ -37,8 +37,8 @@ static Moment moment(void) {
   return (Moment){before + (after - before) / 2, ns};
 }
 
-/* Appends what the window holds to the log. Ended in the middle, nothing is there twice: the window
-   counts only from `logged` on. */
+/* Appends the window to the log. If the process ends midway, nothing is read twice, because readers
+   skip what lies in the window before `logged`. */
 static bool flush(Thread *thread) {
   Header *header = thread->header;
   size_t nbytes = (size_t)(thread->at - thread->window), done = 0;
@@ -58,12 +58,12 @@ static bool flush(Thread *thread) {
 }
 
 static bool fill(Thread *thread, unsigned number) {
-  /* The disk gives the blocks first: mapped pages without would end the process when it is full. */
+  /* Disk blocks are allocated first: on a full disk, writing to a page without one is fatal. */
   if (posix_fallocate(thread->file, 0, HEADER + WINDOW) != 0) return false;
   int flags = MAP_SHARED | MAP_POPULATE;
   char *memory = mmap(NULL, HEADER + WINDOW, PROT_READ | PROT_WRITE, flags, thread->file, 0);
   if (memory == MAP_FAILED) return false;
-  madvise(memory, HEADER + WINDOW, MADV_DONTFORK); /* a child must not write here */
+  madvise(memory, HEADER + WINDOW, MADV_DONTFORK); /* A forked child must not write here. */
   Header *header = thread->header = (Header *)memory;
   thread->window = thread->at = memory + HEADER;
   *header = (Header){.magic = "PJRTREC", .version = RECORDING_VERSION, .window = WINDOW,
@@ -71,7 +71,7 @@ static bool fill(Thread *thread, unsigned number) {
                      .thread = (uint32_t)syscall(SYS_gettid), .number = number};
   pthread_getname_np(pthread_self(), header->name, sizeof header->name);
   header->first = moment();
-  /* The rate of the ticks, even of a process that is killed right now: known to 1 in 1000. */
+  /* 100 us of waiting tell the rate of the ticks to 0.1 %, even if the process is killed soon. */
   do header->last = moment();
   while (header->last.monotonic_ns - header->first.monotonic_ns < 100000);
   return true;
@@ -101,7 +101,7 @@ static Thread *begin(void) {
   return thread;
 }
 
-/* The thread's own file, or that of the child which a fork made of it. */
+/* Returns the file of this thread. After a fork, the child gets a new one. */
 static Thread *mine(void) {
   if (self != NULL && self->generation == generation()) return self;
   if (failed) return NULL;
@@ -147,7 +147,7 @@ Draft draft(unsigned type, const Plugin *plugin, unsigned function) {
 void commit(Draft *draft) {
   Thread *thread = self;
   if (draft->record->ticks - thread->header->last.ticks > NOTED) thread->header->last = moment();
-  ((Record *)draft->at)->nbytes = 0; /* the end, until the next record is whole */
+  ((Record *)draft->at)->nbytes = 0; /* This marks the end until the next record is complete. */
   uint16_t nbytes = (uint16_t)(draft->at - thread->at);
   thread->at = draft->at;
   __atomic_store_n(&draft->record->nbytes, nbytes, __ATOMIC_RELEASE);

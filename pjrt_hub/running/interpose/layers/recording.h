@@ -1,6 +1,6 @@
-/* The recording: a folder with a file for each thread of each process, as docs/tracing.md tells.
+/* The recording: a folder with a file for each thread of each process (see docs/tracing.md).
 
-   The files are mapped, so what was recorded is there however the process ends. */
+   The files are mapped into memory, so the records survive however the process ends. */
 #ifndef PJRT_HUB_RECORDING_H
 #define PJRT_HUB_RECORDING_H
 
@@ -26,52 +26,52 @@ static inline uint64_t ticks(void) {
 
 enum { RECORDING_VERSION = 1, HEADER = 4096, WINDOW = 1 << 16, LARGEST = 1 << 14 };
 
-/* Both clocks at one moment. */
+/* Both clocks, read at the same moment. */
 typedef struct {
   uint64_t ticks, monotonic_ns;
 } Moment;
 
-/* A file: this, the window, and the log of what the window held before. Records are written to the
-   window, which is always the same mapped pages, because fresh ones are dear; a full one is
-   appended to the log. */
+/* A file holds this header, the window, and the log of what the window held before. Records are
+   written to the window, which is appended to the log when it is full. The window always consists
+   of the same mapped pages, because new ones are expensive. */
 typedef struct {
   char magic[8];
-  uint32_t version, window, num_functions, pid, thread, number; /* number: of the process's files */
-  uint64_t logged;      /* bytes of the log */
-  uint64_t window_from; /* where in the log the window's first byte belongs */
-  uint64_t lost;        /* records for which there was no room */
+  uint32_t version, window, num_functions, pid, thread, number; /* `number` counts files from 1. */
+  uint64_t logged;      /* The size of the log in bytes. */
+  uint64_t window_from; /* The offset in the log of the window's first byte. */
+  uint64_t lost;        /* The number of records for which there was no room. */
   Moment first, last;
-  char name[16]; /* of the thread */
+  char name[16]; /* The name of the thread. */
 } Header;
 
 enum {
-  RECORD_PLUGIN = 1, /* version, and the library's path */
-  RECORD_ENTER,      /* the call's number, its arguments, and what they point at */
-  RECORD_LEAVE,      /* its results, and what they point at */
-  RECORD_FAILED,     /* as LEAVE: the error */
-  RECORD_ANSWERED,   /* as LEAVE: a layer answered, not the plugin */
-  RECORD_FINDING,    /* call, code and handle, and a text */
-  RECORD_UPCALL,     /* the host is told: call that registered, event, error */
-  RECORD_RETURN      /* it was */
+  RECORD_PLUGIN = 1, /* The API version and the library's path. */
+  RECORD_ENTER,      /* The call's number, its arguments, and what they point at. */
+  RECORD_LEAVE,      /* The call's results, and what they point at. */
+  RECORD_FAILED,     /* In place of LEAVE: the error. */
+  RECORD_ANSWERED,   /* In place of LEAVE: a layer answered, not the plugin. */
+  RECORD_FINDING,    /* The call, the code, the handle and a text. */
+  RECORD_UPCALL,     /* Before the host's callback: the registering call, event, error. */
+  RECORD_RETURN      /* After the host's callback. */
 };
 
-/* What every record begins with. Its nbytes is written last: 0 means that there is no record. */
+/* The head of every record. Its nbytes is written last: 0 means that there is no record. */
 typedef struct {
-  uint16_t nbytes; /* of the whole record, a multiple of 8 */
-  uint16_t fixed;  /* of it, the bytes that follow this head before the regions */
+  uint16_t nbytes; /* The size of the whole record, a multiple of 8. */
+  uint16_t fixed;  /* The number of bytes between this head and the regions. */
   uint16_t function;
   uint8_t plugin, type;
   uint64_t ticks;
 } Record;
 
-/* Bytes of the process's memory, rounded up to 8 in the file. */
+/* The head of a copy of memory, which is padded to a multiple of 8 bytes in the file. */
 typedef struct {
   uint64_t address;
   uint32_t nbytes;
-  uint32_t whole; /* how many there were */
+  uint32_t whole; /* The size of the original, of which nbytes are copied. */
 } Region;
 
-/* A record that is being written; without a record it has no room and is lost. */
+/* A record that is being written. If `record` is NULL, there was no room and it is lost. */
 typedef struct {
   Record *record;
   char *at, *end;
@@ -80,7 +80,7 @@ typedef struct {
 HIDDEN Draft draft(unsigned type, const Plugin *plugin, unsigned function);
 HIDDEN void commit(Draft *draft);
 
-/* Whole words, because records are small and a call of memcpy is not: reads up to 7 bytes more. */
+/* Copies whole words, as memcpy is slow for small records. Reads up to 7 bytes behind the data. */
 static inline void append(Draft *draft, const void *from, size_t nbytes) {
   const char *source = from;
   for (size_t done = 0; done < nbytes; done += 8, draft->at += 8) memcpy(draft->at, source + done, 8);
@@ -88,7 +88,7 @@ static inline void append(Draft *draft, const void *from, size_t nbytes) {
 
 static inline void append_word(Draft *draft, uint64_t word) { append(draft, &word, sizeof word); }
 
-/* What was appended so far is fixed; regions follow. */
+/* Ends the fixed part of the record. Regions follow. */
 static inline void fix(Draft *draft) {
   draft->record->fixed = (uint16_t)(draft->at - (char *)(draft->record + 1));
 }

@@ -1,4 +1,4 @@
-/* Errors of ours, laid out as hosts of PJRT 0.107 read one. The plugin must not be asked about them. */
+/* This library's own errors, laid out as hosts of PJRT 0.107 expect. No plugin may see them. */
 #include "layers.h"
 
 typedef struct {
@@ -33,7 +33,7 @@ static const PJRT_Error_FunctionTable methods = {
 
 PJRT_Error *refuse(PJRT_Error_Code code, const char *text, size_t length) {
   Refusal *refusal = calloc(1, sizeof *refusal + length + 1);
-  if (refusal == NULL) abort(); /* nothing else says that something failed */
+  if (refusal == NULL) abort(); /* There is no other way to report a failure. */
   refusal->base.vtable = &methods;
   refusal->code = code;
   refusal->length = length;
@@ -41,12 +41,12 @@ PJRT_Error *refuse(PJRT_Error_Code code, const char *text, size_t length) {
   return &refusal->base;
 }
 
-/* Answers a question about an error of ours. Plugins' errors have as many bytes: a table, or what
-   older ones kept there. */
+/* Answers a call about one of this library's errors; false for the plugin's. Reading the vtable is
+   safe, because a plugin's error has as many bytes, whatever older plugins keep there. */
 bool refusal_answer(unsigned function, void *args) {
   PJRT_Error_Message_Args *asked = args;
   if (function > FN_PJRT_Error_GetCode && function != FN_PJRT_Error_ForEachPayload) return false;
-  /* All of them begin with the error. */
+  /* The arguments of all these functions begin with the error. */
   if (asked->error == NULL || asked->error->vtable != &methods) return false;
   if (function == FN_PJRT_Error_Message)
     message(asked->error, &asked->message, &asked->message_size);

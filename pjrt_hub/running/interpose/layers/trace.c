@@ -1,11 +1,11 @@
-/* The layer that records: each call with what its arguments point at, before and after. */
+/* The layer that records each call, before and after, with what its arguments point at. */
 #include <dlfcn.h>
 
 #include "recording.h"
 
 enum { TEXT = 256, ARRAY = 2048, DEEPEST = 4 };
 
-/* Copies memory into the record, as much as fits of it. */
+/* Copies memory into the record, as much as fits. */
 static void region(Draft *draft, const void *from, size_t nbytes, size_t most) {
   size_t room = (size_t)(draft->end - draft->at);
   if (from == NULL || nbytes == 0 || room < sizeof(Region) + 8) return;
@@ -13,7 +13,7 @@ static void region(Draft *draft, const void *from, size_t nbytes, size_t most) {
   Region head = {(uintptr_t)from, (uint32_t)(nbytes < most ? nbytes : most),
                  (uint32_t)(nbytes < UINT32_MAX ? nbytes : UINT32_MAX)};
   append(draft, &head, sizeof head);
-  memcpy(draft->at, from, head.nbytes); /* not append: memory may end right behind an array */
+  memcpy(draft->at, from, head.nbytes); /* append() could read behind its end. */
   draft->at += (head.nbytes + 7) & ~7u;
 }
 
@@ -88,7 +88,7 @@ static void contents(Draft *draft, const Call *call, const Shape *shape, const c
   for (unsigned i = 0; i < shape->num_pointers; i++) {
     const Pointer *pointer = &shape->pointers[i];
     if (!(pointer->direction & directions) || pointer->at + sizeof(void *) > size) continue;
-    /* What an older plugin does not set may be anything. */
+    /* Fields that an older plugin does not set may hold anything. */
     if ((directions & OUT) && pointer->since > call->plugin->minor) continue;
     int tag;
     if (pointer->tag != 0 &&

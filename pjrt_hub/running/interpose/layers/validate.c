@@ -1,10 +1,10 @@
-/* The layer that reports misuse of the C API. It lets a call go on, unless that would certainly end
-   the process: a second destroy is answered here. */
+/* The layer that reports misuse of the C API. It passes a call on unless that would certainly crash
+   the process, as a second destroy would, which is answered here. */
 #include <stdio.h>
 
 #include "objects.h"
 
-/* A walk over a call's handles: the client of those seen so far, 0 while none is known. */
+/* A walk over a call's handles. `client` is that of the handles seen so far, or 0. */
 typedef struct {
   Call *call;
   uintptr_t client;
@@ -17,13 +17,14 @@ static void visit_all(Walk *walk, const Handle *row, const uintptr_t *handles, s
   for (size_t i = 0; handles != NULL && i < count; i++) visit(walk, row, handles[i]);
 }
 
-/* Visits every handle of the arguments, or every one of the results. */
+/* Visits every handle of the arguments (IN) or of the results (OUT). */
 static void walk_handles(Walk *walk, Direction direction, Visit visit) {
   const Call *call = walk->call;
   for (unsigned i = 0; i < call->function->num_handles; i++) {
     const Handle *row = &call->function->handles[i];
     if (row->direction != direction || row->at + sizeof(void *) > call->size) continue;
-    if (direction == OUT && row->since > call->plugin->minor) continue; /* it did not set it */
+    /* Older plugins do not set newer results. */
+    if (direction == OUT && row->since > call->plugin->minor) continue;
     const void *value = pointer_at(call->args, row->at);
     if (row->form == ONE || value == NULL) {
       if (row->form == ONE || row->required) visit(walk, row, (uintptr_t)value);
@@ -66,7 +67,7 @@ static void check_sizes(const Call *call) {
   }
 }
 
-/* Whether a function needs what is in a buffer, or what an executable can do. */
+/* Returns whether a function uses the contents of a buffer or runs an executable. */
 static bool needs_contents(unsigned function) {
   switch (function) {
     case FN_PJRT_LoadedExecutable_Execute:
@@ -122,7 +123,7 @@ static void check_use(const Walk *walk, const Handle *row, const Object *seen, b
   }
 }
 
-/* What was told of a leak: a few of each kind by themselves. */
+/* The leaks of a client. Only the first few of each kind are reported one by one. */
 typedef struct {
   const Call *call;
   uintptr_t client;
@@ -152,7 +153,7 @@ static void check_leaks(const Call *call, uintptr_t client) {
   }
 }
 
-/* Notes the end of an object, with the lock held, and gives what was known before. */
+/* Marks an object as destroyed and returns its earlier state. The caller holds the lock. */
 static Object end(Object *object, const Call *call) {
   Object before = *object;
   if (object->state != DESTROYED && !object->lent) {
@@ -185,7 +186,7 @@ static void unknown(const Walk *walk, const Handle *row, uintptr_t address) {
   if (other == NULL && walk->call->function->destroys) {
     Object *object = object_made(address, row->kind, walk->call, false);
     if (object != NULL) {
-      object->made = 0; /* nobody knows */
+      object->made = 0; /* The call is unknown. */
       end(object, walk->call);
     }
   }
@@ -193,8 +194,8 @@ static void unknown(const Walk *walk, const Handle *row, uintptr_t address) {
   if (seen.kind != KIND_NONE) report(ANOTHER_KIND, walk->call, row->name, &seen, NULL);
 }
 
-/* Whether nothing of a call may end before it: a callback that comes within OnReady may destroy its
-   event, as the frameworks' do. */
+/* Returns whether a call's handles must outlive it. OnReady is an exception: a callback that comes
+   within the call may destroy the event, as those of frameworks do. */
 static bool holds(const Call *call) {
   return !call->function->destroys && number_of(call) != FN_PJRT_Event_OnReady;
 }
@@ -264,7 +265,7 @@ static void check_type(const Call *call) {
   report(ELEMENT_TYPE, call, NULL, NULL, more);
 }
 
-/* A transfer manager checks no index, and gives each buffer once. */
+/* Plugins' transfer managers check no index, and give out each buffer only once. */
 static void check_index(const Call *call, PJRT_AsyncHostToDeviceTransferManager *manager, int index,
                         bool takes) {
   if (manager == NULL) return;
@@ -319,7 +320,7 @@ static void before(Call *call) {
   check_fields(call);
 }
 
-/* After it */
+/* After the call */
 
 static void leave(Walk *walk, const Handle *row, uintptr_t address) {
   if (address == 0 || row->kind == KIND_NONE) return;
@@ -344,15 +345,15 @@ static bool is_lent(const Call *call, const Handle *row) {
       return true;
     case KIND_PJRT_TopologyDescription:
       return number_of(call) == FN_PJRT_Client_TopologyDescription;
-    case KIND_PJRT_Layouts_MemoryLayout: /* an executable's own */
+    case KIND_PJRT_Layouts_MemoryLayout: /* The executable owns such a list. */
       return row->form == COUNTED;
     default:
       return false;
   }
 }
 
-/* Notes that the plugin gave what the host has already, with the lock held: two owners will destroy it,
-   and that is not the host's mistake. */
+/* Reports a handle that the host owns already. Returns the findings to suppress, because two owners
+   will destroy it, which is not the host's mistake. The caller holds the lock. */
 static uint32_t check_given(Object *object, const Call *call, const char *field) {
   bool owned = object != NULL && object->state == LIVE && !object->lent &&
                object->generation == generation() && object->plugin == call->plugin;
@@ -361,7 +362,7 @@ static uint32_t check_given(Object *object, const Call *call, const char *field)
   return 1u << GIVEN_TWICE | 1u << DOUBLE_DESTROY | 1u << USE_AFTER_DESTROY;
 }
 
-/* Whether a function was asked for no such result. */
+/* Returns whether the host asked only for a size, to which no event belongs. */
 static bool is_unasked(const Call *call) {
   return number_of(call) == FN_PJRT_Buffer_ToHostBuffer &&
          ((PJRT_Buffer_ToHostBuffer_Args *)call->args)->dst == NULL;
@@ -444,7 +445,7 @@ static void after(Call *call) {
   }
 }
 
-/* The host owns the error that its callback is given. */
+/* The host owns the error that its callback gets. */
 static void upcall(const Upcall *upcall, PJRT_Error *error) {
   Call call = {.plugin = upcall->plugin,
                .function = &functions[FN_PJRT_Event_OnReady],
@@ -465,7 +466,7 @@ static void uncalled_for(const Upcall *upcall, Stage stage) {
 
 const Layer validate_layer = {"validate", before, after, upcall, NULL, uncalled_for};
 
-/* At the end of the process: what belongs to no client. */
+/* At the end of the process: errors and events that belong to no client */
 
 static void check_end(Object *object, void *argument) {
   unsigned *told = argument;

@@ -1,5 +1,5 @@
-/* What the plugins of this process are made to lack: a function is NULL in the table, or answers
-   UNIMPLEMENTED; an extension is not in the chain. To find out what a host does without it. */
+/* Takes functions and extensions away from plugins, to find out what a host does without them. A
+   function is NULL in the table or answers UNIMPLEMENTED; an extension is not in the chain. */
 #include <stdio.h>
 
 #include "layers.h"
@@ -9,7 +9,7 @@ typedef enum { PRESENT, ABSENT, UNIMPLEMENTED } Lack;
 static Lack lacks[NUM_FUNCTIONS];
 static bool lacks_node[NUM_EXTENSIONS];
 
-/* Whether a call is answered here instead of by the plugin, and with what. */
+/* Answers a call to a function that was taken away; false if the plugin has to answer. */
 bool without_answer(unsigned function, void *args, PJRT_Error **error) {
   const Function *called = &functions[function];
   char text[112];
@@ -18,7 +18,7 @@ bool without_answer(unsigned function, void *args, PJRT_Error **error) {
   if (called->returns_error) {
     int wrote = snprintf(text, sizeof text, "%s is taken away", called->name);
     *error = refuse(PJRT_Error_Code_UNIMPLEMENTED, text, (size_t)wrote);
-  } else if (called->out_at != 0) { /* it cannot say so: it does nothing */
+  } else if (called->out_at != 0) { /* The function cannot fail, so its results are zeros. */
     size_t size = known_size(called->args, args);
     if (called->out_at < size) memset((char *)args + called->out_at, 0, size - called->out_at);
   }

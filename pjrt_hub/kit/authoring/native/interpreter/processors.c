@@ -1,7 +1,7 @@
-/* Preloaded into the interpreter's process: as many processors as a program may have devices.
+/* Reports as many processors as a program may have devices; preloaded into the interpreter.
 
-   The interpreter gives each device of a program a thread of a pool that LLVM makes as large as the
-   machine has processors; on fewer, devices would wait for those that have no thread yet. */
+   The interpreter runs each device of a program on a thread of a pool, which LLVM makes as large as
+   the number of processors. With too few, devices would wait for devices that get no thread. */
 #define _GNU_SOURCE
 #include <sched.h>
 

@@ -1,7 +1,7 @@
-/* A PJRT plugin whose backend is in Python: copied into a file of its own, with the words below filled in.
+/* A PJRT plugin whose backend is in Python: each is a copy of this library with `words` filled in.
 
-   In a process with Python it uses that one; otherwise it loads Python and starts it. It is linked with
-   neither, and what it cannot do it says on stderr: GetPjrtApi has no other way. */
+   In a process with Python it uses that Python; otherwise it loads and starts one. It is not linked
+   with Python. It reports failures on stderr, because GetPjrtApi cannot return an error. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <wchar.h>
 
-/* Lines: module:Class, Python's version, its library, its program, guest.py, and the folders of sys.path. */
+/* The lines: module:Class, Python's version, library and program, guest.py, folders of sys.path. */
 static const volatile struct {
   char mark[32], words[16352];
 } filled_in __attribute__((used)) = {.mark = "pjrt-hub backend is written here"};
@@ -21,7 +21,7 @@ static void say(const char *what, const char *about) {
   fprintf(stderr, "pjrt-hub: the plugin in Python cannot start: %s %s\n", what, about);
 }
 
-/* Takes the next line. */
+/* Cuts the next line off `*rest`. */
 static char *line(char **rest) {
   char *found = *rest, *end = strchr(found, '\n');
   *rest = end != NULL ? end + 1 : found + strlen(found);
@@ -29,12 +29,12 @@ static char *line(char **rest) {
   return found;
 }
 
-/* A function of Python's, by its type. */
+/* Finds a function of Python, which has the type `type`. */
 #define PYTHON(type, name) ((type)dlsym(RTLD_DEFAULT, #name))
 
-/* Starts Python, as the program it was written by; its thread goes on without the GIL. */
+/* Starts Python under the name of the program that built the plugin, and releases the GIL. */
 static bool start(const char *library, const char *program) {
-  static wchar_t name[4096]; /* Python keeps the pointer */
+  static wchar_t name[4096]; /* Python keeps the pointer. */
   if (dlopen(library, RTLD_NOW | RTLD_GLOBAL) == NULL) {
     say("there is no Python in this process, and", dlerror());
     return false;
@@ -44,12 +44,12 @@ static bool start(const char *library, const char *program) {
   for (; program[size] != '\0' && size + 1 < sizeof name / sizeof *name; size++)
     name[size] = (unsigned char)program[size];
   if (set_program_name != NULL && size > 0) set_program_name(name);
-  PYTHON(void (*)(int), Py_InitializeEx)(0); /* signals stay the host's */
+  PYTHON(void (*)(int), Py_InitializeEx)(0); /* 0 leaves signals to the host. */
   PYTHON(void *(*)(void), PyEval_SaveThread)();
   return true;
 }
 
-/* Runs guest.py, by its path: a host's Python need not have the package. */
+/* Runs guest.py by its path, because a host's Python need not have the package. */
 static void *guest(const char *file, void *(*call)(void *, const char *, const char *, ...)) {
   void *util = PYTHON(void *(*)(const char *), PyImport_ImportModule)("importlib.util");
   if (util == NULL) return NULL;

@@ -1,4 +1,4 @@
-/* What such a device says of itself. */
+/* What the accelerator says about itself. */
 #include <stdio.h>
 
 #include "discrete.h"
@@ -8,7 +8,7 @@ static struct {
   PJRT_DeviceDescription *description;
   char name[NAME];
 } names[DESCRIPTIONS];
-static char real_platform[32]; /* the plugin's own name for itself */
+static char real_platform[32]; /* The plugin's name of its platform. */
 
 /* Notes what the plugin calls the platform of a new client. */
 void answers_client(Plugin *plugin, PJRT_Client *client) {
@@ -18,7 +18,7 @@ void answers_client(Plugin *plugin, PJRT_Client *client) {
     memcpy(real_platform, args.platform_name, args.platform_name_size);
 }
 
-/* Gives a name that lives as long as its device: "discrete:1". */
+/* Returns the name of a device, such as "discrete:1", which lives as long as the device. */
 static const char *name_of(Plugin *plugin, PJRT_DeviceDescription *description) {
   SIZED(PJRT_DeviceDescription_Id_Args, args, .device_description = description);
   if (!answered(plugin, plugin->real[FN_PJRT_DeviceDescription_Id](&args))) args.id = 0;
@@ -48,7 +48,7 @@ static void memory_stats(PJRT_Device_MemoryStats_Args *args) {
   args->pool_bytes_is_set = args->peak_pool_bytes_is_set = false;
 }
 
-/* Handlers are registered for the platform that the plugin believes to be. */
+/* Registers a handler for the plugin's own platform, because the plugin knows no other name. */
 static PJRT_Error *register_handler(Plugin *plugin, PJRT_FFI_Register_Handler_Args *args) {
   const char *name = args->platform_name;
   size_t length = args->platform_name_size;
@@ -68,9 +68,9 @@ static PJRT_Error *no_host_pointer(PJRT_RawBuffer_GetHostPointer_Args *args) {
   return refuse(PJRT_Error_Code_UNIMPLEMENTED, text, sizeof text - 1);
 }
 
-/* Names something, once the plugin has: it may refuse the caller's struct. */
+/* Names something. The plugin is called first, because it may refuse the caller's struct. */
 static PJRT_Error *tell_name(Plugin *plugin, unsigned function, void *args) {
-  /* All of them have the same fields. */
+  /* The arguments of all these functions have the same fields. */
   PJRT_DeviceDescription_ToString_Args *named = args;
   bool of_device = function == FN_PJRT_DeviceDescription_ToString ||
                    function == FN_PJRT_DeviceDescription_DebugString;
@@ -81,7 +81,7 @@ static PJRT_Error *tell_name(Plugin *plugin, unsigned function, void *args) {
   return NULL;
 }
 
-/* Answers what the plugin would answer otherwise; false where it would not. */
+/* Answers a call that the plugin would answer differently; false for all others. */
 bool answer(Plugin *plugin, unsigned function, void *args, PJRT_Error **error) {
   *error = NULL;
   switch (function) {

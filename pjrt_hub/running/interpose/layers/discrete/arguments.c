@@ -1,7 +1,7 @@
-/* A call's arguments, copied with all that they point at but the host's data, and their handles. */
+/* Copies a call's arguments with all that they point at except host data, and visits handles. */
 #include "discrete.h"
 
-enum { CHAIN_AT = sizeof(size_t) }; /* of structs with the common head */
+enum { CHAIN_AT = sizeof(size_t) }; /* The offset of the extension chain. */
 
 struct Piece {
   Piece *next;
@@ -30,8 +30,8 @@ static void put(char *base, unsigned at, const void *pointer) {
   memcpy(base + at, &pointer, sizeof pointer);
 }
 
-/* A call's own chain tells what a profiler knows it by. Those of structs that it points at are cut,
-   as some hosts leave there what was in that memory before. */
+/* Copies the extension chain of the arguments, by which profilers identify a call. The chains of
+   inner structs are cut instead, because some hosts leave these uninitialized. */
 static PJRT_Extension_Base *copy_chain(Arena *arena, const PJRT_Extension_Base *node) {
   PJRT_Extension_Base *first = NULL, **last = &first;
   for (; node != NULL; node = node->next) {
@@ -41,7 +41,7 @@ static PJRT_Extension_Base *copy_chain(Arena *arena, const PJRT_Extension_Base *
   return first;
 }
 
-/* A newer host's struct is larger than what is copied of it. */
+/* Limits struct_size to what is copied, because the struct of a newer host is larger. */
 static void tell_size(const Shape *shape, char *base) {
   size_t most = shape->struct_size;
   if (shape->sized && word_at(base, 0) > most) memcpy(base, &most, sizeof most);
@@ -106,7 +106,7 @@ static void copy_contents(Arena *arena, const Shape *shape, char *base, size_t s
   }
 }
 
-/* The callbacks of an execution: rows for each device, whose count the options do not tell. */
+/* Copies the callbacks of an execution: a row for each device, whose number options do not tell. */
 static void *copy_callbacks(Arena *arena, void *rows, size_t devices, size_t nbytes) {
   if (rows == NULL || nbytes == 0) return rows;
   void **copy = keep(arena, rows, devices * sizeof *copy);
@@ -121,7 +121,7 @@ char *arguments_copy(Arena *arena, Plugin *plugin, unsigned function, const char
   char *copy = arena_take(arena, shape->nbytes);
   memcpy(copy, args, size);
   copy_contents(arena, shape, copy, size);
-  /* Nodes tell their size since API 0.45. */
+  /* Nodes have a struct_size only since API 0.45. */
   put(copy, CHAIN_AT, plugin->minor < 45 ? NULL : copy_chain(arena, pointer_at(args, CHAIN_AT)));
   if (function == FN_PJRT_LoadedExecutable_Execute) {
     PJRT_LoadedExecutable_Execute_Args *execute = (PJRT_LoadedExecutable_Execute_Args *)copy;
@@ -142,7 +142,8 @@ void each_handle(Plugin *plugin, unsigned function, char *args, Direction direct
   for (unsigned i = 0; i < called->num_handles; i++) {
     const Handle *row = &called->handles[i];
     if (row->kind != kind || row->direction != direction || row->at + sizeof(void *) > size) continue;
-    if (direction == OUT && row->since > plugin->minor) continue; /* it did not set it */
+    /* Older plugins do not set newer results. */
+    if (direction == OUT && row->since > plugin->minor) continue;
     void **slots = pointer_at(args, row->at);
     if (row->form == ONE) {
       visit(context, (void **)(void *)(args + row->at));

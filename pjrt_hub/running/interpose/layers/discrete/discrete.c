@@ -1,4 +1,4 @@
-/* Each call to an accelerator in software, on its way. */
+/* Dispatches each call to the accelerator in software. */
 #include "discrete.h"
 
 void discrete_start(const char *text) {
@@ -10,7 +10,7 @@ void discrete_forked(void) { schedule_forked(); }
 
 static PJRT_Error *error_of(const Event *event) { return status_error(event->done.status); }
 
-/* With the schedule locked. */
+/* The caller holds the schedule's lock. */
 static void wait_until_fired(Event *event) {
   schedule_hurry(event->task.due);
   while (!event->fired) schedule_sleep();
@@ -26,7 +26,7 @@ static PJRT_Error *await(Event *event) {
   return error;
 }
 
-/* What the host sets has come at once. */
+/* The event must have fired when the host's call to set it returns. */
 static PJRT_Error *set(Plugin *plugin, PJRT_Event_Set_Args *args) {
   PJRT_Error *error = pass_on(plugin, FN_PJRT_Event_Set, args);
   if (error != NULL) return error;
@@ -46,7 +46,7 @@ static PJRT_Error *on_ready(PJRT_Event_OnReady_Args *args) {
 }
 
 static PJRT_Error *of_event(Plugin *plugin, unsigned function, void *args) {
-  /* All of them begin with the event. */
+  /* The arguments of all these functions begin with the event. */
   Event *event = (Event *)((PJRT_Event_Destroy_Args *)args)->event;
   if (event == NULL) return pass_on(plugin, function, args);
   switch (function) {
@@ -84,11 +84,11 @@ static PJRT_Error *ready_event(Plugin *plugin, PJRT_Buffer_ReadyEvent_Args *args
   return NULL;
 }
 
-/* An address, which faults where it is of device memory. */
+/* Answers with an address, which faults if it is in device memory. */
 static PJRT_Error *address(Plugin *plugin, unsigned function, void *args) {
   PJRT_Error *error = pass_on(plugin, function, args);
   if (error != NULL) return error;
-  /* The other's fields are the same. */
+  /* The arguments of both functions have the same fields. */
   PJRT_Buffer_UnsafePointer_Args *own = args;
   Buffer *buffer = (Buffer *)own->buffer;
   size_t nbytes = 0;
@@ -109,7 +109,7 @@ static PJRT_Error *view(Plugin *plugin, PJRT_Client_CreateViewOfDeviceBuffer_Arg
   return error;
 }
 
-/* Whether the plugin's will never be there; waits until that is known. */
+/* Returns whether the plugin's buffer will never exist; waits until that is known. */
 static bool never_comes(Buffer *buffer) {
   schedule_lock();
   moment_await(&buffer->made);
@@ -118,7 +118,7 @@ static bool never_comes(Buffer *buffer) {
   return never;
 }
 
-/* Where it lies, or would have; NULL where only the plugin's tells it. */
+/* Returns where a buffer lies, or would have lain; NULL if only the plugin's buffer tells it. */
 static PJRT_Memory *memory_of(Buffer *buffer) {
   if (buffer->memory != NULL || buffer->device == NULL) return buffer->memory;
   PJRT_Memory *memory = program_memory(buffer->plugin, &buffer->like, buffer->device);
@@ -126,9 +126,9 @@ static PJRT_Memory *memory_of(Buffer *buffer) {
   return memory;
 }
 
-/* Answers at once what was known when the buffer was asked for. */
+/* Answers at once from what was known when the buffer was requested. */
 static bool describe(unsigned function, void *args) {
-  /* All of them begin with the buffer, and dimensions are told alike. */
+  /* All arguments begin with the buffer, and those about dimensions have the same fields. */
   PJRT_Buffer_Dimensions_Args *dims = args;
   PJRT_Buffer_MemoryLayout *layout = &((PJRT_Buffer_GetMemoryLayout_Args *)args)->layout;
   Buffer *buffer = (Buffer *)dims->buffer;
@@ -165,9 +165,9 @@ static bool describe(unsigned function, void *args) {
   }
 }
 
-/* Answers what hosts ask of any array, and take no error for, where it never comes. */
+/* Answers what hosts ask about any array without expecting an error, for one that never exists. */
 static bool describe_missing(unsigned function, void *args) {
-  /* All of them begin with the buffer, and its dimensions are told as if they were whole. */
+  /* All arguments begin with the buffer, whose dimensions are reported as static. */
   PJRT_Buffer_DynamicDimensionIndices_Args *dynamic = args;
   Buffer *buffer = (Buffer *)dynamic->buffer;
   PJRT_Memory *memory;
@@ -261,7 +261,7 @@ PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_Client_BufferFromHostBuffer:
       return operation_begin(plugin, function, args, only_during_call(args));
     case FN_PJRT_Buffer_ToHostBuffer:
-      if (((PJRT_Buffer_ToHostBuffer_Args *)args)->dst == NULL) break; /* how large? */
+      if (((PJRT_Buffer_ToHostBuffer_Args *)args)->dst == NULL) break; /* It asks for the size. */
       return operation_begin(plugin, function, args, false);
     case FN_PJRT_Buffer_CopyToDevice:
     case FN_PJRT_Buffer_CopyToMemory:

@@ -1,48 +1,49 @@
-/* An accelerator in software: the plugin's devices, seen as a GPU's or a TPU's are.
+/* An accelerator in software: it makes the plugin's devices behave like a GPU or a TPU.
 
-   Hosts hold buffers and events of ours, behind which the plugin's stand once there are some. What
-   moves data or runs a program is an operation: the call returns before it begins, a schedule that a
-   seed decides begins it and lets its events fire, and its errors come in them. Addresses of device
-   memory fault, nothing is shared with the host's arrays, and a device holds so much and no more.
+   Hosts hold proxies of buffers and events, which get the plugin's own once these exist. A call
+   that moves data or runs a program becomes an operation: the call returns before it begins, a
+   seeded schedule decides when it begins and when its events fire, and its errors arrive in these
+   events. Addresses of device memory fault, no memory is shared with the host's arrays, and the
+   capacity of a device is limited.
 
-   The schedule's lock guards all of it. No function of the plugin or the host is called with it.
+   The schedule's lock guards all of this. It is never held while the plugin or the host is called.
 
-   Each file uses those before it: schedule, settings, tiling, proxy, transfer, layout, room, arguments,
-   program, operation, question, answers, discrete. */
+   Each file uses those before it: schedule, settings, tiling, proxy, transfer, layout, room,
+   arguments, program, operation, question, answers, discrete. */
 #ifndef PJRT_HUB_DISCRETE_H
 #define PJRT_HUB_DISCRETE_H
 
 #include "../layers.h"
 
-/* Memory of zeros, which ends with the process where there is none. */
+/* Returns memory of zeros, or aborts the process if there is none. */
 static inline void *take(size_t nbytes) {
   void *taken = calloc(1, nbytes + 1);
   if (taken == NULL) abort();
   return taken;
 }
 
-/* What became of something: NULL where all is well. Never freed: errors are few. */
+/* The outcome of something; NULL is success. It is never freed, because errors are few. */
 typedef struct {
   PJRT_Error_Code code;
   size_t length;
   char text[];
 } Status;
 
-/* schedule.c: time is counted in calls of the host that move data or run programs. */
+/* schedule.c: time advances with the host's calls that move data or run programs. */
 
-/* Something that begins at a time, and after others: those are counted in `waits`. */
+/* Work that begins at the time `due`, after the moments that are counted in `waits`. */
 typedef struct Task Task;
 struct Task {
   Task *next;
   uint64_t due;
   unsigned waits;
-  bool fires; /* it tells the host something: the next one begins after that */
-  bool ends;  /* what the plugin has begun, and ends by itself */
-  bool late;  /* nothing waits for it any more */
+  bool fires; /* It tells the host something, and the next one begins afterwards. */
+  bool ends;  /* The plugin is working on it and will end it by itself. */
+  bool late;  /* Later tasks no longer wait for it. */
   void (*run)(Task *task);
 };
 
-/* Something that happens once, and the tasks that wait for it. `due`: not before that time. */
+/* Something that happens once, not before the time `due`, and the tasks that wait for it. */
 typedef struct Wait Wait;
 typedef struct {
   bool happened;
@@ -55,14 +56,14 @@ HIDDEN void schedule_start(uint64_t seed, unsigned window, bool hold, uint64_t s
 HIDDEN void schedule_lock(void);
 HIDDEN void schedule_unlock(void);
 HIDDEN void schedule_forked(void);
-/* All others are for whoever holds the lock. */
+/* The caller of the functions below holds the lock. */
 HIDDEN uint64_t schedule_due(uint64_t after);
 HIDDEN void schedule_add(Task *task);
 HIDDEN void schedule_after(Task *task, Moment *moment);
 HIDDEN void schedule_hurry(uint64_t due);
-HIDDEN void schedule_wake(void); /* whoever sleeps */
-HIDDEN void schedule_sleep(void); /* until something happens */
-/* The same, or so long; gives whether something happened. */
+HIDDEN void schedule_wake(void); /* It wakes all sleepers. */
+HIDDEN void schedule_sleep(void); /* It sleeps until something happens. */
+/* The same, but not beyond `end`; returns whether something happened. */
 HIDDEN bool schedule_sleep_until(const struct timespec *end);
 HIDDEN struct timespec schedule_from_now(uint64_t ns);
 HIDDEN void schedule_drain(void);
@@ -72,20 +73,20 @@ HIDDEN void moment_await(Moment *moment);
 /* settings.c: PJRT_HUB_DISCRETE */
 typedef struct {
   char platform[32];
-  uint64_t seed, capacity, silence; /* bytes; ms, 0 where nobody says */
+  uint64_t seed, capacity, silence; /* Bytes for capacity, ms for silence, 0 if not set. */
   unsigned window;
   bool hold, tiled;
 } Settings;
 extern HIDDEN Settings settings;
 HIDDEN void settings_read(const char *text);
 
-/* tiling.c: arrays in tiles. */
+/* tiling.c: arrays in tiles */
 
 enum { MOST_RANK = 16, MOST_TILES = 3, MOST_SIZES = MOST_RANK + 2 * MOST_TILES };
 typedef struct {
-  size_t rank, count, bits; /* of the elements; a scalar has one dimension of one */
+  size_t rank, count, bits; /* The number of elements and the bits of each; a scalar has rank 1. */
   size_t nbytes, dense_nbytes;
-  int64_t sizes[MOST_RANK]; /* the dimensions, from the slowest */
+  int64_t sizes[MOST_RANK]; /* The dimensions, slowest first. */
   size_t num_tiles, tile_ranks[MOST_TILES];
   int64_t tile_dims[2 * MOST_TILES];
 } Tiling;
@@ -96,49 +97,49 @@ HIDDEN bool tiling_find(Tiling *tiling, PJRT_Buffer_Type type, const int64_t *di
 HIDDEN void tiling_copy(const Tiling *tiling, char *tiles, char *dense, bool into_tiles);
 HIDDEN void tiling_write(const Tiling *tiling, char *text, size_t nbytes);
 
-/* proxy.c: what hosts hold. */
+/* proxy.c: the buffers and events that hosts hold */
 
 typedef struct Callback Callback;
 typedef struct Buffer Buffer;
-typedef struct Use Use; /* of operation.c */
+typedef struct Use Use; /* See operation.c. */
 typedef struct {
-  Task task; /* lets it fire */
+  Task task; /* It lets the event fire. */
   unsigned refs;
   Plugin *plugin;
-  Buffer *about;    /* whose contents it tells of */
-  PJRT_Event *real; /* of an event that the host sets */
+  Buffer *about;    /* The buffer whose contents the event announces. */
+  PJRT_Event *real; /* The plugin's event, if the host sets it. */
   Moment done;
   bool fired;
   Callback *callbacks;
 } Event;
 
-/* What is known of an array before it is there. */
+/* What is known about an array before it exists. */
 typedef struct {
   bool known, laid_out;
   PJRT_Buffer_Type type;
   size_t num_dims;
-  int64_t *dims, *minor_to_major; /* in one allocation */
-  char kind[32];                  /* of a program's output: of its memory, "" where nobody knows */
+  int64_t *dims, *minor_to_major; /* Both are in one allocation. */
+  char kind[32];                  /* The memory kind of a program's output, or "". */
 } Description;
 
 struct Buffer {
   unsigned refs;
   Plugin *plugin;
   PJRT_Buffer *real;
-  Moment made, defined; /* `real` is there; its contents are */
-  bool deleted;         /* for the host: the plugin's goes once no operation needs it */
-  bool released;        /* the plugin's is */
-  unsigned uses;        /* operations that are not complete */
-  unsigned unbegun;     /* of those, such as have not begun */
-  unsigned unsure;      /* of those, programs that may take it */
-  Use *begins;          /* those that have not begun */
-  uint64_t last;        /* when all will have begun */
+  Moment made, defined; /* When `real` exists, and when its contents do. */
+  bool deleted;         /* The host deleted it; `real` goes once no operation needs it. */
+  bool released;        /* `real` is deleted. */
+  unsigned uses;        /* The number of operations that are not complete. */
+  unsigned unbegun;     /* The number of those that have not begun. */
+  unsigned unsure;      /* The number of those that are programs which may take it. */
+  Use *begins;          /* The operations that have not begun. */
+  uint64_t last;        /* The time when all of them will have begun. */
   Description like;
-  PJRT_Device *device;  /* of an output, */
-  PJRT_Memory *memory;  /* of an array or a copy; NULL where only the plugin's tells it */
+  PJRT_Device *device;  /* The device of an output. */
+  PJRT_Memory *memory;  /* The memory of an array or a copy; NULL if only `real` tells it. */
   PJRT_Device *charged_to;
   size_t charged;
-  void *address; /* that the host is told: nobody may touch it */
+  void *address; /* The address that the host is told, which faults. */
   size_t reserved;
   Buffer *next_mapped;
 };
@@ -170,7 +171,7 @@ HIDDEN bool is_on_device(Plugin *plugin, PJRT_Buffer *real);
 HIDDEN uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes);
 HIDDEN uintptr_t real_address(uintptr_t told);
 
-/* What a device holds, and may. */
+/* The memory that a device uses, in bytes, and the count of its allocations. */
 typedef struct {
   PJRT_Device *device;
   size_t used, peak, largest, count;
@@ -180,7 +181,7 @@ HIDDEN const Status *store_full(PJRT_Device *device, size_t nbytes);
 HIDDEN void store_charge(Buffer *buffer, PJRT_Device *device, size_t nbytes);
 HIDDEN void store_refund(Buffer *buffer);
 
-/* transfer.c: raw bytes on their way from and to arrays in tiles. */
+/* transfer.c: copies of raw bytes from and to arrays in tiles */
 HIDDEN PJRT_Error *transfer_raw(Plugin *plugin, const Tiling *tiling,
                                 PJRT_Buffer_CopyRawToHost_Args *args);
 HIDDEN void transfer_begin(const PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *args);
@@ -189,19 +190,19 @@ HIDDEN PJRT_Error *transfer_data(Plugin *plugin,
                                  PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args);
 HIDDEN void transfer_end(PJRT_AsyncHostToDeviceTransferManager *manager);
 
-/* layout.c: the plugin's arrays, in tiles where the setting says so. */
+/* layout.c: the layouts of the plugin's arrays, with tiles if the setting says so */
 HIDDEN PJRT_Error *layout_call(Plugin *plugin, unsigned function, void *args);
 HIDDEN bool layout_nbytes(Plugin *plugin, PJRT_Buffer *real, size_t *nbytes);
 HIDDEN size_t layout_nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args);
 HIDDEN void layout_tile(PJRT_Buffer_MemoryLayout *layout, PJRT_Buffer_Type type, const int64_t *dims);
 HIDDEN PJRT_Layouts_MemoryLayout *layout_of(const Description *like);
 
-/* room.c: what a device has room for. */
+/* room.c: whether a device has room for a buffer */
 HIDDEN PJRT_Device *room_device(Plugin *plugin, const PJRT_Client_BufferFromHostBuffer_Args *args);
 HIDDEN const Status *room_make(PJRT_Device *device, size_t nbytes);
 HIDDEN const Status *room_charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real);
 
-/* arguments.c: a call's arguments, for longer than the call. */
+/* arguments.c: copies of a call's arguments, which outlive the call */
 typedef struct Piece Piece;
 typedef struct {
   Piece *pieces;
@@ -209,7 +210,7 @@ typedef struct {
 HIDDEN void *arena_take(Arena *arena, size_t nbytes);
 HIDDEN void arena_free(Arena *arena);
 HIDDEN char *arguments_copy(Arena *arena, Plugin *plugin, unsigned function, const char *args);
-/* Visits the handles of a direction and kind; `outputs`: how many an executable has. */
+/* Visits the handles of a direction and kind, given the number of an executable's outputs. */
 typedef void (*Visit)(void *context, void **slot);
 HIDDEN void each_handle(Plugin *plugin, unsigned function, char *args, Direction direction,
                         unsigned kind, size_t outputs, Visit visit, void *context);
@@ -235,7 +236,7 @@ HIDDEN bool is_deleted(Buffer *buffer);
 /* question.c */
 HIDDEN PJRT_Error *pass_on(Plugin *plugin, unsigned function, void *args);
 
-/* answers.c: what it says of itself. */
+/* answers.c: what the accelerator says about itself */
 HIDDEN void answers_client(Plugin *plugin, PJRT_Client *client);
 HIDDEN bool answer(Plugin *plugin, unsigned function, void *args, PJRT_Error **error);
 

@@ -1,11 +1,11 @@
-/* Layouts: what the plugin tells of its arrays and takes for them, with tiles where the setting says so. */
+/* Layouts that the plugin reports and accepts, with tiles where the setting `tiled` says so. */
 #include <stdio.h>
 
 #include "discrete.h"
 
 enum { LAYOUT_TEXT = 160, TILES_TEXT = 64 };
 
-/* What the host holds as a layout, or as tiles: one for all that are alike, for ever. */
+/* The layouts and tiles that the host holds. Equal ones are shared and never freed. */
 typedef struct Layout Layout;
 struct Layout {
   Layout *next;
@@ -19,7 +19,7 @@ struct Tiles {
   int64_t dims[2 * MOST_TILES];
 };
 
-/* The layouts of an executable's outputs, which are its own. */
+/* The layouts of an executable's outputs, which the executable owns. */
 typedef struct Outputs Outputs;
 struct Outputs {
   Outputs *next;
@@ -45,7 +45,7 @@ static PJRT_Layouts_MemoryLayout *keep_layout(const char *text) {
   return (PJRT_Layouts_MemoryLayout *)layout;
 }
 
-/* Whether a handle is one of those, not the plugin's. */
+/* Returns whether a handle is one of these layouts, not one of the plugin's. */
 static bool is_ours(const PJRT_Layouts_MemoryLayout *handle) {
   schedule_lock();
   const Layout *layout = all_layouts;
@@ -82,7 +82,6 @@ static bool is_plain(const PJRT_Buffer_MemoryLayout *layout) {
   return layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled && layout->tiled.num_tiles == 0;
 }
 
-/* Gives a layout of the plugin's its tiles. */
 void layout_tile(PJRT_Buffer_MemoryLayout *layout, PJRT_Buffer_Type type, const int64_t *dims) {
   Tiling tiling;
   PJRT_Buffer_MemoryLayout_Tiled *tiled = &layout->tiled;
@@ -95,7 +94,7 @@ void layout_tile(PJRT_Buffer_MemoryLayout *layout, PJRT_Buffer_Type type, const 
   tiled->tile_dims = tiles->dims;
 }
 
-/* Finds the tiles of a buffer of the plugin's; false where it has none, or its own. */
+/* Finds the tiles of a plugin's buffer; false if it gets none or has tiles of its own. */
 static bool find_tiling(Plugin *plugin, PJRT_Buffer *real, Tiling *tiling) {
   SIZED(PJRT_Buffer_ElementType_Args, type, .buffer = real);
   SIZED(PJRT_Buffer_Dimensions_Args, dims, .buffer = real);
@@ -114,7 +113,7 @@ static bool is_dynamic(Plugin *plugin, PJRT_Buffer *real) {
   return ask(plugin, FN_PJRT_Buffer_DynamicDimensionIndices, &args) && args.num_dynamic_dims > 0;
 }
 
-/* Tells how many bytes a buffer has on the device; false where nobody knows. */
+/* Finds how many bytes a buffer has on the device; false if that is unknown. */
 bool layout_nbytes(Plugin *plugin, PJRT_Buffer *real, size_t *nbytes) {
   Tiling tiling;
   SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size, .buffer = real);
@@ -149,7 +148,7 @@ static PJRT_Error *copy_raw(Plugin *plugin, PJRT_Buffer_CopyRawToHost_Args *args
   return transfer_raw(plugin, tiled ? &tiling : NULL, args);
 }
 
-/* Wishes of the host: a layout for an array that is to be made. */
+/* Wishes: the layouts that the host requests for new arrays */
 
 typedef struct {
   PJRT_Buffer_MemoryLayout **slot;
@@ -158,7 +157,7 @@ typedef struct {
   size_t num_dims;
 } Wish;
 
-/* The wish of that number in a call; `slot` is NULL after the last. */
+/* Returns the wish of that number in a call; its `slot` is NULL after the last wish. */
 static Wish wish_of(unsigned function, void *args, size_t number) {
   PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *many = args;
   PJRT_Client_BufferFromHostBuffer_Args *array = args;
@@ -180,13 +179,13 @@ static Wish wish_of(unsigned function, void *args, size_t number) {
     case FN_PJRT_Client_CreateAliasBuffer:
       return (Wish){&alias->shape_layout, alias->shape_element_type, alias->shape_dims,
                     alias->shape_num_dims};
-    default: /* CreateErrorBuffer */
+    default: /* This is CreateErrorBuffer. */
       return (Wish){&failed->shape_layout, failed->shape_element_type, failed->shape_dims,
                     failed->shape_num_dims};
   }
 }
 
-/* Whether the tiles that the host wishes for are those that the array gets. */
+/* Returns whether the tiles that the host wishes for are those that the array gets. */
 static bool is_granted(const Wish *wish) {
   Tiling tiling;
   const PJRT_Buffer_MemoryLayout *layout = *wish->slot;
@@ -200,7 +199,7 @@ static bool is_granted(const Wish *wish) {
          memcmp(layout->tiled.tile_dims, tiling.tile_dims, count * sizeof *tiling.tile_dims) == 0;
 }
 
-/* Makes arrays: the plugin hears of no tiles. */
+/* Makes arrays. The tiles are removed from the wishes, because the plugin has none. */
 static PJRT_Error *make(Plugin *plugin, unsigned function, void *args) {
   size_t count = 0;
   while (wish_of(function, args, count).slot != NULL) count++;
@@ -229,7 +228,7 @@ static PJRT_Error *make(Plugin *plugin, unsigned function, void *args) {
   return error;
 }
 
-/* How many bytes an array of the host will have on a device. */
+/* Returns how many bytes an array of the host will have on a device. */
 size_t layout_nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args) {
   Tiling tiling;
   size_t bits = bits_of(args->type);
@@ -240,9 +239,9 @@ size_t layout_nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args) {
   return (bits + 7) / 8;
 }
 
-/* The extension Layouts: with tiles all handles are ours, and the plugin never sees one. */
+/* The extension Layouts: with tiles, the host's handles are `Layout`s, never the plugin's */
 
-/* Gives the handle of an order, "{1,0}", with its tiles: "{1,0:T(8,128)}". */
+/* Returns the handle of an order such as "{1,0}", with its tiles: "{1,0:T(8,128)}". */
 static PJRT_Layouts_MemoryLayout *keep_tiled(char text[LAYOUT_TEXT], PJRT_Buffer_Type type,
                                              const int64_t *dims, size_t num_dims,
                                              const int64_t *order) {
@@ -256,7 +255,7 @@ static PJRT_Layouts_MemoryLayout *keep_tiled(char text[LAYOUT_TEXT], PJRT_Buffer
   return keep_layout(text);
 }
 
-/* The layout of an array that is not there. */
+/* Returns the layout of an array that does not exist. */
 PJRT_Layouts_MemoryLayout *layout_of(const Description *like) {
   char text[LAYOUT_TEXT] = "{";
   size_t length = 1;
@@ -266,7 +265,7 @@ PJRT_Layouts_MemoryLayout *layout_of(const Description *like) {
   return keep_tiled(text, like->type, like->dims, like->num_dims, like->minor_to_major);
 }
 
-/* Reads a layout of the plugin's, and gives ours with its tiles. */
+/* Reads a layout of the plugin and returns the host's handle for it, with tiles. */
 static PJRT_Layouts_MemoryLayout *with_tiles(Plugin *plugin, PJRT_Layouts_MemoryLayout *real,
                                              PJRT_Buffer_Type type, const int64_t *dims,
                                              size_t num_dims) {
@@ -288,7 +287,7 @@ static PJRT_Layouts_MemoryLayout *with_tiles(Plugin *plugin, PJRT_Layouts_Memory
   return keep_tiled(text, type, dims, num_dims, order);
 }
 
-/* The same of one that the plugin gave us, and that ends here. */
+/* The same, but destroys the plugin's layout. */
 static PJRT_Layouts_MemoryLayout *take_with_tiles(Plugin *plugin, PJRT_Layouts_MemoryLayout *real,
                                                   PJRT_Buffer_Type type, const int64_t *dims,
                                                   size_t num_dims) {
@@ -373,9 +372,9 @@ static PJRT_Error *of_layout(Plugin *plugin, unsigned function, void *args) {
   return NULL;
 }
 
-/* Calls a function of the plugin, as one whose arrays lie in tiles where the setting says so. */
+/* Calls a function of the plugin, as if its arrays lay in tiles where the setting says so. */
 PJRT_Error *layout_call(Plugin *plugin, unsigned function, void *args) {
-  /* Both begin with the layout. */
+  /* The arguments of both functions begin with the layout. */
   PJRT_Layouts_MemoryLayout_Destroy_Args *handle = args;
   bool serializes = function == FN_PJRT_Layouts_MemoryLayout_Serialize;
   if ((serializes || function == FN_PJRT_Layouts_MemoryLayout_Destroy) && is_ours(handle->layout)) {
@@ -418,7 +417,7 @@ PJRT_Error *layout_call(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_Executable_Destroy:
       forget_outputs(((PJRT_Executable_Destroy_Args *)args)->executable);
       break;
-    case FN_PJRT_Layouts_PJRT_Executable_GetParameterLayouts: /* whose dimensions nobody tells */
+    case FN_PJRT_Layouts_PJRT_Executable_GetParameterLayouts: /* Dimensions are unknown. */
     case FN_PJRT_Client_CreateViewOfDeviceBuffer:
     case FN_PJRT_Buffer_CopyRawToHostFuture:
     case FN_PJRT_Buffer_Bitcast:

@@ -1,10 +1,11 @@
-/* Operations: what moves data or runs programs, from the host's call to its end. */
+/* Operations, which move data or run programs, from the host's call to their end. */
 #include <stdio.h>
 
 #include "discrete.h"
 
-/* Whom operations belong to: a device, whose programs run one after another; a transfer manager or an
-   executable, which ends after the last that needs it; and of an executable, what was asked of it. */
+/* What operations belong to: a device, whose programs run one after another, or a transfer manager
+   or executable, which is destroyed after the last operation that needs it. The fields from
+   `program` on are what is known about an executable. */
 typedef struct Operation Operation;
 typedef struct Owner Owner;
 struct Owner {
@@ -12,26 +13,26 @@ struct Owner {
   void *key;
   Operation *last;
   unsigned pending;
-  unsigned end; /* the function that ends it, as soon as it can; 0 is none that does */
+  unsigned end; /* The function to destroy it with as soon as possible, or 0. */
   Program *program;
   size_t num_inputs;
-  bool sure, *takes; /* which inputs it takes, once one execution has told */
+  bool sure, *takes; /* `takes` tells which inputs it takes, if `sure`. */
 };
 
 typedef struct {
   void **slot;
-  Buffer *buffer; /* or */
+  Buffer *buffer; /* Either this or `event` is set. */
   Event *event;
 } Result;
 
-/* That an operation which has not begun has the buffer as an input. */
+/* An operation that has not begun and has the buffer as an input. */
 struct Use {
   Use *next;
   Operation *by;
 };
 
 struct Operation {
-  Task task; /* begins it, and ends it */
+  Task task; /* It begins the operation, and later ends it. */
   unsigned refs;
   Plugin *plugin;
   unsigned function;
@@ -78,10 +79,10 @@ static void forget(Owner *owner) {
   free(owner);
 }
 
-/* Ends an owner that no operation needs, and whose end the host asked for. */
+/* Destroys an owner if the host has asked for that and no operation needs it any more. */
 static PJRT_Error *end_if_free(Plugin *plugin, Owner *owner) {
   if (owner->end == 0 || owner->pending > 0) return NULL;
-  /* All functions that end something take it as the first field. */
+  /* The arguments of all functions that destroy something begin with it. */
   SIZED(PJRT_LoadedExecutable_Destroy_Args, args, .executable = owner->key);
   unsigned function = owner->end;
   forget(owner);
@@ -100,7 +101,7 @@ PJRT_Error *operation_end_owner(Plugin *plugin, unsigned function, void *owner) 
   return error;
 }
 
-/* Passes a call on once all that its owner was asked for before is done. */
+/* Passes a call on once all earlier operations of its owner are complete. */
 PJRT_Error *operation_pass_on_after(Plugin *plugin, unsigned function, void *args, void *owner) {
   schedule_lock();
   Operation *last = owner_of(owner)->last;
@@ -113,7 +114,7 @@ PJRT_Error *operation_pass_on_after(Plugin *plugin, unsigned function, void *arg
   return layout_call(plugin, function, args);
 }
 
-/* From its beginning to its end */
+/* From the beginning of an operation to its end */
 
 static void fail(Operation *operation, const Status *status) {
   schedule_lock();
@@ -141,7 +142,7 @@ static void end(Task *task) {
   for (size_t i = 0; i < operation->num_results; i++) {
     Result *result = &operation->results[i];
     if (result->buffer != NULL) {
-      buffer_release(result->buffer); /* the host gave it up before it was there */
+      buffer_release(result->buffer); /* The host may have deleted it early. */
       buffer_drop(result->buffer);
     } else {
       event_drop(result->event);
@@ -159,7 +160,7 @@ static void end(Task *task) {
   schedule_unlock();
 }
 
-/* After the plugin has answered: the end comes when all results are there. */
+/* Called after the plugin has answered: the operation ends when all its results are there. */
 static void await_results(Operation *operation) {
   schedule_lock();
   operation->task.run = end;
@@ -173,8 +174,8 @@ static void await_results(Operation *operation) {
   schedule_unlock();
 }
 
-/* Which inputs the program took, and where its outputs lie: the host is told of it at its next calls
-   already. A run that may not take all inputs, or none at all, does not tell what others will take. */
+/* Notes which inputs the program took and where its outputs lie, to answer the host's next calls. A
+   run that failed, or that may not take all inputs, does not tell what other runs will take. */
 static void learn(Operation *operation, bool ran) {
   const PJRT_LoadedExecutable_Execute_Args *execute = (const void *)operation->args;
   Plugin *plugin = operation->plugin;
@@ -205,7 +206,7 @@ static void unwrap_buffer(void *context, void **slot) {
   *slot = buffer->real;
 }
 
-/* Calls the plugin, unless an input failed before it was made. */
+/* Calls the plugin, unless an input could not be made. */
 static const Status *run(Operation *operation) {
   Plugin *plugin = operation->plugin;
   const Status *failed = NULL;
@@ -224,7 +225,7 @@ static const Status *run(Operation *operation) {
   return failed;
 }
 
-/* Hands the host's proxies what the plugin gave. */
+/* Hands the plugin's results to the host's proxies. */
 static void deliver(Operation *operation) {
   for (size_t i = 0; i < operation->num_results; i++) {
     Result *result = &operation->results[i];
@@ -240,7 +241,7 @@ static void deliver(Operation *operation) {
   }
 }
 
-/* What the plugin gave after all, where the device had no room for it. */
+/* Destroys the results of a failed operation, such as those for which the device has no room. */
 static void throw_away(Operation *operation) {
   Plugin *plugin = operation->plugin;
   for (size_t i = 0; i < operation->num_results; i++) {
@@ -266,7 +267,7 @@ static void begin(Task *task) {
     if (operation->unsure) buffer->unsure--;
   }
   moment_happen(&operation->begun, NULL);
-  schedule_wake(); /* whoever waits for that */
+  schedule_wake(); /* Some wait for `unbegun` or `unsure` to become 0. */
   schedule_unlock();
   if (failed == NULL) {
     deliver(operation);
@@ -295,13 +296,13 @@ static void take_input(void *context, void **slot) {
   Use *use = arena_take(&operation->arena, sizeof *use);
   *use = (Use){buffer->begins, operation};
   buffer->begins = use;
-  /* Raw bytes are arranged here, so they must be there. */
+  /* Raw bytes are put into tiles by this library, so the contents must be there. */
   bool raw = settings.tiled && operation->function == FN_PJRT_Buffer_CopyRawToHost;
   schedule_after(&operation->task, raw ? &buffer->defined : &buffer->made);
   if (buffer->made.due > operation->task.due) operation->task.due = buffer->made.due;
 }
 
-/* One reference of a result is the host's, one the operation's. */
+/* The host has one reference of a result, and the operation has the other. */
 static void add_buffer(void *context, void **slot) {
   Operation *operation = context;
   Buffer *buffer = buffer_make(operation->plugin);
@@ -318,7 +319,7 @@ static void add_event(void *context, void **slot) {
   operation->results[operation->num_results++] = (Result){slot, NULL, event};
 }
 
-/* Makes an operation of a call's arguments, with the lock held. */
+/* Makes an operation from a call's arguments. The caller holds the lock. */
 static Operation *make(Plugin *plugin, unsigned function, void *args) {
   Operation *operation = take(sizeof *operation);
   operation->plugin = plugin;
@@ -329,7 +330,7 @@ static Operation *make(Plugin *plugin, unsigned function, void *args) {
   return operation;
 }
 
-/* Finds its inputs and makes its results, of each device as many as the executable has outputs. */
+/* Finds an operation's inputs and makes its results, `outputs` for each device of a program. */
 static void connect(Operation *operation, size_t outputs) {
   Plugin *plugin = operation->plugin;
   size_t inputs = 0, results = 0;
@@ -345,7 +346,7 @@ static void connect(Operation *operation, size_t outputs) {
   each_handle(plugin, function, args, OUT, KIND_PJRT_Event, outputs, add_event, operation);
 }
 
-/* Decides when it begins, and when its events fire. */
+/* Decides when an operation begins, and when its events fire. */
 static void set_time(Operation *operation) {
   uint64_t due = operation->task.due = schedule_due(operation->task.due);
   operation->complete.due = due;
@@ -366,7 +367,7 @@ static void *host_handle(const Result *result) {
   return result->buffer != NULL ? (void *)result->buffer : (void *)result->event;
 }
 
-/* Programs of a device run one after another. */
+/* The programs of a device run one after another. */
 static void queue_on(Operation *operation, PJRT_Device *device) {
   Owner *owner = owner_of(device);
   Operation *last = owner->last;
@@ -390,8 +391,8 @@ typedef struct {
   const Status *status;
 } Check;
 
-/* Whether the host has it no more: programs that may have taken it begin before that is known, unless
-   they wait for whoever asks, who may hold a lock such as Python's. */
+/* Returns whether a buffer is deleted for the host. Programs that may take it have to begin first,
+   but they get limited time: they may wait for a lock that the caller holds, such as Python's. */
 bool is_deleted(Buffer *buffer) {
   struct timespec end = schedule_from_now(LONGEST_ANSWER_NS);
   while (buffer->unsure > 0 && !buffer->deleted) {
@@ -411,7 +412,7 @@ static void check_input(void *context, void **slot) {
   check->number++;
 }
 
-/* Says why a call's buffers cannot be used. */
+/* Returns an error if a call's buffers cannot be used. */
 static const Status *check_inputs(Plugin *plugin, unsigned function, void *args) {
   Check check = {.function = strchr(functions[function].name + 5, '_') + 1};
   each_handle(plugin, function, args, IN, KIND_PJRT_Buffer, 0, check_input, &check);
@@ -426,7 +427,7 @@ static void tell_host(const Operation *operation, void *args) {
   }
 }
 
-/* Ends an operation that nobody has heard of: all references of its results are its own. */
+/* Frees an operation that the host does not know, so all references of its results are its own. */
 static void discard(Operation *operation) {
   for (size_t i = 0; i < operation->num_results; i++) {
     Result *result = &operation->results[i];
@@ -441,7 +442,7 @@ static void discard(Operation *operation) {
   drop(operation);
 }
 
-/* Where the array that a call makes will lie; NULL where only the plugin's tells it. */
+/* Returns where the array that a call makes will lie; NULL if only the plugin's buffer tells it. */
 static PJRT_Memory *destination(Plugin *plugin, unsigned function, void *args) {
   PJRT_Client_BufferFromHostBuffer_Args *array = args;
   switch (function) {
@@ -456,7 +457,7 @@ static PJRT_Memory *destination(Plugin *plugin, unsigned function, void *args) {
   }
 }
 
-/* Begins a call that moves data; `at_once`: within it, as the host's memory may be gone after it. */
+/* Begins a call that moves data. With `at_once` it runs now, as the host's memory may go later. */
 PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool at_once) {
   PJRT_Client_BufferFromHostBuffer_Args *array =
       function == FN_PJRT_Client_BufferFromHostBuffer ? args : NULL;
@@ -479,10 +480,10 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
     array->host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableOnlyDuringCall;
     description_fill(&result->like, array->type, array->dims, array->num_dims);
     if (nbytes > 0) store_charge(result, device, nbytes);
-  } else if (result != NULL) { /* a copy */
+  } else if (result != NULL) { /* This is a copy. */
     description_copy(&result->like, &operation->inputs[0]->like);
   } else if (functions[function].handles->kind == KIND_PJRT_AsyncHostToDeviceTransferManager) {
-    /* In the host's order, which says what is the last. All arguments begin with the manager. */
+    /* Transfers keep the host's order, as one is the last. All arguments begin with the manager. */
     void *manager = ((PJRT_AsyncHostToDeviceTransferManager_Destroy_Args *)args)->transfer_manager;
     belong_to(operation, owner_of(manager));
     queue_on(operation, manager);
@@ -511,14 +512,14 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
 
 /* Programs */
 
-/* What is taken is read by all that were to read it before. */
+/* A program takes a buffer only after all earlier operations with it have begun. */
 static void begin_after_uses(Operation *operation, Buffer *buffer) {
   for (Use *use = buffer->begins; use != NULL; use = use->next)
     if (use->by != operation) schedule_after(&operation->task, &use->by->begun);
   if (buffer->last > operation->task.due) operation->task.due = buffer->last;
 }
 
-/* What this execution takes: known of earlier ones, else the host waits before it uses an input. */
+/* Marks the inputs that an execution takes. While these are unknown, the host waits before use. */
 static void mark_taken(Operation *operation, const PJRT_ExecuteOptions *options) {
   Owner *owner = operation->owner;
   operation->unsure = !owner->sure;
@@ -567,7 +568,7 @@ PJRT_Error *operation_execute(Plugin *plugin, PJRT_LoadedExecutable_Execute_Args
   own->output_lists = lists;
   belong_to(operation, owner);
   connect(operation, program->num_outputs);
-  /* A launch of fewer devices than there are may wait within the program for those of the others. */
+  /* A launch on fewer devices than the program's may wait within it for launches on the others. */
   if (args->execute_device != NULL) queue_on(operation, args->execute_device);
   else if (rows == program->num_devices)
     for (size_t i = 0; i < rows; i++) queue_on(operation, program->devices[i]);

@@ -1,7 +1,7 @@
-/* What an executable says of its outputs and its devices, so that the host need not wait to hear it. */
+/* What an executable says about its outputs and devices, so that hosts need not wait for these. */
 #include "discrete.h"
 
-/* Reads "{1,0}", the dimensions from the fastest; false where there are tiles or more. */
+/* Reads a layout such as "{1,0}", fastest dimension first; false if it has tiles or other parts. */
 static bool read_order(const char *text, size_t length, Description *result) {
   const char *end = text + length;
   size_t count = 0;
@@ -84,7 +84,7 @@ void program_free(Program *program) {
   free(program);
 }
 
-/* Notes where an output lies, once it is there: a plugin may not tell it before. */
+/* Notes the memory kind of an output once it exists, as a plugin may not tell it before. */
 void program_learn(Plugin *plugin, Description *output, PJRT_Buffer *real) {
   schedule_lock();
   bool known = output->kind[0] != 0;
@@ -98,7 +98,7 @@ void program_learn(Plugin *plugin, Description *output, PJRT_Buffer *real) {
   schedule_unlock();
 }
 
-/* Where an output of a device lies; NULL where nobody knows yet. */
+/* Returns the memory in which an output of a device lies; NULL if that is not known yet. */
 PJRT_Memory *program_memory(Plugin *plugin, const Description *output, PJRT_Device *device) {
   SIZED(PJRT_Device_AddressableMemories_Args, args, .device = device);
   size_t length = strlen(output->kind);

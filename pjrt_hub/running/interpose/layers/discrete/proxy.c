@@ -1,4 +1,4 @@
-/* Buffers and events that the host holds instead of the plugin's, and what a device has room for. */
+/* Buffers and events that the host holds instead of the plugin's, and the memory of devices. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -11,7 +11,7 @@ struct Callback {
   void *user_arg;
 };
 
-/* Errors, as what became of something */
+/* Errors as outcomes */
 
 const Status *status_make(PJRT_Error_Code code, const char *format, ...) {
   char text[256];
@@ -27,7 +27,7 @@ const Status *status_make(PJRT_Error_Code code, const char *format, ...) {
   return status;
 }
 
-/* Whether a question of ours was answered with an error, whose end this is: then the answer is no. */
+/* Returns whether a call of this library's own succeeded, and destroys its error if not. */
 bool answered(Plugin *plugin, PJRT_Error *error) {
   if (error == NULL) return true;
   SIZED(PJRT_Error_Destroy_Args, destroy, .error = error);
@@ -55,19 +55,19 @@ PJRT_Error *status_error(const Status *status) {
   return status == NULL ? NULL : refuse(status->code, status->text, status->length);
 }
 
-/* Asks the plugin something; false where it has no answer. */
+/* Calls a function of the plugin; false if the plugin lacks it or returns an error. */
 bool ask(Plugin *plugin, unsigned function, void *args) {
   return plugin->real[function] != NULL && answered(plugin, plugin->real[function](args));
 }
 
-/* Real events */
+/* The plugin's events */
 
-/* Is told once, without the lock, what became of one. */
+/* Receives the outcome of an event, once and without the lock. */
 typedef void (*Heard)(void *what, const Status *status);
 
 typedef struct {
   Plugin *plugin;
-  PJRT_Event *ends; /* NULL where it is the host's to end */
+  PJRT_Event *ends; /* The event to destroy afterwards; NULL if its proxy does that. */
   Heard heard;
   void *what;
 } Listener;
@@ -91,7 +91,7 @@ static void listen(Plugin *plugin, PJRT_Event *real, bool ends, Heard heard, voi
 
 /* Events */
 
-/* Tells the host, on a thread of ours. */
+/* Tells the host that an event has fired, on a thread of this library. */
 static void fire(Task *task) {
   Event *event = (Event *)task;
   schedule_lock();
@@ -103,7 +103,7 @@ static void fire(Task *task) {
     buffer_drop(event->about);
     event->about = NULL;
   }
-  schedule_wake(); /* whoever awaits it */
+  schedule_wake(); /* This ends the host's PJRT_Event_Await. */
   schedule_unlock();
   for (Callback *next; callbacks != NULL; callbacks = next) {
     next = callbacks->next;
@@ -115,7 +115,7 @@ static void fire(Task *task) {
   schedule_unlock();
 }
 
-/* One reference is the host's, one the schedule's. */
+/* The host has one reference, and the schedule has the other. */
 Event *event_make(Plugin *plugin) {
   Event *event = take(sizeof *event);
   event->plugin = plugin;
@@ -133,8 +133,8 @@ static void heard_done(void *what, const Status *status) {
   schedule_unlock();
 }
 
-/* It is done as soon as the plugin's has fired, which ends then, unless it is `event->real`. Called
-   without the lock. */
+/* Completes an event as soon as the plugin's has fired, and destroys that one then unless it is
+   `event->real`. Called without the lock. */
 void event_follow(Event *event, PJRT_Event *real) {
   schedule_lock();
   event->refs++;
@@ -142,7 +142,7 @@ void event_follow(Event *event, PJRT_Event *real) {
   listen(event->plugin, real, real != event->real, heard_done, event);
 }
 
-/* Lets it fire some time after it is done. */
+/* Lets an event fire some time after it is done. */
 void event_fire_after(Event *event) {
   event->task.due = schedule_due(event->done.due);
   schedule_after(&event->task, &event->done);
@@ -161,7 +161,7 @@ void event_drop(Event *event) {
   schedule_lock();
 }
 
-/* Gives an event that fires some time after a buffer's contents are there. */
+/* Returns an event that fires some time after a buffer's contents are there. */
 Event *event_when(Buffer *buffer) {
   Event *event = event_make(buffer->plugin);
   event->task.due = schedule_due(buffer->defined.due);
@@ -172,7 +172,7 @@ Event *event_when(Buffer *buffer) {
   return event;
 }
 
-/* Registers the host's callback; false where the event fired already. */
+/* Registers the host's callback; false if the event has fired already. */
 bool event_call(Event *event, PJRT_Event_OnReadyCallback call, void *user_arg) {
   if (event->fired) return false;
   Callback *callback = take(sizeof *callback), **last = &event->callbacks;
@@ -185,7 +185,7 @@ bool event_call(Event *event, PJRT_Event_OnReadyCallback call, void *user_arg) {
 /* Buffers */
 
 enum { STORES = 64 };
-static Buffer *mapped; /* those whose addresses were told */
+static Buffer *mapped; /* The buffers whose addresses the host was told. */
 static Store stores[STORES];
 
 Buffer *buffer_make(Plugin *plugin) {
@@ -221,7 +221,7 @@ static void heard_defined(void *what, const Status *status) {
   schedule_unlock();
 }
 
-/* The plugin's buffer is there, without its contents maybe. Called without the lock. */
+/* Takes the plugin's buffer, whose contents may come later. Called without the lock. */
 void buffer_take(Buffer *buffer, PJRT_Buffer *real) {
   Plugin *plugin = buffer->plugin;
   SIZED(PJRT_Buffer_ReadyEvent_Args, ready, .buffer = real);
@@ -238,7 +238,7 @@ void buffer_take(Buffer *buffer, PJRT_Buffer *real) {
     heard_defined(buffer, status);
 }
 
-/* Gives its memory back once the host wants it no more and nothing uses it. */
+/* Frees a buffer's memory if the host has deleted it and no operation uses it. */
 void buffer_release(Buffer *buffer) {
   if (!buffer->deleted || buffer->released || buffer->uses > 0 || buffer->real == NULL) return;
   buffer->released = true;
@@ -293,8 +293,8 @@ PJRT_Device *device_of(Plugin *plugin, PJRT_Memory *memory) {
   return known ? by.devices[0] : NULL;
 }
 
-/* Gives an address that stands for the plugin's of so many bytes, and that faults. Called without the
-   lock. */
+/* Returns an address that faults, in place of the plugin's address of `nbytes` bytes. Called
+   without the lock. */
 uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes) {
   if (real == 0) return 0;
   schedule_lock();
@@ -313,7 +313,7 @@ uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes) {
   return told;
 }
 
-/* The plugin's address behind one that was told, or 0 where that is not the device's memory. Called
+/* Returns the plugin's address for one that the host was told, or 0 if it is none of those. Called
    without the lock. */
 uintptr_t real_address(uintptr_t told) {
   uintptr_t real = 0;
@@ -341,7 +341,7 @@ Store *store_of(PJRT_Device *device) {
   return &stores[i];
 }
 
-/* Says why a device has no room for so many bytes more. */
+/* Returns an error if a device has no room for `nbytes` more. */
 const Status *store_full(PJRT_Device *device, size_t nbytes) {
   if (settings.capacity == 0 || nbytes == 0 ||
       store_of(device)->used + nbytes <= settings.capacity)

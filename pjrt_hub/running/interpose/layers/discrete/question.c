@@ -1,4 +1,4 @@
-/* Calls that the plugin answers at once: with its own buffers and events for the host's, and back. */
+/* Calls that the plugin answers at once, with its own handles swapped in for the host's proxies. */
 #include "discrete.h"
 
 enum { MOST_SWAPS = 64 };
@@ -7,7 +7,7 @@ typedef struct {
     void **slot, *value;
   } swaps[MOST_SWAPS];
   size_t count;
-  bool takes; /* the buffers, which are deleted then */
+  bool takes; /* The call takes the buffers, which then count as deleted. */
   const Status *failed;
 } Swaps;
 
@@ -59,7 +59,7 @@ static void wrap(Plugin *plugin, void **slot, bool settable) {
 
 static void wrap_event(void *context, void **slot) { wrap(context, slot, false); }
 
-/* One that the host sets: it stays the plugin's for that. */
+/* The proxy of an event that the host sets keeps the plugin's event for that. */
 static void wrap_settable_event(void *context, void **slot) { wrap(context, slot, true); }
 
 static void clear(void *context, void **slot) {
@@ -67,8 +67,8 @@ static void clear(void *context, void **slot) {
   *slot = NULL;
 }
 
-/* Counts memory that came without an array, once what the host gave up is gone; where there is no room,
-   it goes. */
+/* Charges a new buffer to its device. If there is no room, what the host gave up is freed first; if
+   there is still none, the buffer is dropped. */
 static PJRT_Error *charge(Plugin *plugin, PJRT_Buffer **made) {
   Buffer *buffer = (Buffer *)*made;
   const Status *full = room_charge(plugin, buffer, buffer->real);

@@ -1,14 +1,14 @@
-/* When each operation begins and each event fires: decided by a seed, by nothing else as long as the
-   host calls on without a pause or waits. */
+/* Decides when each operation begins and each event fires. The order depends on nothing but the
+   seed as long as the host makes calls without a pause or waits. */
 #include <errno.h>
 #include <time.h>
 
 #include "discrete.h"
 
-/* How long a host is silent before time goes on by itself, and how long tasks that are due wait for
-   one that is due before them, so that their order is the seed's wherever it can be. */
+/* After a silence of SILENCE_NS, or HELD_NS with the setting hold, time advances by itself. A due
+   task waits for earlier ones for PATIENCE_NS, so that the seed decides their order if possible. */
 enum { SILENCE_NS = 300000, HELD_NS = 5000000, PATIENCE_NS = 200000000, SECOND_NS = 1000000000 };
-/* Far away: what is held fires when the host waits for it, or is silent. */
+/* Far in the future: what is held fires when the host waits for it or is silent. */
 static const uint64_t HELD = (uint64_t)1 << 40;
 
 struct Wait {
@@ -25,15 +25,15 @@ struct Job {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed, job_added;
-static Task *tasks; /* in the order in which they are due */
+static Task *tasks; /* In the order of their due times. */
 static Job *jobs, **last_job = &jobs;
-static unsigned idle_workers, running, firing, late; /* of those that fire, nothing waits for these */
+static unsigned idle_workers, running, firing, late; /* `late` of those firing are ignored. */
 static uint64_t now, random_state, calls;
 static unsigned widest;
 static bool holds;
 static uint64_t silence_ns;
-static bool keeps_time;          /* a thread of this process does */
-static _Thread_local bool works; /* this thread runs tasks */
+static bool keeps_time;          /* A thread of this process runs keep_time. */
+static _Thread_local bool works; /* This thread runs tasks. */
 
 void schedule_lock(void) { pthread_mutex_lock(&lock); }
 void schedule_unlock(void) { pthread_mutex_unlock(&lock); }
@@ -54,14 +54,14 @@ struct timespec schedule_from_now(uint64_t ns) {
   return end;
 }
 
-static uint64_t draw(void) { /* splitmix64 */
+static uint64_t draw(void) { /* This is splitmix64. */
   uint64_t value = random_state += 0x9e3779b97f4a7c15u;
   value = (value ^ value >> 30) * 0xbf58476d1ce4e5b9u;
   value = (value ^ value >> 27) * 0x94d049bb133111ebu;
   return value ^ value >> 31;
 }
 
-/* Gives the time of something new, which comes after another. */
+/* Returns when something new is due that comes after the time `after`. */
 uint64_t schedule_due(uint64_t after) {
   calls++;
   now++;
@@ -76,7 +76,7 @@ void schedule_after(Task *task, Moment *moment) {
   task->waits++;
 }
 
-/* The host waits for what is due then. */
+/* Advances the time, because the host waits for what is due then. */
 void schedule_hurry(uint64_t due) {
   if (due <= now) return;
   now = due;
@@ -160,7 +160,8 @@ static Task *first_free(void) {
   return task;
 }
 
-/* Whether the host has been silent for so long, or is since then. */
+/* Waits until the host has been silent for silence_ns; false if something happens first. After that
+   it returns true at once until the host's next call. */
 static bool is_silent(void) {
   static uint64_t silent_at = UINT64_MAX;
   uint64_t before = calls;
@@ -175,14 +176,14 @@ static bool is_silent(void) {
   return false;
 }
 
-/* Whether it is the first of those that are not late. */
+/* Returns whether a task is the first of those that are not late. */
 static bool is_next(const Task *task) {
   const Task *first = tasks;
   while (first != task && first->late) first = first->next;
   return first == task;
 }
 
-/* Waits until no earlier task is still to begin or to fire, or not for ever: then those are late. */
+/* Waits until all earlier tasks have begun and fired. Those that exceed PATIENCE_NS become late. */
 static void wait_for_earlier(const Task *task) {
   struct timespec end = schedule_from_now(PATIENCE_NS);
   while ((!is_next(task) || firing > late) && first_free() == task)
@@ -220,14 +221,14 @@ void schedule_add(Task *task) {
   schedule_wake();
 }
 
-/* Whether anything can begin, or is under way but for the task that asks. */
+/* Returns whether any task can begin or is under way, except for the one that asks. */
 static bool is_busy(void) {
   const Task *task = tasks;
   while (task != NULL && task->waits > 0 && !task->ends) task = task->next;
   return task != NULL || running > works;
 }
 
-/* Lets everything begin that can, and waits for its end, or until nothing happens for a minute. */
+/* Begins all that can begin and waits for its end, or until nothing happens for a minute. */
 void schedule_drain(void) {
   while (is_busy()) {
     for (Task *task = tasks; task != NULL; task = task->next) schedule_hurry(task->due);
@@ -245,7 +246,7 @@ static void make_conditions(void) {
   pthread_condattr_destroy(&attributes);
 }
 
-/* The threads are the parent's, and so is what they were to do. */
+/* The threads exist only in the parent, and their work is left to it. */
 void schedule_forked(void) {
   pthread_mutex_init(&lock, NULL);
   make_conditions();

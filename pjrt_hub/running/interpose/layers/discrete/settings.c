@@ -1,4 +1,4 @@
-/* What PJRT_HUB_DISCRETE says: "seed=7,capacity=64MiB,hold". */
+/* Reads the settings in PJRT_HUB_DISCRETE: "seed=7,capacity=64MiB,hold". */
 #include <stdio.h>
 
 #include "discrete.h"

@@ -1,7 +1,7 @@
-/* Tilings: where the elements of an array lie in tiles, as libtpu's compiler has them for a v5e.
+/* Tilings: where the elements of an array lie in tiles, as libtpu's compiler has it for a v5e.
 
-   A tile divides the last dimensions into blocks of its size, filled up at the edges; the blocks follow
-   one another, and so do the elements in each. The next tile divides what is within the blocks. */
+   A tile divides the last dimensions into blocks of its size, which are padded at the edges. The
+   blocks follow one another, and so do the elements in each. The next tile divides these blocks. */
 #include <stdio.h>
 
 #include "discrete.h"
@@ -22,7 +22,7 @@ size_t bits_of(PJRT_Buffer_Type type) {
   }
 }
 
-/* The power of two that is so large, within bounds. */
+/* Returns the smallest power of two that is not below `size`, within bounds. */
 static int64_t power_of_two(int64_t least, int64_t size, int64_t most) {
   int64_t power = least;
   while (power < size && power < most) power *= 2;
@@ -37,7 +37,7 @@ static void add_tile(Tiling *tiling, size_t rank, int64_t first, int64_t second)
   tiling->tile_ranks[tiling->num_tiles++] = rank;
 }
 
-/* What shares a word of 32 bits lies one below the other: `packed` rows, in the tile's last division. */
+/* Elements that share a 32-bit word are from `packed` rows, which the last tile interleaves. */
 static void choose_tiles(Tiling *tiling, size_t rank) {
   int64_t packed = tiling->bits < WORD ? WORD / (int64_t)tiling->bits : 1;
   int64_t vector = packed > SUBLANES ? packed : SUBLANES, row = tiling->sizes[tiling->rank - 1];
@@ -56,7 +56,7 @@ static void choose_tiles(Tiling *tiling, size_t rank) {
   if (packed > 1) add_tile(tiling, 2, packed, 1);
 }
 
-/* Divides an element's place by the tiles; gives how many numbers tell it then. */
+/* Divides the index of an element by the tiles; returns how many numbers the index has then. */
 static size_t divide(const Tiling *tiling, int64_t *at, int64_t *sizes) {
   size_t count = tiling->rank;
   const int64_t *tile = tiling->tile_dims;
@@ -74,15 +74,15 @@ static size_t divide(const Tiling *tiling, int64_t *at, int64_t *sizes) {
   return count;
 }
 
-/* The dimensions' order that a layout names; NULL for row-major, and where it names none. */
+/* Returns the minor_to_major of a layout; NULL if it has none, which means row-major. */
 const int64_t *tiling_order(const PJRT_Buffer_MemoryLayout *layout, size_t num_dims) {
   bool told = layout != NULL && layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled &&
               layout->tiled.minor_to_major_size == num_dims;
   return told ? layout->tiled.minor_to_major : NULL;
 }
 
-/* Finds the tiles of an array; false where it has none: without elements, or what is no array.
-   `order`: its minor_to_major, NULL for row-major. */
+/* Finds the tiles of an array; false if it has none, because it has no elements or too many
+   dimensions. `order` is its minor_to_major, NULL for row-major. */
 bool tiling_find(Tiling *tiling, PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
                  const int64_t *order) {
   int64_t at[MOST_SIZES] = {0}, sizes[MOST_SIZES];
@@ -116,7 +116,7 @@ static size_t place_of(const Tiling *tiling, const int64_t *index) {
   return place;
 }
 
-/* Copies an element, of which several are in a byte if they are short: the first has the lowest bits. */
+/* Copies an element. Several short ones share a byte, and the first has the lowest bits. */
 static void copy_element(char *to, size_t to_place, const char *from, size_t from_place, size_t bits) {
   if (bits >= 8) {
     memcpy(to + to_place * bits / 8, from + from_place * bits / 8, bits / 8);
@@ -128,8 +128,8 @@ static void copy_element(char *to, size_t to_place, const char *from, size_t fro
   to[to_bit / 8] = (char)(kept | value << to_bit % 8);
 }
 
-/* Copies the elements between an array in tiles and the same without: into the tiles, or out of them.
-   What fills the tiles up is all ones: NaN, where somebody takes it for an element. */
+/* Copies the elements of an array into its tiles, or out of them. The padding of the tiles is all
+   ones, which is a NaN if somebody takes it for an element. */
 void tiling_copy(const Tiling *tiling, char *tiles, char *dense, bool into_tiles) {
   int64_t index[MOST_RANK] = {0};
   if (into_tiles) memset(tiles, 0xff, tiling->nbytes);
@@ -141,7 +141,7 @@ void tiling_copy(const Tiling *tiling, char *tiles, char *dense, bool into_tiles
   }
 }
 
-/* Writes them as XLA does, "T(8,128)(4,1)", with the bits of short elements: "E(4)". */
+/* Writes tiles as XLA does, "T(8,128)(4,1)", followed by the bits of short elements, "E(4)". */
 void tiling_write(const Tiling *tiling, char *text, size_t nbytes) {
   const int64_t *tile = tiling->tile_dims;
   int length = snprintf(text, nbytes, "T");

@@ -1,7 +1,7 @@
-/* Raw bytes on their way from arrays in tiles and to them: the plugin's arrays are without. */
+/* Copies raw bytes from arrays in tiles and to them. The plugin's own arrays have no tiles. */
 #include "discrete.h"
 
-/* Buffers that a transfer manager fills: their bytes as the host gives them, until all are there. */
+/* A buffer that a transfer manager fills. `bytes` collects the host's data until it is complete. */
 typedef struct {
   Tiling tiling;
   bool tiled;
@@ -18,7 +18,7 @@ struct Transfer {
 
 static Transfer *transfers;
 
-/* Waits for a real event, and ends it. */
+/* Waits for an event of the plugin and destroys it. */
 static PJRT_Error *await(Plugin *plugin, PJRT_Event *event) {
   if (event == NULL) return NULL;
   SIZED(PJRT_Event_Await_Args, args, .event = event);
@@ -28,7 +28,7 @@ static PJRT_Error *await(Plugin *plugin, PJRT_Event *event) {
   return error;
 }
 
-/* Gives the host bytes of an array's tiles; NULL for `tiling` where the plugin's are the same. */
+/* Copies bytes of an array's tiles to the host. `tiling` is NULL for an array without tiles. */
 PJRT_Error *transfer_raw(Plugin *plugin, const Tiling *tiling, PJRT_Buffer_CopyRawToHost_Args *args) {
   static const char outside[] = "the bytes lie outside of the buffer's";
   if (tiling == NULL) return plugin->real[FN_PJRT_Buffer_CopyRawToHost](args);
@@ -57,7 +57,6 @@ static Transfer *find(PJRT_AsyncHostToDeviceTransferManager *manager) {
   return found;
 }
 
-/* Notes what a new manager fills. */
 void transfer_begin(const PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *args) {
   size_t count = args->num_shape_specs;
   Transfer *transfer = take(sizeof *transfer + count * sizeof *transfer->fillings);
@@ -83,14 +82,14 @@ static Filling *filling_of(PJRT_AsyncHostToDeviceTransferManager *manager, int i
   return known && transfer->fillings[index].tiled ? &transfer->fillings[index] : NULL;
 }
 
-/* How many bytes a buffer has; 0 where the plugin's has the same. */
+/* Returns how many bytes a buffer has in tiles; 0 if it has none. */
 size_t transfer_nbytes(PJRT_AsyncHostToDeviceTransferManager *manager, int index) {
   const Filling *filling = filling_of(manager, index);
   return filling != NULL ? filling->tiling.nbytes : 0;
 }
 
-/* Takes a part of an array's tiles, and gives the plugin the array after the last. A manager's come
-   one after another. */
+/* Takes a part of an array's tiles, and gives the plugin the array after the last part. A manager's
+   parts come one after another, so no lock is needed. */
 PJRT_Error *transfer_data(Plugin *plugin,
                           PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args) {
   const unsigned function = FN_PJRT_AsyncHostToDeviceTransferManager_TransferData;
@@ -118,7 +117,6 @@ PJRT_Error *transfer_data(Plugin *plugin,
   return error;
 }
 
-/* Forgets a manager that ends. */
 void transfer_end(PJRT_AsyncHostToDeviceTransferManager *manager) {
   Transfer *found = find(manager), **at = &transfers;
   if (found == NULL) return;
