@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import nox
 from nox.command import CommandFailed
@@ -161,7 +162,9 @@ def pytest(session: nox.Session, *parts: str, only: str = "", **env: str) -> Non
     tested = env if "TESTED_WHEEL" in env else {"TESTED_WHEEL": str(wheel(session)), **env}
     failed = []
     # From there, neither a test nor its child sees the checkout's pjrt_hub, which is not compiled.
-    with session.chdir("tests"):
+    # Of two sessions at once that share pytest's folder in /tmp, one may fail as it cleans up.
+    with session.chdir("tests"), TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        tested["PYTEST_DEBUG_TEMPROOT"] = folder
         for part, tests in runs.items():
             report = f"--junit-xml={REPORTS / session.name}-{part}.xml"
             try:
