@@ -44,14 +44,12 @@ def measure() -> report.Section:
     """The median of several processes."""
     return report.Section(
         "A call",
-        "Microseconds for running a program on float32[8] (a scalar for 1 → 1) and freeing its "
-        "results, without waiting;\npinned to one CPU. The raw C loop runs over the same plugin, "
-        "client, executable and buffers as pjrt-hub. Bound is\n`call = exe.bind(a, b)` before the "
-        "loop and `call()` in it. JAX runs the same computation on its own CPU backend,\nby "
-        "`jax.jit` and by its compiled form (`lower().compile()`). From numpy to numpy the raw C "
-        "loop puts two arguments,\nruns, waits, copies from where the result lies, and frees all "
-        "three. `added ÷ jit's` is what pjrt-hub takes more than\nraw C, divided by what "
-        "`jax.jit` takes more.",
+        "Microseconds for running a program on float32[8] (a scalar for 1 → 1) and freeing "
+        "its results, without waiting; pinned\nto one CPU. Bound is `call = exe.bind(a, b)` "
+        "before the loop and `call()` in it. JAX runs the same computation on its\nown CPU "
+        "backend, by `jax.jit` and by its compiled form. From numpy to numpy the raw C loop "
+        "puts two arguments, runs,\nwaits, copies and frees. `added ÷ jit's` is what pjrt-hub"
+        " takes more than raw C, divided by what `jax.jit` takes more.",
         rounds.median_of_runs(__file__, RUNS),
         BARS,
     )

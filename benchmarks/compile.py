@@ -67,12 +67,12 @@ open(sys.argv[1], "x").write(lowered.as_text()) if not os.path.exists(sys.argv[1
 print(json.dumps(seconds))
 """
 NOTE = (
-    "Milliseconds of the compilation alone, each in a fresh process, pinned to one CPU: of a small "
-    "program and of decoder layers\nof width 256 (the text of 12 is 121 KB). Cold is "
-    "`client.compile(program)`; the others are `client.compile(program, cache=True)`\nwith an "
-    "entry: in a process that compiled it before, and in one that did not. The plugin's own part "
-    "of a load is\n`client.load(blob)`. JAX compiles the same function for its own CPU backend, "
-    "and loads it from its persistent cache."
+    "Milliseconds of the compilation alone, each in a fresh process, pinned to one CPU: of a "
+    "small program and of decoder\nlayers of width 256. Cold is `client.compile(program)`; "
+    "the others are `client.compile(program, cache=True)` with an\nentry: in a process that "
+    "compiled it before, and in one that did not. The plugin's own part of a load is\n"
+    "`client.load(blob)`. JAX compiles the same function for its own CPU backend, and loads "
+    "it from its persistent cache."
 )
 
 

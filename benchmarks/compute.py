@@ -28,21 +28,16 @@ EVERY_CPU = "--every-cpu"
 TOLERANCE = {8: 1e-10, 4: 2e-5, 2: 2e-2}
 JAX, OURS, OWN, AS_JAX = "jax", "pjrt-hub", "the plugin's own flags", "JAX's options"
 NOTE = (
-    "Milliseconds for one call with its wait, by the same StableHLO and over the same memory as "
-    "JAX's CPU backend (`jax.jit(f).lower(x).compile()`),\npinned to one CPU, and again on every "
-    "CPU. The two are different versions of XLA. Beside our\n[default flags]"
-    "(executables.md#flags): the plugin without them, and the plugin with the options that JAX "
-    "sends its own backend."
+    "Milliseconds for one call with its wait, by the same StableHLO and over the same memory "
+    "as JAX's CPU backend, another\nversion of XLA; pinned to one CPU, and again on every "
+    "CPU. Beside our [default flags](executables.md#flags): the\nplugin without them, and "
+    "with the options that JAX sends its own backend."
 )
 MISSED = (
-    "What a build of the CPU plugin misses comes from its version of XLA: beside the JAX that "
-    "holds the same XLA, at the end of this page, every row is near 1. "
-    "`python benchmarks/compute.py --sweep` compares more than a hundred programs, with any of "
-    "XLA's flags. On PJRT API 0.81 and 0.106 the sum is an older kernel of YNNPACK, and the two "
-    "means of a layer norm are such sums. On 0.81 the convolution is not YNNPACK's, and the "
-    "softmax and the attention go without the default flag, because there YNNPACK's maximum of "
-    "numbers with NaN is arbitrary; JAX's options have that flag, and with them the answers are "
-    "arbitrary as well."
+    "What a build of the CPU plugin misses comes from its version of XLA: beside the JAX that"
+    " holds the same XLA, at the end of this page, every row is near 1. `python "
+    "benchmarks/compute.py --sweep` compares more than a hundred programs, with any of XLA's "
+    "flags."
 )
 
 Variants = dict[str, Callable[[], object]]
@@ -64,7 +59,7 @@ def measure() -> report.Section:
         for name, cells in one.items()
     }
     bars = tuple(
-        report.Bar(f"{name}, times the same on JAX's CPU backend", name, "÷ jax", 1.1, 1.0)
+        report.Bar(f"{name}, times JAX's", name, "÷ jax", 1.1, 1.0)
         for name in rows
     )
     return report.Section("Computing", NOTE, rows, bars, missed=MISSED)

@@ -25,12 +25,11 @@ def measure() -> report.Section:
     """The median of several processes."""
     return report.Section(
         "Eight devices",
-        "Microseconds for one launch of a program on eight devices of one processor, until all of "
-        "them are done, with the\nfreeing of the results; on all CPUs. `exe.execute(rows, "
-        "return_events=True)` and the wait for each event, or a call that\n`exe.bind_rows(rows)` "
-        "made before and the wait for each result, against raw C that waits for each device, and\n"
-        "`jax.block_until_ready` of `jax.jit` over arrays in eight parts and of `jax.pmap`. The "
-        "devices share a few threads,\nso most of a turn is their waking.",
+        "Microseconds for one launch of a program on eight devices of one processor, until "
+        "all of them are done; on all CPUs.\n`exe.execute(rows, return_events=True)`, or a "
+        "bound call of `exe.bind_rows(rows)`, against raw C, `jax.jit` over\narrays in eight "
+        "parts, and `jax.pmap`. The devices share a few threads, so most of a turn is their "
+        "waking.",
         rounds.median_of_runs(__file__, RUNS),
         BARS,
     )

@@ -30,12 +30,11 @@ def measure() -> report.Section:
     """The median of several processes."""
     return report.Section(
         "A loop with donation",
-        "Microseconds for a turn of `a = exe(a, b)` on float32[8], where the program takes the "
-        "memory of `a` for its result;\npinned to one CPU. JAX: `a = jit(a, b)` with "
-        f"`donate_argnums=0`. Growth is of the resident memory that the kernel\ntells in "
-        f"/proc/self/statm, in pages of {PAGE // 1024} KiB, after {TURNS:,} turns: the least of "
-        f"{READINGS} readings, because what a\nlibrary keeps for later grows once. A byte lost in "
-        "each turn would be 98 KiB.",
+        "Microseconds for a turn of `a = exe(a, b)` on float32[8], where the program takes "
+        "the memory of `a` for its result;\npinned to one CPU. JAX: `a = jit(a, b)` with "
+        f"`donate_argnums=0`. Growth is of the resident memory after {TURNS:,} turns,\nin "
+        f"pages of {PAGE // 1024} KiB: the least of {READINGS} readings. A byte lost in each "
+        "turn would be 98 KiB.",
         rounds.median_of_runs(__file__, RUNS),
         BARS,
     )

@@ -88,11 +88,9 @@ BARS = (
 )
 
 MISSED = (
-    "What is left is hardly ours to save: numpy's import, which the script needs first, takes a "
-    "quarter, the first run of the program another, in the plugin, and the rest goes about evenly "
-    "to loading the plugin, the executable and the weights, and to the end of the process. Records "
-    "that are not compiled at import, TOML that the build has parsed and imports beside the loader "
-    "saved 0.03 to 0.06 of the ratio."
+    "Numpy's import, which the script needs first, takes a quarter, the first run of the "
+    "program in the plugin another, and loading the plugin, the executable and the weights "
+    "most of the rest."
 )
 
 
@@ -128,10 +126,10 @@ def measure() -> report.Section:
         }
     return report.Section(
         "An exported model's first result",
-        "Milliseconds of whole processes from their start to the embedding of one sentence on "
-        "disk, with the page cache and\nthe compile caches of both warm: the median of "
-        f"{ROUNDS} interleaved rounds. The weights (90 MB) come from\nthe memory-mapped file. The "
-        "last column is what the cosine with JAX's own embedding lacks to 1.",
+        "Milliseconds of whole processes from their start to the embedding of one sentence on"
+        " disk, with the page cache and the\ncompile caches of both warm: the median of "
+        f"{ROUNDS} interleaved rounds. The last column is what the cosine with JAX's own\n"
+        "embedding lacks to 1.",
         rows,
         BARS,
         missed=MISSED,

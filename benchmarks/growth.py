@@ -10,7 +10,6 @@ import report
 import rounds
 
 POWER = "grows with the power"
-LAST = "The last row is the power of the upper half: 1 is linear, 0 is constant."
 
 
 @dataclass(frozen=True)

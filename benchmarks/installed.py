@@ -16,7 +16,7 @@ from time import perf_counter
 import distributions
 import report
 import rounds
-from growth import LAST, Growth
+from growth import Growth
 
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.cache.program_cache import ProgramCache
@@ -74,7 +74,7 @@ def _distributions() -> report.Section:
         "installed distributions",
         "Milliseconds in fresh processes, the page cache warm: the first `plugins()`, its imports "
         "done, and the second; what\n`importlib.metadata.entry_points` takes for one group; and "
-        f"`pjrt-hub list` from start to end. {LAST}",
+        "`pjrt-hub list` from start to end.",
         columns,
         {"plugins() first ms": 1.1},
     )
@@ -96,7 +96,7 @@ def _entries() -> report.Section:
         "Milliseconds with so many fetched plugins, of 7 KB, and as many compiled programs, of "
         "4 KB: finding a plugin that was\nverified before; a compiled program read, and another "
         "kept, with the sync of the disk; what `prune` would remove;\n`pjrt-hub cache list` from "
-        f"start to end. {LAST}",
+        "start to end.",
         columns,
         {"look-up ms": 0.2, "program read ms": 0.2, "prune ms": 1.1},
     )

@@ -53,11 +53,9 @@ def measure() -> report.Section:
     return report.Section(
         TITLE,
         "Instructions of one call on float32[8] with the freeing of its results, counted by "
-        "callgrind in the calling thread:\na loop of n calls subtracted from one of 2n. The raw C "
-        "loop makes the same calls of the plugin. What the plugin and\nlibc take varies by some "
-        "hundredths with how malloc finds its memory; what is not the plugin's, pjrt-hub's own "
-        "and\nCPython's, is the same in every run of one build of Python. The bars are for "
-        f"{' '.join(KNOWN_FOR)}. Callgrind runs\nthe plugin without AVX-512.",
+        "callgrind. What the plugin and libc\ntake varies by some hundredths; what is not the"
+        " plugin's is the same in every run of one build of Python. The bars are\nfor "
+        f"{' '.join(KNOWN_FOR)}. Callgrind runs the plugin without AVX-512.",
         _rows(callgrind.counted([__file__, "--counted"])),
         _bars(),
     )

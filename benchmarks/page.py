@@ -48,22 +48,22 @@ METHOD = """
 nox -s bench
 ```
 
-That installs the wheel, the plugin and the other libraries, measures everything and prints the
-tables. Each table is made by one file, such as `python benchmarks/call.py`.
-`python benchmarks --list` names them, and `python benchmarks --page NAME` measures one again and
-rewrites this page. `nox -s bench_gate` measures only what has a limit, beside JAX of the plugin's
-own XLA, and fails where it is exceeded; `nox -s bench_same_xla` measures the end of this page.
+That installs what is compared, measures everything and prints the tables. Each table is made by one
+file, such as `python benchmarks/call.py`. `python benchmarks --list` names them, and
+`python benchmarks --page NAME` measures one again and rewrites this page. `nox -s bench_gate`
+measures only what has a limit, beside JAX of the plugin's own XLA, and fails where it is exceeded.
 
 ## How it is measured
 
-- **In turn.** Every variant runs once a round, round after round, so that whatever else the machine
-  does slows all of them. A ratio is taken within a round; a table holds the median of the rounds.
+- **In turn.** Every variant runs once a round, so that whatever else the machine does slows all of
+  them. A ratio is taken within a round; a table holds the median of the rounds.
 - **In fresh processes.** Calls and transfers are the median of several processes, each of which
-  warms every variant first. Starts are whole processes, from start to end, also in turn.
+  warms every variant first. Starts are whole processes, from start to end.
 - **Pinned.** A process that measures calls stays on one CPU, unless its section says otherwise.
-- **Against the floor.** Raw C is `benchmarks/raw_loop.c`, compiled on the spot. It calls the same
-  functions of the same plugin on the same client, executable and buffers, in the same process.
+- **Against the floor.** Raw C is `benchmarks/raw_loop.c`. It calls the same functions of the same
+  plugin on the same client, executable and buffers, in the same process.
 - **Checked.** What the variants compute is compared before it is timed.
+- **Growing.** A power in the last row is that of the upper half: 1 is linear, 0 is constant.
 
 The microseconds differ from machine to machine; the ratios should not.
 """

@@ -10,7 +10,7 @@ from typing import Any
 import programs
 import report
 import rounds
-from growth import LAST, Growth
+from growth import Growth
 
 ROUNDS, FEW_ROUNDS, RUNS = 21, 3, 3
 COUNTS = (1, 4, 16, 64, 256)
@@ -38,7 +38,7 @@ GROWTHS = (
         "arguments of float32[8], one result",
         "µs",
         {str(count): count for count in COUNTS},
-        f"Microseconds for summing n arguments of float32[8], without waiting. {LAST}",
+        "Microseconds for summing n arguments of float32[8], without waiting.",
         {OURS: 1.1},
     ),
     Growth(
@@ -47,7 +47,7 @@ GROWTHS = (
         "results of float32[8], one argument",
         "µs",
         {str(count): count for count in COUNTS},
-        f"Microseconds for n results of one argument, without waiting, and freeing them. {LAST}",
+        "Microseconds for n results of one argument, without waiting, and freeing them.",
         {OURS: 1.1},
     ),
     Growth(
@@ -58,7 +58,7 @@ GROWTHS = (
         {str(count): count for count in DEVICES},
         "Microseconds for tanh(a·b+1) on float32[8] on each of n devices of one client on the "
         "CPU, until all are done; on all\nCPUs. The devices share a few threads, whose waking is "
-        f"most of it, in C as well. {LAST}",
+        "most of it, in C as well.",
         {},
     ),
     Growth(
@@ -69,7 +69,7 @@ GROWTHS = (
         dict(SIZES),
         "Microseconds for putting an array that no plugin can share, which is copied; one that is "
         "shared; and for reading a\nbuffer. Above some MB most of the plugin's own copy is the "
-        f"making of new pages. {LAST}",
+        "making of new pages.",
         {"put, shared µs": 0.2, "get µs": 0.2},
     ),
 )

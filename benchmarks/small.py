@@ -36,9 +36,9 @@ BARS = tuple(
     report.Bar(f"`{STATEMENTS[row]}`, µs over raw C", row, OVER, LIMIT) for row in STATEMENTS
 )
 MISSED = (
-    "A raw copy is done by a thread of the plugin, which on one CPU runs only when the waiting "
-    "thread sleeps: what is over raw C is the way into that sleep and out of it, with the GIL "
-    "given up, and not work of ours. On two CPUs an awaited copy takes what raw C takes."
+    "A raw copy is done by a thread of the plugin, which on one CPU runs only when the "
+    "waiting thread sleeps: what is over raw C is the way into that sleep and out of it. On "
+    "two CPUs an awaited copy takes what raw C takes."
 )
 
 
@@ -46,9 +46,9 @@ def measure() -> report.Section:
     """The median of several processes."""
     return report.Section(
         "Small calls",
-        "Microseconds on float32[8], with the freeing of what a call gives; pinned to one CPU. The "
-        "raw C loop makes the same\ncalls of the plugin. What numpy takes to make an array, or to "
-        "tell where one lies, is told\napart and not counted as ours.",
+        "Microseconds on float32[8], with the freeing of what a call gives; pinned to one "
+        "CPU. What numpy takes to make an\narray, or to tell where one lies, is not counted "
+        "as ours.",
         rounds.median_of_runs(__file__, RUNS),
         BARS,
         missed=MISSED,

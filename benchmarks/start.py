@@ -138,13 +138,13 @@ def measure() -> report.Section:
         rows[name]["÷ jax"] = rounds.ratio(times, name, FIRST_JAX)
     return report.Section(
         "Starting",
-        "Milliseconds of whole processes, from their start to their end, with bytecode and the "
-        f"page cache warm: the median of\n{ROUNDS} interleaved rounds, the least, and both over "
-        "`python -c pass`. A first result is a client, the small program compiled\nand run, and "
-        "its result read. A step of it is measured in a process of its own, what it needs imported "
-        "before; the headers\nare read and the first contact is made once for each library. "
+        "Milliseconds of whole processes, with bytecode and the page cache warm: the median "
+        f"of {ROUNDS} interleaved rounds, the\nleast, and both over `python -c pass`. A first "
+        "result is a client, the small program compiled and run, and its result\nread. A step"
+        " of it is measured by itself; the headers are read and the first contact is made "
+        "once for each library.\n"
         '"Not in the page cache" is the plugin\'s file '
-        f"({library.stat().st_size / 1e6:.0f} MB), by\n`POSIX_FADV_DONTNEED`.",
+        f"({library.stat().st_size / 1e6:.0f} MB).",
         rows,
         tuple(bar for bar in BARS if bar.column in rows[bar.row]),
     )

@@ -32,12 +32,11 @@ def measure() -> report.Section:
     """The median of several processes."""
     return report.Section(
         "Threads",
-        "Microseconds that a call of the small program takes (2 → 1) on all CPUs: of one thread; "
-        "of two that call the same\nexecutable at once (all time over all calls); and of one "
-        "beside a thread that only counts, in Python. The plugin runs\none execution of an "
-        "executable at a time, so two threads of C gain little too. Whoever gives up the GIL for "
-        "a call\ngets it back beside a busy thread when that one's time slice of 5 ms is over. "
-        'Adaptive is `exe.gil = "adaptive"`,\nwhich keeps the GIL for launches that are brief.',
+        "Microseconds that a call of the small program takes (2 → 1) on all CPUs: of one "
+        "thread; of two that call the same\nexecutable at once; and of one beside a thread "
+        "that only counts, in Python, and keeps the GIL for its time slice of 5\nms. The "
+        "plugin runs one execution of an executable at a time, so two threads of C gain "
+        'little too. Adaptive is\n`exe.gil = "adaptive"`.',
         rounds.median_of_runs(__file__, RUNS),
         BARS,
     )

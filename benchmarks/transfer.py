@@ -41,13 +41,12 @@ def measure() -> report.Section:
     return report.Section(
         "Transfers",
         "Microseconds for `client.buffer_from_host(x)` and freeing the buffer, and for "
-        "`buffer.to_numpy()`; pinned to one CPU.\nBy default a put copies before it returns: in "
-        "raw C the plugin copies; pjrt-hub does it from 2 MiB on, into huge pages.\nZero-copy is "
-        "`IMMUTABLE_ZERO_COPY` of an array aligned to 64 bytes; the other arrays are aligned to "
-        "16, as numpy's are. A\nget shares the buffer's memory. JAX: "
-        "`jax.device_put(x).block_until_ready()`, which shares the memory of aligned arrays, "
-        "and\n`np.asarray`, which keeps its first answer. Above 64 MB the figures are those of one "
-        "process.",
+        "`buffer.to_numpy()`; pinned to one CPU.\nBy default a put copies: in raw C the "
+        "plugin does, in pjrt-hub its own code from 2 MiB on, into huge pages. Zero-copy\nis "
+        "`IMMUTABLE_ZERO_COPY` of an array aligned to 64 bytes; the other arrays are aligned "
+        "to 16, as numpy's are. A get\nshares the buffer's memory. JAX: "
+        "`jax.device_put(x).block_until_ready()`, which shares aligned arrays, and\n"
+        "`np.asarray`. Above 64 MB the figures are those of one process.",
         rows,
         BARS,
     )

@@ -82,12 +82,10 @@ def measure() -> report.Section:
             path.unlink()
     return report.Section(
         "Weights",
-        f"Milliseconds from a safetensors file of tensors of {TENSOR_NBYTES >> 20} MB to buffers "
-        "on the CPU, with the page cache warm, and the\npeak memory above what the process held "
-        "before. The tensors begin at 8 bytes past multiples of 64, where the plugin\ncannot "
-        "share the mapped file. Reading is `readinto` of the whole file into huge pages. JAX: "
-        "`jax.device_put` of\n`safetensors.numpy.load_file`'s arrays, where both are "
-        "installed. Each in a process of its own.",
+        f"Milliseconds from a safetensors file of tensors of {TENSOR_NBYTES >> 20} MB to "
+        "buffers on the CPU, with the page cache warm, and the peak\nmemory above what the "
+        "process held before. The tensors begin where the plugin cannot share the mapped "
+        "file. Reading is\n`readinto` of the whole file into huge pages.",
         rows,
         tuple(bar for bar in BARS if bar.column in rows[bar.row]),
     )

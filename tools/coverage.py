@@ -83,11 +83,11 @@ def _head(api: capi.Api, places: Callers) -> Iterator[str]:
 
 
 def _functions(api: capi.Api, places: Callers) -> Iterator[str]:
-    yield "| slot | since | function | called from |"
-    yield "|--:|--:|---|---|"
-    for number, slot in enumerate(api.slots):
+    yield "| since | function, in the table's order | called from |"
+    yield "|--:|---|---|"
+    for slot in api.slots:
         since = f"0.{slot.since}" if slot.since else ""
-        yield f"| {number} | {since} | `{slot.function}` | {_from(slot.function, places)} |"
+        yield f"| {since} | `{slot.function}` | {_from(slot.function, places)} |"
 
 
 def _extensions(api: capi.Api, places: Callers) -> Iterator[str]:

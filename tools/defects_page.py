@@ -20,6 +20,7 @@ PAGE = ROOT / "docs" / "cpu_defects.md"
 #: The dates on which packages were built, by the times in their archives.
 BUILT = {"0.11.2": "14 October 2026"}
 _LONGEST = 1200  # The most characters of a program with its values; a longer one loses them.
+_SHOWN = 12  # The most names of other checks with the same cause.
 
 #: The first check of each cause -> what a maintainer has to know first.
 WORDS = {
@@ -68,10 +69,9 @@ Each says what was done -> what must follow, what was found, and which other che
 | checked on | {date}, on {host} |
 | result | {passed} of {total} checks pass |
 
-Under pjrt-hub neither empty compile options nor types that are none get to the plugin; programs
-that end the compiler do so
-[in a process of their own](executables.md#programs-that-crash-the-compiler), if you ask for it; and
-the flag of `maximum`, `minimum` and `clamp` is set [by default](executables.md#flags).
+pjrt-hub keeps empty compile options and invalid types from the plugin, isolates the compiler
+[if you ask for it](executables.md#programs-that-crash-the-compiler), and sets the flag of
+`maximum`, `minimum` and `clamp` [by default](executables.md#flags).
 """
 
 
@@ -118,7 +118,8 @@ def _section(report: Report, number: int, found: Result) -> Iterator[str]:
     if hidden := report.hidden(found.name):
         counted = ", ".join(f"{n} {v}" for v, n in Counter(e.verdict for e in hidden).items())
         yield f"<details markdown><summary>{len(hidden)} more: {counted}</summary>\n"
-        yield ", ".join(f"`{each.name}`" for each in hidden)
+        names = ", ".join(f"`{each.name}`" for each in hidden[:_SHOWN])
+        yield names + (f" and {len(hidden) - _SHOWN} others" if len(hidden) > _SHOWN else "")
         yield "\n</details>\n"
 
 

@@ -21,9 +21,8 @@ library. [The command line](cli.md#lint-path) has the options; in Python,
 `pjrt_hub.kit.authoring.lint(path)` returns a list of findings.
 
 An **error** keeps the package from working somewhere, or makes it unsafe; the command then exits
-with 1. A **warning** costs users or other packages something. Nothing of the package is imported.
-Plugins for this machine are loaded in separate processes, to compare manifests with the libraries;
-`--no-probe` loads none, and skips PLG305 to PLG310 and PLG409.
+with 1. A **warning** costs users or other packages something. Plugins for this machine are loaded
+in separate processes; `--no-probe` loads none, and skips PLG305 to PLG310 and PLG409.
 """
 
 

@@ -23,16 +23,15 @@ Frequent questions (FAQ), and every error with its next step. Three commands ans
 | What would happen if I opened `cuda`, and what is missing? | `pjrt-hub doctor cuda` |
 | Are the downloaded files whole? | `pjrt-hub cache verify` |
 
-Every error says what failed and what was found; its last line, `hint:`, holds the next step.
-`PJRT_HUB_DEBUG=all` logs each step with its reason ([logging](logging.md)). To find an error here,
-search for its first words. Names, numbers and paths in it are shown as `…`.
-[The reference](api/errors.md) has the classes and their attributes.
+The last line of an error, `hint:`, holds the next step. `PJRT_HUB_DEBUG=all` logs each step with
+its reason ([logging](logging.md)). To find an error here, search for its first words. Names,
+numbers and paths in it are shown as `…`. [The reference](api/errors.md) has the classes.
 
 ## Report a defect
 
-Report a defect (a bug) where you got pjrt-hub: in the issue tracker of that repository, if it has
-one, or to whoever gave you the checkout, or runs the package index that you installed it from.
-Report [a vulnerability](../SECURITY.md) in private. Send
+Report a defect (a bug) where you got pjrt-hub: in the issue tracker of that repository, or to
+whoever gave you the checkout or the package. Report [a vulnerability](../SECURITY.md) in private.
+Send
 
 - the smallest program or command that shows it, what it printed, and what you expected;
 - if the process died or waited forever: the log of a run with `PJRT_HUB_DEBUG=all`;
@@ -44,8 +43,8 @@ pjrt-hub list --all --json
 pjrt-hub doctor cuda --json
 ```
 
-These name paths and hardware of your machine, so read them before you send them. Where a plugin
-crashes or computes wrong results, `pjrt-hub check PLUGIN.so` says what to report to its vendor.
+These name paths and hardware of your machine. Where a plugin crashes or computes wrong results,
+`pjrt-hub check PLUGIN.so` says what to report to its vendor.
 """
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 _NEEDS_TPU = "needs a TPU client, and only libtpu offers it"
 _NEEDS_CLIENT = "needs a client of a GPU or TPU"
-_RAW = "`plugin.api.extension(...)` calls it by its C names"
+_RAW = "called [by its C name](extensions.md#by-the-c-names)"
 
 REASONS = {
     "PJRT_Event_Await": "it cannot be interrupted: `OnReady` sets a latch, which Ctrl-C ends",

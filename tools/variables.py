@@ -19,16 +19,15 @@ These are all variables that pjrt-hub, or a library that it calls, reads. An emp
 as unset, except `PJRT_HUB_SYSTEM_CACHE`, where it means no folder.
 
 **Elevated processes.** A process with more rights than its caller (user or group ids that differ,
-`AT_SECURE`, capabilities of the program's file) uses only those of the terminal. It uses no home
-folder, working directory, user's cache or network, only folders of `sys.path` that root alone can
-change. Before it loads a plugin it removes all other variables from its own environment, because
-plugins read many. The logger `pjrt_hub` warns of this once.
+`AT_SECURE`, capabilities of the program's file) uses only those of the terminal, and only folders
+of `sys.path` that root alone can change: no home folder, working directory, user's cache or network.
+Before it loads a plugin it removes all other variables from its own environment. The logger
+`pjrt_hub` warns of this once.
 
 Before it loads a plugin, pjrt-hub sets the variables in the `[environment]` of its
 [manifest](manifest.md), unless they are set already: `TF_CPP_MIN_LOG_LEVEL=3` for the CPU plugin,
-also in place of 1, which JAX sets by itself;
-`TPU_SKIP_MDS_QUERY=1` and `ALLOW_MULTIPLE_LIBTPU_LOAD=1` for libtpu without a TPU. A manifest may
-also name a variable that holds the path of its library.
+also in place of 1, which JAX sets by itself; `TPU_SKIP_MDS_QUERY=1` and
+`ALLOW_MULTIPLE_LIBTPU_LOAD=1` for libtpu without a TPU.
 """
 
 

@@ -34,9 +34,8 @@ def _lines() -> Iterator[str]:
     null, unimplemented = _ends(jax.null), _ends(jax.unimplemented)
     yield (
         f"{jax.title} calls {len(null)} functions without checking for NULL, and ends the process "
-        f"if one is; {len(unimplemented)} of them also if they answer UNIMPLEMENTED. If a function "
-        f"is missing that pjrt-hub needs to load a plugin and run a program, its error names the "
-        f"function. JAX was {jax.learned}"
+        f"if one is; {len(unimplemented)} of them also if they answer UNIMPLEMENTED. "
+        f"JAX was {jax.learned}"
         + (", pjrt-hub too." if jax.learned == ours.learned else f", pjrt-hub {ours.learned}.")
     )
     yield ""

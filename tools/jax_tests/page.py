@@ -30,19 +30,16 @@ own, which may crash.
     nox -s jax_tests -- jax/tests               # and files of JAX's tests/, which no wheel carries
     nox -s jax_tests -- --platform cuda --all   # another plugin, and every test
 
-- `at_hand/harnesses_test.py` runs the use cases of each primitive that JAX's wheel holds
-  (`jax._src.internal_test_util.test_harnesses`), with 64-bit types, on the plugin and on JAX's own
-  CPU backend, and compares the results.
-- `at_hand/back_compat_test.py` runs the programs that earlier releases of JAX exported for CPUs,
-  from the same wheel, in the same two ways. All of JAX's linear algebra on CPUs is in them.
+- `at_hand/harnesses_test.py` runs the use cases of each primitive that JAX's wheel holds, with
+  64-bit types, on the plugin and on JAX's own CPU backend, and compares the results.
+- `at_hand/back_compat_test.py` does the same with the programs that earlier releases of JAX
+  exported for CPUs. All of JAX's linear algebra on CPUs is in them.
 - The others are the tests of libraries on JAX, from their wheels.
 - `tools/jax_tests/suite.toml` lists the files of JAX's own `tests/` that are run if you have them.
-  They are not part of JAX's wheel or sdist.
 
 The session fails if a test fails, crashes or hangs and `tools/jax_tests/known.json` does not list
 it with the same cause; `--keep` writes that file again. The causes are rules, in
-`tools/jax_tests/causes.toml`. "1 in n" means that a run takes one test of n, by a hash of its name;
-`--all` takes them all. A run of some files leaves the others' figures as they are.
+`tools/jax_tests/causes.toml`. "1 in n" means that a run takes one test of n; `--all` takes all.
 """
 
 
@@ -87,9 +84,10 @@ def page(run: Mapping[str, Any]) -> str:
         "| tests | 1 in | " + " | ".join(OUTCOMES) + " |",
         "|---|--:|" + "--:|" * len(OUTCOMES),
     ]
-    for row in run["files"]:
-        counts = " | ".join(str(row[outcome]) for outcome in OUTCOMES)
-        lines.append(f"| `{row['file']}` | {row['one in']} | {counts} |")
+    for (name, one_in), rows in _grouped(run["files"]).items():
+        counts = " | ".join(str(sum(row[outcome] for row in rows)) for outcome in OUTCOMES)
+        files = f", {len(rows)} files" if len(rows) > 1 else ""
+        lines.append(f"| `{name}`{files} | {one_in} | {counts} |")
     lines.append("| **together** | | " + " | ".join(str(totals[o]) for o in OUTCOMES) + " |")
     lines += ["", "## Causes of what did not pass", ""]
     causes: Counter[str] = Counter()
@@ -102,6 +100,17 @@ def page(run: Mapping[str, Any]) -> str:
     by_count = sorted(causes.items(), key=lambda item: (-item[1], item[0]))
     lines += [f"| {name} | {count} | {why.get(name, '')} |" for name, count in by_count]
     return "\n".join(lines) + "\n"
+
+
+def _grouped(files: Sequence[dict[str, Any]]) -> dict[tuple[str, int], list[dict[str, Any]]]:
+    """The files of the table's rows: those of a library are together where nothing failed."""
+    groups: dict[tuple[str, int], list[dict[str, Any]]] = {}
+    for row in files:
+        library, _, rest = row["file"].partition("/")
+        alone = library == "at_hand" or not rest or bool(row["causes"])
+        name = row["file"] if alone else f"{library}/"
+        groups.setdefault((name, row["one in"]), []).append(row)
+    return groups
 
 
 def write(path: Path, run: dict[str, Any]) -> None:
