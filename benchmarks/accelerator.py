@@ -162,7 +162,7 @@ def _cases(
             "JAX": lambda: np.asarray(jax.numpy.copy(theirs)),
         },
         "from pinned_host": {
-            "pjrt-hub": lambda: own.copy_to_device(home["device"]).ready.wait(),
+            "pjrt-hub": lambda: own.copy_to_memory(home["device"]).ready.wait(),
             "JAX": lambda: jax.device_put(pinned, there).block_until_ready(),
         },
     }
