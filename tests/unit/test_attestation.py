@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 
-def test_an_attestation_tells_who_published_a_wheel(monkeypatch: pytest.MonkeyPatch):
+def test_an_attestation_tells_who_published_a_wheel(monkeypatch):
     tool = Path(__file__).parents[2] / "tools" / "registry.py"
     if not tool.exists():
         pytest.skip("not in a checkout")

@@ -94,7 +94,7 @@ def told(here: World, word: str | None = None) -> list[tuple[str, str]]:
     ]
 
 
-def test_the_newest_api_wins_and_the_others_are_listed(tmp_path: Path):
+def test_the_newest_api_wins_and_the_others_are_listed(tmp_path):
     here = at(tmp_path, *ALL)
     assert ask(here).candidate.artifact == NEW
     assert ask(here, "cpu").candidate.artifact == NEW
@@ -105,7 +105,7 @@ def test_the_newest_api_wins_and_the_others_are_listed(tmp_path: Path):
     ]
 
 
-def test_a_package_is_chosen_by_its_name(tmp_path: Path):
+def test_a_package_is_chosen_by_its_name(tmp_path):
     here = at(tmp_path, *ALL)
     for row in ALL:
         choice = ask(here, f"{row.package}:cpu")
@@ -118,7 +118,7 @@ def test_a_package_is_chosen_by_its_name(tmp_path: Path):
     ]
 
 
-def test_what_does_not_fit_here_is_no_build(tmp_path: Path):
+def test_what_does_not_fit_here_is_no_build(tmp_path):
     elsewhere = NEW._replace(host=ARM)
     too_new = MIDDLE._replace(api_version=ApiVersion(9, 1))
     here = at(tmp_path, OLD, elsewhere, too_new)
@@ -126,14 +126,14 @@ def test_what_does_not_fit_here_is_no_build(tmp_path: Path):
     assert [api for api, _ in told(here)] == ["0.81"]
 
 
-def test_of_one_package_the_newest_version_counts(tmp_path: Path):
+def test_of_one_package_the_newest_version_counts(tmp_path):
     newer = build("old", "", "10.0")
     here = at(tmp_path, OLD, newer, MIDDLE)
     assert ask(here, "old:cpu").candidate.artifact == newer
     assert ask(here).candidate.artifact == MIDDLE
 
 
-def test_what_is_here_comes_before_what_would_be_fetched(tmp_path: Path):
+def test_what_is_here_comes_before_what_would_be_fetched(tmp_path):
     here = at(tmp_path, *ALL, cached=(OLD,))
     assert ask(here).candidate.artifact == OLD
     assert ("0.115", "old 9.0 is here; `pjrt-hub fetch new:cpu` fetches this build") in told(here)
@@ -143,7 +143,7 @@ def test_what_is_here_comes_before_what_would_be_fetched(tmp_path: Path):
     assert ask(here, "old:cpu").candidate.library_path is not None
 
 
-def test_what_is_installed_comes_before_the_cache(tmp_path: Path, site: Site):
+def test_what_is_installed_comes_before_the_cache(tmp_path, site):
     install(site, "old", "9.0")
     here = at(tmp_path, *ALL, site=site, cached=(NEW,))
     assert ask(here).candidate.distribution == "old"
@@ -151,7 +151,7 @@ def test_what_is_installed_comes_before_the_cache(tmp_path: Path, site: Site):
     assert ("0.115", "old 9.0 is installed; 'new:cpu' chooses this build") in told(here)
 
 
-def test_of_installed_builds_the_newest_api_wins(tmp_path: Path, site: Site):
+def test_of_installed_builds_the_newest_api_wins(tmp_path, site):
     for package, version in (("old", "9.0"), ("middle", "1.0"), ("new", "1.0")):
         install(site, package, version)
     here = at(tmp_path, *ALL, site=site)
@@ -166,7 +166,7 @@ def test_of_installed_builds_the_newest_api_wins(tmp_path: Path, site: Site):
     assert ask(at(tmp_path, OLD, NEW, site=site)).candidate.distribution == "middle"
 
 
-def test_the_next_build_stands_for_one_that_failed(tmp_path: Path):
+def test_the_next_build_stands_for_one_that_failed(tmp_path):
     found = survey(at(tmp_path, *ALL))
     for row, heir in ((NEW, MIDDLE), (MIDDLE, OLD)):
         (failed,) = found.candidates
@@ -176,7 +176,7 @@ def test_the_next_build_stands_for_one_that_failed(tmp_path: Path):
     assert found.without(found.candidates[0], "it failed").candidates == ()
 
 
-def test_a_variable_stands_before_all_builds(tmp_path: Path):
+def test_a_variable_stands_before_all_builds(tmp_path):
     path = Site(tmp_path / "own").write("toy.so", plugin_bytes())
     here = at(tmp_path, *ALL)
     here = here._replace(env={"PJRT_HUB_PLUGIN_PATH": f"cpu={path}"})
@@ -184,7 +184,7 @@ def test_a_variable_stands_before_all_builds(tmp_path: Path):
     assert [api for api, _ in told(here)] == ["None"]
 
 
-def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path: Path, site: Site):
+def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path, site):
     site.vendor("old", "jax_plugins.cpu", "pjrt_old.so")
     site.vendor("new", "xla_plugins.cpu", "pjrt_new.so")
     here = world(tmp_path, site)
@@ -199,7 +199,7 @@ def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path: Path,
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def registry(monkeypatch, tmp_path):
     """Make the registry hold these rows, for a project in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
@@ -239,7 +239,7 @@ def test_a_lock_takes_the_builds_that_are_named(registry):
     assert locked() == [("new", "x86_64")]
 
 
-def test_a_lock_narrows_the_builds(tmp_path: Path, site: Site):
+def test_a_lock_narrows_the_builds(tmp_path, site):
     install(site, "new")
     file = pins.Pins(tmp_path / "pylock.pjrt.toml", (), (), (OLD,))
     here = at(tmp_path, *ALL, site=site)
@@ -267,7 +267,7 @@ def test_a_bundle_takes_the_newest_build_or_those_that_are_named(registry):
     assert chosen("old", "middle:cpu", "cpu") == ["old", "middle", "new"]
 
 
-def test_what_a_build_requires_is_its_own(tmp_path: Path):
+def test_what_a_build_requires_is_its_own(tmp_path):
     library = Requirement(
         **{name: getattr(FIRST, name) for name in ("size", "sha256", "members", "license")},
         **{"plugin": "cpu", "platform": "cpu", "package": "math", "version": "1.0"},

@@ -38,7 +38,7 @@ def fetch(row: Artifact, folder: Path) -> Iterator[Path]:
 
 
 @pytest.fixture
-def made(tmp_path: Path) -> Path:
+def made(tmp_path) -> Path:
     path = tmp_path / "plugins.bundle"
     bundle.write(path, [TWO, ONE], fetch)
     return path
@@ -49,7 +49,7 @@ def assert_untouched(cache: Cache) -> None:
     assert not cache.root.exists() or not list(cache.root.rglob("*.so"))
 
 
-def test_a_bundle_brings_plugins_to_another_cache(made: Path, cache: Cache):
+def test_a_bundle_brings_plugins_to_another_cache(made, cache):
     heard: dict[str, Phases] = {}
 
     def listen(label: str) -> Phases:
@@ -68,21 +68,21 @@ def test_a_bundle_brings_plugins_to_another_cache(made: Path, cache: Cache):
     assert bundle.read(made, [ONE, TWO], cache) == (ONE, TWO)  # again: nothing is left to do
 
 
-def test_the_same_rows_give_the_same_bytes(made: Path, tmp_path: Path):
+def test_the_same_rows_give_the_same_bytes(made, tmp_path):
     again = tmp_path / "again"
     bundle.write(again, [ONE, TWO], fetch)
     assert again.read_bytes() == made.read_bytes()
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_tar_can_read_it_too(made: Path):
+def test_tar_can_read_it_too(made):
     with tarfile.open(made) as tar:
         names = tar.getnames()
         assert tar.extractfile(names[0]).read() == TOYS[1]
     assert names == [f"archives/{ONE.file_name}", f"archives/{TWO.file_name}"]
 
 
-def test_a_bundle_does_not_vouch_for_itself(made: Path, cache: Cache):
+def test_a_bundle_does_not_vouch_for_itself(made, cache):
     with pytest.raises(ArchiveError, match="neither the registry nor a lock file") as caught:
         bundle.read(made, [ONE], cache)
     assert f"knows {TWO.file_name} ({TWO.size:,} bytes)" in caught.value.message
@@ -94,7 +94,7 @@ def test_a_bundle_does_not_vouch_for_itself(made: Path, cache: Cache):
     assert_untouched(cache)
 
 
-def test_the_known_row_decides_what_is_unpacked(made: Path, cache: Cache):
+def test_the_known_row_decides_what_is_unpacked(made, cache):
     narrow = TWO._replace(members=TWO.members[:1])
     bundle.read(made, [ONE, narrow], cache)
     found = cache.lookup(narrow)
@@ -103,9 +103,7 @@ def test_the_known_row_decides_what_is_unpacked(made: Path, cache: Cache):
 
 
 @pytest.mark.parametrize("row", [ONE, TWO])
-def test_an_altered_archive_is_refused_before_anything_is_published(
-    made: Path, cache: Cache, row: Artifact
-):
+def test_an_altered_archive_is_refused_before_anything_is_published(made, cache, row):
     data = bytearray(made.read_bytes())
     at = data.index(CONTENT[row.sha256]) + row.size // 2
     data[at] ^= 1
@@ -116,7 +114,7 @@ def test_an_altered_archive_is_refused_before_anything_is_published(
     assert_untouched(cache)
 
 
-def test_every_truncation_is_refused(made: Path, cache: Cache):
+def test_every_truncation_is_refused(made, cache):
     whole = made.read_bytes()
     ends = {0, 1, 511, 512, 513, len(whole) - 1, *range(0, len(whole), 997)}
     for end in sorted(ends):
@@ -126,7 +124,7 @@ def test_every_truncation_is_refused(made: Path, cache: Cache):
     assert_untouched(cache)
 
 
-def test_an_altered_byte_of_its_frame_is_refused(made: Path, cache: Cache):
+def test_an_altered_byte_of_its_frame_is_refused(made, cache):
     whole = made.read_bytes()
     archives = [(whole.index(body), len(body)) for body in TOYS.values()]
     for at in range(0, len(whole), 7):
@@ -169,7 +167,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("told", HOSTILE)
-def test_hostile_bundles(tmp_path: Path, cache: Cache, told: str):
+def test_hostile_bundles(tmp_path, cache, told):
     path = tmp_path / "hostile"
     path.write_bytes(HOSTILE[told])
     with pytest.raises(ArchiveError) as caught:
@@ -179,13 +177,13 @@ def test_hostile_bundles(tmp_path: Path, cache: Cache, told: str):
     assert_untouched(cache)
 
 
-def test_an_empty_bundle_is_one(tmp_path: Path, cache: Cache):
+def test_an_empty_bundle_is_one(tmp_path, cache):
     bundle.write(tmp_path / "empty", [], fetch)
     assert bundle.read(tmp_path / "empty", [], cache) == ()
     assert (tmp_path / "empty").read_bytes() == bytes(1024)
 
 
-def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
+def test_an_export_that_fails_leaves_nothing(tmp_path):
     @contextmanager
     def wrong(row: Artifact, folder: Path) -> Iterator[Path]:
         with fetch(row, folder) as path:
@@ -209,7 +207,7 @@ def test_an_export_that_fails_leaves_nothing(tmp_path: Path):
 
 
 @pytest.fixture
-def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def exported(tmp_path, monkeypatch) -> Path:
     """Where an export of one plugin goes; its archive lies in a mirror."""
     mirror = tmp_path / "mirror"
     mirror.mkdir()
@@ -219,7 +217,7 @@ def exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "out" / "plugins.bundle"
 
 
-def test_who_waits_for_an_export_sees_what_is_done(exported: Path, monkeypatch):
+def test_who_waits_for_an_export_sees_what_is_done(exported, monkeypatch):
     exported.parent.mkdir()
     steps = Phases()
     monkeypatch.setattr(progress, "choose_progress", lambda label: steps)
@@ -229,7 +227,7 @@ def test_who_waits_for_an_export_sees_what_is_done(exported: Path, monkeypatch):
     assert (steps.phases, steps.finished) == (["looking", "fetching", "checking", "done"], 1)
 
 
-def test_ctrl_c_in_an_export_says_that_nothing_is_kept(exported: Path, monkeypatch):
+def test_ctrl_c_in_an_export_says_that_nothing_is_kept(exported, monkeypatch):
     exported.parent.mkdir()
     monkeypatch.setattr(progress, "choose_progress", lambda label: Interrupting("checking"))
     with pytest.raises(KeyboardInterrupt) as caught:

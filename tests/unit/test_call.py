@@ -70,7 +70,7 @@ IN_PYTHON = {
 }
 
 
-def test_every_function_is_compiled_or_here_for_its_fields() -> None:
+def test_every_function_is_compiled_or_here_for_its_fields():
     found = {name: " ".join(not_plain(row.args)) for name, row in table.FUNCTIONS.items()}
     assert {name: fields for name, fields in found.items() if fields} == IN_PYTHON
 
@@ -135,7 +135,7 @@ def row(name: str, kind: str, count: str = "", known: bool = True) -> Any:
     return name, getattr(Args, name).offset, kind, offset, known
 
 
-def test_every_kind_goes_in_and_comes_out() -> None:
+def test_every_kind_goes_in_and_comes_out():
     rows = [row(f"out_{i}", kind) for i, (kind, _, _) in enumerate(Args.KINDS)]
     given = {f"in_{i}": value for i, (_, _, value) in enumerate(Args.KINDS)}
     answer = Function(*rows, row("struct_size", "Q"))(**given)
@@ -143,17 +143,17 @@ def test_every_kind_goes_in_and_comes_out() -> None:
     assert answer == {**expected, "struct_size": ctypes.sizeof(Args)}
 
 
-def test_counted_outputs() -> None:
+def test_counted_outputs():
     assert Function(row("text", "s", "count"))(in_0=True) == b"a\0b"
     assert Function(row("list", "i", "count"))(in_0=True) == [7, -8, 9]
     assert Function()(in_0=True) is None
 
 
-def test_an_output_that_the_plugin_does_not_know_is_none() -> None:
+def test_an_output_that_the_plugin_does_not_know_is_none():
     assert Function(row("text", "s", "count", known=False))(in_0=True) is None
 
 
-def test_an_error_goes_to_the_one_place_that_raises() -> None:
+def test_an_error_goes_to_the_one_place_that_raises():
     with pytest.raises(RuntimeError, match="77"):
         Function(row("out_0", "?"))()
 
@@ -172,7 +172,7 @@ def test_an_error_goes_to_the_one_place_that_raises() -> None:
         ({"nothing": 1}, TypeError),
     ],
 )
-def test_wrong_inputs_are_refused_before_the_call(given: dict[str, Any], error: Any) -> None:
+def test_wrong_inputs_are_refused_before_the_call(given, error):
     with pytest.raises(error):
         Function()(**{"in_0": True, **given})
 
@@ -181,18 +181,18 @@ def test_wrong_inputs_are_refused_before_the_call(given: dict[str, Any], error: 
     "wrong",
     [("a", 0, "x", -1, True), ("a", 4096, "i", -1, True), ("a", 0, "s", -1, True)],
 )
-def test_rows_that_would_write_outside_are_refused(wrong: Any) -> None:
+def test_rows_that_would_write_outside_are_refused(wrong):
     with pytest.raises(ValueError, match="a is not a field that can be called in C"):
         Function(wrong)
 
 
 @pytest.mark.parametrize("address", [-1, 1 << 64, (1 << 70) + 64])
-def test_an_address_that_does_not_fit_is_refused_in_python_too(address: int) -> None:
+def test_an_address_that_does_not_fit_is_refused_in_python_too(address):
     with pytest.raises(OverflowError, match=f"{address} does not fit PJRT_ExecuteContext"):
         Struct("PJRT_ExecuteOptions", {"context": address}, DECLARED)
 
 
-def test_rows_of_several_lengths_are_given_flat() -> None:
+def test_rows_of_several_lengths_are_given_flat():
     tiles = {"tile_dims": [8, 128, 2], "tile_dim_sizes": [2, 1]}
     given = Struct("PJRT_Buffer_MemoryLayout_Tiled", {"minor_to_major": [1, 0], **tiles}, DECLARED)
     words = (ctypes.c_size_t * 7).from_address(given.address)
@@ -251,7 +251,7 @@ def address_of(pointer: Any) -> int:
 
 
 @pytest.mark.parametrize("name", table.EXTENSIONS)
-def test_every_function_of_an_extension_is_called_by_its_c_name(name: str) -> None:
+def test_every_function_of_an_extension_is_called_by_its_c_name(name):
     row, seen, struct = table.EXTENSIONS[name], dict[str, Any](), ""
 
     @ffi.callback("uintptr_t(uintptr_t)")  # type: ignore[untyped-decorator]

@@ -42,7 +42,7 @@ DEP = Requirement(
 WHOLE = PIN._replace(requires=(DEP,))
 
 
-def test_a_row_survives_a_round_trip() -> None:
+def test_a_row_survives_a_round_trip():
     row = json.loads(json.dumps(PIN.as_row()))
     assert Artifact.from_row(row, "test") == PIN
     unloaded = PIN._replace(api_version=None, api_note="not loaded", urls=("https://h/x.whl",))
@@ -51,7 +51,7 @@ def test_a_row_survives_a_round_trip() -> None:
 
 
 @pytest.mark.parametrize("name", ["toy.zip", "toy-1.0.tar.gz", "libtoy.so"])
-def test_a_row_may_name_other_archives_than_wheels(name: str) -> None:
+def test_a_row_may_name_other_archives_than_wheels(name):
     members = PIN.members
     if name == "libtoy.so":
         members = (Member(name, PIN.size, PIN.sha256),)
@@ -59,7 +59,7 @@ def test_a_row_may_name_other_archives_than_wheels(name: str) -> None:
     assert Artifact.from_row(row.as_row(), "test") == row
 
 
-def test_what_a_plugin_requires_is_in_its_row(tmp_path: Path) -> None:
+def test_what_a_plugin_requires_is_in_its_row(tmp_path):
     row = json.loads(json.dumps(WHOLE.as_row()))
     assert "plugin" not in row["requires"][0]
     assert Artifact.from_row(row, "test") == WHOLE
@@ -127,7 +127,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("told", MALFORMED)
-def test_a_malformed_row_names_its_file_and_place(told: str) -> None:
+def test_a_malformed_row_names_its_file_and_place(told):
     row = {**PIN.as_row(), **MALFORMED[told]}
     row = {column: value for column, value in row.items() if value is not None}
     with pytest.raises(ManifestError) as caught:
@@ -145,14 +145,14 @@ def test_a_malformed_row_names_its_file_and_place(told: str) -> None:
         ("[[artifact]\n", "cannot read the registry file"),
     ],
 )
-def test_a_malformed_file_is_named(tmp_path: Path, text: str, told: str) -> None:
+def test_a_malformed_file_is_named(tmp_path, text, told):
     (tmp_path / "toy.toml").write_text(text)
     with pytest.raises(ManifestError, match=told) as caught:
         Catalog([tmp_path]).rows()
     assert str(tmp_path / "toy.toml") in caught.value.message
 
 
-def test_a_missing_directory_holds_no_rows(tmp_path: Path) -> None:
+def test_a_missing_directory_holds_no_rows(tmp_path):
     assert Catalog([tmp_path / "nowhere"]).rows() == ()
 
 
@@ -162,19 +162,19 @@ def registry(folder: Path, *rows: Artifact) -> Path:
     return folder
 
 
-def test_several_packages_may_build_one_plugin(tmp_path: Path) -> None:
+def test_several_packages_may_build_one_plugin(tmp_path):
     other = PIN._replace(package="free-gpu", version="99", file_name="free_gpu-99.zip")
     assert Catalog([registry(tmp_path / "rows", PIN, other)]).rows() == (PIN, other)
 
 
 @given(st.text(min_size=1).filter(lambda text: max(text) < "\ud800" or max(text) > "\udfff"))
-def test_any_text_survives_as_toml(text: str) -> None:
+def test_any_text_survives_as_toml(text):
     with tempfile.TemporaryDirectory() as folder:
         row = PIN._replace(license=text, urls=(text,))
         assert Catalog([registry(Path(folder, "rows"), row)]).rows() == (row,)
 
 
-def test_the_shipped_rows_are_sound() -> None:
+def test_the_shipped_rows_are_sound():
     rows = Catalog.read_shipped().rows()
     assert len({row.file_name for row in rows}) == len(rows)
     assert len({row.sha256 for row in rows}) == len(rows)

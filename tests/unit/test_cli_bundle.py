@@ -15,7 +15,7 @@ from pjrt_hub.errors import ArchiveError
 HELD = ("toy 1.0 for linux-x86_64-glibc2.17, 3 MB",)
 
 
-def test_export(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path):
+def test_export(monkeypatch, capsys, tmp_path):
     asked = []
 
     def export(
@@ -38,7 +38,7 @@ def test_export(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path):
     ]
 
 
-def test_import(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path):
+def test_import(monkeypatch, capsys, tmp_path):
     path = tmp_path / "toy.bundle"
     assert run(["bundle", "import", str(path)]) == 2
     path.write_bytes(bytes(2000))
@@ -64,15 +64,7 @@ def test_import(monkeypatch: pytest.MonkeyPatch, capsys, tmp_path: Path):
         (False, "", ["--yes"], True),
     ],
 )
-def test_only_a_yes_is_a_yes(
-    monkeypatch: pytest.MonkeyPatch,
-    capsys,
-    tmp_path: Path,
-    terminal: bool,
-    typed: str,
-    yes: list[str],
-    trusted: bool,
-):
+def test_only_a_yes_is_a_yes(monkeypatch, capsys, tmp_path, terminal, typed, yes, trusted):
     answers = []
 
     def lock(*requests: str, trust, **options: object) -> SimpleNamespace:

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 import wheels
-from trees import MANIFEST, Site, compile_library
+from trees import MANIFEST, compile_library
 
 import pjrt_hub
 from pjrt_hub.base import digest
@@ -63,7 +63,7 @@ def member(path: str, content: bytes) -> Member:
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Toys:
+def made(tmp_path_factory) -> Toys:
     """The wheels; the plugin's library links with one of what it requires."""
     folder = tmp_path_factory.mktemp("made")
     source = "int dep(void) { return 42; }"
@@ -106,7 +106,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Toys:
 
 
 @pytest.fixture
-def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def pin(tmp_path, monkeypatch):
     """Make a lock file with these rows the one that holds."""
 
     def write(*rows: Artifact) -> None:
@@ -118,7 +118,7 @@ def pin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 @pytest.fixture
-def toys(made: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pin) -> Toys:
+def toys(made, tmp_path, monkeypatch, pin) -> Toys:
     """These wheels as the one place to fetch from, and an empty cache."""
     for name in [name for name in os.environ if name.startswith(("PJRT_", "PIP_", "UV_"))]:
         monkeypatch.delenv(name)
@@ -137,7 +137,7 @@ def toys(made: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pin) -> To
 
 
 @pytest.fixture
-def here(tmp_path: Path, toys: Toys) -> Cache:
+def here(tmp_path, toys) -> Cache:
     """The cache of this test's processes."""
     return Cache(tmp_path / "cache")
 
@@ -156,7 +156,7 @@ def answer(library: Path) -> subprocess.CompletedProcess[str]:
 ALL = {"toy-plugin", "toy-dep", "toy-tool"}
 
 
-def test_a_fetch_brings_what_a_plugin_requires(toys: Toys, here: Cache, capsys) -> None:
+def test_a_fetch_brings_what_a_plugin_requires(toys, here, capsys):
     found = pjrt_hub.fetch("toy")
     assert held(here) == ALL
     assert answer(found).stdout == "42\n"
@@ -172,7 +172,7 @@ def test_a_fetch_brings_what_a_plugin_requires(toys: Toys, here: Cache, capsys) 
     assert capsys.readouterr().err == ""
 
 
-def test_the_plugin_alone(toys: Toys, here: Cache, capsys) -> None:
+def test_the_plugin_alone(toys, here, capsys):
     alone = pjrt_hub.fetch("toy", plugin_only=True)
     assert held(here) == {"toy-plugin"}
     assert alone == here.entry_root(toys.row) / LIBRARY
@@ -185,7 +185,7 @@ def test_the_plugin_alone(toys: Toys, here: Cache, capsys) -> None:
     assert pjrt_hub.fetch("toy", plugin_only=True) == alone
 
 
-def test_by_itself_a_plugin_is_fetched_whole_or_used_as_it_is(toys: Toys, here: Cache) -> None:
+def test_by_itself_a_plugin_is_fetched_whole_or_used_as_it_is(toys, here):
     pjrt_hub.fetch("toy", plugin_only=True)
     choice = choose("toy")
     assert plugin.library_path(choice) == here.entry_root(toys.row) / LIBRARY
@@ -195,7 +195,7 @@ def test_by_itself_a_plugin_is_fetched_whole_or_used_as_it_is(toys: Toys, here: 
     assert held(here) == ALL
 
 
-def test_for_absent_hardware_only_what_compiling_needs(toys: Toys, here: Cache, pin) -> None:
+def test_for_absent_hardware_only_what_compiling_needs(toys, here, pin):
     names = {"plugin": "cuda13", "platform": "cuda"}
     requires = tuple(each._replace(**names) for each in toys.row.requires)
     pin(toys.row._replace(**names, package="jax-cuda13-pjrt", requires=requires))
@@ -209,7 +209,7 @@ def test_for_absent_hardware_only_what_compiling_needs(toys: Toys, here: Cache, 
     assert answer(pjrt_hub.fetch("cuda13")).stdout == "42\n"
 
 
-def test_offline(toys: Toys, here: Cache) -> None:
+def test_offline(toys, here):
     with pytest.raises(OfflineError, match="toy-dep"):
         pjrt_hub.fetch("toy", offline=True)
     pjrt_hub.fetch("toy", plugin_only=True)
@@ -219,7 +219,7 @@ def test_offline(toys: Toys, here: Cache) -> None:
     assert plugin.library_path(choose("toy"), offline=True).exists()
 
 
-def test_what_cannot_be_fetched_is_named_and_the_plugin_stays_away(toys: Toys, here: Cache) -> None:
+def test_what_cannot_be_fetched_is_named_and_the_plugin_stays_away(toys, here):
     (toys.wheels / toys.tool.file_name).write_bytes(b"other")
     with pytest.raises(StoreError, match=r"no source gave toy_tool-1\.0"):
         pjrt_hub.fetch("toy")
@@ -238,15 +238,7 @@ def test_what_cannot_be_fetched_is_named_and_the_plugin_stays_away(toys: Toys, h
         ("2.9", ("dep/include/dep.h",), False),
     ],
 )
-def test_what_is_installed_serves(
-    toys: Toys,
-    here: Cache,
-    site: Site,
-    monkeypatch: pytest.MonkeyPatch,
-    version: str,
-    files: tuple[str, ...],
-    serves: bool,
-) -> None:
+def test_what_is_installed_serves(toys, here, site, monkeypatch, version, files, serves):
     site.install("toy-dep", version, files=dict.fromkeys(files, b"installed"))
     monkeypatch.syspath_prepend(site.folder)
     root = pjrt_hub.fetch("toy").parents[2]
@@ -258,9 +250,7 @@ def test_what_is_installed_serves(
         assert (root / DEPENDENCY).resolve() == here.entry_root(toys.library) / DEPENDENCY
 
 
-def test_what_is_installed_and_has_lost_a_file_does_not_serve(
-    toys: Toys, here: Cache, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_installed_and_has_lost_a_file_does_not_serve(toys, here, site, monkeypatch):
     site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
     (site.folder / DEPENDENCY).unlink()
     monkeypatch.syspath_prepend(site.folder)
@@ -268,9 +258,7 @@ def test_what_is_installed_and_has_lost_a_file_does_not_serve(
     assert held(here) == ALL
 
 
-def test_another_installed_version_is_another_folder(
-    toys: Toys, here: Cache, site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_installed_version_is_another_folder(toys, here, site, monkeypatch):
     fetched = pjrt_hub.fetch("toy")
     site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
     monkeypatch.syspath_prepend(site.folder)
@@ -285,7 +273,7 @@ def test_another_installed_version_is_another_folder(
 
 
 @pytest.fixture
-def installed(toys: Toys, site: Site, made: Toys, monkeypatch: pytest.MonkeyPatch) -> Path:
+def installed(toys, site, made, monkeypatch) -> Path:
     """The plugin, installed without what it requires."""
     with zipfile.ZipFile(made.wheels / toys.row.file_name) as wheel:
         library = wheel.read(LIBRARY)
@@ -296,7 +284,7 @@ def installed(toys: Toys, site: Site, made: Toys, monkeypatch: pytest.MonkeyPatc
     return site.folder / LIBRARY
 
 
-def test_an_installed_plugin_is_completed(toys: Toys, here: Cache, installed: Path, capsys) -> None:
+def test_an_installed_plugin_is_completed(toys, here, installed, capsys):
     assert plugin.library_path(choose("toy")) == installed
     assert pjrt_hub.fetch("toy", plugin_only=True) == installed
     assert "libdep.so" in answer(installed).stderr
@@ -316,25 +304,21 @@ def test_an_installed_plugin_is_completed(toys: Toys, here: Cache, installed: Pa
     assert plugin.library_path(choose("toy")) == installed
 
 
-def test_what_an_installer_put_together_stays_there(
-    toys: Toys, here: Cache, installed: Path, site: Site
-) -> None:
+def test_what_an_installer_put_together_stays_there(toys, here, installed, site):
     site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
     site.install("toy-tool", "1.5", files={TOOL: b"installed"})
     assert pjrt_hub.fetch("toy") == installed
     assert held(here) == set()
 
 
-def test_another_release_that_is_installed_is_left_alone(
-    toys: Toys, here: Cache, installed: Path, pin
-) -> None:
+def test_another_release_that_is_installed_is_left_alone(toys, here, installed, pin):
     pin(toys.row._replace(version="2.0", members=toys.row.members))
     assert pjrt_hub.fetch("toy") == installed
     assert held(here) == set()
 
 
 @pytest.mark.parametrize("damage", ["other", "missing", "empty"])
-def test_a_damaged_folder_is_made_again(toys: Toys, here: Cache, damage: str) -> None:
+def test_a_damaged_folder_is_made_again(toys, here, damage):
     found = pjrt_hub.fetch("toy")
     link = found.parents[2] / DEPENDENCY
     link.unlink()
@@ -346,16 +330,14 @@ def test_a_damaged_folder_is_made_again(toys: Toys, here: Cache, damage: str) ->
     assert answer(found).stdout == "42\n"
 
 
-def test_a_folder_that_others_can_write_to_is_refused(toys: Toys) -> None:
+def test_a_folder_that_others_can_write_to_is_refused(toys):
     found = pjrt_hub.fetch("toy")
     (found.parents[2] / "dep/lib").chmod(0o777)
     with pytest.raises(CacheError, match="dep/lib"):
         pjrt_hub.fetch("toy")
 
 
-def test_a_cache_that_is_only_read_serves_the_plugin(
-    toys: Toys, here: Cache, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_cache_that_is_only_read_serves_the_plugin(toys, here, monkeypatch, caplog):
     found = pjrt_hub.fetch("toy")
     monkeypatch.setattr(closure, "lay_out", _refuse)  # root may write everywhere
     assert pjrt_hub.fetch("toy") == found
@@ -369,9 +351,7 @@ def _refuse(*given: object) -> Path:
     raise OSError(errno.EROFS, "Read-only file system")
 
 
-def test_a_required_archive_goes_with_the_last_plugin_that_requires_it(
-    toys: Toys, here: Cache
-) -> None:
+def test_a_required_archive_goes_with_the_last_plugin_that_requires_it(toys, here):
     pjrt_hub.fetch("toy")
     newer = toys.row._replace(version="2.0", sha256="b" * 64, requires=(toys.library,))
     _pretend(here, toys.row, newer)
@@ -388,7 +368,7 @@ def test_a_required_archive_goes_with_the_last_plugin_that_requires_it(
     assert list((here.root / "v1/closures").iterdir()) == []
 
 
-def test_what_is_required_stays_though_it_was_not_used_for_long(toys: Toys, here: Cache) -> None:
+def test_what_is_required_stays_though_it_was_not_used_for_long(toys, here):
     pjrt_hub.fetch("toy")
     for each in toys.row.requires:
         _use(here, each, 100)
@@ -398,7 +378,7 @@ def test_what_is_required_stays_though_it_was_not_used_for_long(toys: Toys, here
     assert held(here) == set()
 
 
-def test_what_no_plugin_requires_waits_a_week_for_one(toys: Toys, here: Cache) -> None:
+def test_what_no_plugin_requires_waits_a_week_for_one(toys, here):
     pjrt_hub.fetch("toy")
     shutil.rmtree(here.entry_root(toys.row))
     here.prune()
@@ -425,7 +405,7 @@ def _use(cache: Cache, archive: Archive, days_ago: float) -> None:
     os.utime(path, (then, then))
 
 
-def test_verify_and_repair(toys: Toys, here: Cache) -> None:
+def test_verify_and_repair(toys, here):
     found = pjrt_hub.fetch("toy")
     damaged = here.entry_root(toys.library) / DEPENDENCY
     damaged.chmod(0o644)
@@ -437,7 +417,7 @@ def test_verify_and_repair(toys: Toys, here: Cache) -> None:
     assert all(each.verdict.ok for each in here.verify())
 
 
-def test_the_command_line(toys: Toys, here: Cache, capsys) -> None:
+def test_the_command_line(toys, here, capsys):
     assert run(["fetch", "toy", "--plugin-only"]) == 0
     assert held(here) == {"toy-plugin"}
     assert run(["fetch", "toy"]) == 0
@@ -448,7 +428,7 @@ def test_the_command_line(toys: Toys, here: Cache, capsys) -> None:
     assert {each["package"] for each in rows["entries"]} == ALL
 
 
-def test_a_lock_file_pins_them(toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_file_pins_them(toys, tmp_path, monkeypatch):
     from pjrt_hub.door import lock
 
     monkeypatch.delenv("PJRT_HUB_LOCK")
@@ -465,7 +445,7 @@ def test_a_lock_file_pins_them(toys: Toys, tmp_path: Path, monkeypatch: pytest.M
     assert len(lock.lock(output=path, upgrade=True, check=True).changes) == 1
 
 
-def test_a_lock_file_that_was_found_narrows_what_is_required(toys: Toys) -> None:
+def test_a_lock_file_that_was_found_narrows_what_is_required(toys):
     """It allows exactly what it lists: no requirement more, and none that the registry lacks."""
 
     def among(*requires: Requirement) -> list[Artifact]:
@@ -483,7 +463,7 @@ def test_a_lock_file_that_was_found_narrows_what_is_required(toys: Toys) -> None
 
 
 @pytest.fixture
-def exported(toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+def exported(toys, tmp_path, monkeypatch) -> Callable[..., Path]:
     """Export a bundle with these options."""
 
     def export(**options: bool) -> Path:
@@ -499,9 +479,7 @@ def exported(toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
     return export
 
 
-def test_a_bundle_carries_them_to_an_empty_root(
-    exported, toys: Toys, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
-) -> None:
+def test_a_bundle_carries_them_to_an_empty_root(exported, toys, tmp_path, monkeypatch, capsys):
     path = exported()
     assert "3 archives" in capsys.readouterr().err
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "elsewhere"))
@@ -515,18 +493,14 @@ def test_a_bundle_carries_them_to_an_empty_root(
     assert answer(found).stdout == "42\n"
 
 
-def test_a_bundle_of_the_plugin_alone(
-    exported, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_bundle_of_the_plugin_alone(exported, tmp_path, monkeypatch):
     path = exported(plugin_only=True)
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "elsewhere"))
     bundle.import_bundle(path)
     assert held(Cache(tmp_path / "elsewhere")) == {"toy-plugin"}
 
 
-def test_a_bundle_with_a_requirement_that_is_not_pinned_here_is_refused(
-    exported, toys: Toys, here: Cache, pin
-) -> None:
+def test_a_bundle_with_a_requirement_that_is_not_pinned_here_is_refused(exported, toys, here, pin):
     path = exported()
     pin(toys.row._replace(requires=(toys.library,)))
     with pytest.raises(ArchiveError, match=r"toy_tool-1\.0") as caught:
@@ -538,9 +512,7 @@ def test_a_bundle_with_a_requirement_that_is_not_pinned_here_is_refused(
 @pytest.mark.parametrize(
     "terms", ["Google Cloud Platform Terms of Service", "All Rights Reserved."]
 )
-def test_what_may_not_be_passed_on_is_refused(
-    toys: Toys, tmp_path: Path, pin, terms: str, capsys
-) -> None:
+def test_what_may_not_be_passed_on_is_refused(toys, tmp_path, pin, terms, capsys):
     path = tmp_path / "toy.bundle"
     pin(toys.row._replace(requires=(toys.library._replace(license=terms),)))
     with pytest.raises(StoreError, match=r"does not let you pass on: toy-dep 2\.5") as caught:
@@ -553,7 +525,7 @@ def test_what_may_not_be_passed_on_is_refused(
     assert told[1] == f"toy-dep 2.5, for toy, {size_text(toys.library.size)}, {terms}"
 
 
-def test_the_licence_of_libtpu_is_known_not_to_allow_it() -> None:
+def test_the_licence_of_libtpu_is_known_not_to_allow_it():
     rows = [row for row in Catalog.read_shipped().rows() if row.plugin == "tpu"]
     assert rows
     with pytest.raises(StoreError, match="libtpu"):
@@ -562,9 +534,7 @@ def test_the_licence_of_libtpu_is_known_not_to_allow_it() -> None:
     bundle._require_licenses([each for row in others for each in row.archives])
 
 
-def test_the_size_is_refused_before_the_first_byte(
-    toys: Toys, here: Cache, pin, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_size_is_refused_before_the_first_byte(toys, here, pin, monkeypatch):
     huge = toys.tool._replace(size=1 << 60)
     pin(toys.row._replace(requires=(toys.library, huge)))
     with pytest.raises(CacheError, match="space"):
@@ -572,7 +542,7 @@ def test_the_size_is_refused_before_the_first_byte(
     assert held(here) == set()
 
 
-def test_an_entry_of_a_used_closure_is_leased(toys: Toys, here: Cache) -> None:
+def test_an_entry_of_a_used_closure_is_leased(toys, here):
     choice = choose("toy")
     with plugin.library(choice) as (path, entry):
         assert entry is not None
@@ -585,7 +555,7 @@ def test_an_entry_of_a_used_closure_is_leased(toys: Toys, here: Cache) -> None:
     assert list((here.root / "v1/closures").iterdir()) == []
 
 
-def test_the_registry_requires_what_the_extra_installs() -> None:
+def test_the_registry_requires_what_the_extra_installs():
     """The rows of CUDA name a closure that holds what the manifest preloads, and the assembler."""
     rows = [row for row in Catalog.read_shipped().rows() if row.requires]
     assert {row.plugin for row in rows} >= {"cuda12", "cuda13"}

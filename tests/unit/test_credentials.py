@@ -71,7 +71,7 @@ def keyring_command(folder: Path, text: str) -> str:
 
 
 @pytest.fixture
-def keyring(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
+def keyring(monkeypatch) -> list[tuple[str, str | None]]:
     """The package `keyring`, which knows one host; gives what it was asked."""
     asked: list[tuple[str, str | None]] = []
 
@@ -86,15 +86,13 @@ def keyring(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str | None]]:
     return asked
 
 
-def test_a_login_is_taken_out_of_an_address() -> None:
+def test_a_login_is_taken_out_of_an_address():
     assert split("https://h/a") == ("https://h/a", "", None)
     assert split("https://me@h:8/a?b") == ("https://h:8/a?b", "me", None)
     assert split("https://me:p%40ss@h/a") == ("https://h/a", "me", "p@ss")
 
 
-def test_the_package_keyring_is_asked_after_a_401(
-    server: Loopback, cache: Cache, keyring: list[tuple[str, str | None]]
-) -> None:
+def test_the_package_keyring_is_asked_after_a_401(server, cache, keyring):
     guarded(server)
     fetch(cache, PJRT_HUB_MIRRORS=server.url("/files"))
     assert_whole(cache)
@@ -103,18 +101,14 @@ def test_the_package_keyring_is_asked_after_a_401(
 
 
 @pytest.mark.parametrize("provider", ["disabled", "subprocess"])
-def test_the_package_keyring_is_left_alone(
-    server: Loopback, cache: Cache, keyring: list[tuple[str, str | None]], provider: str
-) -> None:
+def test_the_package_keyring_is_left_alone(server, cache, keyring, provider):
     guarded(server)
     with pytest.raises(StoreError, match="it wants a login"):
         fetch(cache, PJRT_HUB_MIRRORS=server.url("/files"), PIP_KEYRING_PROVIDER=provider)
     assert keyring == []
 
 
-def test_without_questions_no_keyring_is_asked(
-    server: Loopback, cache: Cache, keyring: list[tuple[str, str | None]]
-) -> None:
+def test_without_questions_no_keyring_is_asked(server, cache, keyring):
     guarded(server)
     with pytest.raises(StoreError):
         fetch(cache, PJRT_HUB_MIRRORS=server.url("/files"), PIP_NO_INPUT="1")
@@ -124,9 +118,7 @@ def test_without_questions_no_keyring_is_asked(
 @pytest.mark.parametrize(
     "variable", [{"PIP_KEYRING_PROVIDER": "subprocess"}, {"UV_KEYRING_PROVIDER": "subprocess"}]
 )
-def test_the_command_keyring_is_asked(
-    server: Loopback, cache: Cache, tmp_path: Path, variable: dict[str, str]
-) -> None:
+def test_the_command_keyring_is_asked(server, cache, tmp_path, variable):
     guarded(server)
     told = (
         f"if sys.argv[1:3] == ['get', '127.0.0.1:{urlsplit(server.url()).port}']: print('{TOKEN}')"
@@ -136,7 +128,7 @@ def test_the_command_keyring_is_asked(
     assert_whole(cache)
 
 
-def test_the_command_keyring_tells_the_user_too(tmp_path: Path) -> None:
+def test_the_command_keyring_tells_the_user_too(tmp_path):
     path = keyring_command(
         tmp_path,
         "if sys.argv[1:] == ['--mode=creds', 'get', 'https://h/simple', '']: print('me\\nsecret')\n"
@@ -151,14 +143,12 @@ def test_the_command_keyring_tells_the_user_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["sys.exit(1)", "print()", "print('one line')", "print('\\xff')"])
-def test_a_keyring_of_no_use_is_passed_over(tmp_path: Path, text: str) -> None:
+def test_a_keyring_of_no_use_is_passed_over(tmp_path, text):
     known = Credentials({"PATH": keyring_command(tmp_path, text)}, "subprocess")
     assert known.ask("https://h/") is None
 
 
-def test_a_password_does_not_follow_a_redirect_to_another_host(
-    server: Loopback, cache: Cache
-) -> None:
+def test_a_password_does_not_follow_a_redirect_to_another_host(server, cache):
     with Loopback() as other:
         other.file("/elsewhere.whl", WHEEL)
         server.script(FILE, Answer(b"", "302 Found", {"Location": other.url("/elsewhere.whl")}))
@@ -168,7 +158,7 @@ def test_a_password_does_not_follow_a_redirect_to_another_host(
     assert_whole(cache)
 
 
-def test_the_logins_of_uvs_indexes() -> None:
+def test_the_logins_of_uvs_indexes():
     env = {
         **BARE,
         "UV_INDEX": "my-own=https://h.example/simple https://other.example/simple",
@@ -185,7 +175,7 @@ def test_the_logins_of_uvs_indexes() -> None:
     assert "p%40ss" not in repr(found)
 
 
-def test_a_trusted_host_is_not_trusted(cache: Cache) -> None:
+def test_a_trusted_host_is_not_trusted(cache):
     for variables in (
         {"PIP_TRUSTED_HOST": "h.invalid:80"},
         {"UV_INSECURE_HOST": "http://h.invalid"},
@@ -195,13 +185,13 @@ def test_a_trusted_host_is_not_trusted(cache: Cache) -> None:
 
 
 @pytest.mark.parametrize("variable", ["PIP_CLIENT_CERT", "SSL_CLIENT_CERT"])
-def test_a_client_certificate_that_cannot_be_read(cache: Cache, variable: str) -> None:
+def test_a_client_certificate_that_cannot_be_read(cache, variable):
     with pytest.raises(StoreError, match=r"client certificate /no/such\.pem") as caught:
         fetch(cache, PJRT_HUB_MIRRORS="https://127.0.0.1:1/", **{variable: "/no/such.pem"})
     assert "PIP_CLIENT_CERT" in caught.value.hint
 
 
-def test_a_client_certificate_is_shown(cache: Cache, certificate: Path) -> None:
+def test_a_client_certificate_is_shown(cache, certificate):
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     context.verify_mode = ssl.CERT_REQUIRED
@@ -241,16 +231,8 @@ FAILURES: dict[str, Callable[[Loopback], Answer]] = {
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.slow
 def test_no_failure_shows_a_secret(
-    server: Loopback,
-    cache: Cache,
-    tmp_path: Path,
-    keyring: list[tuple[str, str | None]],
-    caplog: pytest.LogCaptureFixture,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    failure: str,
-    how: str,
-) -> None:
+    server, cache, tmp_path, keyring, caplog, capfd, monkeypatch, failure, how
+):
     monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
     caplog.set_level(logging.DEBUG)
     server.script(FILE, FAILURES[failure](server))
@@ -323,13 +305,8 @@ ECHOES: dict[str, Callable[[str], Answer]] = {
 @pytest.mark.parametrize("echo", ECHOES)
 @pytest.mark.slow
 def test_a_server_that_repeats_the_login_gets_it_into_no_message(
-    server: Loopback,
-    cache: Cache,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    echo: str,
-    how: str,
-) -> None:
+    server, cache, caplog, monkeypatch, echo, how
+):
     monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
     caplog.set_level(logging.DEBUG)
 
@@ -370,14 +347,14 @@ def test_a_server_that_repeats_the_login_gets_it_into_no_message(
         ("nothing", "nothing"),
     ],
 )
-def test_a_short_secret_is_hidden_as_a_word(text: str, hidden: str) -> None:
+def test_a_short_secret_is_hidden_as_a_word(text, hidden):
     secrets = Secrets()
     secrets.add_login("me", "pw")
     assert secrets.hide(text) == hidden
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_that_wants_a_login_is_not_asked_again(server: Loopback, scheme: str) -> None:
+def test_a_proxy_that_wants_a_login_is_not_asked_again(server, scheme):
     """A plain request is answered 407, and so is the CONNECT of a TLS one."""
     refusal = Answer(b"", f"407 Login of {TOKEN} needed", {"Proxy-Authenticate": "Basic"})
     place = f"{scheme}://127.0.0.1:1/files"
@@ -399,7 +376,7 @@ def test_a_proxy_that_wants_a_login_is_not_asked_again(server: Loopback, scheme:
 
 
 @pytest.mark.parametrize(("status", "times"), [("403 Forbidden", 1), ("502 Bad Gateway", 3)])
-def test_a_proxy_that_does_not_connect_is_named(server: Loopback, status: str, times: int) -> None:
+def test_a_proxy_that_does_not_connect_is_named(server, status, times):
     server.routes["127.0.0.1:1"] = lambda request: Answer(b"", status)
     patience = Patience(sleep=Slept(), tries=3)
     with (
@@ -425,9 +402,7 @@ def test_a_proxy_that_does_not_connect_is_named(server: Loopback, status: str, t
         ((b"",), "", "did not answer as SOCKS does", 3),
     ],
 )
-def test_a_socks_proxy_is_asked_again_where_that_may_help(
-    answers: tuple[bytes, ...], login: str, said: str, times: int
-) -> None:
+def test_a_socks_proxy_is_asked_again_where_that_may_help(answers, login, said, times):
     patience = Patience(sleep=Slept(), tries=3)
     with (
         Socks(*answers) as proxy,
@@ -439,7 +414,7 @@ def test_a_socks_proxy_is_asked_again_where_that_may_help(
     assert TOKEN not in "".join(traceback.format_exception(caught.value))
 
 
-def test_nothing_that_holds_a_secret_shows_it(tmp_path: Path) -> None:
+def test_nothing_that_holds_a_secret_shows_it(tmp_path):
     (tmp_path / "netrc").write_text(f"machine h login me password {TOKEN}\n")
     sources = Sources(
         indexes=(f"https://me:{TOKEN}@h/simple",),

@@ -46,12 +46,12 @@ def capi() -> Iterator[ModuleType]:
     sys.path.remove(str(ROOT / "tools"))
 
 
-def test_the_table_that_was_built_is_what_the_declarations_say(capi: ModuleType) -> None:
+def test_the_table_that_was_built_is_what_the_declarations_say(capi):
     built = Path(table.__file__).with_name("table.json")
     assert capi.table(capi.read()) == built.read_text()
 
 
-def test_header_compiles_alone_and_carries_every_size(capi: ModuleType, tmp_path: Path) -> None:
+def test_header_compiles_alone_and_carries_every_size(capi, tmp_path):
     header = capi.header(capi.read())
     sizes = dict(re.findall(r"#define (\w+)_STRUCT_SIZE (\d+)", header))
     assert {name: int(size) for name, size in sizes.items()} == table.STRUCT_SIZE
@@ -64,7 +64,7 @@ def test_header_compiles_alone_and_carries_every_size(capi: ModuleType, tmp_path
     subprocess.run([*compiler, *flags, str(source)], check=True, timeout=60)
 
 
-def test_slots() -> None:
+def test_slots():
     found = {
         name: [row.slot, ffi.offsetof("PJRT_Api", name), row.since, row.args, row.returns]
         for name, row in table.FUNCTIONS.items()
@@ -75,7 +75,7 @@ def test_slots() -> None:
     assert (lib.PJRT_API_MAJOR, lib.PJRT_API_MINOR) == (0, 117)
 
 
-def test_structs() -> None:
+def test_structs():
     fields = 0
     assert table.STRUCT_SIZE.keys() == table.FIELDS.keys() == LAYOUT["structs"].keys()
     for name, (struct_size, size, expected) in LAYOUT["structs"].items():
@@ -87,7 +87,7 @@ def test_structs() -> None:
     assert (len(LAYOUT["structs"]), fields) == (394, 2269)
 
 
-def test_fields_of_the_table() -> None:
+def test_fields_of_the_table():
     for name, (_, _, expected) in LAYOUT["structs"].items():
         own = [(field.name, field.since) for field in table.FIELDS[name]]
         heads = [field for field, *_ in expected[: len(expected) - len(own)]]
@@ -95,7 +95,7 @@ def test_fields_of_the_table() -> None:
         assert own == [(field, since) for field, _, _, since in expected[len(heads) :]], name
 
 
-def test_counts_name_fields_that_hold_them() -> None:
+def test_counts_name_fields_that_hold_them():
     # The number of devices and of outputs of an execution are known from elsewhere.
     elsewhere = {("PJRT_ExecuteOptions", "num_devices")}
     elsewhere |= {("PJRT_LoadedExecutable_Execute_Args", "num_outputs")}
@@ -109,7 +109,7 @@ def test_counts_name_fields_that_hold_them() -> None:
     assert counted > 250
 
 
-def test_a_deleter_comes_with_what_it_deletes() -> None:
+def test_a_deleter_comes_with_what_it_deletes():
     alone = {
         name
         for name, fields in table.FIELDS.items()
@@ -127,7 +127,7 @@ def test_a_deleter_comes_with_what_it_deletes() -> None:
     )
 
 
-def test_enums(capi: ModuleType) -> None:
+def test_enums(capi):
     declared = capi.read().enum_since
     for name, entries in LAYOUT["enums"].items():
         assert table.ENUMS[name] == {entry: value for entry, (value, _) in entries.items()}
@@ -138,7 +138,7 @@ def test_enums(capi: ModuleType) -> None:
     assert sum(map(len, table.ENUMS.values())) == 175
 
 
-def test_extensions() -> None:
+def test_extensions():
     found = {
         key: [
             extension.type,
@@ -153,7 +153,7 @@ def test_extensions() -> None:
             assert row.offset == ffi.offsetof(extension.struct, name)
 
 
-def test_callbacks() -> None:
+def test_callbacks():
     for name, (returns, parameters) in LAYOUT["callbacks"].items():
         if name in EXTENSION_CALLS:
             continue
@@ -185,15 +185,13 @@ def compiled_fields(struct: str) -> Iterator[tuple[str, tuple[int, int]]]:
         ("struct S\n  in int x\nstruct S\n  in int x\n", "declared twice"),
     ],
 )
-def test_malformed_declarations_name_file_and_line(
-    capi: ModuleType, tmp_path: Path, text: str, reason: str
-) -> None:
+def test_malformed_declarations_name_file_and_line(capi, tmp_path, text, reason):
     (tmp_path / "wrong.pjrt").write_text(text)
     with pytest.raises(capi.DeclarationError, match=rf"wrong\.pjrt:\d: .*{reason}"):
         capi.read(tmp_path)
 
 
-def test_unknown_types_are_refused(capi: ModuleType, tmp_path: Path) -> None:
+def test_unknown_types_are_refused(capi, tmp_path):
     for path in capi.DECLARATIONS.glob("*.pjrt"):
         (tmp_path / path.name).write_text(path.read_text())
     (tmp_path / "wrong.pjrt").write_text("struct S bare\n  in PJRT_Nothing* x\n")
@@ -201,11 +199,11 @@ def test_unknown_types_are_refused(capi: ModuleType, tmp_path: Path) -> None:
         capi.read(tmp_path)
 
 
-def test_what_is_not_called_has_a_reason() -> None:
+def test_what_is_not_called_has_a_reason():
     page = (ROOT / "docs" / "coverage.md").read_text()
     assert [line for line in page.splitlines() if "not reached yet" in line] == []
 
 
-def test_coverage_page_is_current() -> None:
+def test_coverage_page_is_current():
     check = [sys.executable, str(ROOT / "tools" / "coverage.py"), "--check"]
     assert subprocess.run(check, timeout=60).returncode == 0

@@ -64,19 +64,19 @@ int main(int count, char **words) {
 
 
 class Case(NamedTuple):
-    """An environment.
+    """An environment; NVIDIA's packages are made before it.
 
     Attributes:
         env: its variables.
+        says: what the doctor says of some of it: words that are in one of its steps.
         before: what a framework has loaded.
         program: how the host is linked.
-        says: what the doctor says of some of it, by words that are in one of its steps.
     """
 
     env: dict[str, str] = {}
+    says: str = ""
     before: tuple[Path, ...] = ()
     program: tuple[str, ...] = ()
-    says: tuple[str, ...] = ()
 
 
 #: Libraries by all that tells them apart: the compiler takes longer than all else here.
@@ -138,91 +138,25 @@ def in_path(*folders: Path) -> dict[str, str]:
     return {"LD_LIBRARY_PATH": ":".join(map(str, folders))}
 
 
-def torch(root: Path, *needed: Path, folder: str) -> tuple[Path, ...]:
+def torch(root: Path, *needed: Path, folder: str = "$ORIGIN/../own") -> tuple[Path, ...]:
     """What `import torch` has loaded: its library, and what that needs by its own run path."""
     path = root / "site" / "torch" / "lib" / "libtorch_cuda.so"
     halves = [each.with_name(BLAS_LT) for each in needed if each.name == BLAS]
     return (build(path, *needed, flags=(NEW + folder,)), *needed, *halves)
 
 
-def wheels_alone(root: Path) -> Case:
-    wheels(root)
-    return Case(says=("nvidia-cublas 13.1.0.3, loaded before the plugin",))
-
-
-def nothing(root: Path) -> Case:
-    return Case(says=(f"{BLAS}, {BLAS_LT}, {SPARSE}, ",))
-
-
-def wheels_hide_the_variable(root: Path) -> Case:
-    wheels(root)
-    return Case(in_path(dnn(root / "other").parent), says=(f"it hides {root}/other/{DNN}",))
-
-
-def a_preload_brings_what_the_variable_names(root: Path) -> Case:
-    """BLAS needs its other half, and the loader looks at the variable first."""
-    wheels(root)
-    other = build(root / "other" / BLAS_LT)
-    says = f"{BLAS_LT}: {other}, LD_LIBRARY_PATH, needed by {BLAS}; it hides {root}/site/{CU13}"
-    return Case(in_path(other.parent), says=(says,))
-
-
-def two_cudnns(root: Path) -> Case:
-    """The main library is the wheel's, its parts are the variable's."""
-    wheels(root)
-    other = dnn(root / "other").parent
-    says = f"{DNN} of {root}/site/{CUDNN} gets parts of another one: {other}/{DNN_PART}"
-    return Case(in_path(other), says=(f"{says} (LD_LIBRARY_PATH)",))
-
-
-def two_cudnns_in_the_variable(root: Path) -> Case:
-    first, second = dnn(root / "a").parent, dnn(root / "b").parent
-    return Case(in_path(first, second), says=(f"LD_LIBRARY_PATH; it hides {second}/{DNN}",))
-
-
-def the_main_library_alone_is_doubled(root: Path) -> Case:
-    wheels(root)
-    return Case(in_path(build(root / "other" / DNN).parent))
-
-
-def torch_first_with_its_own(root: Path) -> Case:
-    wheels(root)
-    own = dnn(root / "site" / "torch" / "own")
-    before = torch(root, own, folder="$ORIGIN/../own")
-    says = f"{DNN}: {own}, already loaded by torch; it hides {root}/site/{CUDNN}"
-    return Case(before=before, says=(says,))
+OWN = Path("site/torch/own")
 
 
 def torch_first_with_the_same(root: Path) -> Case:
-    home = wheels(root)
-    before = torch(root, home / CU13 / BLAS, home / CUDNN / DNN, folder=RUN_PATHS)
-    return Case(before=before, says=("nvidia-cublas 13.1.0.3, already loaded by torch",))
-
-
-def torch_first_of_an_older_cuda(root: Path) -> Case:
-    """Its libraries have other names."""
-    wheels(root)
-    older = build(root / "site" / "torch" / "own" / "libcublas.so.12")
-    return Case(before=torch(root, older, folder="$ORIGIN/../own"))
-
-
-def torch_first_with_hidden_names(root: Path) -> Case:
-    """As auditwheel renames what it bundles."""
-    wheels(root)
-    bundled = build(root / "site" / "torch" / "own" / "libcudnn-1a2b3c.so.9")
-    return Case(before=torch(root, bundled, folder="$ORIGIN/../own"))
+    before = torch(root, root / "site" / CU13 / BLAS, root / "site" / CUDNN / DNN, folder=RUN_PATHS)
+    return Case({}, "nvidia-cublas 13.1.0.3, already loaded by torch", before)
 
 
 def torch_first_of_the_variable(root: Path) -> Case:
-    wheels(root)
     other = dnn(root / "other")
     before = torch(root, other, folder="$ORIGIN/../nowhere")
-    return Case(in_path(other.parent), before=before, says=(f"{other}, already loaded by torch",))
-
-
-def torch_first_without_wheels(root: Path) -> Case:
-    own = blas(root / "site" / "torch" / "own")
-    return Case(before=torch(root, own, folder="$ORIGIN/../own"))
+    return Case(in_path(other.parent), f"{other}, already loaded by torch", before)
 
 
 def conda(root: Path) -> Case:
@@ -230,69 +164,28 @@ def conda(root: Path) -> Case:
     folder = dnn(root / "conda" / "lib", "9.14.0").parent
     blas(folder, "13.1.0.3")
     sparse(folder, "12.6.3")
-    return Case(program=(OLD + str(folder),), says=("DT_RPATH of the program",))
-
-
-def conda_with_wheels(root: Path) -> Case:
-    wheels(root)
-    folder = dnn(root / "conda" / "lib", "9.14.0").parent
-    return Case(program=(OLD + str(folder),))
-
-
-def conda_by_the_variable(root: Path) -> Case:
-    folder = dnn(root / "conda" / "lib", "9.14.0").parent
-    return Case(in_path(folder))
+    return Case({}, "DT_RPATH of the program", program=(OLD + str(folder),))
 
 
 def the_systems_cuda(root: Path) -> Case:
     folder = blas(root / "cuda-13.0" / "targets" / "lib", "13.0.2.14").parent
     sparse(folder, "12.6.3")
     (root / "cuda").symlink_to("cuda-13.0")
-    return Case(in_path(root / "cuda" / "targets" / "lib"), says=("LD_LIBRARY_PATH",))
-
-
-def the_systems_older_cuda(root: Path) -> Case:
-    folder = build(root / "cuda-12.6" / "lib64" / "libcublas.so.12.6.4.1").parent
-    wheels(root)
-    return Case(in_path(folder))
-
-
-def an_old_cudnn(root: Path) -> Case:
-    wheels(root, "9.8.0.87")
-    says = "it is 9.8.0.87, and the plugin takes <10,>=9.12.0.46 of nvidia-cudnn-cu13"
-    return Case(says=(says,))
-
-
-def an_old_cudnn_by_its_file(root: Path) -> Case:
-    folder = dnn(root / "other", "9.8.0").parent
-    return Case(in_path(folder), says=("it is 9.8.0, and the plugin takes <10,>=9.12.0.46",))
-
-
-def a_cudnn_whose_file_tells_less(root: Path) -> Case:
-    folder = dnn(root / "other", "9.12.0").parent
-    return Case(in_path(folder), says=(f"{DNN}: {folder}/{DNN}, LD_LIBRARY_PATH",))
+    return Case(in_path(root / "cuda" / "targets" / "lib"), "LD_LIBRARY_PATH")
 
 
 def half_an_installation(root: Path) -> Case:
-    home = wheels(root)
-    (home / CU13 / LINKER).unlink()
-    return Case(says=(f"{LINKER} (needed by {SPARSE})",))
+    (root / "site" / CU13 / LINKER).unlink()
+    return Case({}, f"{LINKER} (needed by {SPARSE})")
 
 
 def half_an_installation_mended_by_the_variable(root: Path) -> Case:
-    home = wheels(root)
+    (root / "site" / CU13 / LINKER).unlink()
     other = build(root / "other" / LINKER)
-    (home / CU13 / LINKER).unlink()
-    return Case(in_path(other.parent), says=(f"{LINKER}: {other}, LD_LIBRARY_PATH",))
-
-
-def preloaded_by_the_variable(root: Path) -> Case:
-    wheels(root)
-    return Case({"LD_PRELOAD": str(dnn(root / "other"))}, says=(f"{root}/other/{DNN}, already",))
+    return Case(in_path(other.parent), f"{LINKER}: {other}, LD_LIBRARY_PATH")
 
 
 def for_another_machine(root: Path) -> Case:
-    wheels(root)
     path = dnn(root / "other")
     data = bytearray(path.read_bytes())
     data[18:20] = b"\x08\x00"  # MIPS
@@ -310,42 +203,89 @@ def links(root: Path) -> Case:
     return Case()
 
 
+def an_old_cudnn(root: Path) -> Case:
+    wheels(root, "9.8.0.87")
+    return Case({}, "it is 9.8.0.87, and the plugin takes <10,>=9.12.0.46 of nvidia-cudnn-cu13")
+
+
 def a_second_site(root: Path) -> Case:
     """The user's own packages stand before the system's."""
-    wheels(root)
     dnn(root / "system" / CUDNN)
     return Case()
 
 
-CASES: list[Callable[[Path], Case]] = [
-    wheels_alone,
-    nothing,
-    wheels_hide_the_variable,
-    a_preload_brings_what_the_variable_names,
-    two_cudnns,
-    two_cudnns_in_the_variable,
-    the_main_library_alone_is_doubled,
-    torch_first_with_its_own,
-    torch_first_with_the_same,
-    torch_first_of_an_older_cuda,
-    torch_first_with_hidden_names,
-    torch_first_of_the_variable,
-    torch_first_without_wheels,
-    conda,
-    conda_with_wheels,
-    conda_by_the_variable,
-    the_systems_cuda,
-    the_systems_older_cuda,
-    an_old_cudnn,
-    an_old_cudnn_by_its_file,
-    a_cudnn_whose_file_tells_less,
-    half_an_installation,
-    half_an_installation_mended_by_the_variable,
-    preloaded_by_the_variable,
-    for_another_machine,
-    links,
-    a_second_site,
-]
+def in_other(root: Path, release: str = "") -> dict[str, str]:
+    """A variable that names a folder with cuDNN."""
+    return in_path(dnn(root / "other", release).parent)
+
+
+def in_conda(root: Path) -> Path:
+    return dnn(root / "conda" / "lib", "9.14.0").parent
+
+
+WITH_PACKAGES: dict[str, Callable[[Path], Case]] = {
+    "packages alone": lambda root: Case({}, "nvidia-cublas 13.1.0.3, loaded before the plugin"),
+    "they hide the variable": lambda root: Case(in_other(root), f"it hides {root}/other/{DNN}"),
+    # BLAS needs its other half, and the loader looks at the variable first.
+    "a preload brings what the variable names": lambda root: Case(
+        in_path(build(root / "other" / BLAS_LT).parent),
+        f"{BLAS_LT}: {root}/other/{BLAS_LT}, LD_LIBRARY_PATH, needed by {BLAS}; it hides "
+        f"{root}/site/{CU13}",
+    ),
+    # The main library is the package's, its parts are the variable's.
+    "two cuDNNs": lambda root: Case(
+        in_other(root),
+        f"{DNN} of {root}/site/{CUDNN} gets parts of another one: {root}/other/{DNN_PART} "
+        "(LD_LIBRARY_PATH)",
+    ),
+    "the main library alone is doubled": lambda root: Case(
+        in_path(build(root / "other" / DNN).parent)
+    ),
+    "torch first with its own": lambda root: Case(
+        {},
+        f"{DNN}: {root / OWN}/{DNN}, already loaded by torch; it hides {root}/site/{CUDNN}",
+        torch(root, dnn(root / OWN)),
+    ),
+    "torch first with the same": torch_first_with_the_same,
+    # Its libraries have other names; and auditwheel renames what it bundles.
+    "torch first of an older CUDA": lambda root: Case(
+        before=torch(root, build(root / OWN / "libcublas.so.12"))
+    ),
+    "torch first with hidden names": lambda root: Case(
+        before=torch(root, build(root / OWN / "libcudnn-1a2b3c.so.9"))
+    ),
+    "torch first of the variable": torch_first_of_the_variable,
+    "conda with packages": lambda root: Case(program=(OLD + str(in_conda(root)),)),
+    "the system's older CUDA": lambda root: Case(
+        in_path(build(root / "cuda-12.6" / "lib64" / "libcublas.so.12.6.4.1").parent)
+    ),
+    "half an installation": half_an_installation,
+    "half of one, mended by the variable": half_an_installation_mended_by_the_variable,
+    "preloaded by the variable": lambda root: Case(
+        {"LD_PRELOAD": str(dnn(root / "other"))}, f"{root}/other/{DNN}, already"
+    ),
+    "for another machine": for_another_machine,
+    "a second site": a_second_site,
+}
+OTHERS: dict[str, Callable[[Path], Case]] = {
+    "nothing": lambda root: Case({}, f"{BLAS}, {BLAS_LT}, {SPARSE}, "),
+    "two cuDNNs in the variable": lambda root: Case(
+        in_path(dnn(root / "a").parent, dnn(root / "b").parent),
+        f"LD_LIBRARY_PATH; it hides {root}/b/{DNN}",
+    ),
+    "torch first without packages": lambda root: Case(before=torch(root, blas(root / OWN))),
+    "conda": conda,
+    "conda by the variable": lambda root: Case(in_path(in_conda(root))),
+    "the system's CUDA": the_systems_cuda,
+    "an old cuDNN": an_old_cudnn,
+    "an old cuDNN by its file": lambda root: Case(
+        in_other(root, "9.8.0"), "it is 9.8.0, and the plugin takes <10,>=9.12.0.46"
+    ),
+    "a cuDNN whose file tells less": lambda root: Case(
+        in_other(root, "9.12.0"), f"{DNN}: {root}/other/{DNN}, LD_LIBRARY_PATH"
+    ),
+    "links": links,
+}
 
 
 def make_host(path: Path, flags: tuple[str, ...]) -> Path:
@@ -393,9 +333,11 @@ def winners(steps: list[Step]) -> dict[str, Path]:
     return found
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_the_winners_are_the_loaders(case, tmp_path, monkeypatch):
-    env, before, program, says = case(tmp_path)
+@pytest.mark.parametrize("name", [*WITH_PACKAGES, *OTHERS])
+def test_the_winners_are_the_loaders(name, tmp_path, monkeypatch):
+    if name in WITH_PACKAGES:
+        wheels(tmp_path)
+    env, says, before, program = {**WITH_PACKAGES, **OTHERS}[name](tmp_path)
     world = world_of(tmp_path, env)
     opening = opening_of(tmp_path, world, before)
     host = make_host(tmp_path / "host", program)
@@ -425,7 +367,7 @@ def test_the_winners_are_the_loaders(case, tmp_path, monkeypatch):
         assert (str(mine) if mine else "") == (theirs and os.path.normpath(theirs)), (name, steps)
         assert not theirs or f"calling init: {theirs}\n" in ran.stderr
     told = "\n".join(step.detail for step in steps)
-    assert all(words in told for words in says), told
+    assert says in told, told
 
 
 def report(root: Path, env: dict[str, str] | None = None, **more: bool) -> list[Step]:
@@ -433,35 +375,35 @@ def report(root: Path, env: dict[str, str] | None = None, **more: bool) -> list[
     return list(dependencies.report(opening_of(root, world, (), **more), world))
 
 
-def test_what_is_missing_is_a_no_where_the_hardware_is(tmp_path):
-    home = wheels(tmp_path)
+def step_about(steps: list[Step], words: str = f"{DNN}: ") -> Step:
+    [step] = [each for each in steps if words in each.detail]
+    return step
+
+
+@pytest.mark.parametrize("is_present", [False, True])
+def test_what_is_missing_or_does_not_fit_is_a_no_where_the_hardware_is(tmp_path, is_present):
+    expected = (not is_present, "pip install 'pjrt-hub[cuda13]'")
+    home = wheels(tmp_path, "9.8.0.87")
+    step = step_about(report(tmp_path, is_present=is_present))
+    assert (step.ok, step.hint) == expected
     (home / CUDNN / DNN).unlink()
-    for is_present in (False, True):
-        [step] = [each for each in report(tmp_path, is_present=is_present) if DNN in each.detail]
-        assert step.ok is not is_present
-        assert step.hint == "pip install 'pjrt-hub[cuda13]'"
-
-
-def test_a_version_that_does_not_fit_is_a_no_where_the_hardware_is(tmp_path):
-    wheels(tmp_path, "9.8.0.87")
-    for is_present in (False, True):
-        steps = report(tmp_path, is_present=is_present)
-        [step] = [each for each in steps if each.detail.startswith(f"{DNN}: ")]
-        assert (step.ok, step.hint) == (not is_present, "pip install 'pjrt-hub[cuda13]'")
+    step = step_about(report(tmp_path, is_present=is_present), DNN)
+    assert (step.ok, step.hint) == expected
+    assert "not found" in step.detail
 
 
 @pytest.mark.parametrize(
-    ("before", "env", "hint"),
+    ("before", "hint"),
     [
-        (True, False, "open the plugin before `import torch`, or install a torch that fits it"),
-        (False, True, "take {other} off LD_LIBRARY_PATH"),
+        (True, "open the plugin before `import torch`, or install a torch that fits it"),
+        (False, "take {other} off LD_LIBRARY_PATH"),
     ],
 )
-def test_the_next_step_is_about_what_wins(tmp_path, before, env, hint):
+def test_the_next_step_is_about_what_wins(tmp_path, before, hint):
     other = dnn(tmp_path / "other", "9.8.0")
-    world = world_of(tmp_path, in_path(other.parent) if env else {})
+    world = world_of(tmp_path, {} if before else in_path(other.parent))
     opening = opening_of(tmp_path, world, (other,) if before else ())
-    [step] = [each for each in dependencies.report(opening, world) if f"{DNN}: " in each.detail]
+    step = step_about(list(dependencies.report(opening, world)))
     assert step.hint == hint.format(other=other.parent)
 
 
@@ -469,7 +411,7 @@ def test_two_distributions_of_one_file(tmp_path):
     """PyTorch for CUDA 12 beside a plugin for CUDA 13: what is there, nobody can say."""
     home = wheels(tmp_path)
     installed(home, "nvidia-cudnn-cu12", "9.10.2.21", home / CUDNN / DNN)
-    [step] = [each for each in report(tmp_path) if each.detail.startswith(f"{DNN}: ")]
+    step = step_about(report(tmp_path))
     assert "-cu12 9.10.2.21" in step.detail
     assert "-cu13 9.14.0.64" in step.detail
     assert "brings that file, too, and what was installed last is there" in step.detail
@@ -477,22 +419,19 @@ def test_two_distributions_of_one_file(tmp_path):
     assert (step.ok, step.hint) == (True, command)
 
 
-def test_the_command_is_that_of_the_plugins_cuda(tmp_path):
-    """Many libraries have one name in each CUDA; the extra `cuda` is that of the newest."""
+@pytest.mark.parametrize(
+    ("changed", "command"),
+    [
+        # Many libraries have one name in each CUDA; the extra `cuda` is that of the newest.
+        ({"manifest": CUDA13._replace(name="cuda12")}, "pip install 'pjrt-hub[cuda12]'"),
+        ({"mend": "pjrt-hub fetch cuda13"}, "pjrt-hub fetch cuda13"),
+    ],
+)
+def test_the_command_is_that_of_the_plugins_cuda_and_origin(tmp_path, changed, command):
     world = world_of(tmp_path, {})
-    twelve = CUDA13._replace(name="cuda12")
-    opening = opening_of(tmp_path, world, ())._replace(manifest=twelve, names=(DNN,))
-    [step] = [each for each in dependencies.report(opening, world) if DNN in each.detail]
-    assert step.hint == "pip install 'pjrt-hub[cuda12]'"
-
-
-def test_what_is_fetched_mends_what_was_fetched(tmp_path):
-    world = world_of(tmp_path, {})
-    opening = opening_of(tmp_path, world, ())._replace(mend="pjrt-hub fetch cuda13")
-    hints = {
-        each.hint for each in dependencies.report(opening, world) if "not found" in each.detail
-    }
-    assert hints == {"pjrt-hub fetch cuda13"}
+    opening = opening_of(tmp_path, world, ())._replace(**changed)
+    steps = dependencies.report(opening, world)
+    assert {each.hint for each in steps if "not found" in each.detail} == {command}
 
 
 def test_what_an_import_loads(tmp_path):

@@ -31,14 +31,14 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be some
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
+def archive(tmp_path) -> Path:
     path = tmp_path / PIN.file_name
     path.write_bytes(WHEEL)
     return path
 
 
 @pytest.fixture
-def cache(tmp_path: Path, archive: Path) -> Cache:
+def cache(tmp_path, archive) -> Cache:
     cache = Cache(tmp_path / "cache")
     cache.publish(PIN, archive)
     return cache
@@ -51,7 +51,7 @@ def folders(cache: Cache) -> list[Path]:
 
 
 @pytest.mark.parametrize("nbytes", [digest.MOST_NBYTES + 1, 1 << 42])
-def test_a_file_larger_than_the_bound_is_not_read(cache: Cache, nbytes: int) -> None:
+def test_a_file_larger_than_the_bound_is_not_read(cache, nbytes):
     memo = Memo(cache.root, cache.root / "v1" / "memo")
     memo.write("answer", {"sha256": "0"})
     assert memo.read("answer") == {"sha256": "0"}
@@ -62,13 +62,13 @@ def test_a_file_larger_than_the_bound_is_not_read(cache: Cache, nbytes: int) -> 
     assert caught.value.errno == errno.EFBIG
 
 
-def test_what_has_no_size_is_read_to_its_end_or_to_the_bound() -> None:
+def test_what_has_no_size_is_read_to_its_end_or_to_the_bound():
     assert digest.content(Path("/proc/self/status")).startswith(b"Name:")
     with pytest.raises(OSError, match="larger than 1,000 bytes"):
         digest.content(Path("/dev/zero"), 1000)
 
 
-def test_every_folder_down_to_the_library_is_looked_at(cache: Cache) -> None:
+def test_every_folder_down_to_the_library_is_looked_at(cache):
     assert len(folders(cache)) == 6
     for path in folders(cache):
         mode = path.stat().st_mode & 0o7777
@@ -85,7 +85,7 @@ def test_every_folder_down_to_the_library_is_looked_at(cache: Cache) -> None:
 
 
 @pytest.mark.parametrize("area", ["locks", "partial", "unpacking"])
-def test_folders_that_are_written_to_are_looked_at(cache: Cache, archive: Path, area: str) -> None:
+def test_folders_that_are_written_to_are_looked_at(cache, archive, area):
     folder = cache.root / "v1" / area
     folder.mkdir(exist_ok=True)
     folder.chmod(0o777)
@@ -98,7 +98,7 @@ def test_folders_that_are_written_to_are_looked_at(cache: Cache, archive: Path, 
         write()
 
 
-def test_no_link_is_followed_below_the_root(cache: Cache, tmp_path: Path) -> None:
+def test_no_link_is_followed_below_the_root(cache, tmp_path):
     for path in folders(cache)[:-1]:
         aside = tmp_path / "aside"
         path.rename(aside)
@@ -111,7 +111,7 @@ def test_no_link_is_followed_below_the_root(cache: Cache, tmp_path: Path) -> Non
     assert Cache(tmp_path / "link").lookup(PIN) is not None
 
 
-def test_a_memo_that_others_can_write_vouches_for_nothing(cache: Cache) -> None:
+def test_a_memo_that_others_can_write_vouches_for_nothing(cache):
     folder = cache.root / "v1/memo"
     memo = Memo(cache.root, folder)
     memo.write("said", {"x": 1})
@@ -129,7 +129,7 @@ def test_a_memo_that_others_can_write_vouches_for_nothing(cache: Cache) -> None:
 
 
 @needs_root
-def test_what_belongs_to_somebody_else_is_refused(cache: Cache) -> None:
+def test_what_belongs_to_somebody_else_is_refused(cache):
     for path in folders(cache):
         os.chown(path, NOBODY, NOBODY)
         with pytest.raises(CacheError) as caught:
@@ -144,7 +144,7 @@ def test_what_belongs_to_somebody_else_is_refused(cache: Cache) -> None:
 
 
 @needs_root
-def test_a_foreign_link_to_the_root_is_refused(cache: Cache, tmp_path: Path) -> None:
+def test_a_foreign_link_to_the_root_is_refused(cache, tmp_path):
     link = tmp_path / "link"
     link.symlink_to(cache.root)
     os.lchown(link, NOBODY, NOBODY)
@@ -184,7 +184,7 @@ def open_path() -> Iterator[Path]:
 
 
 @needs_root
-def test_a_cache_of_root_serves_another_user(open_path: Path, archive: Path) -> None:
+def test_a_cache_of_root_serves_another_user(open_path, archive):
     shared = Cache(open_path / "shared")
     shared.root.mkdir(mode=0o755)
     shared.publish(PIN, archive)
@@ -200,7 +200,7 @@ with cache.lease(pin) as entry:
 
 
 @needs_root
-def test_a_cache_that_somebody_put_into_tmp_is_refused(open_path: Path) -> None:
+def test_a_cache_that_somebody_put_into_tmp_is_refused(open_path):
     trap = open_path / "cache"
     as_nobody(f"os.makedirs({str(trap / 'v1' / PIN.sha256[:2] / PIN.sha256)!r})")
     with pytest.raises(CacheError, match=f"belongs to user {NOBODY}"):
@@ -209,7 +209,7 @@ def test_a_cache_that_somebody_put_into_tmp_is_refused(open_path: Path) -> None:
 
 
 @needs_root
-def test_one_user_does_not_use_the_cache_of_another(open_path: Path, archive: Path) -> None:
+def test_one_user_does_not_use_the_cache_of_another(open_path, archive):
     cache = Cache(open_path / "theirs")
     as_nobody(f"Cache(Path({str(cache.root)!r}))._own.area('locks')")
     os.chmod(cache.root, 0o755)
@@ -218,7 +218,7 @@ def test_one_user_does_not_use_the_cache_of_another(open_path: Path, archive: Pa
 
 
 @pytest.mark.parametrize(("write", "rounds"), [("lock", 10_000), ("memo", 1_000)])
-def test_a_race_of_links_never_reaches_the_victim(tmp_path: Path, write: str, rounds: int) -> None:
+def test_a_race_of_links_never_reaches_the_victim(tmp_path, write, rounds):
     victim = tmp_path / "victim"
     victim.mkdir()
     names = ("lock", "said.json", ".said.partial")
@@ -283,7 +283,7 @@ def swap(folder: Path, victim: Path) -> None:
                 (folder / name).symlink_to(victim / name)
 
 
-def test_a_file_is_written_in_one_step(tmp_path: Path):
+def test_a_file_is_written_in_one_step(tmp_path):
     path = tmp_path / "kept"
     disk.replace(path, b"one")
     disk.replace(path, b"two")

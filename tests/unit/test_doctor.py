@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,9 +25,7 @@ WHEEL = wheels.build(MEMBERS)
 PIN = wheels.pin(WHEEL, MEMBERS)
 
 
-def test_a_library_that_is_not_the_pinned_one_is_not_met(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_library_that_is_not_the_pinned_one_is_not_met(tmp_path, monkeypatch):
     archive = tmp_path / PIN.file_name
     archive.write_bytes(WHEEL)
     cache = Cache(tmp_path / "cache")
@@ -69,9 +66,7 @@ def test_a_library_that_is_not_the_pinned_one_is_not_met(
         ("gpu", False, "pip install 'pjrt-hub[cuda]'"),
     ],
 )
-def test_the_command_for_a_missing_compiler(
-    tmp_path: Path, name: str, pinned: bool, command: str
-) -> None:
+def test_the_command_for_a_missing_compiler(tmp_path, name, pinned, command):
     rows = Catalog.read_shipped().rows()
     row = next(each for each in rows if each.plugin == "cuda13" and each.requires)
     candidate = Candidate(default_manifest(name), "cached", (), artifact=row if pinned else None)

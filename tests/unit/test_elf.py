@@ -24,20 +24,20 @@ EMPTY = Search(cache=Path("/nonexistent"), folders=())
 
 
 @pytest.fixture
-def toy(tmp_path: Path) -> Path:
+def toy(tmp_path) -> Path:
     path = tmp_path / "toy.so"
     path.write_bytes(plugin_bytes())
     return path
 
 
-def test_a_tiny_plugin(toy: Path):
+def test_a_tiny_plugin(toy):
     elf = inspect(toy)
     assert (elf.bits, elf.little, elf.machine, elf.shared) == (64, True, HOST.arch, True)
     assert elf.exported
     assert problems(elf, HOST, Search()) == []
 
 
-def test_both_hash_tables(tmp_path: Path):
+def test_both_hash_tables(tmp_path):
     for style in ("gnu", "sysv"):
         source = "int GetPjrtApi(void) { return 0; } int other(void) { return 1; }"
         path = compile_library(source, tmp_path / f"{style}.so", f"-Wl,--hash-style={style}")
@@ -46,7 +46,7 @@ def test_both_hash_tables(tmp_path: Path):
         assert not inspect(path, "absent").exported
 
 
-def test_a_missing_library_is_named_with_who_ships_it(tmp_path: Path):
+def test_a_missing_library_is_named_with_who_ships_it(tmp_path):
     for name in ("libsycl.so.8", "libdeep.so", "libbeside.so"):
         compile_library("int x;", tmp_path / "deps" / name, f"-Wl,-soname,{name}")
     middle = compile_library(
@@ -88,18 +88,18 @@ def patched(path: Path, offset: int, value: bytes) -> Binary:
     return inspect(path)
 
 
-def test_another_machine(toy: Path):
+def test_another_machine(toy):
     other = (183, "aarch64") if HOST.arch == "x86_64" else (62, "x86_64")
     (found,) = unfit(patched(toy, 18, struct.pack("<H", other[0])), HOST)
     assert found.text == f"it is built for {other[1]}, this machine is {HOST.arch}"
 
 
-def test_another_class(toy: Path):
+def test_another_class(toy):
     (found,) = unfit(patched(toy, 4, b"\x01"), HOST)
     assert found.text == "it is a 32-bit little-endian library, 64-bit little is needed"
 
 
-def test_a_newer_glibc_and_no_glibc(toy: Path):
+def test_a_newer_glibc_and_no_glibc(toy):
     elf = Binary(
         toy,
         "linux",
@@ -124,7 +124,7 @@ def test_what_a_registry_pins_for_glibc_is_refused_with_musl():
     assert musl.runs(HostTag.parse("linux-x86_64-musl")) == ""
 
 
-def test_not_a_plugin(tmp_path: Path):
+def test_not_a_plugin(tmp_path):
     elf = inspect(compile_library("int other;", tmp_path / "plain.so"))
     (found,) = unfit(elf, HOST)
     assert "does not export GetPjrtApi" in found.text
@@ -142,7 +142,7 @@ def test_not_a_plugin(tmp_path: Path):
         (b"hello", "begins with b'hello'"),
     ],
 )
-def test_what_is_no_library_is_named(tmp_path: Path, content: bytes, kind: str):
+def test_what_is_no_library_is_named(tmp_path, content, kind):
     path = tmp_path / "toy.so"
     path.write_bytes(content)
     with pytest.raises(PluginLoadError, match=f"is not a shared library: .*{kind}") as caught:
@@ -162,9 +162,7 @@ def test_what_is_no_library_is_named(tmp_path: Path, content: bytes, kind: str):
         (b"MZ" + bytes(58) + b"\x40\0\0\0PE\0\0", "windows"),
     ],
 )
-def test_of_a_library_for_another_system_its_system_is_known(
-    tmp_path: Path, begin: bytes, system: str
-):
+def test_of_a_library_for_another_system_its_system_is_known(tmp_path, begin, system):
     path = tmp_path / "toy.so"
     path.write_bytes(begin)
     found = inspect(path)
@@ -176,7 +174,7 @@ def test_of_a_library_for_another_system_its_system_is_known(
         exports(path)
 
 
-def test_truncated_at_every_length(toy: Path):
+def test_truncated_at_every_length(toy):
     whole = toy.read_bytes()
     last = max(
         offset + nbytes
@@ -191,7 +189,7 @@ def test_truncated_at_every_length(toy: Path):
             inspect(toy)
 
 
-def test_not_a_regular_file(tmp_path: Path):
+def test_not_a_regular_file(tmp_path):
     os.mkfifo(tmp_path / "pipe.so")
     for path in (tmp_path, tmp_path / "pipe.so", Path("/dev/zero"), tmp_path / "absent.so"):
         with pytest.raises(PluginLoadError):
@@ -207,7 +205,7 @@ edits = st.lists(
 @given(edits)
 @example([(32, b"\xff" * 8)])
 @example([(56, b"\xff\xff")])
-def test_hostile_bytes_give_one_error(tmp_path_factory: pytest.TempPathFactory, edits):
+def test_hostile_bytes_give_one_error(tmp_path_factory, edits):
     data = bytearray(plugin_bytes())
     for offset, value in edits:
         offset %= len(data)
@@ -225,7 +223,7 @@ def test_hostile_bytes_give_one_error(tmp_path_factory: pytest.TempPathFactory, 
 @given(edits)
 @example([(40, b"\xff" * 8)])
 @example([(58, b"\xff" * 6)])
-def test_hostile_sections_give_one_error(tmp_path_factory: pytest.TempPathFactory, edits):
+def test_hostile_sections_give_one_error(tmp_path_factory, edits):
     data = bytearray(plugin_bytes())
     for offset, value in edits:
         # Those of the last kilobytes are read by no loader, and by the tools that lint.
@@ -240,7 +238,7 @@ def test_hostile_sections_give_one_error(tmp_path_factory: pytest.TempPathFactor
         return
 
 
-def test_exports_are_what_others_can_call(tmp_path: Path):
+def test_exports_are_what_others_can_call(tmp_path):
     source = """
     int GetPjrtApi(void) { return 0; }
     __attribute__((weak)) int a_weak_one(void) { return 0; }
@@ -254,7 +252,7 @@ def test_exports_are_what_others_can_call(tmp_path: Path):
     assert exports(path) == ("GetPjrtApi", "a_weak_one", "calls", "pointer")
 
 
-def test_what_a_linter_asks_of_a_library(tmp_path: Path):
+def test_what_a_linter_asks_of_a_library(tmp_path):
     good = inspect(compile_library("int x;", tmp_path / "good.so"))
     assert (good.run_paths, good.executable_stack, good.text_relocations) == ((), False, False)
     flags = ("-Wl,-z,execstack,-z,notext", "-Wl,-rpath,$ORIGIN/lib:/opt/x")
@@ -263,7 +261,7 @@ def test_what_a_linter_asks_of_a_library(tmp_path: Path):
     assert (bad.executable_stack, bad.text_relocations) == (True, True)
 
 
-def test_names_without_end_are_refused_soon(tmp_path: Path):
+def test_names_without_end_are_refused_soon(tmp_path):
     """A file of 5 MB whose symbols would have names of terabytes."""
     path = tmp_path / "names.so"
     count, text = 100_000, 1 << 21

@@ -96,7 +96,7 @@ class Elsewhere:
 
 
 @pytest.fixture(params=["windows", "macos"])
-def there(request, tmp_path: Path, clean_env) -> Elsewhere:
+def there(request, tmp_path, clean_env) -> Elsewhere:
     return Elsewhere(request.param, tmp_path, clean_env)
 
 
