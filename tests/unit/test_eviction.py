@@ -57,8 +57,7 @@ def versions(cache: Cache) -> list[str]:
 
 def test_the_least_recently_used_go_first(cache, pins):
     first = cache.entry_root(pins[0])
-    nbytes = first.stat().st_size + sum(path.stat().st_size for path in first.rglob("*"))
-    nbytes -= sum(path.stat().st_size for path in (first, *first.rglob("*")) if path.is_dir())
+    nbytes = sum(path.stat().st_size for path in first.rglob("*") if path.is_file())
     assert cache.prune(max_nbytes=3 * nbytes).removed == ()
     removal = cache.prune(max_nbytes=2 * nbytes)
     assert removal.removed == (first,)
@@ -176,7 +175,11 @@ def test_a_system_cache_is_looked_at_last_and_never_written(tmp_path):
     first, first_wheel = release("1.0", tmp_path)
     shared = Cache(tmp_path / "shared")
     shared.publish(first, first_wheel)
-    before = sorted((path, path.stat().st_mtime_ns) for path in shared.root.rglob("*"))
+
+    def seen() -> list[tuple[Path, int]]:
+        return sorted((path, path.stat().st_mtime_ns) for path in shared.root.rglob("*"))
+
+    before = seen()
     cache = Cache(tmp_path / "cache", system=(tmp_path / "none", shared.root))
     with cache.lease(first) as entry:
         assert entry is not None
@@ -184,7 +187,7 @@ def test_a_system_cache_is_looked_at_last_and_never_written(tmp_path):
         assert shared.prune(max_nbytes=0).kept == (entry.root,)
     assert cache.place(first) == shared.entry_root(first)
     assert cache.entries() == ()
-    assert sorted((path, path.stat().st_mtime_ns) for path in shared.root.rglob("*")) == before
+    assert seen() == before
     assert len(list((cache.root / "v1/memo").iterdir())) == len(first.members)
     cache.publish(first, first_wheel)
     assert cache.place(first) == cache.entry_root(first)
@@ -266,9 +269,9 @@ def damage(path: Path) -> None:
 
 
 AREAS = ["", "aa", "partial", "unpacking", "trash", "quarantine", "memo", "probes", "compiled"]
-PID, _, REST = layout.this_process().partition("-")
+MACHINE, _, REST = layout.this_process().partition("-")
 NAMES = [b"README", b"a.b", b"a.left.b", b".hidden", b"a.b.c.d", b"\xff\n. ."]
-NAMES += [f"x.{PID}-{'9' * 40}-{REST}.y".encode(), f"x.{PID}-{'9' * 60}-1.y".encode()]
+NAMES += [f"x.{MACHINE}{'-9' * 20}-{REST}.y".encode(), f"x.{MACHINE}-{'9' * 60}-1.y".encode()]
 
 
 def stray(kind: str, path: bytes) -> None:
