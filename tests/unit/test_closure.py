@@ -19,13 +19,12 @@ from pathlib import Path
 
 import pytest
 import wheels
-from trees import MANIFEST, compile_library
+from trees import MANIFEST, Site, compile_library
 
 import pjrt_hub
 from pjrt_hub.base import digest
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.base.listing import size_text
-from pjrt_hub.cli.__main__ import run
 from pjrt_hub.door import bundle, plugin, repair
 from pjrt_hub.door.client import choose
 from pjrt_hub.errors import ArchiveError, CacheError, OfflineError, StoreError
@@ -47,13 +46,8 @@ class Toys:
     wheels: Path
     row: Artifact
 
-    @property
-    def library(self) -> Requirement:
-        return self.row.requires[0]
-
-    @property
-    def tool(self) -> Requirement:
-        return self.row.requires[1]
+    def __post_init__(self) -> None:
+        self.library, self.tool = self.row.requires
 
 
 def member(path: str, content: bytes) -> Member:
@@ -74,33 +68,28 @@ def made(tmp_path_factory) -> Toys:
     library = compile_library(source, folder / "toy.so", str(dependency), RUN_PATH)
     (folder / "wheels").mkdir()
 
-    def wheel(name: str, version: str, content: dict[str, bytes]) -> dict[str, object]:
-        info = {f"{name}-{version}.dist-info/METADATA": b"Name: x\n"}
-        path = folder / "wheels" / f"{name}-{version}-py3-none-any.whl"
-        path.write_bytes(wheels.build({**content, **info}))
+    def wheel(name: str, version: str, path: str, body: bytes) -> dict[str, object]:
+        archive = folder / "wheels" / f"{name}-{version}-py3-none-any.whl"
+        archive.write_bytes(
+            wheels.build({path: body, f"{name}-{version}.dist-info/METADATA": b"Name: x\n"})
+        )
         return {
-            "plugin": "toy",
-            "platform": "toy",
+            **{"plugin": "toy", "platform": "toy", "license": "MIT", "version": version},
             "package": name.replace("_", "-"),
-            "version": version,
-            "file_name": path.name,
-            "size": path.stat().st_size,
-            "sha256": digest.of_file(path),
-            "members": tuple(member(*item) for item in content.items()),
-            "license": "MIT",
+            "file_name": archive.name,
+            "size": archive.stat().st_size,
+            "sha256": digest.of_file(archive),
+            "members": (member(path, body),),
         }
 
-    needs = wheel("toy_dep", "2.5", {DEPENDENCY: dependency.read_bytes()})
-    tool = wheel("toy_tool", "1.0", {TOOL: b"#!/bin/sh\necho here\n"})
+    needs = wheel("toy_dep", "2.5", DEPENDENCY, dependency.read_bytes())
+    tool = wheel("toy_tool", "1.0", TOOL, b"#!/bin/sh\necho here\n")
     row = Artifact(
-        **wheel("toy_plugin", "1.0", {LIBRARY: library.read_bytes()}),
+        **wheel("toy_plugin", "1.0", LIBRARY, library.read_bytes()),
         library=LIBRARY,
         host=HostTag.current(),
         api_note="not loaded",
-        requires=(
-            Requirement(**needs, specifier=">=2,<3"),
-            Requirement(**tool, compiles=True),
-        ),
+        requires=(Requirement(**needs, specifier=">=2,<3"), Requirement(**tool, compiles=True)),
     )
     return Toys(folder / "wheels", row)
 
@@ -123,13 +112,9 @@ def toys(made, tmp_path, monkeypatch, pin) -> Toys:
     for name in [name for name in os.environ if name.startswith(("PJRT_", "PIP_", "UV_"))]:
         monkeypatch.delenv(name)
     mirror = shutil.copytree(made.wheels, tmp_path / "mirror")
-    for name, value in {
-        "PIP_NO_INDEX": "1",
-        "PIP_CONFIG_FILE": os.devnull,
-        "UV_NO_CONFIG": "1",
-        "PJRT_HUB_CACHE": str(tmp_path / "cache"),
-        "PJRT_HUB_MIRRORS": str(mirror),
-    }.items():
+    given = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+    given |= {"PJRT_HUB_CACHE": str(tmp_path / "cache"), "PJRT_HUB_MIRRORS": str(mirror)}
+    for name, value in given.items():
         monkeypatch.setenv(name, value)
     monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
     pin(made.row)
@@ -140,6 +125,13 @@ def toys(made, tmp_path, monkeypatch, pin) -> Toys:
 def here(tmp_path, toys) -> Cache:
     """The cache of this test's processes."""
     return Cache(tmp_path / "cache")
+
+
+@pytest.fixture
+def site(site, monkeypatch) -> Site:
+    """A folder of this process's packages."""
+    monkeypatch.syspath_prepend(site.folder)
+    return site
 
 
 def held(cache: Cache) -> set[str]:
@@ -238,30 +230,28 @@ def test_what_cannot_be_fetched_is_named_and_the_plugin_stays_away(toys, here):
         ("2.9", ("dep/include/dep.h",), False),
     ],
 )
-def test_what_is_installed_serves(toys, here, site, monkeypatch, version, files, serves):
+def test_what_is_installed_serves(toys, here, site, version, files, serves):
     site.install("toy-dep", version, files=dict.fromkeys(files, b"installed"))
-    monkeypatch.syspath_prepend(site.folder)
     root = pjrt_hub.fetch("toy").parents[2]
     assert held(here) == (ALL - {"toy-dep"} if serves else ALL)
     if serves:
-        laid_out = {path for path in files if (root / path).resolve() == site.folder / path}
-        assert laid_out == set(files)
+        assert {path: (root / path).resolve() for path in files} == {
+            path: site.folder / path for path in files
+        }
     else:
         assert (root / DEPENDENCY).resolve() == here.entry_root(toys.library) / DEPENDENCY
 
 
-def test_what_is_installed_and_has_lost_a_file_does_not_serve(toys, here, site, monkeypatch):
+def test_what_is_installed_and_has_lost_a_file_does_not_serve(here, site):
     site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
     (site.folder / DEPENDENCY).unlink()
-    monkeypatch.syspath_prepend(site.folder)
     assert answer(pjrt_hub.fetch("toy")).stdout == "42\n"
     assert held(here) == ALL
 
 
-def test_another_installed_version_is_another_folder(toys, here, site, monkeypatch):
+def test_another_installed_version_is_another_folder(here, site):
     fetched = pjrt_hub.fetch("toy")
     site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
-    monkeypatch.syspath_prepend(site.folder)
     installed = pjrt_hub.fetch("toy")
     assert installed != fetched
     assert (installed.parents[2] / DEPENDENCY).resolve() == site.folder / DEPENDENCY
@@ -273,14 +263,13 @@ def test_another_installed_version_is_another_folder(toys, here, site, monkeypat
 
 
 @pytest.fixture
-def installed(toys, site, made, monkeypatch) -> Path:
+def installed(toys, site) -> Path:
     """The plugin, installed without what it requires."""
-    with zipfile.ZipFile(made.wheels / toys.row.file_name) as wheel:
+    with zipfile.ZipFile(toys.wheels / toys.row.file_name) as wheel:
         library = wheel.read(LIBRARY)
     manifest = MANIFEST.format(name="toy", platform="toy", priority=1, more="")
     files = {LIBRARY: library, "toy/pjrt_plugin.toml": manifest.replace("*.so", "lib/toy.so")}
     site.install("toy-plugin", "1.0", {"pjrt_plugins:toy": "toy"}, files)
-    monkeypatch.syspath_prepend(site.folder)
     return site.folder / LIBRARY
 
 
@@ -304,21 +293,19 @@ def test_an_installed_plugin_is_completed(toys, here, installed, capsys):
     assert plugin.library_path(choose("toy")) == installed
 
 
-def test_what_an_installer_put_together_stays_there(toys, here, installed, site):
-    site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
-    site.install("toy-tool", "1.5", files={TOOL: b"installed"})
-    assert pjrt_hub.fetch("toy") == installed
-    assert held(here) == set()
-
-
-def test_another_release_that_is_installed_is_left_alone(toys, here, installed, pin):
-    pin(toys.row._replace(version="2.0", members=toys.row.members))
+@pytest.mark.parametrize("case", ["whole", "another release"])
+def test_what_an_installer_put_there_stays_as_it_is(toys, here, installed, site, pin, case):
+    if case == "whole":
+        site.install("toy-dep", "2.9", files={DEPENDENCY: b"installed"})
+        site.install("toy-tool", "1.5", files={TOOL: b"installed"})
+    else:
+        pin(toys.row._replace(version="2.0"))
     assert pjrt_hub.fetch("toy") == installed
     assert held(here) == set()
 
 
 @pytest.mark.parametrize("damage", ["other", "missing", "empty"])
-def test_a_damaged_folder_is_made_again(toys, here, damage):
+def test_a_damaged_folder_is_made_again(toys, damage):
     found = pjrt_hub.fetch("toy")
     link = found.parents[2] / DEPENDENCY
     link.unlink()
@@ -338,8 +325,11 @@ def test_a_folder_that_others_can_write_to_is_refused(toys):
 
 
 def test_a_cache_that_is_only_read_serves_the_plugin(toys, here, monkeypatch, caplog):
+    def refuse(*given: object) -> Path:
+        raise OSError(errno.EROFS, "Read-only file system")
+
     found = pjrt_hub.fetch("toy")
-    monkeypatch.setattr(closure, "lay_out", _refuse)  # root may write everywhere
+    monkeypatch.setattr(closure, "lay_out", refuse)  # root may write everywhere
     assert pjrt_hub.fetch("toy") == found
     shutil.rmtree(here.root / "v1/closures")
     assert pjrt_hub.fetch("toy") == here.entry_root(toys.row) / LIBRARY
@@ -347,22 +337,16 @@ def test_a_cache_that_is_only_read_serves_the_plugin(toys, here, monkeypatch, ca
     assert told.startswith("toy-plugin is used without what it requires")
 
 
-def _refuse(*given: object) -> Path:
-    raise OSError(errno.EROFS, "Read-only file system")
-
-
 def test_a_required_archive_goes_with_the_last_plugin_that_requires_it(toys, here):
     pjrt_hub.fetch("toy")
     newer = toys.row._replace(version="2.0", sha256="b" * 64, requires=(toys.library,))
     _pretend(here, toys.row, newer)
-    _use(here, toys.row, 30)
+    _use(here, 30, toys.row)
     gone = {path.name for path in here.prune(older_than_seconds=20 * DAY).removed}
     assert gone & {each.sha256 for each in toys.row.archives} == {toys.row.sha256, toys.tool.sha256}
-    assert {entry.artifact.sha256 for entry in here.entries()} == {
-        newer.sha256,
-        toys.library.sha256,
-    }
-    _use(here, newer, 30)
+    left = {entry.artifact.sha256 for entry in here.entries()}
+    assert left == {newer.sha256, toys.library.sha256}
+    _use(here, 30, newer)
     here.prune(older_than_seconds=20 * DAY)
     assert here.entries() == ()
     assert list((here.root / "v1/closures").iterdir()) == []
@@ -370,8 +354,7 @@ def test_a_required_archive_goes_with_the_last_plugin_that_requires_it(toys, her
 
 def test_what_is_required_stays_though_it_was_not_used_for_long(toys, here):
     pjrt_hub.fetch("toy")
-    for each in toys.row.requires:
-        _use(here, each, 100)
+    _use(here, 100, *toys.row.requires)
     here.prune(older_than_seconds=50 * DAY)
     assert held(here) == ALL
     here.prune(max_nbytes=0)
@@ -383,8 +366,7 @@ def test_what_no_plugin_requires_waits_a_week_for_one(toys, here):
     shutil.rmtree(here.entry_root(toys.row))
     here.prune()
     assert held(here) == ALL - {"toy-plugin"}
-    for each in toys.row.requires:
-        _use(here, each, 8)
+    _use(here, 8, *toys.row.requires)
     here.prune()
     assert held(here) == set()
 
@@ -398,11 +380,12 @@ def _pretend(cache: Cache, row: Artifact, other: Artifact) -> None:
     path.write_text(json.dumps(other.as_row()))
 
 
-def _use(cache: Cache, archive: Archive, days_ago: float) -> None:
+def _use(cache: Cache, days_ago: float, *archives: Archive) -> None:
     then = time.time() - days_ago * DAY
-    path = cache.root / f"v1/locks/{archive.sha256}.use"
-    path.touch()
-    os.utime(path, (then, then))
+    for each in archives:
+        path = cache.root / f"v1/locks/{each.sha256}.use"
+        path.touch()
+        os.utime(path, (then, then))
 
 
 def test_verify_and_repair(toys, here):
@@ -415,17 +398,6 @@ def test_verify_and_repair(toys, here):
     assert "fetched toy-dep 2.5 again" in repair.repair(audit)
     assert answer(found).stdout == "42\n"
     assert all(each.verdict.ok for each in here.verify())
-
-
-def test_the_command_line(toys, here, capsys):
-    assert run(["fetch", "toy", "--plugin-only"]) == 0
-    assert held(here) == {"toy-plugin"}
-    assert run(["fetch", "toy"]) == 0
-    assert held(here) == ALL
-    capsys.readouterr()
-    assert run(["cache", "list", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert {each["package"] for each in rows["entries"]} == ALL
 
 
 def test_a_lock_file_pins_them(toys, tmp_path, monkeypatch):
@@ -463,41 +435,35 @@ def test_a_lock_file_that_was_found_narrows_what_is_required(toys):
 
 
 @pytest.fixture
-def exported(toys, tmp_path, monkeypatch) -> Callable[..., Path]:
+def exported(toys, tmp_path) -> Callable[..., Path]:
     """Export a bundle with these options."""
 
     def export(**options: bool) -> Path:
         path = tmp_path / "toy.bundle"
         told = bundle.export_bundle(path, "toy", **options)
-        assert [line.split(" ")[0] for line in told] == [
-            each.package
-            for each in (toys.row.archives if not options.get("plugin_only") else (toys.row,))
-        ]
+        archives = toys.row.archives[:1] if options.get("plugin_only") else toys.row.archives
+        assert [line.split(" ")[0] for line in told] == [each.package for each in archives]
         assert all(line.endswith(", MIT") for line in told)
         return path
 
     return export
 
 
-def test_a_bundle_carries_them_to_an_empty_root(exported, toys, tmp_path, monkeypatch, capsys):
-    path = exported()
-    assert "3 archives" in capsys.readouterr().err
-    monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "elsewhere"))
+@pytest.mark.parametrize("plugin_only", [False, True])
+def test_a_bundle_carries_them_to_an_empty_root(
+    exported, toys, tmp_path, monkeypatch, capsys, plugin_only
+):
+    path, elsewhere = exported(plugin_only=plugin_only), tmp_path / "elsewhere"
+    assert ("3 archives" in capsys.readouterr().err) == (not plugin_only)
+    monkeypatch.setenv("PJRT_HUB_CACHE", str(elsewhere))
     monkeypatch.setenv("PJRT_HUB_OFFLINE", "1")
     bundle.import_bundle(path)
-    assert held(Cache(tmp_path / "elsewhere")) == ALL
+    assert held(Cache(elsewhere)) == ({"toy-plugin"} if plugin_only else ALL)
     shutil.rmtree(toys.wheels)
     shutil.rmtree(tmp_path / "cache", ignore_errors=True)
-    found = pjrt_hub.fetch("toy")
-    assert found.is_relative_to(tmp_path / "elsewhere")
-    assert answer(found).stdout == "42\n"
-
-
-def test_a_bundle_of_the_plugin_alone(exported, tmp_path, monkeypatch):
-    path = exported(plugin_only=True)
-    monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "elsewhere"))
-    bundle.import_bundle(path)
-    assert held(Cache(tmp_path / "elsewhere")) == {"toy-plugin"}
+    found = pjrt_hub.fetch("toy", plugin_only=plugin_only)
+    assert found.is_relative_to(elsewhere)
+    assert answer(found).stdout == ("" if plugin_only else "42\n")
 
 
 def test_a_bundle_with_a_requirement_that_is_not_pinned_here_is_refused(exported, toys, here, pin):
@@ -534,7 +500,7 @@ def test_the_licence_of_libtpu_is_known_not_to_allow_it():
     bundle._require_licenses([each for row in others for each in row.archives])
 
 
-def test_the_size_is_refused_before_the_first_byte(toys, here, pin, monkeypatch):
+def test_the_size_is_refused_before_the_first_byte(toys, here, pin):
     huge = toys.tool._replace(size=1 << 60)
     pin(toys.row._replace(requires=(toys.library, huge)))
     with pytest.raises(CacheError, match="space"):
