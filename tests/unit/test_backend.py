@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import subprocess
-import sys
 import types
 from collections import Counter
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -273,41 +270,15 @@ def test_a_result_that_was_not_promised_is_an_error():
             client.compile(program())(x, x)
 
 
-AT_THE_END = """
-import time
-from test_backend import Later, Sum, program, ROW
-from pjrt_hub.kit import authoring
-
-class Slow(Sum):
-    def execute(self, arguments):
-        time.sleep(0.2)
-        return super().execute(arguments)
-
-Later.compile = lambda self, program: Slow()
-client = authoring.plugin(Later()).client()
-x = client.buffer_from_host(ROW)
-for _ in range(3):
-    x = client.compile(program())(x, x)
-print("over", flush=True)
-"""
-
-
-def test_the_end_of_python_is_clean_while_a_program_runs():
-    command, here = [sys.executable, "-c", AT_THE_END], Path(__file__).parent
-    done = subprocess.run(command, cwd=here, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "over\n", "")
-
-
 # What the runtime does where a plugin fails
 
 
-@pytest.mark.parametrize("nth", [1, 2])
 @pytest.mark.parametrize(
-    "function",
+    ("function", "nth"),
     [
-        "PJRT_Client_BufferFromHostBuffer",
-        "PJRT_LoadedExecutable_GetExecutable",
-        "PJRT_Buffer_ToHostBuffer",
+        ("PJRT_Client_BufferFromHostBuffer", 2),
+        ("PJRT_LoadedExecutable_GetExecutable", 1),
+        ("PJRT_Buffer_ToHostBuffer", 1),
     ],
 )
 def test_a_failed_call_leaves_the_next_alone(recorder, function, nth):
@@ -364,12 +335,3 @@ def test_waiting_ends_in_time_where_a_plugin_calls_nobody_back(recorder):
         recorder.drop("PJRT_Event_IsReady", times=None)  # answers false
         with pytest.raises(TimeoutError):
             executable(x, x).ready.wait(0.05)
-
-
-def test_a_plugin_that_cannot_make_a_client_makes_the_next():
-    with Recorder(Toy()) as recorder:
-        plugin = authoring.plugin(recorder)
-        recorder.fail("PJRT_Client_Create", errors.FailedPreconditionError("no device is there"))
-        with pytest.raises(errors.FailedPreconditionError, match="no device is there"):
-            plugin.client()
-        plugin.client().close()

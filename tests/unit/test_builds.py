@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shutil
 from pathlib import Path
 
 import pytest
@@ -26,35 +27,22 @@ from pjrt_hub.finding.store.transfer import index
 ARM = HostTag.parse("linux-aarch64-glibc2.17")
 MEMBERS = wheels.contents(100)
 FIRST = wheels.pin(wheels.build(MEMBERS), MEMBERS)
-MANIFEST = """schema = 1
-name = "cpu"
-platform = "cpu"
-registry = ["cpu"]
-[[library]]
-distribution = "middle"
-path = "middle_code/toy.so"
-[[library]]
-distribution = "old"
-path = "old_code/toy.so"
-[[library]]
-distribution = "new"
-path = "new_code/toy.so"
-"""
+MANIFEST = 'schema = 1\nname = "cpu"\nplatform = "cpu"\nregistry = ["cpu"]\n' + "".join(
+    f'[[library]]\ndistribution = "{name}"\npath = "{name}_code/toy.so"\n'
+    for name in ("middle", "old", "new")
+)
 
 
 def build(package: str, api: str, version: str = "1.0", **changed: object) -> Artifact:
-    sha256 = hashlib.sha256(f"{package}{version}{changed}".encode()).hexdigest()
-    return FIRST._replace(
-        plugin="cpu",
-        platform="cpu",
-        package=package,
-        version=version,
-        file_name=f"{package}-{version}-py3-none-any.whl",
-        sha256=sha256,
-        api_version=ApiVersion.parse(api) if api else None,
-        api_note="" if api else "not loaded",
-        **{"host": HostTag.current()._replace(version=()), **changed},
-    )
+    given = {
+        **{"plugin": "cpu", "platform": "cpu", "package": package, "version": version},
+        "file_name": f"{package}-{version}-py3-none-any.whl",
+        "sha256": hashlib.sha256(f"{package}{version}".encode()).hexdigest(),
+        "api_version": ApiVersion.parse(api) if api else None,
+        "api_note": "" if api else "not loaded",
+        "host": HostTag.current()._replace(version=()),
+    }
+    return FIRST._replace(**{**given, **changed})
 
 
 #: Versions of different packages compare nothing: the oldest build has the highest.
@@ -119,9 +107,8 @@ def test_a_package_is_chosen_by_its_name(tmp_path):
 
 
 def test_what_does_not_fit_here_is_no_build(tmp_path):
-    elsewhere = NEW._replace(host=ARM)
     too_new = MIDDLE._replace(api_version=ApiVersion(9, 1))
-    here = at(tmp_path, OLD, elsewhere, too_new)
+    here = at(tmp_path, OLD, NEW._replace(host=ARM), too_new)
     assert ask(here).candidate.artifact == OLD
     assert [api for api, _ in told(here)] == ["0.81"]
 
@@ -159,8 +146,7 @@ def test_of_installed_builds_the_newest_api_wins(tmp_path, site):
     assert ask(here, "middle:cpu").candidate.library_path == site.folder / "middle_code" / "toy.so"
     # A release that no row is about has at least the API of the one before it.
     install(site, "new", "1.7")
-    (site.folder / "new-1.0.dist-info" / "RECORD").unlink()
-    (site.folder / "new-1.0.dist-info").rmdir()
+    shutil.rmtree(site.folder / "new-1.0.dist-info")
     assert ask(at(tmp_path, *ALL, site=site)).candidate.version == "1.7"
     # Where nothing tells the API of one, the manifest's order counts.
     assert ask(at(tmp_path, OLD, NEW, site=site)).candidate.distribution == "middle"
@@ -178,8 +164,7 @@ def test_the_next_build_stands_for_one_that_failed(tmp_path):
 
 def test_a_variable_stands_before_all_builds(tmp_path):
     path = Site(tmp_path / "own").write("toy.so", plugin_bytes())
-    here = at(tmp_path, *ALL)
-    here = here._replace(env={"PJRT_HUB_PLUGIN_PATH": f"cpu={path}"})
+    here = at(tmp_path, *ALL)._replace(env={"PJRT_HUB_PLUGIN_PATH": f"cpu={path}"})
     assert ask(here).candidate.library_path == path
     assert [api for api, _ in told(here)] == ["None"]
 
@@ -190,8 +175,7 @@ def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path, site)
     here = world(tmp_path, site)
     with pytest.raises(AmbiguousPluginError, match="2 plugins of equal standing"):
         ask(here, "cpu")
-    rows = (build("old", "0.81"), NEW)
-    here = here._replace(catalog=Catalog([], rows))
+    here = here._replace(catalog=Catalog([], (build("old", "0.81"), NEW)))
     assert ask(here, "cpu").candidate.distribution == "new"
 
 
@@ -212,31 +196,28 @@ def registry(monkeypatch, tmp_path):
     return hold
 
 
-def locked() -> list[tuple[str, str]]:
-    rows = pins.read(Path("pylock.pjrt.toml")).rows
-    return [(row.package, row.host.arch) for row in rows]
+def locked(*words: str, **options: object) -> list[tuple[str, str]]:
+    """What the file holds once these words were locked."""
+    lock.lock(*words, **options)
+    return [(row.package, row.host.arch) for row in pins.read(Path("pylock.pjrt.toml")).rows]
 
 
 def test_a_lock_takes_the_newest_build_for_each_machine(registry):
     registry(*ALL, OLD._replace(host=ARM, sha256="a" * 64))
-    lock.lock("cpu", hosts=["linux-x86_64", "linux-aarch64"])
-    assert locked() == [("new", HostTag.current().arch), ("old", "aarch64")]
+    both = locked("cpu", hosts=["linux-x86_64", "linux-aarch64"])
+    assert both == [("new", HostTag.current().arch), ("old", "aarch64")]
 
 
 def test_a_lock_takes_the_builds_that_are_named(registry):
     registry(*ALL)
-    lock.lock("old")
-    assert locked() == [("old", "x86_64")]
+    assert locked("old") == [("old", "x86_64")]
     (change, _) = lock.lock("old:cpu", "new", check=True).changes
     assert change == f"cpu for linux-x86_64: nothing -> new 1.0 sha256 {NEW.sha256[:12]}"
-    lock.lock("old==9.0", "new==1.0")
-    assert locked() == [("new", "x86_64"), ("old", "x86_64")]
+    assert locked("old==9.0", "new==1.0") == [("new", "x86_64"), ("old", "x86_64")]
     # A file of one build goes on to hold, until it is upgraded or another is named.
     lock.lock("old==9.0")
-    lock.lock("cpu")
-    assert locked() == [("old", "x86_64")]
-    lock.lock("cpu", upgrade=True)
-    assert locked() == [("new", "x86_64")]
+    assert locked("cpu") == [("old", "x86_64")]
+    assert locked("cpu", upgrade=True) == [("new", "x86_64")]
 
 
 def test_a_lock_narrows_the_builds(tmp_path, site):
@@ -250,9 +231,8 @@ def test_a_lock_narrows_the_builds(tmp_path, site):
 
 def test_the_registry_must_know_two_packages_of_one_plugin(registry, monkeypatch):
     registry(OLD)
-    monkeypatch.setattr(
-        lock._Resolving, "_archive", lambda self, request: [build(Path(request).stem, "0.1")]
-    )
+    read = staticmethod(lambda request: [build(Path(request).stem, "0.1")])
+    monkeypatch.setattr(lock._Resolving, "_archive", read)
     with pytest.raises(LockFileError, match=r"one 1\.0 .* and two 1\.0 .* are both the plugin 'cp"):
         lock.lock("./one.whl", "./two.whl")
 
@@ -268,11 +248,9 @@ def test_a_bundle_takes_the_newest_build_or_those_that_are_named(registry):
 
 
 def test_what_a_build_requires_is_its_own(tmp_path):
-    library = Requirement(
-        **{name: getattr(FIRST, name) for name in ("size", "sha256", "members", "license")},
-        **{"plugin": "cpu", "platform": "cpu", "package": "math", "version": "1.0"},
-        file_name="math-1.0-py3-none-any.whl",
-    )
+    named = {"plugin": "cpu", "platform": "cpu", "package": "math", "version": "1.0"}
+    same = {name: getattr(FIRST, name) for name in ("size", "sha256", "members", "license")}
+    library = Requirement(**named, **same, file_name="math-1.0-py3-none-any.whl")
     other = library._replace(package="other")
     rows = (OLD._replace(requires=(library,)), NEW._replace(requires=(other,)))
     here = at(tmp_path, *rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +15,7 @@ from pjrt_hub.base.abi import DECLARED
 from pjrt_hub.running.capi import hotpath, table
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.call import _KINDS, Struct, _inputs, not_plain
+from pjrt_hub.running.capi.handle import compact
 from pjrt_hub.running.capi.library import Extension
 
 #: Function -> the fields for which it is called in Python.
@@ -143,14 +145,17 @@ def test_every_kind_goes_in_and_comes_out():
     assert answer == {**expected, "struct_size": ctypes.sizeof(Args)}
 
 
-def test_counted_outputs():
-    assert Function(row("text", "s", "count"))(in_0=True) == b"a\0b"
-    assert Function(row("list", "i", "count"))(in_0=True) == [7, -8, 9]
-    assert Function()(in_0=True) is None
-
-
-def test_an_output_that_the_plugin_does_not_know_is_none():
-    assert Function(row("text", "s", "count", known=False))(in_0=True) is None
+@pytest.mark.parametrize(
+    ("rows", "answer"),
+    [
+        ([row("text", "s", "count")], b"a\0b"),
+        ([row("list", "i", "count")], [7, -8, 9]),
+        ([], None),
+        ([row("text", "s", "count", known=False)], None),  # the plugin does not know it
+    ],
+)
+def test_counted_outputs(rows, answer):
+    assert Function(*rows)(in_0=True) == answer
 
 
 def test_an_error_goes_to_the_one_place_that_raises():
@@ -276,3 +281,37 @@ def test_every_function_of_an_extension_is_called_by_its_c_name(name):
         seen.clear()
         extension.call(struct.removesuffix("_Args"), **given)
         assert seen == given
+
+
+# Compact classes are the classes that were written, over the types of the call path.
+
+
+@compact
+class Call(hotpath.BoundCall):
+    """What a statement says."""
+
+    __slots__ = ()
+    number = 7
+
+    def __repr__(self) -> str:
+        return f"<call {self.number}>"
+
+
+def test_a_compact_class_is_what_the_statement_says():
+    assert (Call.__name__, Call.__qualname__, Call.__module__) == ("Call", "Call", __name__)
+    assert Call.__doc__ == "What a statement says."
+    assert Call.__mro__ == (Call, hotpath.BoundCall, object)
+    assert repr(Call()) == "<call 7>"
+    assert not hasattr(Call(), "__dict__")
+    assert not hasattr(Call, "__slots__")
+    gc.collect()  # the class of the statement is forgotten
+    named = [each for each in hotpath.BoundCall.__subclasses__() if each.__name__ == "Call"]
+    assert named == [Call]
+
+
+def test_another_base_of_a_compact_class_is_refused():
+    with pytest.raises(TypeError, match=r"Device: <class '.*Client'> has no compact subclasses"):
+
+        @compact
+        class Device(hotpath.Client):
+            pass

@@ -42,34 +42,36 @@ DEP = Requirement(
 WHOLE = PIN._replace(requires=(DEP,))
 
 
-def test_a_row_survives_a_round_trip():
-    row = json.loads(json.dumps(PIN.as_row()))
-    assert Artifact.from_row(row, "test") == PIN
-    unloaded = PIN._replace(api_version=None, api_note="not loaded", urls=("https://h/x.whl",))
-    assert Artifact.from_row(unloaded.as_row(), "test") == unloaded
-    assert PIN.nbytes == 100 + len(MEMBERS[wheels.SIBLING])
+def through_json(row: Artifact) -> dict[str, object]:
+    return json.loads(json.dumps(row.as_row()))
 
 
-@pytest.mark.parametrize("name", ["toy.zip", "toy-1.0.tar.gz", "libtoy.so"])
-def test_a_row_may_name_other_archives_than_wheels(name):
-    members = PIN.members
-    if name == "libtoy.so":
-        members = (Member(name, PIN.size, PIN.sha256),)
-    row = PIN._replace(file_name=name, members=members, library=members[0].path)
-    assert Artifact.from_row(row.as_row(), "test") == row
+ROWS = {
+    "wheel": PIN,
+    "not loaded": PIN._replace(api_version=None, api_note="not", urls=("https://h/x.whl",)),
+    "zip": PIN._replace(file_name="toy.zip"),
+    "tarball": PIN._replace(file_name="toy-1.0.tar.gz"),
+    "library": PIN._replace(
+        file_name="a.so", members=(Member("a.so", PIN.size, PIN.sha256),), library="a.so"
+    ),
+    "with what it requires": WHOLE,
+}
 
 
-def test_what_a_plugin_requires_is_in_its_row(tmp_path):
-    row = json.loads(json.dumps(WHOLE.as_row()))
-    assert "plugin" not in row["requires"][0]
-    assert Artifact.from_row(row, "test") == WHOLE
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_a_row_survives_a_round_trip(tmp_path, row):
+    assert Artifact.from_row(through_json(row), "test") == row
     path = tmp_path / "toy.toml"
-    path.write_text(write_rows([WHOLE, PIN]))
-    assert read_rows(path) == (WHOLE, PIN)
+    path.write_text(write_rows([row, PIN]))
+    assert read_rows(path) == (row, PIN)
+
+
+def test_what_a_plugin_requires_is_in_its_row():
+    assert "plugin" not in through_json(WHOLE)["requires"][0]
     assert [each.package for each in WHOLE.archives] == ["Toy.Plugin", "dep"]
     assert [each.plugin for each in WHOLE.archives] == ["toy", "toy"]
-    alone = json.loads(json.dumps(DEP.as_row()))
-    assert Requirement.from_row(alone, "test") == DEP
+    assert Requirement.from_row(through_json(DEP), "test") == DEP
+    assert PIN.nbytes == 100 + len(MEMBERS[wheels.SIBLING])
 
 
 def requires(**changed: object) -> dict[str, object]:
@@ -82,6 +84,7 @@ def member(**changed: object) -> dict[str, object]:
     return {"members": [{**first, **changed}], "library": changed.get("path", first["path"])}
 
 
+BAD_PATHS = ["/x.so", "a/../x.so", "a//x.so", "a/x.so/", "./x.so", "", "a\\x.so"]
 MALFORMED = {
     "the column 'size' is missing": {"size": None},
     "size must be an integer, found '1'": {"size": "1"},
@@ -102,13 +105,7 @@ MALFORMED = {
     "is not a PJRT API version": {"api_version": "new"},
     "needs an api_note": {"api_version": None},
     "urls must be strings": {"urls": [1]},
-    "'/x.so' is not a plain relative path": member(path="/x.so"),
-    "'a/../x.so' is not a plain relative path": member(path="a/../x.so"),
-    "'a//x.so' is not a plain relative path": member(path="a//x.so"),
-    "'a/x.so/' is not a plain relative path": member(path="a/x.so/"),
-    "'./x.so' is not a plain relative path": member(path="./x.so"),
-    "'' is not a plain relative path": member(path=""),
-    "'a\\\\\\\\x.so' is not a plain relative path": member(path="a\\x.so"),
+    **{f"{path!r} is not a plain relative path": member(path=path) for path in BAD_PATHS},
     "member 1: size must be a positive integer": member(size=-1),
     "member 1: sha256 must be": member(sha256="0"),
     "member 1: needs path, size and sha256": member(mode=7),
@@ -133,7 +130,7 @@ def test_a_malformed_row_names_its_file_and_place(told):
     with pytest.raises(ManifestError) as caught:
         Artifact.from_row(row, "toy.toml, row 3")
     assert caught.value.message.startswith("toy.toml, row 3")
-    assert told.replace("\\\\\\\\", "\\\\") in caught.value.message
+    assert told in caught.value.message
 
 
 @pytest.mark.parametrize(
@@ -152,10 +149,6 @@ def test_a_malformed_file_is_named(tmp_path, text, told):
     assert str(tmp_path / "toy.toml") in caught.value.message
 
 
-def test_a_missing_directory_holds_no_rows(tmp_path):
-    assert Catalog([tmp_path / "nowhere"]).rows() == ()
-
-
 def registry(folder: Path, *rows: Artifact) -> Path:
     folder.mkdir()
     (folder / "rows.toml").write_text(write_rows(rows), "utf-8")
@@ -165,6 +158,7 @@ def registry(folder: Path, *rows: Artifact) -> Path:
 def test_several_packages_may_build_one_plugin(tmp_path):
     other = PIN._replace(package="free-gpu", version="99", file_name="free_gpu-99.zip")
     assert Catalog([registry(tmp_path / "rows", PIN, other)]).rows() == (PIN, other)
+    assert Catalog([tmp_path / "nowhere"]).rows() == ()
 
 
 @given(st.text(min_size=1).filter(lambda text: max(text) < "\ud800" or max(text) > "\udfff"))

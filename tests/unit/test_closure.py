@@ -508,19 +508,6 @@ def test_the_size_is_refused_before_the_first_byte(toys, here, pin):
     assert held(here) == set()
 
 
-def test_an_entry_of_a_used_closure_is_leased(toys, here):
-    choice = choose("toy")
-    with plugin.library(choice) as (path, entry):
-        assert entry is not None
-        removal = here.clear()
-        assert held(here) == ALL
-        assert len(removal.kept) == 3
-    assert answer(path).stdout == "42\n"
-    here.clear()
-    assert held(here) == set()
-    assert list((here.root / "v1/closures").iterdir()) == []
-
-
 def test_the_registry_requires_what_the_extra_installs():
     """The rows of CUDA name a closure that holds what the manifest preloads, and the assembler."""
     rows = [row for row in Catalog.read_shipped().rows() if row.requires]

@@ -202,73 +202,25 @@ def to(location: str) -> Answer:
     return Answer(b"", "302 Found", {"Location": location})
 
 
-FAILURES: dict[str, Callable[[Loopback], Answer]] = {
-    "401": lambda server: Answer(b"", "401 Unauthorized"),
-    "404": lambda server: Answer(b"", "404 Not Found"),
-    "503": lambda server: Answer(b"", "503 Busy", {"Retry-After": "soon"}),
-    "dropped": lambda server: Answer(WHEEL[:1000], bare=True),
-    "silent": lambda server: Answer(raw=b"", stall_seconds=3),
-    "junk": lambda server: Answer(raw=b"SSH-2.0\r\n"),
-    "other bytes": lambda server: Answer(bytes(len(WHEEL))),
-    "a page": lambda server: Answer(b"<html>", bare=True),
-    "another size": lambda server: Answer(b"x"),
-    "encoded": lambda server: Answer(WHEEL, headers={"Content-Encoding": "br"}),
-    "to http": lambda server: to(f"http://me:{TOKEN}@h.invalid/x?sig={TOKEN}"),
-    "to nonsense": lambda server: to(f"http://me:x@h:{TOKEN}/"),
-    "a loop": lambda server: to(with_login(server.url(f"{FILE}?sig={TOKEN}"))),
-    "right bytes": lambda server: Answer(WHEEL),
+#: Answers that end a fetch, of a server with this address.
+FAILURES: dict[str, Callable[[str], Answer]] = {
+    "401": lambda url: Answer(b"", "401 Unauthorized"),
+    "404": lambda url: Answer(b"", "404 Not Found"),
+    "503": lambda url: Answer(b"", "503 Busy", {"Retry-After": "soon"}),
+    "dropped": lambda url: Answer(WHEEL[:1000], bare=True),
+    "silent": lambda url: Answer(raw=b"", stall_seconds=3),
+    "junk": lambda url: Answer(raw=b"SSH-2.0\r\n"),
+    "other bytes": lambda url: Answer(bytes(len(WHEEL))),
+    "a page": lambda url: Answer(b"<html>", bare=True),
+    "another size": lambda url: Answer(b"x"),
+    "encoded": lambda url: Answer(WHEEL, headers={"Content-Encoding": "br"}),
+    "to http": lambda url: to(f"http://me:{TOKEN}@h.invalid/x?sig={TOKEN}"),
+    "to nonsense": lambda url: to(f"http://me:x@h:{TOKEN}/"),
+    "a loop": lambda url: to(with_login(f"{url}{FILE}?sig={TOKEN}")),
+    "right bytes": lambda url: Answer(WHEEL),
 }
 #: What must not be shown, as a header has it: without the padding, which a text may cut.
 ENCODED = basic("me", TOKEN).removeprefix("Basic ").rstrip("=")
-
-
-@pytest.fixture
-def shown(caplog, capfd, monkeypatch) -> Callable[..., tuple[str, str]]:
-    """Call some functions and give all that users and logs see of it: first, what was raised."""
-    monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
-    caplog.set_level(logging.DEBUG)
-
-    def look(*calls: Callable[[], object]) -> tuple[str, str]:
-        told = ""
-        for call in calls:
-            try:
-                call()
-            except PjrtHubError as error:
-                told += "".join(traceback.format_exception(error))
-                while error is not None:  # its parts, and those of what it came of
-                    told += f"{error} {error!r} {error.__dict__}"
-                    error = error.__cause__  # type: ignore[assignment]
-        records = "".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
-        return told, "".join((told, records, caplog.text, *capfd.readouterr()))
-
-    return look
-
-
-@pytest.mark.parametrize("how", ["user and password", "netrc", "keyring", "query"])
-@pytest.mark.parametrize("failure", FAILURES)
-@pytest.mark.slow
-def test_no_failure_shows_a_secret(server, cache, tmp_path, keyring, shown, failure, how):
-    server.script(FILE, FAILURES[failure](server))
-    server.script(f"{FILE}?sig={TOKEN}", FAILURES[failure](server))
-    env = {**BARE, "PIP_NO_INDEX": "1", "PJRT_HUB_MIRRORS": server.url("/files")}
-    pin = PIN
-    if how == "user and password":
-        env["PJRT_HUB_MIRRORS"] = with_login(server.url("/files"))
-    elif how == "netrc":
-        (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login me password {TOKEN}\n")
-        env["NETRC"] = str(tmp_path / "netrc")
-    elif how == "query":
-        pin = PIN._replace(urls=(server.url(f"{FILE}?sig={TOKEN}"),))
-        del env["PJRT_HUB_MIRRORS"]
-    limits = Patience(sleep=Slept(), tries=2, read_seconds=0.2, connect_seconds=0.2)
-    told, seen = shown(lambda: obtain(pin, cache, env=env, patience=limits))
-    assert bool(told) == (failure != "right bytes")
-    # The row of an entry holds its own addresses, which came from a registry.
-    for path in cache.root.rglob("*"):
-        if path.is_file() and path.stat().st_size < 1 << 16 and path.name != ROW_NAME:
-            seen += path.read_text("utf-8", "replace")
-    assert TOKEN not in seen
-    assert ENCODED not in seen
 
 
 def echoed(request: Request) -> str:
@@ -299,27 +251,60 @@ ECHOES: dict[str, Callable[[str], Answer]] = {
 }
 
 
-@pytest.mark.parametrize("how", ["login", "query"])
-@pytest.mark.parametrize("echo", ECHOES)
+HOWS = ["user and password", "netrc", "keyring", "query"]
+CASES = [(answer, how) for answer in FAILURES for how in HOWS]
+CASES += [(answer, how) for answer in ECHOES for how in ("user and password", "query")]
+
+
+@pytest.mark.parametrize(("answer", "how"), CASES)
 @pytest.mark.slow
-def test_a_server_that_repeats_the_login_gets_it_into_no_message(server, cache, shown, echo, how):
-    query = "" if how == "login" else f"?sig={TOKEN}"
-    for path in (FILE, "/files/", "/files/toy-plugin/", f"/files/{NAME}"):
-        for place in (path, path + query):
-            server.routes[place] = lambda request: ECHOES[echo](echoed(request))
-    place = server.url(f"/files{query}")
-    mirror = with_login(place) if how == "login" else place
+def test_no_failure_and_no_spiteful_server_shows_a_secret(
+    server, cache, tmp_path, keyring, caplog, capfd, monkeypatch, answer, how
+):
+    monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
+    caplog.set_level(logging.DEBUG)
+    query = f"?sig={TOKEN}" if how == "query" else ""
+
+    def reply(request: Request) -> Answer:
+        if answer in FAILURES:
+            return FAILURES[answer](server.url())
+        return ECHOES[answer](echoed(request))
+
+    for path in (FILE, "/files/", "/files/toy-plugin/"):
+        server.routes[path] = server.routes[path + query] = reply
+    mirror = server.url(f"/files{query}")
+    if how == "user and password":
+        mirror = with_login(mirror)
     env = {**BARE, "PIP_NO_INDEX": "1", "PJRT_HUB_MIRRORS": mirror}
-    limits = Patience(sleep=Slept(), tries=1, read_seconds=1, connect_seconds=1)
+    if how == "netrc":
+        (tmp_path / "netrc").write_text(f"machine 127.0.0.1 login me password {TOKEN}\n")
+        env["NETRC"] = str(tmp_path / "netrc")
+    pin = PIN._replace(urls=(server.url(f"{FILE}{query}"),) if query else ())
+    limits = Patience(sleep=Slept(), tries=2, read_seconds=0.2, connect_seconds=0.2)
     cache.root.mkdir(exist_ok=True)
-    told, seen = shown(
-        lambda: obtain(PIN, cache, env=env, patience=limits),
+    told = []
+    for attempt in (
+        lambda: obtain(pin, cache, env=env, patience=limits),
         lambda: releases("toy-plugin", env, patience=limits),
-        lambda: receive(mirror, cache.root, env=env, patience=limits),
-    )
-    assert "Error" in told
-    assert TOKEN not in seen
-    assert ENCODED not in seen
+        lambda: receive(mirror, tmp_path / "received", env=env, patience=limits),
+    ):
+        try:
+            attempt()
+            told.append("")
+        except PjrtHubError as error:
+            told.append("".join(traceback.format_exception(error)))
+            while error is not None:  # its parts, and those of what it came of
+                told[-1] += f"{error} {error!r} {error.__dict__}"
+                error = error.__cause__  # type: ignore[assignment]
+    assert bool(told[0]) == (answer != "right bytes")
+    records = "".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
+    shown = "".join((*told, records, caplog.text, *capfd.readouterr()))
+    # The row of an entry holds its own addresses, which came from a registry.
+    for path in cache.root.rglob("*"):
+        if path.is_file() and path.stat().st_size < 1 << 16 and path.name != ROW_NAME:
+            shown += path.read_text("utf-8", "replace")
+    assert TOKEN not in shown
+    assert ENCODED not in shown
 
 
 @pytest.mark.parametrize(

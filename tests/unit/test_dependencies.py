@@ -16,13 +16,11 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import dependencies, preflight
 from pjrt_hub.door.dependencies import Opening
 from pjrt_hub.door.diagnosis import Step
-from pjrt_hub.errors import FrameworkError
 from pjrt_hub.finding.contract import manifest
 from pjrt_hub.finding.discovery import library
 from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.source import FIRST_PARTY, World
 from pjrt_hub.finding.store.catalog import Catalog
-from pjrt_hub.running.sandbox import mapped
 
 BLAS, BLAS_LT, DNN = "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9"
 DNN_PART, SPARSE, LINKER = "libcudnn_ops.so.9", "libcusparse.so.12", "libnvJitLink.so.13"
@@ -381,15 +379,10 @@ def step_about(steps: list[Step], words: str = f"{DNN}: ") -> Step:
 
 
 @pytest.mark.parametrize("is_present", [False, True])
-def test_what_is_missing_or_does_not_fit_is_a_no_where_the_hardware_is(tmp_path, is_present):
-    expected = (not is_present, "pip install 'pjrt-hub[cuda13]'")
-    home = wheels(tmp_path, "9.8.0.87")
+def test_a_version_that_does_not_fit_is_a_no_where_the_hardware_is(tmp_path, is_present):
+    wheels(tmp_path, "9.8.0.87")
     step = step_about(report(tmp_path, is_present=is_present))
-    assert (step.ok, step.hint) == expected
-    (home / CUDNN / DNN).unlink()
-    step = step_about(report(tmp_path, is_present=is_present), DNN)
-    assert (step.ok, step.hint) == expected
-    assert "not found" in step.detail
+    assert (step.ok, step.hint) == (not is_present, "pip install 'pjrt-hub[cuda13]'")
 
 
 @pytest.mark.parametrize(
@@ -432,15 +425,3 @@ def test_the_command_is_that_of_the_plugins_cuda_and_origin(tmp_path, changed, c
     opening = opening_of(tmp_path, world, ())._replace(**changed)
     steps = dependencies.report(opening, world)
     assert {each.hint for each in steps if "not found" in each.detail} == {command}
-
-
-def test_what_an_import_loads(tmp_path):
-    """The files of a process that has imported it; a framework that fails is told."""
-    own = dnn(tmp_path / "own")
-    (tmp_path / "frame.py").write_text(f"import ctypes\nctypes.CDLL({str(own)!r})\n")
-    (tmp_path / "broken.py").write_text("raise OSError('no libcudart')\n")
-    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    assert own in mapped.code_files_after(["frame"], env, 60)
-    with pytest.raises(FrameworkError, match="broken cannot be imported: OSError: no libcudart"):
-        mapped.code_files_after(["frame", "broken"], env, 60)
-    assert not any(Path(each) == own for each in mapped.code_files())
