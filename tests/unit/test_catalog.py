@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import runpy
+import sys
 import tempfile
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 import wheels
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -181,3 +188,39 @@ def test_the_shipped_rows_are_sound():
         "xla-cpu-pjrt": ApiVersion(0, 81),
     }
     assert [row.runs(HERE) for row in here] == ["", "", ""]
+
+
+def test_an_attestation_tells_who_published_a_wheel(monkeypatch):
+    tool = Path(__file__).parents[2] / "tools" / "registry.py"
+    if not tool.exists():
+        pytest.skip("not in a checkout")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    read = runpy.run_path(str(tool))["provenance"]
+    said, issuer = provenance("aa" * 32), "https://token.example.org"
+    assert read(said, "aa" * 32) == ("GitHub someone/toy release.yml", issuer)
+    with pytest.raises(SystemExit, match="not about the file"):
+        read(said, "bb" * 32)
+    for broken in (b"", b"[]", b"{}", b'{"attestation_bundles": [{"publisher": 1}]}'):
+        with pytest.raises(SystemExit, match="malformed"):
+            read(broken, "aa" * 32)
+
+
+def provenance(sha256: str) -> bytes:
+    """What an index serves beside a wheel, with a certificate of our own."""
+    key = Ed25519PrivateKey.generate()
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "toy")])
+    issuer, now = b"https://token.example.org", datetime.now(UTC)
+    number = x509.ObjectIdentifier("1.3.6.1.4.1.57264.1.8")
+    said = x509.UnrecognizedExtension(number, bytes((12, len(issuer))) + issuer)
+    builder = x509.CertificateBuilder(name, name, key.public_key(), 1)
+    builder = builder.not_valid_before(now).not_valid_after(now + timedelta(days=1))
+    signed = builder.add_extension(said, critical=False).sign(key, None)
+    certificate = base64.b64encode(signed.public_bytes(serialization.Encoding.DER)).decode()
+    statement = json.dumps({"subject": [{"name": "toy", "digest": {"sha256": sha256}}]}).encode()
+    attestation = {
+        "envelope": {"statement": base64.b64encode(statement).decode()},
+        "verification_material": {"certificate": certificate},
+    }
+    publisher = {"kind": "GitHub", "repository": "someone/toy", "workflow": "release.yml"}
+    bundles = [{"publisher": publisher, "attestations": [attestation]}]
+    return json.dumps({"attestation_bundles": bundles}).encode()

@@ -67,6 +67,20 @@ class Client:
 
 
 @pytest.fixture
+def hub(capsys):
+    """Run `pjrt-hub` with these words; give what it prints, on stderr where it fails."""
+
+    def call(words, status=0):
+        assert run(words.split()) == status
+        out, err = capsys.readouterr()
+        printed, nothing = (err, out) if status else (out, err)
+        assert nothing == ""
+        return printed
+
+    return call
+
+
+@pytest.fixture
 def public(monkeypatch):
     """Replace a public function of the package."""
 
@@ -135,24 +149,19 @@ def lines_of(screen: io.StringIO) -> list[str]:
     return re.sub(r"\x1b\[[0-9;]*m", "", screen.getvalue()).splitlines()
 
 
-def test_list_in_a_pipe_is_a_line_per_candidate(public, capsys):
+def test_list_in_a_pipe_is_a_line_per_candidate(public, hub):
     public("plugins", lambda platform: [FOUND, LOST])
-    assert run(["list"]) == 0
-    header, found, lost = capsys.readouterr().out.splitlines()
+    header, found, lost = hub("list").splitlines()
     assert header.split() == ["NAME", "PLATFORM", "VERSION", "API", "VERDICT"]
     assert found.split(maxsplit=4) == ["cpu", "cpu", "0.0.1", "0.81", "chosen: the only one"]
     assert lost.endswith("no: no NVIDIA device is here")
     assert header.index("VERDICT") == found.index("chosen") == lost.index("no: ")
-    assert run(["list", "--wide"]) == 0
-    header, found, _ = capsys.readouterr().out.splitlines()
-    assert header.split() == [
-        *("NAME", "PLATFORM", "VERSION", "API", "PACKAGE", "LICENSE", "ATTESTED", "BY"),
-        *("PRIORITY", "HARDWARE", "FROM", "VERDICT"),
-    ]
-    assert found.split(maxsplit=9)[4:] == [
-        *("xla-cpu-pjrt", "MIT", "nobody", "0", "yes"),
-        "/site/xla_cpu_pjrt.so  chosen: the only one",
-    ]
+    header, found, _ = hub("list --wide").splitlines()
+    names = "NAME PLATFORM VERSION API PACKAGE LICENSE ATTESTED BY PRIORITY HARDWARE FROM VERDICT"
+    assert header.split() == names.split()
+    *values, last = found.split(maxsplit=9)[4:]
+    assert values == ["xla-cpu-pjrt", "MIT", "nobody", "0", "yes"]
+    assert last == "/site/xla_cpu_pjrt.so  chosen: the only one"
 
 
 def test_list_has_a_line_for_each_plugin_on_a_terminal(public, screen):
@@ -165,11 +174,10 @@ def test_list_has_a_line_for_each_plugin_on_a_terminal(public, screen):
     assert lines[2].endswith("…")
 
 
-def test_list_as_json(public, capsys):
+def test_list_as_json(public, hub):
     asked = []
     public("plugins", lambda platform: asked.append(platform) or [FOUND, LOST])
-    assert run(["list", "cuda", "--json"]) == 0
-    found, lost = json.loads(capsys.readouterr().out)
+    found, lost = json.loads(hub("list cuda --json"))
     assert asked == ["cuda"]
     assert found["api_version"] == "0.81"
     assert found["chosen"] is True
@@ -185,70 +193,62 @@ def test_a_table_on_a_terminal_wraps_and_keeps_every_word(screen):
     assert words in " ".join(" ".join(lines_of(shown)).split())
 
 
-def test_get_prints_the_path(public, capsys):
+def test_get_prints_the_path(public, hub):
     asked = []
 
-    def fetch(name, *, offline, plugin_only):
-        asked.append((name, offline, plugin_only))
+    def fetch(name, **given):
+        asked.append((name, given))
         return Path("/cache/plugin.so")
 
     public("fetch", fetch)
-    assert run(["get", "cpu", "--offline"]) == 0
-    assert capsys.readouterr() == ("/cache/plugin.so\n", "")
-    assert run(["get", "cpu", "--plugin-only", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"platform": "cpu", "path": "/cache/plugin.so"}
-    assert asked == [("cpu", True, False), ("cpu", False, True)]
+    assert hub("get cpu --offline") == "/cache/plugin.so\n"
+    told = json.loads(hub("get cpu --plugin-only --json"))
+    assert told == {"platform": "cpu", "path": "/cache/plugin.so"}
+    assert asked == [
+        ("cpu", {"offline": True, "plugin_only": False}),
+        ("cpu", {"offline": False, "plugin_only": True}),
+    ]
 
 
-def test_run_prints_every_result(program, public, capsys):
+def test_run_prints_every_result(program, public, hub):
     asked = []
     public("client", lambda name, *, offline: asked.append((name, offline)) or Client())
-    words = ["--platform", "./x.so", "--offline", "--arg", "f32[2]:1,2", "--arg", "true"]
-    assert run(["run", program, *words]) == 0
-    assert asked == [("./x.so", True)]
     shown = "[1. 2.]\nof float32[2] on a device\nTrue\nof bool[] on a device\n"
-    assert capsys.readouterr().out == shown
+    assert hub(f"run {program} --platform ./x.so --offline --arg f32[2]:1,2 --arg true") == shown
+    assert asked == [("./x.so", True)]
 
 
-def test_run_as_json_keeps_what_json_cannot_say(program, capsys):
-    literals = ["f32[3]:1,nan,-inf", "bf16[1]:0.5", "s4[2]:-8,7", "c64[1]:1-2j"]
-    assert run(["run", program, "--json", *(f"--arg={text}" for text in literals)]) == 0
-    results = json.loads(capsys.readouterr().out)["results"]
+def test_run_as_json_keeps_what_json_cannot_say(program, hub):
+    literals = "--arg f32[3]:1,nan,-inf --arg bf16[1]:0.5 --arg s4[2]:-8,7 --arg c64[1]:1-2j"
+    results = json.loads(hub(f"run {program} --json {literals}"))["results"]
     data = [result["data"] for result in results]
     assert data == [[1.0, "NaN", "-Infinity"], [0.5], [-8, 7], [[1.0, -2.0]]]
     assert (results[1]["dtype"], results[1]["element_type"]) == ("bfloat16", "of bfloat16")
     assert results[3]["shape"] == [1]
 
 
-def test_an_argument_that_does_not_fit_is_an_error_with_a_hint(program, capsys):
-    assert run(["run", program, "--arg", "f64[]:1"]) == 1
-    assert capsys.readouterr().err == (
-        "error: argument 0 must be f32[], the buffer has f64\n\nhint: omit --arg: it takes none\n"
-    )
-
-
-@pytest.mark.parametrize("out", ["new/x.npy", "new/folder"])
-def test_run_makes_no_folder_around_what_it_writes(program, tmp_path, capsys, out):
-    assert run(["run", program, "--arg", "1", "--output", str(tmp_path / out)]) == 2
-    said = "".join(capsys.readouterr().err.replace("│", " ").split())
-    assert f"thereisnofolder{tmp_path / 'new'}." in said
-    assert not (tmp_path / "new").exists()
+def test_an_argument_that_does_not_fit_is_an_error_with_a_hint(program, hub):
+    said = "argument 0 must be f32[], the buffer has f64\n\nhint: omit --arg: it takes none\n"
+    assert hub(f"run {program} --arg f64[]:1", status=1) == f"error: {said}"
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("words", "status", "message"),
     [
-        (["--arg", "1", "--arg", "2", "--output", "x.npy"], "the program has 2 results"),
-        (["--arg", "bf16[1]:1", "--output", "x.npy"], "cannot name the type bfloat16"),
+        ("--arg 1 --output new/x.npy", 2, "thereisnofolder{tmp_path}/new."),
+        ("--arg 1 --output new/folder", 2, "thereisnofolder{tmp_path}/new."),
+        ("--arg 1 --arg 2 --output x.npy", 1, "theprogramhas2results"),
+        ("--arg bf16[1]:1 --output x.npy", 1, "cannotnamethetypebfloat16"),
     ],
 )
 def test_run_refuses_to_write_what_a_file_cannot_hold(
-    program, tmp_path, monkeypatch, capsys, args, message
+    program, tmp_path, monkeypatch, hub, words, status, message
 ):
     monkeypatch.chdir(tmp_path)
-    assert run(["run", program, *args]) == 1
-    assert message in capsys.readouterr().err
-    assert not Path("x.npy").exists()
+    words = words.replace("new/", f"{tmp_path}/new/")
+    told = "".join(hub(f"run {program} {words}", status).replace("│", " ").split())
+    assert message.format(tmp_path=tmp_path) in told
+    assert os.listdir(tmp_path) == ["program.mlir"]
 
 
 @pytest.mark.parametrize(
@@ -298,9 +298,8 @@ def test_literals(text, dtype, value):
         ("f32[999999999999999]:0", "Unable to allocate"),
     ],
 )
-def test_a_junk_literal_is_a_usage_error(program, capsys, text, message):
-    assert run(["run", program, "--arg", text]) == 2
-    said = " ".join(capsys.readouterr().err.split())
+def test_a_junk_literal_is_a_usage_error(program, hub, text, message):
+    said = " ".join(hub(f"run {program} --arg {text}", status=2).split())
     assert message in said
     assert "FILE.npy" in said
 
@@ -340,15 +339,14 @@ def write_safetensors(path, **numbers):
         ("absent.npy", 2, "absent.npy: No such file or directory"),
     ],
 )
-def test_junk_files_as_arguments(program, tmp_path, capsys, name, status, message):
+def test_junk_files_as_arguments(program, tmp_path, hub, name, status, message):
     (tmp_path / "junk.npy").write_bytes(b"junk")
     np.save(tmp_path / "objects.npy", np.array([{}], dtype=object))
     np.save(tmp_path / "short.npy", np.array([1], ml_dtypes.bfloat16))
     np.savez(tmp_path / "several.npz", a=[1])
     (tmp_path / "several.npz").rename(tmp_path / "several.npy")
     write_safetensors(tmp_path / "w.safetensors", x=1, y=2)
-    assert run(["run", program, "--arg", f"{tmp_path}/{name}"]) == status
-    assert message in " ".join(capsys.readouterr().err.split())
+    assert message in " ".join(hub(f"run {program} --arg {tmp_path}/{name}", status).split())
 
 
 ENTRY = SimpleNamespace(
@@ -372,31 +370,26 @@ def fake_cache(*audits):
     )
 
 
-def test_cache_list_and_clear(public, capsys):
+def test_cache_list_and_clear(public, hub):
     public("cache", fake_cache)
-    assert run(["cache", "list"]) == 0
-    _, row, total = capsys.readouterr().out.splitlines()
+    _, row, total = hub("cache list").splitlines()
     day = time.strftime("%Y-%m-%d", time.localtime(0))
     shown = ["cpu", "xla-cpu-pjrt", "0.0.1", "259", "MB", day]
     assert row.split() == shown
     assert total == "259 MB in /cache"
-    assert run(["cache", "list", "--wide"]) == 0
-    assert capsys.readouterr().out.splitlines()[1].split() == [*shown, "/cache/v1/plugin.so"]
-    assert run(["cache", "list", "--json"]) == 0
-    listed = json.loads(capsys.readouterr().out)
-    [entry] = listed["entries"]
+    assert hub("cache list --wide").splitlines()[1].split() == [*shown, "/cache/v1/plugin.so"]
+    [entry] = json.loads(hub("cache list --json"))["entries"]
     assert (entry["package"], entry["nbytes"]) == ("xla-cpu-pjrt", 259000000)
-    assert run(["cache", "clear"]) == 0
-    assert capsys.readouterr().out == "removed 1.5 kB from /cache\n"
+    assert hub("cache clear") == "removed 1.5 kB from /cache\n"
 
 
 def test_cache_verify_fails_where_an_entry_does(public, capsys):
     public("cache", lambda: fake_cache(GOOD))
     assert run(["cache", "verify"]) == 0
-    assert capsys.readouterr().out == "/cache/v1/ab: ok\n"
     public("cache", lambda: fake_cache(GOOD, BAD))
     assert run(["cache", "verify"]) == 4
-    assert capsys.readouterr().out == "/cache/v1/ab: ok\n/cache/v1/cd: x.so has 3 bytes\n"
+    first = "/cache/v1/ab: ok\n"
+    assert capsys.readouterr().out == f"{first}{first}/cache/v1/cd: x.so has 3 bytes\n"
     assert run(["cache", "verify", "--json"]) == 4
     assert [audit["ok"] for audit in json.loads(capsys.readouterr().out)] == [True, False]
 
@@ -406,12 +399,11 @@ def test_doctor_fails_where_a_step_does(public, capsys):
     bad = SimpleNamespace(what="library", ok=False, detail="no libcudart.so.13", hint="install it")
     public("diagnose", lambda platform, *, to_run, after: pjrt_hub.Diagnosis((good,)))
     assert run(["doctor", "cuda"]) == 0
-    first = "ok    hardware: /dev/nvidiactl\n"
-    assert capsys.readouterr().out == first
     public("diagnose", lambda platform, *, to_run, after: pjrt_hub.Diagnosis((good, bad)))
     assert run(["doctor", "cuda"]) == 1
+    first = "ok    hardware: /dev/nvidiactl\n"
     rest = "no    library: no libcudart.so.13\n\nhint  library: install it\n"
-    assert capsys.readouterr().out == first + rest
+    assert capsys.readouterr().out == first + first + rest
     assert run(["doctor", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)[1]["detail"] == "no libcudart.so.13"
 
@@ -442,13 +434,11 @@ def failing(public, monkeypatch):
         (errors.InvalidArgumentError("no program", hint="do it"), 1),
     ],
 )
-def test_an_error_is_a_paragraph_a_hint_and_a_status(failing, capsys, monkeypatch, raised, status):
+def test_an_error_is_a_paragraph_a_hint_and_a_status(failing, hub, monkeypatch, raised, status):
     failing(raised)
-    assert run(["list"]) == status
-    assert capsys.readouterr() == ("", f"error: {raised.message}\n\nhint: do it\n")
+    assert hub("list", status) == f"error: {raised.message}\n\nhint: do it\n"
     monkeypatch.setenv("PJRT_HUB_DEBUG", "1")
-    assert run(["list"]) == status
-    assert "Traceback" in capsys.readouterr().err
+    assert "Traceback" in hub("list", status)
 
 
 def test_verbose_is_debug_for_one_command(public, monkeypatch):
@@ -468,10 +458,9 @@ def test_verbose_is_debug_for_one_command(public, monkeypatch):
         (OSError("odd"), "odd"),
     ],
 )
-def test_a_defect_and_what_the_system_refuses_are_said(failing, capsys, raised, said):
+def test_a_defect_and_what_the_system_refuses_are_said(failing, hub, raised, said):
     failing(raised)
-    assert run(["list"]) == 1
-    told = capsys.readouterr().err
+    told = hub("list", status=1)
     assert told.startswith(f"error: {said}\n\nhint: ")
     assert "Traceback" not in told
 
@@ -495,27 +484,21 @@ def test_ctrl_c_is_one_line(failing, capsys, note):
         ("run absent.mlir", "absent.mlir"),
     ],
 )
-def test_a_wrong_command_line(capsys, args, said):
-    assert run(args.split()) == 2
-    told = capsys.readouterr().err
+def test_a_wrong_command_line(hub, args, said):
+    told = hub(args, status=2)
     assert "Usage: pjrt-hub" in told
     assert said in told
 
 
-def test_help_names_every_command(capsys):
-    assert run(["--help"]) == 0
-    said = capsys.readouterr().out
+def test_help_names_every_command(hub):
+    said = hub("--help")
     names = ("list", "run", "fetch", "cache", "doctor")
     assert {name: said.count(f"\n  {name} ") for name in names} == dict.fromkeys(names, 1)
 
 
 def test_a_closed_pipe_is_silent():
-    code = "from pjrt_hub.cli.__main__ import main; main()"
-    child = subprocess.Popen(
-        [sys.executable, "-c", f"import sys; sys.argv[1:] = ['--help']; {code}"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    command = [sys.executable, "-m", "pjrt_hub.cli", "--help"]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     child.stdout.close()
     with child.stderr:
         assert child.stderr.read() == b""

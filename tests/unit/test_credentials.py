@@ -286,7 +286,7 @@ def test_no_failure_and_no_spiteful_server_shows_a_secret(
     for attempt in (
         lambda: obtain(pin, cache, env=env, patience=limits),
         lambda: releases("toy-plugin", env, patience=limits),
-        lambda: receive(mirror, tmp_path / "received", env=env, patience=limits),
+        lambda: receive(mirror, cache.root, env=env, patience=limits),
     ):
         try:
             attempt()

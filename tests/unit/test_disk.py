@@ -52,13 +52,13 @@ def folders(cache: Cache) -> list[Path]:
 
 @pytest.mark.parametrize("nbytes", [digest.MOST_NBYTES + 1, 1 << 42])
 def test_a_file_larger_than_the_bound_is_not_read(cache, nbytes):
-    memo = Memo(cache.root, cache.root / "v1" / "memo")
+    memo, path = Memo(cache.root, cache.root / "v1/memo"), cache.root / "v1/memo/answer.json"
     memo.write("answer", {"sha256": "0"})
     assert memo.read("answer") == {"sha256": "0"}
-    os.truncate(cache.root / "v1/memo/answer.json", nbytes)
+    os.truncate(path, nbytes)
     assert memo.read("answer") is None
     with pytest.raises(OSError, match="larger than 67,108,864 bytes") as caught:
-        digest.content(cache.root / "v1/memo/answer.json")
+        digest.content(path)
     assert caught.value.errno == errno.EFBIG
 
 
@@ -111,18 +111,18 @@ def test_no_link_is_followed_below_the_root(cache, tmp_path):
 
 def test_a_memo_that_others_can_write_vouches_for_nothing(cache):
     folder = cache.root / "v1/memo"
-    memo = Memo(cache.root, folder)
+    memo, said = Memo(cache.root, folder), folder / "said.json"
     memo.write("said", {"x": 1})
     assert memo.read("said") == {"x": 1}
-    (folder / "said.json").chmod(0o666)
+    said.chmod(0o666)
     assert memo.read("said") is None
-    (folder / "said.json").chmod(0o644)
+    said.chmod(0o644)
     folder.chmod(0o777)
     assert memo.read("said") is None
     memo.write("more", {})
     assert not (folder / "more.json").exists()
     folder.chmod(0o755)
-    (folder / "link.json").symlink_to(folder / "said.json")
+    (folder / "link.json").symlink_to(said)
     assert memo.read("link") is None
 
 
@@ -152,12 +152,8 @@ def test_a_foreign_link_to_the_root_is_refused(cache, tmp_path):
 AS_NOBODY = """
 import os, sys
 sys.path[:0] = {path!r}
-import wheels
 from pathlib import Path
-from pjrt_hub.errors import CacheError
-from pjrt_hub.finding.store.cache.cache import Cache
-members = wheels.contents(50_000)
-pin = wheels.pin(wheels.build(members), members)
+from test_disk import PIN as pin, Cache
 import pjrt_hub.finding.store.cache.audit, concurrent.futures.thread, fcntl
 os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 {action}
