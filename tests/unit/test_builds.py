@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,9 @@ OLD, MIDDLE, NEW = build("old", "0.81", "9.0"), build("middle", "0.106"), build(
 ALL = (OLD, NEW, MIDDLE)
 
 
-def at(tmp_path: Path, *rows: Artifact, site: Site | None = None, cached: tuple = ()) -> World:
+def at(
+    tmp_path: Path, *rows: Artifact, site: Site | None = None, cached: Sequence[Artifact] = ()
+) -> World:
     """A world with these rows, some of them in its cache, and the manifest of the three."""
     cache = Cache(tmp_path / "cache")
     for row in cached:
@@ -82,52 +85,47 @@ def told(here: World, word: str | None = None) -> list[tuple[str, str]]:
     ]
 
 
-def test_the_newest_api_wins_and_the_others_are_listed(tmp_path):
-    here = at(tmp_path, *ALL)
-    assert ask(here).candidate.artifact == NEW
-    assert ask(here, "cpu").candidate.artifact == NEW
-    assert told(here) == [
-        ("0.115", "its hardware is present and its priority, 400, is the highest"),
-        ("0.106", "new 1.0 has the newer PJRT API, 0.115; 'middle:cpu' chooses this build"),
-        ("0.81", "new 1.0 has the newer PJRT API, 0.115; 'old:cpu' chooses this build"),
-    ]
+ELSEWHERE, TOO_NEW = NEW._replace(host=ARM), MIDDLE._replace(api_version=ApiVersion(9, 1))
+UNTOLD = build("old", "", "10.0")
 
 
-def test_a_package_is_chosen_by_its_name(tmp_path):
+@pytest.mark.parametrize(
+    ("rows", "cached", "word", "chosen"),
+    [
+        (ALL, (), None, NEW),
+        (ALL, (), "cpu", NEW),
+        (ALL, (), "old:cpu", OLD),
+        (ALL, (), "middle:cpu", MIDDLE),
+        (ALL, (), "new:cpu", NEW),
+        ([OLD, ELSEWHERE, TOO_NEW], (), None, OLD),
+        ([OLD, UNTOLD, MIDDLE], (), "old:cpu", UNTOLD),  # of one package the newest version counts
+        ([OLD, UNTOLD, MIDDLE], (), None, MIDDLE),
+        (ALL, [OLD], None, OLD),  # what is here comes before what would be fetched
+        (ALL, [OLD, NEW], None, NEW),
+        (ALL, [OLD, NEW], "old:cpu", OLD),
+    ],
+)
+def test_the_newest_api_wins_of_what_fits_and_is_here(tmp_path, rows, cached, word, chosen):
+    choice = ask(at(tmp_path, *rows, cached=cached), word)
+    assert choice.candidate.artifact == chosen
+    assert (choice.candidate.library_path is not None) == (chosen in cached)
+    assert choice.was_asked_for_alone == (word is not None)
+
+
+HIGHEST = "its hardware is present and its priority, 400, is the highest"
+NEWER = "new 1.0 has the newer PJRT API, 0.115; '{}:cpu' chooses this build"
+
+
+def test_the_others_are_listed_with_the_reason(tmp_path):
     here = at(tmp_path, *ALL)
-    for row in ALL:
-        choice = ask(here, f"{row.package}:cpu")
-        assert (choice.candidate.artifact, choice.was_asked_for_alone) == (row, True)
+    middle = ("0.106", NEWER.format("middle"))
+    assert told(here) == [("0.115", HIGHEST), middle, ("0.81", NEWER.format("old"))]
     # What was not asked for is said of the plugin's first build, what comes after it of the rest.
-    assert told(here, "old:cpu") == [
-        ("0.81", "the argument asks for 'old:cpu'"),
-        ("0.115", "it was not asked for"),
-        ("0.106", "new 1.0 has the newer PJRT API, 0.115; 'middle:cpu' chooses this build"),
-    ]
-
-
-def test_what_does_not_fit_here_is_no_build(tmp_path):
-    too_new = MIDDLE._replace(api_version=ApiVersion(9, 1))
-    here = at(tmp_path, OLD, NEW._replace(host=ARM), too_new)
-    assert ask(here).candidate.artifact == OLD
-    assert [api for api, _ in told(here)] == ["0.81"]
-
-
-def test_of_one_package_the_newest_version_counts(tmp_path):
-    newer = build("old", "", "10.0")
-    here = at(tmp_path, OLD, newer, MIDDLE)
-    assert ask(here, "old:cpu").candidate.artifact == newer
-    assert ask(here).candidate.artifact == MIDDLE
-
-
-def test_what_is_here_comes_before_what_would_be_fetched(tmp_path):
-    here = at(tmp_path, *ALL, cached=(OLD,))
-    assert ask(here).candidate.artifact == OLD
+    asked = ("0.81", "the argument asks for 'old:cpu'")
+    assert told(here, "old:cpu") == [asked, ("0.115", "it was not asked for"), middle]
+    assert [api for api, _ in told(at(tmp_path, OLD, ELSEWHERE, TOO_NEW))] == ["0.81"]
+    here = at(tmp_path, *ALL, cached=[OLD])
     assert ("0.115", "old 9.0 is here; `pjrt-hub fetch new:cpu` fetches this build") in told(here)
-    # That done, the newest is used.
-    here = at(tmp_path, *ALL, cached=(NEW,))
-    assert ask(here).candidate.artifact == NEW
-    assert ask(here, "old:cpu").candidate.library_path is not None
 
 
 def test_what_is_installed_comes_before_the_cache(tmp_path, site):
@@ -202,14 +200,12 @@ def locked(*words: str, **options: object) -> list[tuple[str, str]]:
     return [(row.package, row.host.arch) for row in pins.read(Path("pylock.pjrt.toml")).rows]
 
 
-def test_a_lock_takes_the_newest_build_for_each_machine(registry):
+def test_a_lock_takes_the_newest_build_for_each_machine_or_those_that_are_named(registry):
     registry(*ALL, OLD._replace(host=ARM, sha256="a" * 64))
     both = locked("cpu", hosts=["linux-x86_64", "linux-aarch64"])
     assert both == [("new", HostTag.current().arch), ("old", "aarch64")]
-
-
-def test_a_lock_takes_the_builds_that_are_named(registry):
     registry(*ALL)
+    Path("pylock.pjrt.toml").unlink()
     assert locked("old") == [("old", "x86_64")]
     (change, _) = lock.lock("old:cpu", "new", check=True).changes
     assert change == f"cpu for linux-x86_64: nothing -> new 1.0 sha256 {NEW.sha256[:12]}"

@@ -42,13 +42,13 @@ def entry(cache, archive) -> CacheEntry:
 
 def alter(path: Path, change: str, at: int) -> None:
     body = path.read_bytes()
+    rest = {
+        "flip": bytes([body[at] ^ 0xFF]) + body[at + 1 :],
+        "zero": bytes(len(body) - at),
+        "cut": b"",
+    }
     path.chmod(0o644)
-    if change == "flip":
-        path.write_bytes(body[:at] + bytes([body[at] ^ 0xFF]) + body[at + 1 :])
-    elif change == "zero":
-        path.write_bytes(body[:at] + bytes(len(body) - at))
-    else:
-        path.write_bytes(body[:at])
+    path.write_bytes(body[:at] + rest[change])
 
 
 def test_an_entry_keeps_the_layout_of_the_wheel(cache, archive):
@@ -58,12 +58,11 @@ def test_an_entry_keeps_the_layout_of_the_wheel(cache, archive):
     assert entry == cache.lookup(PIN)
     assert entry.root == cache.root / "v1" / PIN.sha256[:2] / PIN.sha256
     assert entry.library_path == entry.root / wheels.LIBRARY
-    assert entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
-    assert (entry.root / wheels.SIBLING).read_bytes() == MEMBERS[wheels.SIBLING]
+    for path in (wheels.LIBRARY, wheels.SIBLING):
+        assert (entry.root / path).read_bytes() == MEMBERS[path]
     assert cache.entries() == (entry._replace(verified=()),)
     assert stat.S_IMODE(cache.root.stat().st_mode) == 0o700
-    assert stat.S_IMODE(entry.root.stat().st_mode) == 0o755
-    for path in entry.root.rglob("*"):
+    for path in (entry.root, *entry.root.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) == (0o755 if path.is_dir() else 0o444)
     assert cache.nbytes() >= PIN.nbytes
 

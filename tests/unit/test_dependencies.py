@@ -157,8 +157,9 @@ def torch_first_of_the_variable(root: Path) -> Case:
 
 def conda(root: Path) -> Case:
     """Its Python has a DT_RPATH, its files the numbers of releases."""
-    sparse(blas(in_conda(root), "13.1.0.3").parent, "12.6.3")
-    return Case({}, "DT_RPATH of the program", program=(OLD + str(in_conda(root)),))
+    folder = in_conda(root)
+    sparse(blas(folder, "13.1.0.3").parent, "12.6.3")
+    return Case({}, "DT_RPATH of the program", program=(OLD + str(folder),))
 
 
 def the_systems_cuda(root: Path) -> Case:
