@@ -241,17 +241,6 @@ def test_a_small_disk_is_refused_before_writing(disk, archive):
     assert cache.entries() == ()
 
 
-@pytest.mark.parametrize("kib", [40, 120, 200, 204])
-def test_a_disk_that_fills_up_publishes_nothing(disk, archive, monkeypatch, kib):
-    cache = Cache(disk(f"{kib}k") / "cache")
-    monkeypatch.setattr(cache, "require_space", lambda nbytes: None)
-    with pytest.raises(CacheError, match="no space left") as caught:
-        cache.publish(PIN, archive)
-    assert f"{PIN.nbytes:,} bytes needed" in caught.value.message
-    assert cache.entries() == ()
-    assert list((cache.root / "v1/unpacking").glob("*")) == []
-
-
 def fail_with(code: int) -> Callable[..., None]:
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError(code, os.strerror(code))

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -264,11 +265,16 @@ def swap(folder: Path, victim: Path) -> None:
                 (folder / name).symlink_to(victim / name)
 
 
-def test_a_file_is_written_in_one_step(tmp_path):
-    path = tmp_path / "kept"
-    disk.replace(path, b"one")
-    disk.replace(path, b"two")
-    assert path.read_text() == "two"
+def test_a_file_is_written_in_one_step_by_many_threads(tmp_path):
+    path, contents = tmp_path / "kept", [bytes([number]) * (1 << 16) for number in range(4)]
+
+    def write(content: bytes) -> None:
+        for _ in range(20):
+            disk.replace(path, content)
+            assert path.read_bytes() in contents
+
+    with ThreadPoolExecutor(len(contents)) as pool:
+        list(pool.map(write, contents))
     (tmp_path / "folder").mkdir()
     with pytest.raises(IsADirectoryError):
         disk.replace(tmp_path / "folder", b"three")

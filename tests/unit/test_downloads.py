@@ -14,7 +14,6 @@ import subprocess
 import sys
 import termios
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from loopback import Answer, Loopback
 
 from pjrt_hub import errors
 from pjrt_hub.base.host import HostTag
-from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Artifact
 from pjrt_hub.finding.store.pins import Pins
@@ -172,17 +170,3 @@ def test_the_peak_of_memory_does_not_follow_the_file(server, cache):
     server.file(FILE, body)
     kib = int(printed(server, cache, MEMORY, wheels.pin(body, members)))
     assert 0 < kib < 64 << 10
-
-
-def test_threads_that_replace_one_file_publish_whole_ones(tmp_path):
-    path = tmp_path / "reading.json"
-    contents = [bytes([number]) * (1 << 16) for number in range(4)]
-
-    def write(content: bytes) -> None:
-        for _ in range(20):
-            disk.replace(path, content)
-            assert path.read_bytes() in contents
-
-    with ThreadPoolExecutor(len(contents)) as pool:
-        list(pool.map(write, contents))
-    assert list(tmp_path.iterdir()) == [path]

@@ -31,13 +31,6 @@ def toy(tmp_path) -> Path:
     return path
 
 
-def test_a_tiny_plugin(toy):
-    elf = inspect(toy)
-    assert (elf.bits, elf.little, elf.machine, elf.shared) == (64, True, HOST.arch, True)
-    assert elf.exported
-    assert problems(elf, HOST, Search()) == []
-
-
 @pytest.mark.parametrize("style", ["gnu", "sysv"])
 def test_both_hash_tables(tmp_path, style):
     source = "int GetPjrtApi(void) { return 0; } int other(void) { return 1; }"
@@ -72,28 +65,6 @@ def test_a_missing_library_is_named_with_who_ships_it(tmp_path):
     assert found.hint == "pip install 'intel-sycl-rt==2025.*'"
 
 
-OTHER = (183, "aarch64") if HOST.arch == "x86_64" else (62, "x86_64")
-
-
-@pytest.mark.parametrize(
-    ("offset", "value", "text"),
-    [
-        (
-            18,
-            struct.pack("<H", OTHER[0]),
-            f"it is built for {OTHER[1]}, this machine is {HOST.arch}",
-        ),
-        (4, b"\x01", "it is a 32-bit little-endian library, 64-bit little is needed"),
-    ],
-)
-def test_another_machine(toy, offset, value, text):
-    data = bytearray(toy.read_bytes())
-    data[offset : offset + len(value)] = value
-    toy.write_bytes(data)
-    (found,) = unfit(inspect(toy), HOST)
-    assert found.text == text
-
-
 def test_a_newer_glibc_and_no_glibc(toy):
     needs = {"versions": (("libc.so.6", "GLIBC_2.27"),), "exported": True}
     elf = Binary(toy, "linux", 64, True, "x86_64", True, **needs)
@@ -106,12 +77,6 @@ def test_a_newer_glibc_and_no_glibc(toy):
     refused = musl.runs(HostTag.parse("linux-x86_64-glibc2.27"))
     assert refused == "it is built for glibc, this machine has musl"
     assert musl.runs(musl) == ""
-
-
-def test_not_a_plugin(tmp_path):
-    elf = inspect(compile_library("int other;", tmp_path / "plain.so"))
-    (found,) = unfit(elf, HOST)
-    assert "does not export GetPjrtApi" in found.text
 
 
 @pytest.mark.parametrize(
@@ -214,15 +179,6 @@ def test_exports_are_what_others_can_call(tmp_path):
     """
     path = compile_library(source, tmp_path / "toy.so")
     assert exports(path) == ("GetPjrtApi", "a_weak_one", "calls", "pointer")
-
-
-def test_what_a_linter_asks_of_a_library(tmp_path):
-    good = inspect(compile_library("int x;", tmp_path / "good.so"))
-    assert (good.run_paths, good.executable_stack, good.text_relocations) == ((), False, False)
-    flags = ("-Wl,-z,execstack,-z,notext", "-Wl,-rpath,$ORIGIN/lib:/opt/x")
-    bad = inspect(compile_library('asm(".text\\n.quad x"); int x;', tmp_path / "bad.so", *flags))
-    assert bad.run_paths == ("$ORIGIN/lib", "/opt/x")
-    assert (bad.executable_stack, bad.text_relocations) == (True, True)
 
 
 def test_names_without_end_are_refused_soon(tmp_path):
