@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -347,51 +346,6 @@ def test_junk_files_as_arguments(program, tmp_path, hub, name, status, message):
     (tmp_path / "several.npz").rename(tmp_path / "several.npy")
     write_safetensors(tmp_path / "w.safetensors", x=1, y=2)
     assert message in " ".join(hub(f"run {program} --arg {tmp_path}/{name}", status).split())
-
-
-ENTRY = SimpleNamespace(
-    artifact=SimpleNamespace(
-        platform="cpu", package="xla-cpu-pjrt", version="0.0.1", sha256="ab" * 32, nbytes=259000000
-    ),
-    library_path=Path("/cache/v1/plugin.so"),
-)
-GOOD = SimpleNamespace(root=Path("/cache/v1/ab"), verdict=Verdict(True))
-BAD = SimpleNamespace(root=Path("/cache/v1/cd"), verdict=Verdict(False, "x.so has 3 bytes"))
-
-
-def fake_cache(*audits):
-    return SimpleNamespace(
-        root=Path("/cache"),
-        entries=lambda: (ENTRY,),
-        nbytes=lambda: 259000000,
-        verify=lambda: audits,
-        last_use=lambda entry: 0.0,
-        clear=lambda: SimpleNamespace(nbytes=1500, removed=(), kept=()),
-    )
-
-
-def test_cache_list_and_clear(public, hub):
-    public("cache", fake_cache)
-    _, row, total = hub("cache list").splitlines()
-    day = time.strftime("%Y-%m-%d", time.localtime(0))
-    shown = ["cpu", "xla-cpu-pjrt", "0.0.1", "259", "MB", day]
-    assert row.split() == shown
-    assert total == "259 MB in /cache"
-    assert hub("cache list --wide").splitlines()[1].split() == [*shown, "/cache/v1/plugin.so"]
-    [entry] = json.loads(hub("cache list --json"))["entries"]
-    assert (entry["package"], entry["nbytes"]) == ("xla-cpu-pjrt", 259000000)
-    assert hub("cache clear") == "removed 1.5 kB from /cache\n"
-
-
-def test_cache_verify_fails_where_an_entry_does(public, capsys):
-    public("cache", lambda: fake_cache(GOOD))
-    assert run(["cache", "verify"]) == 0
-    public("cache", lambda: fake_cache(GOOD, BAD))
-    assert run(["cache", "verify"]) == 4
-    first = "/cache/v1/ab: ok\n"
-    assert capsys.readouterr().out == f"{first}{first}/cache/v1/cd: x.so has 3 bytes\n"
-    assert run(["cache", "verify", "--json"]) == 4
-    assert [audit["ok"] for audit in json.loads(capsys.readouterr().out)] == [True, False]
 
 
 def test_doctor_fails_where_a_step_does(public, capsys):

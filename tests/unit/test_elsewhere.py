@@ -64,7 +64,7 @@ class Elsewhere:
         ]
         changed = {"members": tuple(members), "library": self.library, "host": HostTag.parse(host)}
         unused = {wheels.LIBRARY: b"", wheels.SIBLING: b""}
-        row = wheels.pin(self.wheel, unused, file_name=self.file_name, **changed)
+        row = wheels.pin(self.wheel, unused, file_name=self.file_name)._replace(**changed)
         (folder / self.file_name).write_bytes(self.wheel)
         Pins(folder / "toy.lock", (), (), (row,)).write()
         self.env = {key: env[key] for key in env if not key.startswith(("PIP_", "UV_"))}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 import wheels
 
+from pjrt_hub.base.listing import size_text
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.door import process
 from pjrt_hub.errors import CacheError
@@ -227,6 +228,28 @@ def hub(cache, monkeypatch, capsys) -> Callable[..., str]:
     return call
 
 
+def test_list_verify_and_clear_of_the_command_line(cache, pins, hub):
+    _, *rows, total = hub("list").splitlines()
+    days = {e.artifact.version: time.localtime(cache.last_use(e)) for e in cache.entries()}
+    shown = {
+        pin.version: ["toy", "Toy.Plugin", pin.version, "106", "kB", time.strftime("%Y-%m-%d", day)]
+        for pin in pins
+        for day in [days[pin.version]]
+    }
+    assert {row.split()[2]: row.split() for row in rows} == shown
+    assert total == f"{size_text(cache.nbytes())} in {cache.root}"
+    paths = {pin.version: str(cache.entry_root(pin) / pin.library) for pin in pins}
+    wide = [row.split() for row in hub("list", "--wide").splitlines()[1:-1]]
+    assert {row[2]: row for row in wide} == {each: [*shown[each], paths[each]] for each in paths}
+    listed = json.loads(hub("list", "--json"))["entries"]
+    assert {(each["package"], each["nbytes"]) for each in listed} == {("Toy.Plugin", 106_000)}
+    assert {each["version"]: each["path"] for each in listed} == paths
+    assert set(hub("verify").splitlines()) == {f"{cache.entry_root(pin)}: ok" for pin in pins}
+    assert {each["ok"] for each in json.loads(hub("verify", "--json"))} == {True}
+    nbytes = cache.nbytes()
+    assert hub("clear") == f"removed {size_text(nbytes)} from {cache.root}\n"
+
+
 def test_prune_of_the_command_line(cache, pins, hub):
     out = hub("prune", "--older-than", "15d", "--dry-run")
     assert out.count("would remove") == 3
@@ -246,8 +269,12 @@ def test_repair_of_the_command_line(cache, pins, hub, monkeypatch, tmp_path):
     monkeypatch.setattr(process, "registry", lambda there: Catalog([], pins))
     root = cache.entry_root(pins[0])
     damage(root / pins[0].library)
+    told = hub("verify", status=4)
+    assert f"{root}: {pins[0].library} has sha256" in told
+    assert f"{cache.entry_root(pins[1])}: ok\n" in told
     damage(root / ROW_NAME)
-    hub("verify", status=4)
+    audits = json.loads(hub("verify", "--json", status=4))
+    assert sorted(each["ok"] for each in audits) == [False, True, True]
     assert "fetched Toy.Plugin 1.0 again" in hub("verify", "--repair")
     assert (root / pins[0].library).read_bytes() == MEMBERS[wheels.LIBRARY]
     hub("verify")
