@@ -279,8 +279,14 @@ def test_a_corrupted_read_only_entry_is_an_error(cache, entry, monkeypatch):
         cache.lookup(PIN)
 
 
-def test_the_root_is_the_users(tmp_path, monkeypatch):
-    assert Cache.from_env({"PJRT_HUB_CACHE": "/x/y"}).root == Path("/x/y")
+def test_variables_of_the_cache(tmp_path, monkeypatch):
+    env = {"PJRT_HUB_CACHE": "/x", "PJRT_HUB_SYSTEM_CACHE": "/a::/b", "PJRT_HUB_CACHE_NBYTES": "9"}
+    cache = Cache.from_env(env)
+    assert (cache.root, cache.system, cache.max_nbytes) == (Path("/x"), (Path("/a"), Path("/b")), 9)
+    assert Cache.from_env({"PJRT_HUB_CACHE": "/x", "PJRT_HUB_SYSTEM_CACHE": ""}).system == ()
+    for name, value in (("PJRT_HUB_SYSTEM_CACHE", "here"), ("PJRT_HUB_CACHE_NBYTES", "9 GB")):
+        with pytest.raises(CacheError, match=f"{name} .*'{value}'"):
+            Cache.from_env({**env, name: value})
     monkeypatch.chdir(tmp_path)
     assert Cache.from_env({"PJRT_HUB_CACHE": "here"}).root == tmp_path / "here"
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))

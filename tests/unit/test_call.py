@@ -183,8 +183,7 @@ def test_wrong_inputs_are_refused_before_the_call(given, error):
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [("a", 0, "x", -1, True), ("a", 4096, "i", -1, True), ("a", 0, "s", -1, True)],
+    "wrong", [("a", 0, "x", -1, True), ("a", 4096, "i", -1, True), ("a", 0, "s", -1, True)]
 )
 def test_rows_that_would_write_outside_are_refused(wrong):
     with pytest.raises(ValueError, match="a is not a field that can be called in C"):

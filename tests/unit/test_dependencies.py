@@ -426,24 +426,27 @@ def test_the_command_is_that_of_the_plugins_cuda_and_origin(tmp_path, changed, c
 # NVIDIA's driver and compilers
 
 
+OLDER = "install driver 580 or newer, or use the plugin for an older one: pjrt-hub fetch cuda12"
+
+
 @pytest.mark.parametrize(
-    ("text", "says", "hint"),
+    ("driver", "newest", "hint"),
     [
-        ("580.65.06", "580.65.06, which runs CUDA up to 13.0; cuda13 needs 580 or newer", ""),
-        (
-            "570.86.15",
-            "570.86.15, which runs CUDA up to 12.8; cuda13 needs 580 or newer",
-            "install driver 580 or newer, or use the plugin for an older one: "
-            "pjrt-hub fetch cuda12",
-        ),
+        ("580.65.06", ", which runs CUDA up to 13.0", ""),
+        ("579.1", ", which runs CUDA up to 12.9", OLDER),
+        ("570.86.15", ", which runs CUDA up to 12.8", OLDER),
+        ("555.42", ", which runs CUDA up to 12.5", OLDER),
+        ("470.82.01", ", which runs CUDA up to 11.4", OLDER),
+        ("440.33", "", OLDER),
     ],
 )
-def test_the_driver(tmp_path, text, says, hint):
+def test_the_driver(tmp_path, driver, newest, hint):
     file = tmp_path / "machine" / "proc" / "driver" / "nvidia" / "version"
     file.parent.mkdir(parents=True)
-    file.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {text}  Tue\n")
+    file.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue\n")
     world = world_of(tmp_path, {})._replace(catalog=Catalog.read_shipped())
     steps = list(dependencies.report(opening_of(tmp_path, world, ()), world))
+    says = f"{driver}{newest}; cuda13 needs 580 or newer"
     assert steps_for(steps, "driver") == [Step("driver", not hint, says, hint)]
 
 
@@ -462,14 +465,6 @@ def test_the_driver_of_a_container(tmp_path):
     if not Path("/proc/driver/nvidia").exists():
         [step] = steps_for(report(tmp_path, is_present=True), "driver")
         assert (step.ok, "libcuda.so.1" in step.detail) == (False, True)
-
-
-@pytest.mark.parametrize(
-    ("driver", "newest"),
-    [("440.33", ""), ("470.82.01", "11.4"), ("555.42", "12.5"), ("579.1", "12.9"), ("", "")],
-)
-def test_the_newest_cuda_of_a_driver(driver, newest):
-    assert cuda.newest_cuda(driver) == newest
 
 
 @pytest.mark.parametrize(

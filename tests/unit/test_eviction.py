@@ -18,7 +18,6 @@ import wheels
 from pjrt_hub.base.listing import size_text
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.door import process
-from pjrt_hub.errors import CacheError
 from pjrt_hub.finding.store.cache import layout
 from pjrt_hub.finding.store.cache.cache import ROW_NAME, Cache
 from pjrt_hub.finding.store.catalog import Artifact, Catalog
@@ -203,17 +202,6 @@ def test_a_corrupted_system_cache_is_left_out_with_a_warning(tmp_path, caplog):
         assert entry is None
     assert f"left out {shared.root}" in caplog.text
     assert path.exists()
-
-
-def test_variables_of_the_cache():
-    env = {"PJRT_HUB_CACHE": "/x", "PJRT_HUB_SYSTEM_CACHE": "/a::/b", "PJRT_HUB_CACHE_NBYTES": "9"}
-    cache = Cache.from_env(env)
-    assert cache.system == (Path("/a"), Path("/b"))
-    assert cache.max_nbytes == 9
-    assert Cache.from_env({"PJRT_HUB_CACHE": "/x", "PJRT_HUB_SYSTEM_CACHE": ""}).system == ()
-    for name, value in (("PJRT_HUB_SYSTEM_CACHE", "here"), ("PJRT_HUB_CACHE_NBYTES", "9 GB")):
-        with pytest.raises(CacheError, match=f"{name} .*'{value}'"):
-            Cache.from_env({**env, name: value})
 
 
 @pytest.fixture
