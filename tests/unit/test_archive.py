@@ -1,7 +1,5 @@
 """Honest archives of every kind give exactly the pinned members; other bytes than a pin do not."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import logging

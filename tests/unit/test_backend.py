@@ -1,7 +1,5 @@
 """Plugins in Python, run by our own runtime, and what the runtime does where they fail."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import types

@@ -1,7 +1,5 @@
 """One plugin, built by several packages: which is used, which are shown, how each is chosen."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Bundles: one form for the same rows, whole or refused, and believed only where rows are known."""
 
-from __future__ import annotations
-
 import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager

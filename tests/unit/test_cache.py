@@ -1,7 +1,5 @@
 """Entries on disk: published whole or not at all, never wrong bytes, no write on a warm look."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

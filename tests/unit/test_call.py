@@ -1,7 +1,5 @@
 """Which C functions are called without Python: those whose fields are all plain."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import re

@@ -1,7 +1,5 @@
 """Registry rows: what is read, what is refused, and which build is chosen."""
 
-from __future__ import annotations
-
 import base64
 import json
 import runpy

@@ -1,7 +1,5 @@
 """The command line against a public interface of plain objects: text, JSON, statuses, errors."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """`pjrt-hub compile`, `bundle` and `lock` against a public interface of stubs."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

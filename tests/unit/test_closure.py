@@ -1,7 +1,5 @@
 """What a plugin requires: fetched with it, laid out round it, kept as long as it, and no longer."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -5,8 +5,6 @@ data/jax_compile_options.json holds what releases sent with plain programs: one 
 differ from those of the release before). test_jax.py asks the release that is installed.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Users and passwords: where they come from, where they go, and that nothing shows them."""
 
-from __future__ import annotations
-
 import base64
 import logging
 import os

@@ -4,8 +4,6 @@
 are asked of the compiled module, so that our own layout rule is tested and not trusted.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import re

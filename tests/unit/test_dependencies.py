@@ -1,7 +1,5 @@
 """What a plugin opens by itself: what a doctor says wins, and what this machine's loader takes."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

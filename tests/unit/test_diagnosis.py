@@ -1,7 +1,5 @@
 """What a doctor says of the JAX that is installed, and what its start really comes to."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A cache that somebody else could write to is not used, and no link is followed in it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """`doctor` meets what a load would meet, and nothing else."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Downloads by processes of their own, interrupted and watched; tests/faults has many at once."""
 
-from __future__ import annotations
-
 import codecs
 import fcntl
 import json

@@ -1,7 +1,5 @@
 """Libraries read without loading them: real ones, broken ones, hostile ones."""
 
-from __future__ import annotations
-
 import os
 import struct
 from contextlib import suppress

@@ -5,8 +5,6 @@ files. It proves nothing of paths with drives and backslashes, long paths, names
 the folders of caches, terminals, other packages, or how this one is installed there.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

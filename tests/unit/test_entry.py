@@ -1,7 +1,5 @@
 """What a program says that it takes and gives: odd, hostile and large ones, without a plugin."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -3,8 +3,6 @@
 Where a failure is cheap it is a real one; the rest are made as their raisers make them.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path

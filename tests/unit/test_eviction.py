@@ -1,7 +1,5 @@
 """What leaves the cache: never what is in use, the least recently used first, whole at once."""
 
-from __future__ import annotations
-
 import errno
 import json
 import logging

@@ -1,7 +1,5 @@
 """A library that is named by its path: whose plugin it is, and what is known of it."""
 
-from __future__ import annotations
-
 import pytest
 from trees import Site, compile_library, only, plugin_bytes, world
 
