@@ -148,9 +148,8 @@ def torch_first_with_the_same(root: Path) -> Case:
 
 
 def torch_first_of_the_variable(root: Path) -> Case:
-    other = dnn(root / "other")
-    before = torch(root, other, folder="$ORIGIN/../nowhere")
-    return Case(in_path(other.parent), f"{other}, already loaded by torch", before)
+    before = torch(root, dnn(root / "other"), folder="$ORIGIN/../nowhere")
+    return Case(in_path(root / "other"), f"{root}/other/{DNN}, already loaded by torch", before)
 
 
 def conda(root: Path) -> Case:
@@ -188,7 +187,7 @@ def for_another_machine(root: Path) -> Case:
 def links(root: Path) -> Case:
     """As the cache lays out a plugin with what it requires."""
     home = wheels(root, site="store")
-    for path in sorted(home.glob("nvidia/*/lib/*")):
+    for path in home.glob("nvidia/*/lib/*"):
         link = root / "site" / path.relative_to(home)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path)
@@ -290,6 +289,15 @@ def make_host(path: Path, flags: tuple[str, ...]) -> Path:
     return path
 
 
+def traced(command: list[object], env: dict[str, str]) -> tuple[str, str]:
+    """What a program prints, and what the loader says that it does."""
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
+    env = {**kept, **env, "LD_DEBUG": "libs"}
+    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout, ran.stderr
+
+
 def make_plugin(root: Path, link: bool) -> Path:
     path = root / "site" / "jax_plugins" / "xla_cuda13" / "xla_cuda_plugin.so"
     place = root / "store" / "jax_plugins" / "xla_cuda13" / path.name if link else path
@@ -334,21 +342,13 @@ def test_the_winners_are_the_loaders(name, tmp_path, monkeypatch):
     opening = opening_of(tmp_path, world, before)
     host = make_host(tmp_path / "host", program)
     names = [BLAS, BLAS_LT, SPARSE, LINKER, DNN, f"{DNN}:{DNN_PART}"]
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
     opened = [*before[:1], *opening.preloads, opening.path]
-    ran = subprocess.run(
-        [host, *opened, "--", *names],
-        env={**kept, **env, "LD_DEBUG": "libs"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert ran.returncode == 0, ran.stderr
+    printed, loader = traced([host, *opened, "--", *names], env)
     search = preflight.search
     monkeypatch.setattr(preflight, "search", lambda *args: search(*args, host))
     steps = list(dependencies.report(opening, world))
     ours = winners(steps)
-    for name, theirs in zip(names, ran.stdout.split("\n"), strict=False):
+    for name, theirs in zip(names, printed.split("\n"), strict=False):
         if name.endswith(DNN_PART):  # told only where it is not the one beside its main library
             mine = ours.get(DNN_PART, ours[DNN].with_name(DNN_PART) if DNN in ours else None)
             mine = mine if mine and mine.exists() else None
@@ -357,7 +357,7 @@ def test_the_winners_are_the_loaders(name, tmp_path, monkeypatch):
         else:
             mine = ours.get(name)
         assert (str(mine) if mine else "") == (theirs and os.path.normpath(theirs)), (name, steps)
-        assert not theirs or f"calling init: {theirs}\n" in ran.stderr
+        assert not theirs or f"calling init: {theirs}\n" in loader
     told = "\n".join(step.detail for step in steps)
     assert says in told, told
 
@@ -522,8 +522,7 @@ def test_a_ptxas_of_another_cuda_is_told(tmp_path, monkeypatch):
     assert (second.ok, "libdevice not found" in second.detail) == (False, True)
 
 
-def test_what_lies_in_the_working_directory_is_not_run(tmp_path, monkeypatch):
-    """The plugin would run it, so it is told."""
+def test_what_lies_in_the_working_directory_is_told_and_not_run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     path = ptxas(tmp_path / "cuda_sdk_lib", "13.0.88")
     path.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
