@@ -65,6 +65,20 @@ ARCHIVES = {"toy.whl": WHEEL, "toy.tar.gz": tarball(tarfile.GNU_FORMAT)}
 of_each_kind = pytest.mark.parametrize("name", ARCHIVES)
 
 
+def zipped(
+    members: dict[str, bytes], out: io.BytesIO, *, wide: bool = False, comment: bytes = b""
+) -> bytes:
+    """A zip, stored, of one date, with bits of a mode that nobody is to have."""
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.comment = comment
+        for name, body in members.items():
+            info = zipfile.ZipInfo(name, (2021, 7, 7, 3, 3, 4))
+            info.external_attr = (stat.S_IFREG | 0o6777) << 16
+            with archive.open(info, "w", force_zip64=wide) as file:
+                file.write(body)
+    return out.getvalue()
+
+
 @pytest.fixture(params=[0o000, 0o077, 0o777], ids=oct)
 def umask(request):
     before = os.umask(request.param)
@@ -93,15 +107,10 @@ def test_only_pinned_members_with_fixed_modes(tmp_path, caplog, name):
 
 
 def test_times_before_1980_and_mode_bits_do_not_matter(tmp_path):
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, body in wheels.recorded(MEMBERS).items():
-            info = zipfile.ZipInfo(name, (2021, 7, 7, 3, 3, 4))
-            info.external_attr = (stat.S_IFREG | 0o6777) << 16
-            archive.writestr(info, body)
-    wheel = out.getvalue()
+    members = wheels.recorded(MEMBERS)
+    wheel = zipped(members, io.BytesIO())
     stamp = struct.pack("<HH", 3 << 11 | 3 << 5 | 2, 41 << 9 | 7 << 5 | 7)
-    assert wheel.count(stamp) == 2 * len(wheels.recorded(MEMBERS))
+    assert wheel.count(stamp) == 2 * len(members)
     # No month and no day, in the year 1980: before every time that the format can say.
     destination = unpacked(wheel.replace(stamp, bytes(4)), tmp_path)
     assert files(destination) == TAKEN
@@ -124,23 +133,14 @@ class Pipe(io.BytesIO):
         raise OSError
 
 
-def zipped(out: io.BytesIO, *, wide: bool = False, comment: bytes = b"") -> bytes:
-    members = {**MEMBERS, "inner.zip": wheels.build({"x": b"x"}, stored=True)}
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.comment = comment
-        for name, body in members.items():
-            with archive.open(zipfile.ZipInfo(name), "w", force_zip64=wide) as file:
-                file.write(body)
-    return out.getvalue()
-
-
+NESTED = {**MEMBERS, "inner.zip": wheels.build({"x": b"x"}, stored=True)}
 HONEST = {
-    "a comment": zipped(io.BytesIO(), comment=b"made for a test"),
+    "a comment": zipped(NESTED, io.BytesIO(), comment=b"made for a test"),
     "ZIP64 in the directory": with_zip64("ZIP64_LIMIT"),
     "ZIP64 at the end": with_zip64("ZIP_FILECOUNT_LIMIT"),
-    "ZIP64 fields of small members": zipped(io.BytesIO(), wide=True),
-    "written to a pipe": zipped(Pipe()),
-    "written to a pipe, with ZIP64 fields": zipped(Pipe(), wide=True),
+    "ZIP64 fields of small members": zipped(NESTED, io.BytesIO(), wide=True),
+    "written to a pipe": zipped(NESTED, Pipe()),
+    "written to a pipe, with ZIP64 fields": zipped(NESTED, Pipe(), wide=True),
 }
 
 
@@ -188,17 +188,12 @@ def test_every_kind_of_archive_is_fetched_and_published(tmp_path, cache, name):
 def other(*, remove: str = "", add: str = "", **record: str) -> bytes:
     """The wheel with other members than its RECORD lists, or with another text in its RECORD."""
     members = wheels.recorded(MEMBERS)
-    if record:
-        text = members[LIST].decode().replace(record.get("old", ""), record.get("new", ""))
-        members[LIST] = (text + record.get("more", "")).encode()
+    text = members[LIST].decode().replace(record.get("old", ""), record.get("new", ""))
+    members[LIST] = (text + record.get("more", "")).encode()
     members |= {add: b"x"} if add else {}
     if remove:
         del members[remove]
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, body in members.items():
-            archive.writestr(name, body)
-    return out.getvalue()
+    return zipped(members, io.BytesIO())
 
 
 LIST = "toy_plugin-1.0.dist-info/RECORD"
