@@ -28,11 +28,9 @@ from pjrt_hub.finding.store.transfer.unpinned import receive
 
 TOKEN = "hunter2-and-more"
 LOGIN = f"me:{TOKEN}@"
+#: The login as a header has it.
+BASIC = "Basic " + base64.b64encode(f"me:{TOKEN}".encode()).decode()
 BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
-
-
-def basic(user: str, password: str) -> str:
-    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
 
 
 def reply(code: int) -> bytes:
@@ -44,15 +42,17 @@ def with_login(url: str, login: str = f"me:{TOKEN}") -> str:
     return url.replace("://", f"://{login}@")
 
 
-def guarded(server: Loopback, user: str = "me", password: str = TOKEN) -> None:
-    """Serve the wheel to whoever has the password."""
+@pytest.fixture
+def guarded(server) -> str:
+    """A mirror that gives the wheel to whoever has the password."""
 
     def answer(request: Request) -> Answer:
-        if request.headers.get("authorization") == basic(user, password):
+        if request.headers.get("authorization") == BASIC:
             return Answer(WHEEL)
         return Answer(b"", "401 Unauthorized", {"WWW-Authenticate": "Basic"})
 
     server.routes[FILE] = answer
+    return server.url("/files")
 
 
 def fetch(cache: Cache, **env: str) -> None:
@@ -90,36 +90,32 @@ def test_a_login_is_taken_out_of_an_address():
     assert split("https://me:p%40ss@h/a") == ("https://h/a", "me", "p@ss")
 
 
-def test_the_package_keyring_is_asked_after_a_401(server, cache, keyring):
-    guarded(server)
-    fetch(cache, PJRT_HUB_MIRRORS=server.url("/files"))
+def test_the_package_keyring_is_asked_after_a_401(server, guarded, cache, keyring):
+    fetch(cache, PJRT_HUB_MIRRORS=guarded)
     assert_whole(cache)
-    assert keyring == [(urlsplit(server.url()).netloc, None)]
+    assert keyring == [(urlsplit(guarded).netloc, None)]
     assert ["authorization" in request.headers for request in server.asked(FILE)] == [False, True]
 
 
 @pytest.mark.parametrize(
-    "variable",
+    ("variable", "value"),
     [
-        {"PIP_KEYRING_PROVIDER": "disabled"},
-        {"PIP_KEYRING_PROVIDER": "subprocess"},
-        {"PIP_NO_INPUT": "1"},
+        ("PIP_KEYRING_PROVIDER", "disabled"),
+        ("PIP_KEYRING_PROVIDER", "subprocess"),
+        ("PIP_NO_INPUT", "1"),
     ],
 )
-def test_the_package_keyring_is_left_alone(server, cache, keyring, variable):
-    guarded(server)
+def test_the_package_keyring_is_left_alone(guarded, cache, keyring, variable, value):
     with pytest.raises(StoreError, match="it wants a login"):
-        fetch(cache, PJRT_HUB_MIRRORS=server.url("/files"), **variable)
+        fetch(cache, PJRT_HUB_MIRRORS=guarded, **{variable: value})
     assert keyring == []
 
 
 @pytest.mark.parametrize("variable", ["PIP_KEYRING_PROVIDER", "UV_KEYRING_PROVIDER"])
-def test_the_command_keyring_is_asked(server, cache, tmp_path, variable):
-    guarded(server)
-    asked = ["get", f"127.0.0.1:{urlsplit(server.url()).port}"]
-    text = f"if sys.argv[1:3] == {asked}: print('{TOKEN}')\nelse: sys.exit(1)"
-    given = {"PATH": keyring_command(tmp_path, text), variable: "subprocess"}
-    fetch(cache, PJRT_HUB_MIRRORS=with_login(server.url("/files"), "me"), **given)
+def test_the_command_keyring_is_asked(guarded, cache, tmp_path, variable):
+    text = f"if sys.argv[1:3] == ['get', {urlsplit(guarded).netloc!r}]: print('{TOKEN}')"
+    given = {"PATH": keyring_command(tmp_path, f"{text}\nelse: sys.exit(1)")}
+    fetch(cache, PJRT_HUB_MIRRORS=with_login(guarded, "me"), **given, **{variable: "subprocess"})
     assert_whole(cache)
 
 
@@ -146,7 +142,7 @@ def test_a_password_does_not_follow_a_redirect_to_another_host(server, cache):
         other.file("/elsewhere.whl", WHEEL)
         server.script(FILE, Answer(b"", "302 Found", {"Location": other.url("/elsewhere.whl")}))
         fetch(cache, PJRT_HUB_MIRRORS=with_login(server.url("/files")))
-        assert server.asked(FILE)[0].headers["authorization"] == basic("me", TOKEN)
+        assert server.asked(FILE)[0].headers["authorization"] == BASIC
         assert "authorization" not in other.requests[0].headers
     assert_whole(cache)
 
@@ -218,7 +214,7 @@ FAILURES: dict[str, Callable[[str], Answer]] = {
     "right bytes": lambda url: Answer(WHEEL),
 }
 #: What must not be shown, as a header has it: without the padding, which a text may cut.
-ENCODED = basic("me", TOKEN).removeprefix("Basic ").rstrip("=")
+ENCODED = BASIC.removeprefix("Basic ").rstrip("=")
 
 
 def echoed(request: Request) -> str:
