@@ -1,7 +1,5 @@
 """Honest archives of every kind give exactly the pinned members; other bytes than a pin do not."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import logging
@@ -14,7 +12,6 @@ import sys
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +20,6 @@ import wheels
 from pjrt_hub.errors import ArchiveError
 from pjrt_hub.finding.store.archive import unpacking
 from pjrt_hub.finding.store.archive.archive import measure, unpack
-from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Artifact, Member
 from pjrt_hub.finding.store.transfer.fetch import obtain
 
@@ -47,17 +43,16 @@ def tarball(
     return out.getvalue()
 
 
-def unpacked(
-    archive: bytes,
-    tmp_path: Path,
-    members: tuple[Member, ...] = PINNED,
-    name: str = "toy.whl",
-) -> Path:
+def unpacked(archive, tmp_path: Path, members=PINNED, name="toy.whl") -> Path:
     path, destination = tmp_path / "archive", tmp_path / "out"
     path.write_bytes(archive)
     destination.mkdir()
     unpack(path, members, destination, name=name)
     return destination
+
+
+def pin_of(name: str, body: bytes) -> Member:
+    return Member(name, len(body), hashlib.sha256(body).hexdigest())
 
 
 def files(destination: Path) -> dict[str, bytes]:
@@ -66,21 +61,37 @@ def files(destination: Path) -> dict[str, bytes]:
 
 
 TAKEN = {name: MEMBERS[name] for name in (wheels.LIBRARY, wheels.SIBLING)}
+ARCHIVES = {"toy.whl": WHEEL, "toy.tar.gz": tarball(tarfile.GNU_FORMAT)}
+of_each_kind = pytest.mark.parametrize("name", ARCHIVES)
+
+
+def zipped(
+    members: dict[str, bytes], out: io.BytesIO, *, wide: bool = False, comment: bytes = b""
+) -> bytes:
+    """A zip, stored, of one date, with bits of a mode that nobody is to have."""
+    with zipfile.ZipFile(out, "w") as archive:
+        archive.comment = comment
+        for name, body in members.items():
+            info = zipfile.ZipInfo(name, (2021, 7, 7, 3, 3, 4))
+            info.external_attr = (stat.S_IFREG | 0o6777) << 16
+            with archive.open(info, "w", force_zip64=wide) as file:
+                file.write(body)
+    return out.getvalue()
 
 
 @pytest.fixture(params=[0o000, 0o077, 0o777], ids=oct)
-def umask(request: pytest.FixtureRequest):
+def umask(request):
     before = os.umask(request.param)
     yield
     os.umask(before)
 
 
 @pytest.mark.usefixtures("umask")
-@pytest.mark.parametrize("name", ["toy.whl", "toy.tar.gz"])
-def test_only_pinned_members_with_fixed_modes(tmp_path: Path, name: str) -> None:
+@of_each_kind
+def test_only_pinned_members_with_fixed_modes(tmp_path, caplog, name):
     tmp_path.chmod(0o755)
     path = tmp_path / name
-    path.write_bytes(WHEEL if name == "toy.whl" else tarball(tarfile.GNU_FORMAT))
+    path.write_bytes(ARCHIVES[name])
     path.chmod(0o600)
     destination = tmp_path / "out"
     destination.mkdir()
@@ -91,85 +102,66 @@ def test_only_pinned_members_with_fixed_modes(tmp_path: Path, name: str) -> None
     assert modes == {0o444}
     folders = {stat.S_IMODE(p.stat().st_mode) for p in destination.rglob("*") if p.is_dir()}
     assert folders == {0o755}
+    assert measure(path, TAKEN.__contains__) == PINNED
+    assert caplog.messages == []  # its RECORD is right
 
 
-def test_times_before_1980_and_mode_bits_do_not_matter(tmp_path: Path) -> None:
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, body in wheels.recorded(MEMBERS).items():
-            info = zipfile.ZipInfo(name, (2021, 7, 7, 3, 3, 4))
-            info.external_attr = (stat.S_IFREG | 0o6777) << 16
-            archive.writestr(info, body)
-    wheel = out.getvalue()
+def test_times_before_1980_and_mode_bits_do_not_matter(tmp_path):
+    members = wheels.recorded(MEMBERS)
+    wheel = zipped(members, io.BytesIO())
     stamp = struct.pack("<HH", 3 << 11 | 3 << 5 | 2, 41 << 9 | 7 << 5 | 7)
-    assert wheel.count(stamp) == 2 * len(wheels.recorded(MEMBERS))
+    assert wheel.count(stamp) == 2 * len(members)
     # No month and no day, in the year 1980: before every time that the format can say.
     destination = unpacked(wheel.replace(stamp, bytes(4)), tmp_path)
     assert files(destination) == TAKEN
     assert {p.stat().st_mode & 0o7777 for p in destination.rglob("*.so")} == {0o444}
 
 
-@pytest.mark.parametrize("limit", ["ZIP64_LIMIT", "ZIP_FILECOUNT_LIMIT"])
-def test_zip64_in_the_directory_and_the_end_is_normal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
-    monkeypatch.setattr(zipfile, limit, 1)
-    wheel = wheels.build(MEMBERS)
+def with_zip64(limit: str) -> bytes:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(zipfile, limit, 1)
+        wheel = wheels.build(MEMBERS)
     assert b"PK\x06\x06" in wheel
     assert b"PK\x06\x07" in wheel
-    monkeypatch.undo()
-    assert files(unpacked(wheel, tmp_path)) == TAKEN
+    return wheel
 
 
 class Pipe(io.BytesIO):
     """What cannot be sought in: sizes and CRCs follow the members."""
 
-    def seekable(self) -> bool:
-        return False
-
-    def seek(self, *args: int) -> int:
-        raise OSError
-
     def tell(self) -> int:
         raise OSError
 
 
-def zipped(out: io.BytesIO, *, wide: bool = False, comment: bytes = b"") -> bytes:
-    members = {**MEMBERS, "inner.zip": wheels.build({"x": b"x"}, stored=True)}
-    with zipfile.ZipFile(out, "w") as archive:
-        archive.comment = comment
-        for name, body in members.items():
-            with archive.open(zipfile.ZipInfo(name), "w", force_zip64=wide) as file:
-                file.write(body)
-    return out.getvalue()
-
-
-HONEST: dict[str, Callable[[], bytes]] = {
-    "a comment": lambda: zipped(io.BytesIO(), comment=b"made for a test"),
-    "ZIP64 fields of small members": lambda: zipped(io.BytesIO(), wide=True),
-    "written to a pipe": lambda: zipped(Pipe()),
-    "written to a pipe, with ZIP64 fields": lambda: zipped(Pipe(), wide=True),
+NESTED = {**MEMBERS, "inner.zip": wheels.build({"x": b"x"}, stored=True)}
+HONEST = {
+    "a comment": zipped(NESTED, io.BytesIO(), comment=b"made for a test"),
+    "ZIP64 in the directory": with_zip64("ZIP64_LIMIT"),
+    "ZIP64 at the end": with_zip64("ZIP_FILECOUNT_LIMIT"),
+    "ZIP64 fields of small members": zipped(NESTED, io.BytesIO(), wide=True),
+    "written to a pipe": zipped(NESTED, Pipe()),
+    "written to a pipe, with ZIP64 fields": zipped(NESTED, Pipe(), wide=True),
 }
 
 
-@pytest.mark.parametrize("make", HONEST.values(), ids=HONEST)
-def test_what_writers_make_is_read(tmp_path: Path, make: Callable[[], bytes]) -> None:
-    assert files(unpacked(make(), tmp_path, name="toy.zip")) == TAKEN
+@pytest.mark.parametrize("archive", HONEST.values(), ids=HONEST)
+def test_what_writers_make_is_read(tmp_path, archive):
+    assert files(unpacked(archive, tmp_path, name="toy.zip")) == TAKEN
 
 
 @pytest.mark.parametrize("form", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 @pytest.mark.parametrize("prefix", ["", "./"])
 @pytest.mark.parametrize("folder", ["", "long/" * 25])
-def test_every_form_of_tar_is_read(tmp_path: Path, form: int, prefix: str, folder: str) -> None:
+def test_every_form_of_tar_is_read(tmp_path, form, prefix, folder):
     pins = tuple(pin._replace(path=folder + pin.path) for pin in PINNED)
     archive = tarball(form, prefix + folder)
     taken = {folder + name: body for name, body in TAKEN.items()}
     assert files(unpacked(archive, tmp_path, pins, "toy.tar.gz")) == taken
 
 
-def test_a_library_is_its_own_archive(tmp_path: Path) -> None:
+def test_a_library_is_its_own_archive(tmp_path):
     body = MEMBERS[wheels.LIBRARY]
-    pin = Member("toy.so", len(body), hashlib.sha256(body).hexdigest())
+    pin = pin_of("toy.so", body)
     assert files(unpacked(body, tmp_path, (pin,), "toy.so")) == {"toy.so": body}
     assert measure(tmp_path / "archive", lambda path: True, name="toy.so") == (pin,)
     (tmp_path / "archive").write_bytes(body[:-1] + b"#")
@@ -178,15 +170,11 @@ def test_a_library_is_its_own_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["toy.whl", "toy.zip", "toy-1.0.tar.gz", "libtoy.so"])
-def test_every_kind_of_archive_is_fetched_and_published(
-    tmp_path: Path, cache: Cache, name: str
-) -> None:
-    archive, members = WHEEL, PINNED
-    if name.endswith(".tar.gz"):
-        archive = tarball()
-    elif name.endswith(".so"):
+def test_every_kind_of_archive_is_fetched_and_published(tmp_path, cache, name):
+    archive, members = tarball() if "tar" in name else WHEEL, PINNED
+    if name == "libtoy.so":
         archive = MEMBERS[wheels.LIBRARY]
-        members = (Member(name, len(archive), hashlib.sha256(archive).hexdigest()),)
+        members = (pin_of(name, archive),)
     row = wheels.pin(archive, MEMBERS, file_name=name)
     row = row._replace(members=members, library=members[0].path)
     (tmp_path / "mirror").mkdir()
@@ -197,54 +185,37 @@ def test_every_kind_of_archive_is_fetched_and_published(
     assert cache.lookup(row) is not None
 
 
-@pytest.mark.parametrize("name", ["toy.whl", "toy.tar.gz"])
-def test_measuring_gives_the_pins(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_bytes(WHEEL if name == "toy.whl" else tarball())
-    assert measure(tmp_path / name, TAKEN.__contains__) == PINNED
-
-
-def other(*, remove: str = "", add: str = "", record: Callable[[str], str] = str) -> bytes:
-    """The wheel with another RECORD, or with other members than its RECORD lists."""
+def other(*, remove: str = "", add: str = "", **record: str) -> bytes:
+    """The wheel with other members than its RECORD lists, or with another text in its RECORD."""
     members = wheels.recorded(MEMBERS)
-    path = next(name for name in members if name.endswith("RECORD"))
-    members[path] = record(members[path].decode()).encode()
+    text = members[LIST].decode().replace(record.get("old", ""), record.get("new", ""))
+    members[LIST] = (text + record.get("more", "")).encode()
     members |= {add: b"x"} if add else {}
     if remove:
         del members[remove]
-    out = io.BytesIO()
-    with zipfile.ZipFile(out, "w") as archive:
-        for name, body in members.items():
-            archive.writestr(name, body)
-    return out.getvalue()
+    return zipped(members, io.BytesIO())
 
 
 LIST = "toy_plugin-1.0.dist-info/RECORD"
-RECORDS: dict[str, Callable[[], bytes]] = {
-    "it has 0 RECORD files": lambda: other(remove=LIST),
-    "it has 2 RECORD files": lambda: other(add="a.dist-info/RECORD"),
-    "does not list 'more.so'": lambda: other(add="more.so"),
-    f"lists {wheels.SIBLING + 'x'!r}, which is not there": lambda: other(
-        record=lambda text: (
-            text.replace(wheels.SIBLING, wheels.SIBLING + "x") + f"{wheels.SIBLING},sha256=x,6000\n"
-        )
+RECORDS: dict[str, bytes] = {
+    "it has 0 RECORD files": other(remove=LIST),
+    "it has 2 RECORD files": other(add="a.dist-info/RECORD"),
+    "does not list 'more.so'": other(add="more.so"),
+    f"lists {wheels.SIBLING + 'x'!r}, which is not there": other(
+        old=wheels.SIBLING, new=wheels.SIBLING + "x", more=f"{wheels.SIBLING},sha256=x,6000\n"
     ),
-    "'6000'] for 'toy_plugin/lib/toy.so', a file of 5000 bytes": lambda: other(
-        record=lambda text: text.replace(",5000", ",6000")
-    ),
-    "has ['sha256=AAA": lambda: other(record=lambda text: text.replace("sha256=", "sha256=AAA")),
-    "has ['": lambda: other(record=lambda text: text.replace("sha256=", "")),
-    "'] for": lambda: other(record=lambda text: text.replace(",5000", "")),
-    "cannot be read": lambda: other(record=lambda text: text + '"'),
+    "'6000'] for 'toy_plugin/lib/toy.so', a file of 5000 bytes": other(old=",5000", new=",6000"),
+    "has ['sha256=AAA": other(old="sha256=", new="sha256=AAA"),
+    "has ['": other(old="sha256="),
+    "'] for": other(old=",5000"),
+    "cannot be read": other(more='"'),
 }
 
 
 @pytest.mark.parametrize("told", RECORDS)
-def test_a_wrong_record_is_refused_unless_pins_decide(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, told: str
-) -> None:
-    wheel = RECORDS[told]()
+def test_a_wrong_record_is_refused_unless_pins_decide(tmp_path, caplog, told):
     with caplog.at_level(logging.WARNING, "pjrt_hub.store"):
-        assert files(unpacked(wheel, tmp_path)) == TAKEN
+        assert files(unpacked(RECORDS[told], tmp_path)) == TAKEN
     (logged,) = caplog.messages
     assert told in logged
     assert logged.startswith("toy.whl: ")
@@ -253,35 +224,27 @@ def test_a_wrong_record_is_refused_unless_pins_decide(
     assert told in str(caught.value)
 
 
-def test_a_right_record_is_not_spoken_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.WARNING, "pjrt_hub.store"):
-        unpacked(WHEEL, tmp_path)
-    assert caplog.messages == []
+@of_each_kind
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"sha256": "0" * 64}, f"the pin says {'0' * 64}"),
+        ({"path": "toy_plugin/other.so"}, "'toy_plugin/other.so' is pinned and not in it"),
+    ],
+)
+def test_what_is_not_as_pinned_is_refused(tmp_path, name, changed, told):
+    with pytest.raises(ArchiveError, match=told):
+        unpacked(ARCHIVES[name], tmp_path, (PINNED[0]._replace(**changed),), name)
 
 
-def test_other_bytes_than_the_pin(tmp_path: Path) -> None:
-    pin = PINNED[0]._replace(sha256="0" * 64)
-    with pytest.raises(ArchiveError, match=f"the pin says {'0' * 64}"):
-        unpacked(WHEEL, tmp_path, (pin,))
-
-
-@pytest.mark.parametrize("name", ["toy.whl", "toy.tar.gz"])
-def test_a_pinned_member_that_is_not_there(tmp_path: Path, name: str) -> None:
-    pin = PINNED[0]._replace(path="toy_plugin/other.so")
-    with pytest.raises(ArchiveError, match=r"'toy_plugin/other.so' is pinned and not in it"):
-        unpacked(WHEEL if name == "toy.whl" else tarball(), tmp_path, (pin,), name)
-
-
-def test_zlib_inflates_where_isal_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zlib_inflates_where_isal_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "isal", None)
     assert runpy.run_path(unpacking.__file__)["zlib"] is zlib
 
 
 @pytest.mark.parametrize("tool", ["zlib", "isal"])
 @pytest.mark.parametrize("name", ["toy.zip", "toy.tar.gz"])
-def test_every_inflate_gives_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, name: str
-) -> None:
+def test_every_inflate_gives_the_same(tmp_path, monkeypatch, tool, name):
     module = zlib if tool == "zlib" else pytest.importorskip("isal.isal_zlib")
     monkeypatch.setattr(unpacking, "zlib", module)
     rng = random.Random(1)
@@ -289,8 +252,7 @@ def test_every_inflate_gives_the_same(
     members = {"mixed.so": mixed, "zeros.so": bytes(5 << 20)}
     path = tmp_path / name
     path.write_bytes(tarball(members=members) if "tar" in name else wheels.build(members))
-    pins = [Member(name, len(b), hashlib.sha256(b).hexdigest()) for name, b in members.items()]
-    assert measure(path, members.__contains__) == tuple(pins)
+    assert measure(path, members.__contains__) == tuple(map(pin_of, members, members.values()))
     damaged = bytearray(path.read_bytes())
     damaged[1000] ^= 0xFF
     path.write_bytes(damaged)

@@ -1,8 +1,8 @@
 """One plugin, built by several packages: which is used, which are shown, how each is chosen."""
 
-from __future__ import annotations
-
 import hashlib
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -26,35 +26,22 @@ from pjrt_hub.finding.store.transfer import index
 ARM = HostTag.parse("linux-aarch64-glibc2.17")
 MEMBERS = wheels.contents(100)
 FIRST = wheels.pin(wheels.build(MEMBERS), MEMBERS)
-MANIFEST = """schema = 1
-name = "cpu"
-platform = "cpu"
-registry = ["cpu"]
-[[library]]
-distribution = "middle"
-path = "middle_code/toy.so"
-[[library]]
-distribution = "old"
-path = "old_code/toy.so"
-[[library]]
-distribution = "new"
-path = "new_code/toy.so"
-"""
+MANIFEST = 'schema = 1\nname = "cpu"\nplatform = "cpu"\nregistry = ["cpu"]\n' + "".join(
+    f'[[library]]\ndistribution = "{name}"\npath = "{name}_code/toy.so"\n'
+    for name in ("middle", "old", "new")
+)
 
 
 def build(package: str, api: str, version: str = "1.0", **changed: object) -> Artifact:
-    sha256 = hashlib.sha256(f"{package}{version}{changed}".encode()).hexdigest()
-    return FIRST._replace(
-        plugin="cpu",
-        platform="cpu",
-        package=package,
-        version=version,
-        file_name=f"{package}-{version}-py3-none-any.whl",
-        sha256=sha256,
-        api_version=ApiVersion.parse(api) if api else None,
-        api_note="" if api else "not loaded",
-        **{"host": HostTag.current()._replace(version=()), **changed},
-    )
+    given = {
+        **{"plugin": "cpu", "platform": "cpu", "package": package, "version": version},
+        "file_name": f"{package}-{version}-py3-none-any.whl",
+        "sha256": hashlib.sha256(f"{package}{version}".encode()).hexdigest(),
+        "api_version": ApiVersion.parse(api) if api else None,
+        "api_note": "" if api else "not loaded",
+        "host": HostTag.current()._replace(version=()),
+    }
+    return FIRST._replace(**{**given, **changed})
 
 
 #: Versions of different packages compare nothing: the oldest build has the highest.
@@ -62,7 +49,9 @@ OLD, MIDDLE, NEW = build("old", "0.81", "9.0"), build("middle", "0.106"), build(
 ALL = (OLD, NEW, MIDDLE)
 
 
-def at(tmp_path: Path, *rows: Artifact, site: Site | None = None, cached: tuple = ()) -> World:
+def at(
+    tmp_path: Path, *rows: Artifact, site: Site | None = None, cached: Sequence[Artifact] = ()
+) -> World:
     """A world with these rows, some of them in its cache, and the manifest of the three."""
     cache = Cache(tmp_path / "cache")
     for row in cached:
@@ -94,56 +83,50 @@ def told(here: World, word: str | None = None) -> list[tuple[str, str]]:
     ]
 
 
-def test_the_newest_api_wins_and_the_others_are_listed(tmp_path: Path):
-    here = at(tmp_path, *ALL)
-    assert ask(here).candidate.artifact == NEW
-    assert ask(here, "cpu").candidate.artifact == NEW
-    assert told(here) == [
-        ("0.115", "its hardware is present and its priority, 400, is the highest"),
-        ("0.106", "new 1.0 has the newer PJRT API, 0.115; 'middle:cpu' chooses this build"),
-        ("0.81", "new 1.0 has the newer PJRT API, 0.115; 'old:cpu' chooses this build"),
-    ]
+ELSEWHERE, TOO_NEW = NEW._replace(host=ARM), MIDDLE._replace(api_version=ApiVersion(9, 1))
+UNTOLD = build("old", "", "10.0")
 
 
-def test_a_package_is_chosen_by_its_name(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("rows", "cached", "word", "chosen"),
+    [
+        (ALL, (), None, NEW),
+        (ALL, (), "cpu", NEW),
+        (ALL, (), "old:cpu", OLD),
+        (ALL, (), "middle:cpu", MIDDLE),
+        (ALL, (), "new:cpu", NEW),
+        ([OLD, ELSEWHERE, TOO_NEW], (), None, OLD),
+        ([OLD, UNTOLD, MIDDLE], (), "old:cpu", UNTOLD),  # of one package the newest version counts
+        ([OLD, UNTOLD, MIDDLE], (), None, MIDDLE),
+        (ALL, [OLD], None, OLD),  # what is here comes before what would be fetched
+        (ALL, [OLD, NEW], None, NEW),
+        (ALL, [OLD, NEW], "old:cpu", OLD),
+    ],
+)
+def test_the_newest_api_wins_of_what_fits_and_is_here(tmp_path, rows, cached, word, chosen):
+    choice = ask(at(tmp_path, *rows, cached=cached), word)
+    assert choice.candidate.artifact == chosen
+    assert (choice.candidate.library_path is not None) == (chosen in cached)
+    assert choice.was_asked_for_alone == (word is not None)
+
+
+HIGHEST = "its hardware is present and its priority, 400, is the highest"
+NEWER = "new 1.0 has the newer PJRT API, 0.115; '{}:cpu' chooses this build"
+
+
+def test_the_others_are_listed_with_the_reason(tmp_path):
     here = at(tmp_path, *ALL)
-    for row in ALL:
-        choice = ask(here, f"{row.package}:cpu")
-        assert (choice.candidate.artifact, choice.was_asked_for_alone) == (row, True)
+    middle = ("0.106", NEWER.format("middle"))
+    assert told(here) == [("0.115", HIGHEST), middle, ("0.81", NEWER.format("old"))]
     # What was not asked for is said of the plugin's first build, what comes after it of the rest.
-    assert told(here, "old:cpu") == [
-        ("0.81", "the argument asks for 'old:cpu'"),
-        ("0.115", "it was not asked for"),
-        ("0.106", "new 1.0 has the newer PJRT API, 0.115; 'middle:cpu' chooses this build"),
-    ]
-
-
-def test_what_does_not_fit_here_is_no_build(tmp_path: Path):
-    elsewhere = NEW._replace(host=ARM)
-    too_new = MIDDLE._replace(api_version=ApiVersion(9, 1))
-    here = at(tmp_path, OLD, elsewhere, too_new)
-    assert ask(here).candidate.artifact == OLD
-    assert [api for api, _ in told(here)] == ["0.81"]
-
-
-def test_of_one_package_the_newest_version_counts(tmp_path: Path):
-    newer = build("old", "", "10.0")
-    here = at(tmp_path, OLD, newer, MIDDLE)
-    assert ask(here, "old:cpu").candidate.artifact == newer
-    assert ask(here).candidate.artifact == MIDDLE
-
-
-def test_what_is_here_comes_before_what_would_be_fetched(tmp_path: Path):
-    here = at(tmp_path, *ALL, cached=(OLD,))
-    assert ask(here).candidate.artifact == OLD
+    asked = ("0.81", "the argument asks for 'old:cpu'")
+    assert told(here, "old:cpu") == [asked, ("0.115", "it was not asked for"), middle]
+    assert [api for api, _ in told(at(tmp_path, OLD, ELSEWHERE, TOO_NEW))] == ["0.81"]
+    here = at(tmp_path, *ALL, cached=[OLD])
     assert ("0.115", "old 9.0 is here; `pjrt-hub fetch new:cpu` fetches this build") in told(here)
-    # That done, the newest is used.
-    here = at(tmp_path, *ALL, cached=(NEW,))
-    assert ask(here).candidate.artifact == NEW
-    assert ask(here, "old:cpu").candidate.library_path is not None
 
 
-def test_what_is_installed_comes_before_the_cache(tmp_path: Path, site: Site):
+def test_what_is_installed_comes_before_the_cache(tmp_path, site):
     install(site, "old", "9.0")
     here = at(tmp_path, *ALL, site=site, cached=(NEW,))
     assert ask(here).candidate.distribution == "old"
@@ -151,7 +134,7 @@ def test_what_is_installed_comes_before_the_cache(tmp_path: Path, site: Site):
     assert ("0.115", "old 9.0 is installed; 'new:cpu' chooses this build") in told(here)
 
 
-def test_of_installed_builds_the_newest_api_wins(tmp_path: Path, site: Site):
+def test_of_installed_builds_the_newest_api_wins(tmp_path, site):
     for package, version in (("old", "9.0"), ("middle", "1.0"), ("new", "1.0")):
         install(site, package, version)
     here = at(tmp_path, *ALL, site=site)
@@ -159,14 +142,13 @@ def test_of_installed_builds_the_newest_api_wins(tmp_path: Path, site: Site):
     assert ask(here, "middle:cpu").candidate.library_path == site.folder / "middle_code" / "toy.so"
     # A release that no row is about has at least the API of the one before it.
     install(site, "new", "1.7")
-    (site.folder / "new-1.0.dist-info" / "RECORD").unlink()
-    (site.folder / "new-1.0.dist-info").rmdir()
+    shutil.rmtree(site.folder / "new-1.0.dist-info")
     assert ask(at(tmp_path, *ALL, site=site)).candidate.version == "1.7"
     # Where nothing tells the API of one, the manifest's order counts.
     assert ask(at(tmp_path, OLD, NEW, site=site)).candidate.distribution == "middle"
 
 
-def test_the_next_build_stands_for_one_that_failed(tmp_path: Path):
+def test_the_next_build_stands_for_one_that_failed(tmp_path):
     found = survey(at(tmp_path, *ALL))
     for row, heir in ((NEW, MIDDLE), (MIDDLE, OLD)):
         (failed,) = found.candidates
@@ -176,22 +158,20 @@ def test_the_next_build_stands_for_one_that_failed(tmp_path: Path):
     assert found.without(found.candidates[0], "it failed").candidates == ()
 
 
-def test_a_variable_stands_before_all_builds(tmp_path: Path):
+def test_a_variable_stands_before_all_builds(tmp_path):
     path = Site(tmp_path / "own").write("toy.so", plugin_bytes())
-    here = at(tmp_path, *ALL)
-    here = here._replace(env={"PJRT_HUB_PLUGIN_PATH": f"cpu={path}"})
+    here = at(tmp_path, *ALL)._replace(env={"PJRT_HUB_PLUGIN_PATH": f"cpu={path}"})
     assert ask(here).candidate.library_path == path
     assert [api for api, _ in told(here)] == ["None"]
 
 
-def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path: Path, site: Site):
+def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path, site):
     site.vendor("old", "jax_plugins.cpu", "pjrt_old.so")
     site.vendor("new", "xla_plugins.cpu", "pjrt_new.so")
     here = world(tmp_path, site)
     with pytest.raises(AmbiguousPluginError, match="2 plugins of equal standing"):
         ask(here, "cpu")
-    rows = (build("old", "0.81"), NEW)
-    here = here._replace(catalog=Catalog([], rows))
+    here = here._replace(catalog=Catalog([], (build("old", "0.81"), NEW)))
     assert ask(here, "cpu").candidate.distribution == "new"
 
 
@@ -199,7 +179,7 @@ def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path: Path,
 
 
 @pytest.fixture
-def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def registry(monkeypatch, tmp_path):
     """Make the registry hold these rows, for a project in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
@@ -212,34 +192,29 @@ def registry(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     return hold
 
 
-def locked() -> list[tuple[str, str]]:
-    rows = pins.read(Path("pylock.pjrt.toml")).rows
-    return [(row.package, row.host.arch) for row in rows]
+def locked(*words: str, **options: object) -> list[tuple[str, str]]:
+    """What the file holds once these words were locked."""
+    lock.lock(*words, **options)
+    return [(row.package, row.host.arch) for row in pins.read(Path("pylock.pjrt.toml")).rows]
 
 
-def test_a_lock_takes_the_newest_build_for_each_machine(registry):
+def test_a_lock_takes_the_newest_build_for_each_machine_or_those_that_are_named(registry):
     registry(*ALL, OLD._replace(host=ARM, sha256="a" * 64))
-    lock.lock("cpu", hosts=["linux-x86_64", "linux-aarch64"])
-    assert locked() == [("new", HostTag.current().arch), ("old", "aarch64")]
-
-
-def test_a_lock_takes_the_builds_that_are_named(registry):
+    both = locked("cpu", hosts=["linux-x86_64", "linux-aarch64"])
+    assert both == [("new", HostTag.current().arch), ("old", "aarch64")]
     registry(*ALL)
-    lock.lock("old")
-    assert locked() == [("old", "x86_64")]
+    Path("pylock.pjrt.toml").unlink()
+    assert locked("old") == [("old", "x86_64")]
     (change, _) = lock.lock("old:cpu", "new", check=True).changes
     assert change == f"cpu for linux-x86_64: nothing -> new 1.0 sha256 {NEW.sha256[:12]}"
-    lock.lock("old==9.0", "new==1.0")
-    assert locked() == [("new", "x86_64"), ("old", "x86_64")]
+    assert locked("old==9.0", "new==1.0") == [("new", "x86_64"), ("old", "x86_64")]
     # A file of one build goes on to hold, until it is upgraded or another is named.
     lock.lock("old==9.0")
-    lock.lock("cpu")
-    assert locked() == [("old", "x86_64")]
-    lock.lock("cpu", upgrade=True)
-    assert locked() == [("new", "x86_64")]
+    assert locked("cpu") == [("old", "x86_64")]
+    assert locked("cpu", upgrade=True) == [("new", "x86_64")]
 
 
-def test_a_lock_narrows_the_builds(tmp_path: Path, site: Site):
+def test_a_lock_narrows_the_builds(tmp_path, site):
     install(site, "new")
     file = pins.Pins(tmp_path / "pylock.pjrt.toml", (), (), (OLD,))
     here = at(tmp_path, *ALL, site=site)
@@ -250,9 +225,8 @@ def test_a_lock_narrows_the_builds(tmp_path: Path, site: Site):
 
 def test_the_registry_must_know_two_packages_of_one_plugin(registry, monkeypatch):
     registry(OLD)
-    monkeypatch.setattr(
-        lock._Resolving, "_archive", lambda self, request: [build(Path(request).stem, "0.1")]
-    )
+    read = staticmethod(lambda request: [build(Path(request).stem, "0.1")])
+    monkeypatch.setattr(lock._Resolving, "_archive", read)
     with pytest.raises(LockFileError, match=r"one 1\.0 .* and two 1\.0 .* are both the plugin 'cp"):
         lock.lock("./one.whl", "./two.whl")
 
@@ -267,12 +241,10 @@ def test_a_bundle_takes_the_newest_build_or_those_that_are_named(registry):
     assert chosen("old", "middle:cpu", "cpu") == ["old", "middle", "new"]
 
 
-def test_what_a_build_requires_is_its_own(tmp_path: Path):
-    library = Requirement(
-        **{name: getattr(FIRST, name) for name in ("size", "sha256", "members", "license")},
-        **{"plugin": "cpu", "platform": "cpu", "package": "math", "version": "1.0"},
-        file_name="math-1.0-py3-none-any.whl",
-    )
+def test_what_a_build_requires_is_its_own(tmp_path):
+    named = {"plugin": "cpu", "platform": "cpu", "package": "math", "version": "1.0"}
+    same = {name: getattr(FIRST, name) for name in ("size", "sha256", "members", "license")}
+    library = Requirement(**named, **same, file_name="math-1.0-py3-none-any.whl")
     other = library._replace(package="other")
     rows = (OLD._replace(requires=(library,)), NEW._replace(requires=(other,)))
     here = at(tmp_path, *rows)

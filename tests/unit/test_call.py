@@ -1,8 +1,7 @@
 """Which C functions are called without Python: those whose fields are all plain."""
 
-from __future__ import annotations
-
 import ctypes
+import gc
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +13,7 @@ from pjrt_hub.base.abi import DECLARED
 from pjrt_hub.running.capi import hotpath, table
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.call import _KINDS, Struct, _inputs, not_plain
+from pjrt_hub.running.capi.handle import compact
 from pjrt_hub.running.capi.library import Extension
 
 #: Function -> the fields for which it is called in Python.
@@ -70,7 +70,7 @@ IN_PYTHON = {
 }
 
 
-def test_every_function_is_compiled_or_here_for_its_fields() -> None:
+def test_every_function_is_compiled_or_here_for_its_fields():
     found = {name: " ".join(not_plain(row.args)) for name, row in table.FUNCTIONS.items()}
     assert {name: fields for name, fields in found.items() if fields} == IN_PYTHON
 
@@ -135,7 +135,7 @@ def row(name: str, kind: str, count: str = "", known: bool = True) -> Any:
     return name, getattr(Args, name).offset, kind, offset, known
 
 
-def test_every_kind_goes_in_and_comes_out() -> None:
+def test_every_kind_goes_in_and_comes_out():
     rows = [row(f"out_{i}", kind) for i, (kind, _, _) in enumerate(Args.KINDS)]
     given = {f"in_{i}": value for i, (_, _, value) in enumerate(Args.KINDS)}
     answer = Function(*rows, row("struct_size", "Q"))(**given)
@@ -143,17 +143,20 @@ def test_every_kind_goes_in_and_comes_out() -> None:
     assert answer == {**expected, "struct_size": ctypes.sizeof(Args)}
 
 
-def test_counted_outputs() -> None:
-    assert Function(row("text", "s", "count"))(in_0=True) == b"a\0b"
-    assert Function(row("list", "i", "count"))(in_0=True) == [7, -8, 9]
-    assert Function()(in_0=True) is None
+@pytest.mark.parametrize(
+    ("rows", "answer"),
+    [
+        ([row("text", "s", "count")], b"a\0b"),
+        ([row("list", "i", "count")], [7, -8, 9]),
+        ([], None),
+        ([row("text", "s", "count", known=False)], None),  # the plugin does not know it
+    ],
+)
+def test_counted_outputs(rows, answer):
+    assert Function(*rows)(in_0=True) == answer
 
 
-def test_an_output_that_the_plugin_does_not_know_is_none() -> None:
-    assert Function(row("text", "s", "count", known=False))(in_0=True) is None
-
-
-def test_an_error_goes_to_the_one_place_that_raises() -> None:
+def test_an_error_goes_to_the_one_place_that_raises():
     with pytest.raises(RuntimeError, match="77"):
         Function(row("out_0", "?"))()
 
@@ -172,27 +175,26 @@ def test_an_error_goes_to_the_one_place_that_raises() -> None:
         ({"nothing": 1}, TypeError),
     ],
 )
-def test_wrong_inputs_are_refused_before_the_call(given: dict[str, Any], error: Any) -> None:
+def test_wrong_inputs_are_refused_before_the_call(given, error):
     with pytest.raises(error):
         Function()(**{"in_0": True, **given})
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [("a", 0, "x", -1, True), ("a", 4096, "i", -1, True), ("a", 0, "s", -1, True)],
+    "wrong", [("a", 0, "x", -1, True), ("a", 4096, "i", -1, True), ("a", 0, "s", -1, True)]
 )
-def test_rows_that_would_write_outside_are_refused(wrong: Any) -> None:
+def test_rows_that_would_write_outside_are_refused(wrong):
     with pytest.raises(ValueError, match="a is not a field that can be called in C"):
         Function(wrong)
 
 
 @pytest.mark.parametrize("address", [-1, 1 << 64, (1 << 70) + 64])
-def test_an_address_that_does_not_fit_is_refused_in_python_too(address: int) -> None:
+def test_an_address_that_does_not_fit_is_refused_in_python_too(address):
     with pytest.raises(OverflowError, match=f"{address} does not fit PJRT_ExecuteContext"):
         Struct("PJRT_ExecuteOptions", {"context": address}, DECLARED)
 
 
-def test_rows_of_several_lengths_are_given_flat() -> None:
+def test_rows_of_several_lengths_are_given_flat():
     tiles = {"tile_dims": [8, 128, 2], "tile_dim_sizes": [2, 1]}
     given = Struct("PJRT_Buffer_MemoryLayout_Tiled", {"minor_to_major": [1, 0], **tiles}, DECLARED)
     words = (ctypes.c_size_t * 7).from_address(given.address)
@@ -251,7 +253,7 @@ def address_of(pointer: Any) -> int:
 
 
 @pytest.mark.parametrize("name", table.EXTENSIONS)
-def test_every_function_of_an_extension_is_called_by_its_c_name(name: str) -> None:
+def test_every_function_of_an_extension_is_called_by_its_c_name(name):
     row, seen, struct = table.EXTENSIONS[name], dict[str, Any](), ""
 
     @ffi.callback("uintptr_t(uintptr_t)")  # type: ignore[untyped-decorator]
@@ -276,3 +278,37 @@ def test_every_function_of_an_extension_is_called_by_its_c_name(name: str) -> No
         seen.clear()
         extension.call(struct.removesuffix("_Args"), **given)
         assert seen == given
+
+
+# Compact classes are the classes that were written, over the types of the call path.
+
+
+@compact
+class Call(hotpath.BoundCall):
+    """What a statement says."""
+
+    __slots__ = ()
+    number = 7
+
+    def __repr__(self) -> str:
+        return f"<call {self.number}>"
+
+
+def test_a_compact_class_is_what_the_statement_says():
+    assert (Call.__name__, Call.__qualname__, Call.__module__) == ("Call", "Call", __name__)
+    assert Call.__doc__ == "What a statement says."
+    assert Call.__mro__ == (Call, hotpath.BoundCall, object)
+    assert repr(Call()) == "<call 7>"
+    assert not hasattr(Call(), "__dict__")
+    assert not hasattr(Call, "__slots__")
+    gc.collect()  # the class of the statement is forgotten
+    named = [each for each in hotpath.BoundCall.__subclasses__() if each.__name__ == "Call"]
+    assert named == [Call]
+
+
+def test_another_base_of_a_compact_class_is_refused():
+    with pytest.raises(TypeError, match=r"Device: <class '.*Client'> has no compact subclasses"):
+
+        @compact
+        class Device(hotpath.Client):
+            pass

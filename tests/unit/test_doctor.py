@@ -1,8 +1,5 @@
 """`doctor` meets what a load would meet, and nothing else."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +15,6 @@ from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.registry_rows import manifest_of
 from pjrt_hub.finding.discovery.select import Choice
 from pjrt_hub.finding.discovery.source import Candidate, World
-from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Catalog
 
 MEMBERS = wheels.contents(50_000)
@@ -26,26 +22,17 @@ WHEEL = wheels.build(MEMBERS)
 PIN = wheels.pin(WHEEL, MEMBERS)
 
 
-def test_a_library_that_is_not_the_pinned_one_is_not_met(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    archive = tmp_path / PIN.file_name
-    archive.write_bytes(WHEEL)
-    cache = Cache(tmp_path / "cache")
-    library = cache.publish(PIN, archive).library_path
-    candidate = Candidate(
-        manifest_of(PIN, ()), "cached", ("the cache",), library_path=library, artifact=PIN
-    )
-
-    def choose(name: object) -> Choice:
-        return Choice(candidate, (), "a test")
+def test_a_library_that_is_not_the_pinned_one_is_not_met(tmp_path, cache, monkeypatch):
+    (tmp_path / PIN.file_name).write_bytes(WHEEL)
+    library = cache.publish(PIN, tmp_path / PIN.file_name).library_path
+    candidate = Candidate(manifest_of(PIN, ()), "cached", (), library_path=library, artifact=PIN)
 
     def meet(*args: Any) -> None:
         raise AssertionError("it was met")
 
     monkeypatch.setenv("PJRT_HUB_CACHE", str(cache.root))
     monkeypatch.setenv("PJRT_HUB_LOCK", "0")
-    monkeypatch.setattr(doctor, "choose", choose)
+    monkeypatch.setattr(doctor, "choose", lambda name: Choice(candidate, (), "a test"))
     for name in ("initialize", "problems", "first_contact"):
         monkeypatch.setattr(preflight, name, meet)
     with pytest.raises(AssertionError, match="it was met"):
@@ -55,9 +42,8 @@ def test_a_library_that_is_not_the_pinned_one_is_not_met(
     found = diagnose("toy")
     assert not found.ok
     last = found.steps[-1]
-    assert (last.what, last.ok) == ("library", False)
+    assert (last.what, last.ok, last.hint) == ("library", False, f"pjrt-hub fetch {candidate.name}")
     assert f"{library} was not what is pinned" in last.detail
-    assert last.hint == f"pjrt-hub fetch {candidate.name}"
     assert not library.exists()
 
 
@@ -69,9 +55,7 @@ def test_a_library_that_is_not_the_pinned_one_is_not_met(
         ("gpu", False, "pip install 'pjrt-hub[cuda]'"),
     ],
 )
-def test_the_command_for_a_missing_compiler(
-    tmp_path: Path, name: str, pinned: bool, command: str
-) -> None:
+def test_the_command_for_a_missing_compiler(tmp_path, name, pinned, command):
     rows = Catalog.read_shipped().rows()
     row = next(each for each in rows if each.plugin == "cuda13" and each.requires)
     candidate = Candidate(default_manifest(name), "cached", (), artifact=row if pinned else None)

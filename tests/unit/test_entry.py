@@ -1,7 +1,5 @@
 """What a program says that it takes and gives: odd, hostile and large ones, without a plugin."""
 
-from __future__ import annotations
-
 import time
 
 import pytest
@@ -22,11 +20,6 @@ def entry(text: str | bytes, num_partitions: int = 1, form: str = "mlir") -> Sig
 
 def slot(dtype, shape, layout=UNTOLD_LAYOUT, dynamic=()) -> Slot:
     return Slot(dtype, shape, layout, dynamic)
-
-
-def shapes(text: str) -> list[tuple[int, ...] | None] | None:
-    found = entry(text)
-    return found and [value.shape for value in found.parameters]
 
 
 @pytest.mark.parametrize(
@@ -69,7 +62,8 @@ def test_main_is_found_behind(before):
     ],
 )
 def test_heads(head, expected):
-    assert shapes(f"module {{\n  func.func {head} {{\n  }}\n}}") == expected
+    found = entry(f"module {{\n  func.func {head} {{\n  }}\n}}")
+    assert [value.shape for value in found.parameters] == expected
 
 
 def test_aliases():
@@ -78,11 +72,12 @@ def test_aliases():
         '#b = #stablehlo.bounds<?, 5>\n#layout = "{0,1}"\n#d = {jax.buffer_donor = true}\n'
         "func.func @main(%a: !t, %b: tensor<2x3xf32> {mhlo.layout_mode = #layout}) {"
     )
-    found = entry(text)
-    assert found is not None
-    assert found.parameters == (
-        *(slot(21, (2,)), slot(U4, (3, 5), dynamic=(1,)), slot(F32, (2, 3), (0, 1))),
-    )
+    bounded = slot(U4, (3, 5), dynamic=(1,))
+    assert entry(text).parameters == (slot(21, (2,)), bounded, slot(F32, (2, 3), (0, 1)))
+
+
+#: A type that is 9 ** 20 others; tests of what else must end soon are in test_linear.py.
+GROWN = "".join(f"!t{n} = tuple<{f'!t{n + 1}, ' * 9}i1>\n" for n in range(20))
 
 
 @pytest.mark.parametrize(
@@ -116,22 +111,12 @@ def test_aliases():
         '"func.func"() <{sym_name = "main"}> ({})',
         '"func.func"() <{function_type = () -> (), arg_attrs = [{}], sym_name = "main"}> ({})',
         "ML\xefR",
+        f"!t20 = i1\n{GROWN}func.func @main(%a: !t0)",
     ],
 )
 def test_what_is_not_readable(text):
     assert entry(text) is None
     assert entry(text, form="hlo") is None
-
-
-def test_hostile_programs_end_soon():
-    grown = "".join(f"!t{n} = tuple<{f'!t{n + 1}, ' * 9}i1>\n" for n in range(20))
-    quotes = '"func.func @main(' * 20_000
-    begin_s = time.process_time()
-    assert entry(f"!t20 = i1\n{grown}func.func @main(%a: !t0)") is None
-    assert entry(quotes) is None
-    assert entry("func.func @main(" * 20_000) is None
-    assert entry('"func.func"() <{' * 20_000) is None
-    assert time.process_time() - begin_s < 5
 
 
 def test_only_the_head_is_read():
@@ -146,21 +131,17 @@ def proto(sharding: bytes = b"") -> bytes:
     """An HloModuleProto of one parameter, which is its result."""
     shape = Slot.of("float32", (8, 6), (0, 1)).serialize()
     code = hlo.module("m", [hlo.Instruction("a", "parameter", shape)], donated=(0,))
-    if not sharding:
-        return code
-    said = wire.length_delimited(hlo.INSTRUCTION_SHARDING, sharding)
-    [instructions] = (v for n, v in wire.fields(memoryview(code)) if n == hlo.MODULE_COMPUTATIONS)
-    [instruction] = (
-        bytes(v) for n, v in wire.fields(instructions) if n == hlo.COMPUTATION_INSTRUCTIONS
-    )
-    computation = bytes(instructions).replace(
-        wire.length_delimited(hlo.COMPUTATION_INSTRUCTIONS, instruction),
-        wire.length_delimited(hlo.COMPUTATION_INSTRUCTIONS, instruction + said),
-    )
-    return code.replace(
-        wire.length_delimited(hlo.MODULE_COMPUTATIONS, bytes(instructions)),
-        wire.length_delimited(hlo.MODULE_COMPUTATIONS, computation),
-    )
+    said = wire.length_delimited(hlo.INSTRUCTION_SHARDING, sharding) if sharding else b""
+    return added(code, said, hlo.MODULE_COMPUTATIONS, hlo.COMPUTATION_INSTRUCTIONS)
+
+
+def added(message: bytes, more: bytes, *path: int) -> bytes:
+    """The message with more fields in the part of it to which the path of numbers leads."""
+    if not path:
+        return message + more
+    [part] = (bytes(v) for n, v in wire.fields(memoryview(message)) if n == path[0])
+    new = wire.length_delimited(path[0], added(part, more, *path[1:]))
+    return message.replace(wire.length_delimited(path[0], part), new)
 
 
 def test_a_proto():
@@ -169,18 +150,17 @@ def test_a_proto():
     assert (found.parameters, found.outputs, found.donated) == ((whole,), (whole,), (0,))
 
 
+TILED = wire.varint(hlo.SHARDING_TYPE, hlo.TILED)
+TILES = wire.pack(hlo.SHARDING_TILES, [2, 4]) + wire.pack(hlo.SHARDING_IOTA, [8])
+
+
 @pytest.mark.parametrize(
     ("sharding", "part"),
     [
         (b"", None),
         (wire.varint(hlo.SHARDING_TYPE, hlo.REPLICATED), (8, 6)),
-        (wire.varint(hlo.SHARDING_TYPE, hlo.TILED), None),
-        (
-            wire.varint(hlo.SHARDING_TYPE, hlo.TILED)
-            + wire.pack(hlo.SHARDING_TILES, [2, 4])
-            + wire.pack(hlo.SHARDING_IOTA, [8]),
-            (4, 2),
-        ),
+        (TILED, None),
+        (TILED + TILES, (4, 2)),
     ],
 )
 def test_a_proto_of_several_partitions(sharding, part):

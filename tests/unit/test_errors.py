@@ -3,19 +3,17 @@
 Where a failure is cheap it is a real one; the rest are made as their raisers make them.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-import pjrt_hub
-from pjrt_hub import errors
+from pjrt_hub import errors, fetch, load
 from pjrt_hub.finding.contract import headers, manifest
-from pjrt_hub.finding.store import catalog
+from pjrt_hub.finding.store import pins
 from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact
 
 
 def tree(root: type[errors.PjrtHubError] = errors.PjrtHubError) -> Iterator[type]:
@@ -82,70 +80,30 @@ def test_what_a_class_carries_is_documented(cls):
     assert cls.__name__ in (errors.__doc__ or "") or cls in ANSWERS
 
 
-#: Failures of every part: what raises, its class, and what its message names.
-REAL: dict[str, tuple[Callable[[Path], object], type[errors.PjrtHubError], str]] = {
-    "no plugin": (
-        lambda folder: pjrt_hub.fetch("nosuch", offline=True),
-        errors.PluginNotFoundError,
-        "nosuch",
-    ),
-    "no library": (
-        lambda folder: pjrt_hub.load(folder / "absent.so"),
-        errors.PluginError,
-        "absent.so",
-    ),
-    "no ELF": (
-        lambda folder: headers.inspect(written(folder / "page.so", "<!DOCTYPE html>")),
-        errors.PluginLoadError,
-        "page.so",
-    ),
-    "manifest": (
-        lambda folder: manifest.read(written(folder / "pjrt_plugin.toml", "name = 1")),
-        errors.ManifestError,
-        "pjrt_plugin.toml",
-    ),
-    "row": (
-        lambda folder: catalog.Artifact.from_row({"size": -1}, "rows.toml"),
-        errors.ManifestError,
-        "rows.toml",
-    ),
-    "cache": (
-        lambda folder: Cache.from_env(
-            {"PJRT_HUB_CACHE": str(folder), "PJRT_HUB_SYSTEM_CACHE": "x"}
-        ),
-        errors.CacheError,
-        "'x'",
-    ),
-    "offline": (
-        lambda folder: pjrt_hub.fetch("rocm", offline=True),
-        errors.OfflineError,
-        "jax-rocm7-pjrt",
-    ),
-    "lock": (
-        lambda folder: pins_of(written(folder / "pylock.pjrt.toml", "not = [toml")),
-        errors.LockFileError,
-        "pylock.pjrt.toml",
-    ),
-}
-
-
 def written(path: Path, text: str) -> Path:
     path.write_text(text)
     return path
 
 
-def pins_of(path: Path) -> object:
-    from pjrt_hub.finding.store.pins import read
+#: Failures of every part: its class, what its message names, and what raises.
+#: Failures of every part: its class, what its message names, and what raises.
+REAL: list[tuple[str, str, Callable[[Path], object]]] = [
+    ("PluginNotFoundError", "nosuch", lambda at: fetch("nosuch", offline=True)),
+    ("PluginError", "absent.so", lambda at: load(at / "absent.so")),
+    ("PluginLoadError", "a.so", lambda at: headers.inspect(written(at / "a.so", "<html>"))),
+    ("ManifestError", "a.toml", lambda at: manifest.read(written(at / "a.toml", "name = 1"))),
+    ("ManifestError", "rows.toml", lambda at: Artifact.from_row({"size": -1}, "rows.toml")),
+    ("CacheError", "'x'", lambda at: Cache.from_env({"PJRT_HUB_SYSTEM_CACHE": "x"})),
+    ("OfflineError", "jax-rocm7-pjrt", lambda at: fetch("rocm", offline=True)),
+    ("LockFileError", "a.lock", lambda at: pins.read(written(at / "a.lock", "not = [toml"))),
+]
 
-    return read(path)
 
-
-@pytest.mark.parametrize("failure", sorted(REAL))
-def test_a_real_failure_names_its_place_and_the_next_step(failure, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "place", "fail"), REAL)
+def test_a_real_failure_names_its_place_and_the_next_step(name, place, fail, tmp_path, monkeypatch):
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PJRT_HUB_LOCK", "0")
-    fail, cls, place = REAL[failure]
-    with pytest.raises(cls) as caught:
+    with pytest.raises(getattr(errors, name)) as caught:
         fail(tmp_path)
     assert place in caught.value.message
     assert caught.value.hint

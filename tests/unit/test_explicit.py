@@ -1,9 +1,5 @@
 """A library that is named by its path: whose plugin it is, and what is known of it."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from trees import Site, compile_library, only, plugin_bytes, world
 
@@ -12,7 +8,7 @@ from pjrt_hub.finding.discovery.select import choose
 from pjrt_hub.finding.discovery.survey import survey
 
 
-def test_an_explicit_path(tmp_path: Path, site: Site):
+def test_an_explicit_path(tmp_path, site):
     site.plugin("other", "other")
     library = site.write("xla_cpu_pjrt.so", plugin_bytes())
     made = world(tmp_path, site, first_party=True)
@@ -25,7 +21,7 @@ def test_an_explicit_path(tmp_path: Path, site: Site):
         survey(made, tmp_path / "none.so")
 
 
-def test_a_path_to_the_library_of_a_package_is_its_plugin(tmp_path: Path, site: Site):
+def test_a_path_to_the_library_of_a_package_is_its_plugin(tmp_path, site):
     library = site.plugin("toy-plugin", "toy", version="1.5")
     found = only(survey(world(tmp_path, site), library))
     assert (found.name, found.source, found.library_path) == ("toy", "explicit", library)
@@ -36,7 +32,7 @@ def test_a_path_to_the_library_of_a_package_is_its_plugin(tmp_path: Path, site: 
     assert only(survey(world(tmp_path, site), link)).name == "toy"
 
 
-def test_a_path_into_a_package_without_a_manifest_says_whose_it_is(tmp_path: Path, site: Site):
+def test_a_path_into_a_package_without_a_manifest_says_whose_it_is(tmp_path, site):
     library = site.vendor("acme-pjrt", "jax_plugins.acme", "pjrt_plugin_acme.so", "2.0")
     found = only(survey(world(tmp_path, site), library))
     assert (found.name, found.distribution, found.version) == ("acme", "acme-pjrt", "2.0")
@@ -58,9 +54,7 @@ CU13 = "$ORIGIN/../../nvidia/cu13/lib:$ORIGIN/../../nvidia/cudnn/lib:$ORIGIN/../
         ("pjrt_c_api_tpu_plugin.so", "", "tpu", "tpu", False),
     ],
 )
-def test_a_copy_of_a_known_plugin_is_known(
-    tmp_path: Path, file_name: str, run_path: str, name: str, platform: str, options: bool
-):
+def test_a_copy_of_a_known_plugin_is_known(tmp_path, file_name, run_path, name, platform, options):
     """Its hardware is not here, which nobody may call needless."""
     source = "const void *GetPjrtApi(void) { return 0; }"
     flags = [f"-Wl,-rpath,{run_path}"] if run_path else []
@@ -73,14 +67,14 @@ def test_a_copy_of_a_known_plugin_is_known(
 
 
 @pytest.mark.parametrize("file_name", ["pjrt_c_api_gpu_plugin.so", "anything.so"])
-def test_nobody_knows_the_hardware_of_an_unknown_library(tmp_path: Path, file_name: str):
+def test_nobody_knows_the_hardware_of_an_unknown_library(tmp_path, file_name):
     library = Site(tmp_path / "copy").write(file_name, plugin_bytes())
     found = only(survey(world(tmp_path, first_party=True), library))
     assert (found.hardware.ok, bool(found.manifest.targets.known)) == (None, False)
     assert "says what hardware it needs" in found.hardware.reason
 
 
-def test_xlas_own_build_for_the_cpu_needs_no_hardware(tmp_path: Path):
+def test_xlas_own_build_for_the_cpu_needs_no_hardware(tmp_path):
     library = Site(tmp_path / "copy").write("pjrt_c_api_cpu_plugin.so", plugin_bytes())
     found = only(survey(world(tmp_path, first_party=True), library))
     assert (found.name, found.platform, found.hardware.ok) == ("cpu", "cpu", True)
