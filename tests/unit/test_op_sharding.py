@@ -1,7 +1,5 @@
 """Which part of an array each device has, by messages that are made here."""
 
-from __future__ import annotations
-
 import pytest
 
 from pjrt_hub.running.capi import wire
