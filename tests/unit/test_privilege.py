@@ -6,6 +6,7 @@ import stat
 import struct
 import sys
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
@@ -131,13 +132,8 @@ def test_an_elevated_process_is_served_by_what_only_root_can_change(elevated, mo
 
 
 def test_an_elevated_process_gives_plugins_no_variable_of_its_caller(elevated):
-    kept = dict(os.environ)
-    try:
-        os.environ.update(XLA_FLAGS="--xla_dump_to=/etc", TERM="dumb")
+    with patch.dict(os.environ, XLA_FLAGS="--xla_dump_to=/etc", TERM="dumb"):
         process.distrust(process.environment())
         assert "XLA_FLAGS" not in os.environ
         assert os.environ["TERM"] == "dumb"
         assert set(os.environ) <= {"TERM", "NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}
-    finally:
-        os.environ.clear()
-        os.environ.update(kept)
