@@ -359,52 +359,44 @@ def test_a_failure_is_everybodys(server, cache, slept):
     assert [each.result() for each in found] == [None] * 8
 
 
-def join(key: str, work: object, told: list[object], seconds: float = 60) -> threading.Thread:
-    def ask() -> None:
-        try:
-            told.append(flight.share(key, work, patience_seconds=seconds))
-        except BaseException as exc:
-            told.append(exc)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    return thread
-
-
 def test_after_ctrl_c_the_next_thread_starts_over():
-    begun, go, told, works = threading.Event(), threading.Event(), [], []
+    begun, go, works = threading.Event(), threading.Event(), []
 
     def interrupted() -> int:
         begun.set()
         assert go.wait(60)
         raise KeyboardInterrupt
 
-    first = join("a", interrupted, told)
-    assert begun.wait(60)
-    others = [join("a", lambda: works.append(1) or 7, told) for _ in range(4)]
-    go.set()
-    for thread in (first, *others):
-        thread.join(60)
-    assert sorted(map(repr, told)) == ["7", "7", "7", "7", "KeyboardInterrupt()"]
+    def work() -> int:
+        works.append(1)
+        return 7
+
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(flight.share, "a", interrupted, patience_seconds=60)
+        assert begun.wait(60)
+        others = [pool.submit(flight.share, "a", work, patience_seconds=60) for _ in range(4)]
+        go.set()
+    assert isinstance(first.exception(), KeyboardInterrupt)
+    assert [each.result() for each in others] == [7] * 4
     assert works
 
 
 @pytest.fixture
 def hanging():
     """A thread inside of a flight of the key "b", which ends well after the test."""
-    begun, go, told = threading.Event(), threading.Event(), []
+    begun, go = threading.Event(), threading.Event()
 
     def hang() -> int:
         begun.set()
         assert go.wait(60)
         return 1
 
-    thread = join("b", hang, told)
-    assert begun.wait(60)
-    yield
-    go.set()
-    thread.join(60)
-    assert told == [1]
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(flight.share, "b", hang, patience_seconds=60)
+        assert begun.wait(60)
+        yield
+        go.set()
+    assert told.result() == 1
 
 
 def test_a_thread_that_hangs_is_waited_for_to_the_deadline(hanging):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
+from unittest.mock import Mock
 
 import pytest
 
@@ -39,17 +40,14 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
     return Screen()
 
 
-class Clock:
+@pytest.fixture
+def clock() -> Mock:
     """A time that stands still between two lines of a test."""
-
-    seconds = 100.0
-
-    def __call__(self) -> float:
-        return self.seconds
+    return Mock(return_value=100.0)
 
 
 @contextmanager
-def shown(screen: Screen, clock: Clock) -> Iterator[BarProgress]:
+def shown(screen: Screen, clock: Mock) -> Iterator[BarProgress]:
     """A transfer whose last state is drawn for certain, at its end."""
     with redirect_stderr(screen):
         progress = choose_progress("cpu", clock)
@@ -94,10 +92,10 @@ def test_a_line_in_the_log_every_ten_seconds_and_for_each_phase(caplog):
     assert caplog.messages == ["cpu: 1 MB, 100 kB/s, unknown time left"]
 
 
-def test_no_color_is_no_color(screen, monkeypatch):
+def test_no_color_is_no_color(screen, clock, monkeypatch):
     for no_color, shows_color in (("", True), ("1", False)):
         monkeypatch.setenv("NO_COLOR", no_color)
-        with shown(screen, Clock()):
+        with shown(screen, clock):
             pass
         colours = re.findall(r"\x1b\[[0-9;]*3[0-9][0-9;]*m", screen.getvalue())
         assert bool(colours) is shows_color
@@ -117,32 +115,30 @@ def test_no_color_is_no_color(screen, monkeypatch):
         (10, 0, [1, 1], 7.5, "2 MB of 10 MB nothing for 7 s"),
     ],
 )
-def test_sizes_speed_and_rest(screen, total, already, came, silent, numbers):
-    clock = Clock()
+def test_sizes_speed_and_rest(screen, clock, total, already, came, silent, numbers):
     with shown(screen, clock) as progress:
         progress.start(total and total * MB, already * MB)
-        clock.seconds += 60
+        clock.return_value += 60
         progress.enter("fetching")
         for n in came:
-            clock.seconds += 1
+            clock.return_value += 1
             progress.advance(n * MB)
-        clock.seconds += silent
+        clock.return_value += silent
     assert screen.words.endswith(f"cpu fetching {numbers}".rstrip())
 
 
 @pytest.mark.parametrize(("total", "size"), [(10 * MB, ", 10 MB"), (None, "")])
-def test_what_is_done_leaves_a_line_and_what_is_not_leaves_none(screen, total, size):
-    clock = Clock()
+def test_what_is_done_leaves_a_line_and_what_is_not_leaves_none(screen, clock, total, size):
     with shown(screen, clock) as progress:
         progress.start(10 * MB, 0)
-        clock.seconds += 2.9
+        clock.return_value += 2.9
     # Where nothing is measured, only the time is told.
     assert screen.words.endswith("cpu looking 2 s")
     assert "MB" not in screen.words
     assert screen.left.strip("\r") == ""
     with shown(screen, clock) as progress:
         progress.start(total, 0)
-        clock.seconds += 3
+        clock.return_value += 3
         progress.enter("done")
         progress.finish()
     assert screen.left == f"cpu: done{size} in 3 s\n"
