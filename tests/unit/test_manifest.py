@@ -163,12 +163,12 @@ def test_variables_set_options(name, env, found):
 
 
 def test_a_variable_must_fit_its_option_and_sets_none_that_came_later(tmp_path):
-    option = "late = { type = 'int64', since = '0.90', variables = ['LATE'] }"
+    option = "late = { type = 'bool', since = '0.90', variables = ['LATE'] }"
     [late] = manifests(tmp_path, f"{SMALL}{PLACE}[options]\n{option}\n")
-    assert late.options_from_environment({"LATE": "1"}, ApiVersion(0, 90)) == {"late": 1}
+    assert late.options_from_environment({"LATE": "1"}, ApiVersion(0, 90)) == {"late": True}
     assert late.options_from_environment({"LATE": "1"}, ApiVersion(0, 89)) == {}
     assert late.options_from_environment({"LATE": "1"}, None) == {}
-    with pytest.raises(ValueError, match=r"LATE is 'maybe'.*int64"):
+    with pytest.raises(ValueError, match=r"LATE is 'maybe'.*bool"):
         late.options_from_environment({"LATE": "maybe"}, ApiVersion(0, 90))
 
 
