@@ -1,13 +1,11 @@
 """Fixtures of the unit tests."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
-from fetching import Slept
+from fetching import FILE, WHEEL, Slept
 from hypothesis import HealthCheck, settings
 from loopback import Loopback
 from trees import Site
@@ -21,7 +19,9 @@ settings.load_profile("patient")
 
 @pytest.fixture
 def server():
+    """A server that has the toy's wheel."""
     with Loopback() as server:
+        server.file(FILE, WHEEL)
         yield server
 
 
@@ -48,11 +48,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tls") / "own.pem"
     command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"]
     command += ["-subj", "/CN=loopback", "-addext", "subjectAltName=IP:127.0.0.1"]
-    subprocess.run(
-        [*command, "-keyout", path, "-out", f"{path}.crt"],
-        check=True,
-        timeout=60,
-        capture_output=True,
-    )
+    command += ["-keyout", str(path), "-out", f"{path}.crt"]
+    subprocess.run(command, check=True, timeout=60, capture_output=True)
     path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
     return path

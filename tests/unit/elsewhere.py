@@ -5,8 +5,6 @@ and `client NAME` asks for a client as a program does.
 What they print and their exit statuses come back as JSON on stdout.
 """
 
-from __future__ import annotations
-
 import builtins
 import contextlib
 import errno
@@ -16,7 +14,6 @@ import json
 import os
 import pkgutil
 import platform
-import re
 import select
 import shlex
 import signal
@@ -32,10 +29,7 @@ RUNNING = {"pjrt_hub.base.native_log", "pjrt_hub.door.policy"}
 
 POSIX_MODULES = {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "posix"}
 #: Of `os`, `select`, `signal` and `time`: what Windows has not.
-POSIX_NAMES = set(
-    re.findall(
-        r"\w+",
-        """
+POSIX_NAMES = """
     O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK O_SYNC O_DSYNC O_NOCTTY O_ACCMODE WNOHANG
     WNOWAIT WEXITED P_PID PRIO_PROCESS ST_RDONLY RTLD_NOW RTLD_GLOBAL F_LOCK F_TLOCK SCHED_OTHER
     chown lchown fchown fchmod fchdir chroot fork forkpty openpty killpg nice wait wait3
@@ -46,22 +40,15 @@ POSIX_NAMES = set(
     SIGPIPE SIGCHLD SIGUSR1 SIGUSR2 SIGALRM SIGSTOP SIGCONT alarm setitimer getitimer
     ITIMER_REAL pthread_kill pthread_sigmask sigwait sigpending siginterrupt tzset clock_gettime
     CLOCK_MONOTONIC CLOCK_REALTIME
-    """,
-    )
-)
+"""
 #: And what only Linux has.
-LINUX_NAMES = set(
-    re.findall(
-        r"\w+",
-        """
+LINUX_NAMES = """
     O_TMPFILE O_PATH O_DIRECT O_NOATIME O_LARGEFILE ST_NOEXEC ST_NODEV RTLD_DEEPBIND
     memfd_create MFD_CLOEXEC eventfd splice copy_file_range posix_fadvise POSIX_FADV_SEQUENTIAL
     posix_fallocate fdatasync preadv2 getrandom getxattr setxattr listxattr pidfd_open unshare
     setns sched_getaffinity sched_setaffinity getresuid setresuid epoll EPOLLIN SIGRTMIN SIGPWR
     SIGSTKFLT sigtimedwait sigwaitinfo CLOCK_BOOTTIME pthread_getcpuclockid
-    """,
-    )
-)
+"""
 COMPILED = ("pjrt_hub.running.capi._pjrt", "pjrt_hub.running.capi.hotpath")
 COMPILED += ("pjrt_hub.kit.authoring._plugin",)
 
@@ -83,7 +70,7 @@ class Elsewhere(ModuleType):
 def become(system: str) -> None:
     """Show pjrt_hub another system; Python's own modules and others' go on as they were."""
     windows = system == "windows"
-    gone = LINUX_NAMES | (POSIX_NAMES if windows else set())
+    gone = set((LINUX_NAMES + POSIX_NAMES * windows).split())
     machine = {"machine": lambda: "AMD64" if windows else "arm64"}
     machine |= {"system": lambda: "Windows" if windows else "Darwin"}
     machine |= {"mac_ver": lambda: ("" if windows else "14.5", ("", "", ""), "")}
@@ -173,14 +160,8 @@ def files_of_windows() -> dict[str, object]:
     def kill(pid: int, number: int) -> None:
         raise AssertionError(f"{pid} would be ended by {number}")
 
-    return {
-        "open": open_file,
-        "utime": utime,
-        "kill": kill,
-        "name": "nt",
-        "supports_dir_fd": set(),
-        "supports_fd": {os.stat, os.truncate, os.chdir},
-    }
+    changed = {"open": open_file, "utime": utime, "kill": kill, "name": "nt"}
+    return {**changed, "supports_dir_fd": set(), "supports_fd": {os.stat, os.truncate, os.chdir}}
 
 
 def import_all(line: str) -> tuple[int, str, str]:
@@ -188,9 +169,8 @@ def import_all(line: str) -> tuple[int, str, str]:
     names = ["pjrt_hub.errors"]
     for room in ROOMS:
         package = importlib.import_module(f"pjrt_hub.{room}")
-        names += [
-            each.name for each in pkgutil.walk_packages(package.__path__, f"pjrt_hub.{room}.")
-        ]
+        found = pkgutil.walk_packages(package.__path__, f"pjrt_hub.{room}.")
+        names += [each.name for each in found]
     for name in names:
         if name not in RUNNING:
             importlib.import_module(name)

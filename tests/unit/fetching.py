@@ -1,11 +1,10 @@
 """What the tests of downloads share: one small pinned wheel, and a fetch of it from a server."""
 
-from __future__ import annotations
-
 import os
+from dataclasses import dataclass, field
 
 import wheels
-from loopback import Answer, Loopback
+from loopback import Loopback
 
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.transfer.fetch import obtain
@@ -15,7 +14,6 @@ MEMBERS = wheels.contents()
 WHEEL = wheels.build(MEMBERS)
 PIN = wheels.pin(WHEEL, MEMBERS)
 FILE = "/files/" + PIN.file_name
-HONEST_416 = Answer(b"", "416 Range Not Satisfiable")
 
 
 class Slept(list[float]):
@@ -25,13 +23,13 @@ class Slept(list[float]):
         self.append(seconds)
 
 
+@dataclass
 class Steps:
     """A progress that adds up."""
 
-    def __init__(self) -> None:
-        self.starts: list[tuple[int, int]] = []
-        self.nbytes = 0
-        self.finished = 0
+    starts: list[tuple[int, int]] = field(default_factory=list)
+    nbytes: int = 0
+    finished: int = 0
 
     def start(self, total: int, already: int) -> None:
         self.starts.append((total, already))
@@ -44,12 +42,11 @@ class Steps:
         self.finished += 1
 
 
+@dataclass
 class Phases(Steps):
     """One that also hears what is done."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.phases: list[str] = []
+    phases: list[str] = field(default_factory=list)
 
     def enter(self, phase: str) -> None:
         self.phases.append(phase)
@@ -80,15 +77,25 @@ def env(server: Loopback, **more: str) -> dict[str, str]:
 
 
 def get(server: Loopback, cache: Cache, slept: Slept, **more: object):
+    """Fetch the wheel, which is whole then."""
     limits = Patience(sleep=slept, read_seconds=5)
-    return obtain(PIN, cache, **{"env": env(server), "patience": limits, **more})
+    entry = obtain(PIN, cache, **{"env": env(server), "patience": limits, **more})
+    assert_whole(cache)
+    return entry
+
+
+def leave_partial(cache: Cache, content: bytes) -> None:
+    """Leave what a download that was ended left."""
+    left = cache.root / "v1/partial" / f"{PIN.sha256}.left.abcdefgh"
+    left.mkdir(parents=True)
+    (left / "archive").write_bytes(content)
 
 
 def assert_whole(cache: Cache) -> None:
     entry = cache.lookup(PIN)
     assert entry is not None
-    for path in (wheels.LIBRARY, wheels.SIBLING):
-        assert (entry.root / path).read_bytes() == MEMBERS[path]
+    found = {path: (entry.root / path).read_bytes() for path in (wheels.LIBRARY, wheels.SIBLING)}
+    assert found == {path: MEMBERS[path] for path in found}
     assert entry.library_path == entry.root / wheels.LIBRARY
     assert [audit.verdict.ok for audit in cache.verify()] == [True]
 

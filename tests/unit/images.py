@@ -1,7 +1,5 @@
 """Libraries of macOS and Windows, written byte by byte: as small as their loaders take them."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Sequence
 
@@ -32,73 +30,32 @@ def _segment(name: bytes, section: bytes, nbytes: int, section_nbytes: int) -> b
     return _command(0x19, head + struct.pack("<16s16sQQ32x", section, name, 0, section_nbytes))
 
 
-def _uleb(number: int) -> bytes:
-    out = bytearray()
-    while True:
-        number, byte = number >> 7, number & 0x7F
-        out.append(byte | (0x80 if number else 0))
-        if not number:
-            return bytes(out)
-
-
 def trie(names: Sequence[str]) -> bytes:
-    """The exported names as dyld's tree: a node for each common beginning."""
-    nodes: list[tuple[bool, list[tuple[str, int]]]] = []
-
-    def grow(rest: list[str]) -> int:
-        number = len(nodes)
-        nodes.append(("" in rest, []))
-        for first in sorted({each[0] for each in rest if each}):
-            mine = [each for each in rest if each[:1] == first]
-            size = 1
-            while all(each[: size + 1] == mine[0][: size + 1] for each in mine) and size < len(
-                mine[0]
-            ):
-                size += 1
-            child = grow([each[size:] for each in mine])
-            nodes[number][1].append((mine[0][:size], child))
-        return number
-
-    grow(list(names))
-    offsets = [0] * len(nodes)
-    while True:  # the offsets' own lengths move what follows
-        parts = [
-            (b"\2\0\x10" if ends else b"\0")
-            + bytes([len(edges)])
-            + b"".join(text.encode() + b"\0" + _uleb(offsets[child]) for text, child in edges)
-            for ends, edges in nodes
-        ]
-        placed = [sum(map(len, parts[:number])) for number in range(len(parts))]
-        if placed == offsets:
-            return b"".join(parts)
-        offsets = placed
+    """The exported names as dyld's tree, each a leaf below the root."""
+    leaf = b"\2\0\x10\0"
+    texts = [name.encode() + b"\0" for name in names]
+    begin = 2 + sum(map(len, texts)) + 2 * len(names)  # each offset has two bytes
+    places = [begin + len(leaf) * number for number in range(len(names))]
+    edges = [
+        text + bytes([place & 0x7F | 0x80, place >> 7])
+        for text, place in zip(texts, places, strict=True)
+    ]
+    return b"\0" + bytes([len(names)]) + b"".join(edges) + leaf * len(names)
 
 
 def macho(
-    names: Sequence[str] = ("_GetPjrtApi",),
+    names: Sequence[str] = ("_GetPjrtApi",),  # what it exports, with their underscores
     *,
-    machine: tuple[int, int] = ARM64,
+    machine: tuple[int, int] = ARM64,  # type and subtype of the processor
     kind: int = DYLIB,
     libraries: Sequence[tuple[int, str]] = ((LOAD, "/usr/lib/libSystem.B.dylib"),),
     run_paths: Sequence[str] = (),
-    systems: Sequence[tuple[int, int]] = ((MACOS, 0x000B0000),),
-    version_min: int = 0,
-    exports: str = "trie",
-    locals_count: int = 0,
+    systems: Sequence[tuple[int, int]] = ((MACOS, 0x000B0000),),  # each with its oldest version
+    version_min: int = 0,  # of LC_VERSION_MIN_MACOSX, where it is not 0
+    exports: str = "trie",  # LC_DYLD_EXPORTS_TRIE, or "info" (LC_DYLD_INFO_ONLY), or "symbols"
+    locals_count: int = 0,  # of local symbols, which nothing reads
 ) -> bytes:
-    """A Mach-O library.
-
-    Args:
-        names: what it exports, with their underscores.
-        machine: type and subtype of the processor.
-        kind: of the file.
-        libraries: load command and install name of each.
-        run_paths: of LC_RPATH.
-        systems: (platform, oldest version) of each LC_BUILD_VERSION.
-        version_min: of LC_VERSION_MIN_MACOSX, where it is not 0.
-        exports: "trie" (LC_DYLD_EXPORTS_TRIE), "info" (LC_DYLD_INFO_ONLY) or "symbols".
-        locals_count: of local symbols, which nothing reads.
-    """
+    """A Mach-O library."""
     tree = trie(names) if exports != "symbols" else b""
     strings, rows = bytearray(b"\0_local\0"), [(1, 0x0E, 1, 0, 0)] * locals_count
     for name in names:
@@ -127,9 +84,8 @@ def macho(
             found.append(_command(0x80000022, struct.pack("<10I", *fields)))
         elif exports == "trie":
             found.append(_command(0x80000033, struct.pack("<II", begin, len(tree))))
-        found.append(
-            _command(0x2, struct.pack("<IIII", at_symbols, len(rows), at_strings, len(strings)))
-        )
+        table = (at_symbols, len(rows), at_strings, len(strings))
+        found.append(_command(0x2, struct.pack("<IIII", *table)))
         found.append(_command(0xB, struct.pack("<18I", 0, locals_count, *[0] * 16)))
         found += [_text(one, name, struct.pack("<III", 2, 0, 0)) for one, name in libraries]
         found += [_text(0x8000001C, path) for path in run_paths]
@@ -137,9 +93,8 @@ def macho(
 
     begin = 32 + sum(map(len, commands(0)))
     body = b"".join(commands(begin))
-    head = struct.pack(
-        "<IIIIIIII", 0xFEEDFACF, *machine, kind, len(commands(0)), len(body), 0x85, 0
-    )
+    counts = (len(commands(0)), len(body))
+    head = struct.pack("<IIIIIIII", 0xFEEDFACF, *machine, kind, *counts, 0x85, 0)
     return head + body + tree + symbols + bytes(strings)
 
 
@@ -157,24 +112,15 @@ def universal(*parts: bytes) -> bytes:
 
 
 def pe(
-    names: Sequence[str] = ("GetPjrtApi",),
+    names: Sequence[str] = ("GetPjrtApi",),  # what it exports, in the order of its table
     *,
     machine: int = AMD64,
-    dll: bool = True,
+    dll: bool = True,  # whether it says that it is a library
     needed: Sequence[str] = ("KERNEL32.dll",),
-    wide: bool = True,
-    symbols: int = 0,
+    wide: bool = True,  # a PE32+ file of 64 bits
+    symbols: int = 0,  # of COFF, which nothing reads
 ) -> bytes:
-    """A dynamic-link library of Windows.
-
-    Args:
-        names: what it exports, in the order of its table.
-        machine: the processor's number.
-        dll: whether it says that it is a library.
-        needed: what it imports.
-        wide: a PE32+ file of 64 bits.
-        symbols: of COFF, which nothing reads.
-    """
+    """A dynamic-link library of Windows."""
     base, address, offset = 0x400000, 0x1000, 0x400
     data = bytearray()
 

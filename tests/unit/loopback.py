@@ -29,50 +29,31 @@ class Request:
 
 @dataclass(frozen=True)
 class Answer:
-    """What to send, to the byte.
+    """What to send, to the byte."""
 
-    Attributes:
-        body: sent after the head, as it is.
-        status: with its reason.
-        headers: sent as they are; a Content-Length is added unless one is here or `bare` is set.
-        bare: send no Content-Length: the body ends where the connection does.
-        cut: close the connection with a reset after that many bytes of the body.
-        stall_seconds: fall silent before the end of the body.
-        raw: send these bytes and nothing else.
-        drip_seconds: send the head byte by byte, with that long between two.
-    """
-
-    body: bytes = b""
+    body: bytes = b""  # sent after the head, as it is
     status: str = "200 OK"
+    #: Sent as they are; a Content-Length is added unless one is here or `bare` is set.
     headers: dict[str, str] = field(default_factory=dict)
-    bare: bool = False
-    cut: int | None = None
-    stall_seconds: float = 0.0
-    raw: bytes | None = None
-    drip_seconds: float = 0.0
+    bare: bool = False  # no Content-Length: the body ends where the connection does
+    cut: int | None = None  # the connection is closed with a reset after that many bytes of it
+    stall_seconds: float = 0.0  # the server falls silent before the end of the body
+    raw: bytes | None = None  # these bytes are sent in place of all that
+    drip_seconds: float = 0.0  # the head is sent byte by byte, with that long between two
 
 
 Handler = Callable[[Request], Answer]
 
 
 class Loopback:
-    """Answers each request with its path's handler; use it in a `with` block.
-
-    Args:
-        tls: serve https with this context.
-
-    Attributes:
-        pace_seconds: rests that long after each 64 KiB of a body.
-        requests: everything that was asked, in order.
-        sent: bytes of bodies that were sent.
-    """
+    """Answers each request with its path's handler, by https with `tls`; use it in a `with`."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self.pace_seconds = 0.0
+        self.pace_seconds = 0.0  # for which it rests after each 64 KiB of a body
         self.routes: dict[str, Handler] = {}
-        self.requests: list[Request] = []
-        self.sent = 0
+        self.requests: list[Request] = []  # all that was asked, in order
+        self.sent = 0  # bytes of bodies
         self._mutex = threading.Lock()
         self._closing = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -168,12 +149,8 @@ class Loopback:
             connection.sendall(chunk)
             with self._mutex:
                 self.sent += len(chunk)
-            if self.pace_seconds:
-                time.sleep(self.pace_seconds)
-        if answer.stall_seconds:
-            deadline = time.monotonic() + answer.stall_seconds
-            while not self._closing.is_set() and time.monotonic() < deadline:
-                time.sleep(0.01)
+            time.sleep(self.pace_seconds)
+        self._closing.wait(answer.stall_seconds)
         if answer.cut is not None:
             # A close with unsent data thrown away is a reset, not an end.
             time.sleep(0.02)
@@ -182,14 +159,7 @@ class Loopback:
 
 
 class Socks:
-    """A SOCKS proxy that answers what it is told with the same bytes, on each connection.
-
-    Args:
-        answers: one for each thing it is told; it closes the connection after the last.
-
-    Attributes:
-        connections: how many there were.
-    """
+    """A SOCKS proxy that gives each connection the same answers, and closes it after the last."""
 
     def __init__(self, *answers: bytes) -> None:
         self._answers = answers

@@ -1,7 +1,5 @@
 """What becomes of a compiler's words about a machine; tests/vendor has real ones."""
 
-from __future__ import annotations
-
 import pytest
 
 import pjrt_hub
@@ -9,6 +7,7 @@ from pjrt_hub.door.fits import Fit, _fit
 from pjrt_hub.errors import FileFormatError, TargetNotFoundError
 
 GIB = 1 << 30
+TOO_MUCH = "it needs 17 GiB, a device has 16 GiB"
 DEVICE = {"device": "a device", "num_devices": 4, "limit_nbytes": 16 * GIB}
 
 
@@ -17,12 +16,7 @@ DEVICE = {"device": "a device", "num_devices": 4, "limit_nbytes": 16 * GIB}
     [
         ({"peak_nbytes": 6 * GIB, "status": 0}, True, "", 10 * GIB),
         ({"peak_nbytes": 16 * GIB, "status": 0}, True, "", 0),
-        (
-            {"peak_nbytes": 17 * GIB, "status": 0},
-            False,
-            "it needs 17 GiB, a device has 16 GiB",
-            -GIB,
-        ),
+        ({"peak_nbytes": 17 * GIB, "status": 0}, False, TOO_MUCH, -GIB),
         ({"reason": "out of memory", "status": 0}, False, "out of memory", None),
         ({"peak_nbytes": None, "status": 0}, True, "", None),
         ({"status": -6}, False, "the compiler died of SIGABRT", None),
@@ -50,15 +44,17 @@ def test_a_row():
     assert untold == "it compiles; how much memory it needs is not told"
 
 
-def test_a_platform_without_machines_is_an_error():
-    program = "func.func @main() -> tensor<f32> { %0 = stablehlo.constant dense<1.0> : tensor<f32>"
-    program += " return %0 : tensor<f32> }"
-    with pytest.raises(TargetNotFoundError, match="'cpu' lists no machines"):
-        pjrt_hub.fits(program, ["cpu"], offline=True)
-    with pytest.raises(TargetNotFoundError, match="'cpu' lists no machines"):
-        pjrt_hub.fits(program, "cpu,tpu", offline=True)
-    with pytest.raises(ValueError, match="no machine is named"):
-        pjrt_hub.fits(program, ",", offline=True)
+@pytest.mark.parametrize(
+    ("targets", "error", "told"),
+    [
+        (["cpu"], TargetNotFoundError, "'cpu' lists no machines"),
+        ("cpu,tpu", TargetNotFoundError, "'cpu' lists no machines"),
+        (",", ValueError, "no machine is named"),
+    ],
+)
+def test_a_platform_without_machines_is_an_error(targets, error, told):
+    with pytest.raises(error, match=told):
+        pjrt_hub.fits("func.func @main() { return }", targets, offline=True)
 
 
 def test_what_is_no_program_is_refused_before_anything_is_fetched():

@@ -1,11 +1,10 @@
 """What threads share is open and whole in a child that is forked while they use it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -24,22 +23,16 @@ def in_child(work):
 @pytest.fixture
 def busy():
     """Has another thread inside of `work`, which is told when to go on."""
-    threads, go = [], threading.Event()
+    go = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
 
-    def start(work):
-        inside = threading.Event()
+        def start(work):
+            inside = threading.Event()
+            pool.submit(work, inside, go)
+            assert inside.wait(10)
 
-        def run():
-            work(inside, go)
-
-        threads.append(threading.Thread(target=run))
-        threads[0].start()
-        inside.wait(10)
-
-    yield start
-    go.set()
-    for thread in threads:
-        thread.join()
+        yield start
+        go.set()
 
 
 class Slow:
@@ -78,12 +71,12 @@ def test_whoever_forks_may_hold_it():
         with lock:
             return 3
 
+    def leave_and_take():
+        lock.__exit__()
+        return take()
+
     with lock:
-        pid = os.fork()
-    if pid == 0:
-        signal.alarm(10)
-        os._exit(take())
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 3
+        assert in_child(leave_and_take) == 3
     assert take() == 3
 
 
@@ -93,19 +86,17 @@ def test_a_cached_property_that_another_thread_computes_is_computed_by_the_child
 
 
 def test_a_cached_property_is_the_same_for_all_threads():
-    slow, seen, together = Slow(), [], threading.Barrier(4)
+    slow, together = Slow(), threading.Barrier(4)
     slow.inside, slow.go = threading.Event(), threading.Event()
 
     def look():
         together.wait(10)
-        seen.append(slow.value)
+        return slow.value
 
-    threads = [threading.Thread(target=look) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    time.sleep(0.05)
-    slow.go.set()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        looks = [pool.submit(look) for _ in range(4)]
+        time.sleep(0.05)
+        slow.go.set()
+    seen = [each.result() for each in looks]
     assert seen == [slow.value] * 4
     assert Slow.value.__doc__ == "Something."

@@ -1,7 +1,5 @@
 """Tracebacks of users' mistakes show users' frames; those of defects show all."""
 
-from __future__ import annotations
-
 import traceback
 
 import pytest

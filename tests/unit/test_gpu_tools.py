@@ -1,7 +1,5 @@
 """What is carried to a borrowed GPU: its tests import only what is there or travels."""
 
-from __future__ import annotations
-
 import ast
 import re
 import runpy

@@ -1,7 +1,5 @@
 """Where the installers look, and what their Simple API pages say, in HTML and in JSON."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -18,7 +16,7 @@ from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.transfer import index, installers
 from pjrt_hub.finding.store.transfer.fetch import obtain
 from pjrt_hub.finding.store.transfer.installers import Sources
-from pjrt_hub.finding.store.transfer.transport import Patience, Refused, Transport
+from pjrt_hub.finding.store.transfer.transport import Patience
 
 MEMBERS = wheels.contents(10_000)
 WHEEL = wheels.build(MEMBERS)
@@ -27,7 +25,6 @@ PROJECT = "/simple/toy-plugin/"
 FILE = "/files/" + PIN.file_name
 #: pip sees no file of this machine, and uv none either.
 BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
-NOWHERE = Path("/nonexistent")
 HASTY = Patience(tries=1, sleep=lambda _: None)
 
 
@@ -48,17 +45,27 @@ def html(href: str, attributes: str = "") -> Answer:
     return Answer(page.encode(), headers={"Content-Type": "text/html; charset=utf-8"})
 
 
+def based(begin: str) -> Answer:
+    """A page whose addresses rest on the first base."""
+    return Answer(f"<head>{begin}</head>".encode() + html(PIN.file_name).body)
+
+
 def as_json(url: str, **more: object) -> Answer:
     file = {"filename": PIN.file_name, "url": url, "hashes": {"sha256": "0" * 64}, **more}
     page = {"meta": {"api-version": "1.1"}, "name": "toy-plugin", "files": [file]}
     return Answer(json.dumps(page).encode(), headers={"Content-Type": index.MEDIA_TYPES[-1]})
 
 
+PACKED = {"Content-Type": "text/html", "Content-Encoding": "gzip"}
 PAGES = {
     "html": html("../../files/" + PIN.file_name),
     "html, absolute path": html(FILE),
     "html, yanked": html(FILE, 'data-yanked="broken"'),
     "html, another python": html(FILE, 'data-requires-python="&gt;=99"'),
+    "html, with a base": based('<base href="/files/">'),
+    "html, two bases": based('<BASE><base href="/files/"/><base href="/others/">'),
+    "html, compressed": Answer(gzip.compress(html(FILE).body), headers=PACKED),
+    "html, not utf-8": Answer(b"<p>\xff\xfe</p>" + html(FILE).body),
     "json": as_json("../../files/" + PIN.file_name),
     "json, yanked": as_json(FILE, yanked="broken"),
     "json, with a date": as_json(FILE, **{"upload-time": "2024-01-01T00:00:00Z", "size": 7}),
@@ -66,39 +73,13 @@ PAGES = {
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_pinned_file_is_found_and_the_page_is_not_believed(
-    server: Loopback, tmp_path: Path, page: str
-) -> None:
+def test_the_pinned_file_is_found_and_the_page_is_not_believed(server, tmp_path, page):
     server.script(PROJECT, PAGES[page])
-    env = {**BARE, "PIP_INDEX_URL": server.url("/simple"), "UV_NO_INDEX": ""}
-    entry = obtain(PIN, Cache(tmp_path), env=env, patience=Patience(sleep=lambda _: None))
-    assert entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
+    assert found(server, tmp_path, UV_NO_INDEX="")
     (request,) = server.asked(PROJECT)
     accepted = dict(kind.split(";q=") for kind in request.headers["accept"].split(", "))
     assert sorted(accepted, key=accepted.__getitem__) == list(index.MEDIA_TYPES)
     assert len(server.asked(FILE)) == 1
-
-
-@pytest.mark.parametrize(
-    "begin", ['<base href="/files/">', '<BASE><base href="/files/"/><base href="/others/">']
-)
-def test_addresses_rest_on_the_first_base_of_a_page(
-    server: Loopback, tmp_path: Path, begin: str
-) -> None:
-    server.script(PROJECT, Answer(f"<head>{begin}</head>".encode() + html(PIN.file_name).body))
-    assert found(server, tmp_path)
-
-
-def test_a_compressed_page_is_read(server: Loopback, tmp_path: Path) -> None:
-    page = html(FILE)
-    packed = {**page.headers, "Content-Encoding": "gzip"}
-    server.script(PROJECT, Answer(gzip.compress(page.body), headers=packed))
-    assert found(server, tmp_path)
-
-
-def test_a_page_of_another_encoding_is_read(server: Loopback, tmp_path: Path) -> None:
-    server.script(PROJECT, Answer(b"<p>\xff\xfe</p>" + html(FILE).body))
-    assert found(server, tmp_path)
 
 
 def found(server: Loopback, tmp_path: Path, **env: str) -> bool:
@@ -108,9 +89,7 @@ def found(server: Loopback, tmp_path: Path, **env: str) -> bool:
     return entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
 
 
-def test_a_password_comes_from_netrc_and_goes_to_its_own_host(
-    server: Loopback, tmp_path: Path
-) -> None:
+def test_a_password_comes_from_netrc_and_goes_to_its_own_host(server, tmp_path):
     server.script(PROJECT, html(FILE))
     netrc = tmp_path / "netrc"
     netrc.write_text("machine 127.0.0.1 login me password secret\ndefault login a password b\n")
@@ -124,14 +103,7 @@ def test_a_password_comes_from_netrc_and_goes_to_its_own_host(
     assert {each.headers.get("authorization") for each in server.requests} == {None}
 
 
-@pytest.mark.parametrize("text", ["machine", "", "machine 127.0.0.1 login me"])
-def test_a_netrc_of_no_use_is_passed_over(server: Loopback, tmp_path: Path, text: str) -> None:
-    server.script(PROJECT, html(FILE))
-    (tmp_path / ".netrc").write_text(text)
-    assert found(server, tmp_path, HOME=str(tmp_path))
-
-
-def test_the_proxy_of_pip_is_used(server: Loopback, tmp_path: Path) -> None:
+def test_the_proxy_of_pip_is_used(server, tmp_path):
     """A proxy for plain http is asked for the whole address."""
     inside = "http://127.0.0.1:1/simple"
     server.script(inside + "/toy-plugin/", html("http://127.0.0.1:1" + FILE))
@@ -147,9 +119,7 @@ def test_the_proxy_of_pip_is_used(server: Loopback, tmp_path: Path) -> None:
         ("ftp://me:s3cret@h", "malformed"),
     ],
 )
-def test_a_proxy_that_cannot_be_used(
-    tmp_path: Path, proxy: str, words: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proxy_that_cannot_be_used(tmp_path, proxy, words, monkeypatch):
     monkeypatch.setitem(sys.modules, "socksio", None)  # as where it is not installed
     env = {**BARE, "PIP_INDEX_URL": "https://127.0.0.1:1/", "PIP_PROXY": proxy}
     with pytest.raises(StoreError, match=words) as caught:
@@ -158,89 +128,73 @@ def test_a_proxy_that_cannot_be_used(
     assert caught.value.hint
 
 
-@pytest.mark.parametrize("variable", ["PIP_INDEX_URL", "PIP_FIND_LINKS", "PJRT_HUB_MIRRORS"])
-def test_a_malformed_address_is_one_source_less(tmp_path: Path, variable: str) -> None:
-    env = {**BARE, "PIP_NO_INDEX": "", "PIP_INDEX_URL": str(tmp_path), variable: "http://[::1"}
-    with pytest.raises(DownloadError, match="not a usable address"):
+@pytest.mark.parametrize(
+    ("variable", "url", "told"),
+    [
+        ("PIP_INDEX_URL", "http://[::1", "not a usable address"),
+        ("PIP_FIND_LINKS", "http://[::1", "not a usable address"),
+        ("PJRT_HUB_MIRRORS", "http://[::1", "not a usable address"),
+        ("PIP_INDEX_URL", "http://me:s3cret@h.example/", "plain http to h.example is refused"),
+    ],
+)
+def test_an_address_that_cannot_be_used_is_one_source_less(tmp_path, variable, url, told):
+    env = {**BARE, "PIP_NO_INDEX": "", "PIP_INDEX_URL": str(tmp_path), variable: url}
+    with pytest.raises(DownloadError, match=told) as caught:
         obtain(PIN, Cache(tmp_path), env=env, patience=HASTY)
+    assert "s3cret" not in str(caught.value)
+
+
+UV = ["index = 3", "index = ['x']", "pip = 3", "find-links = 'x'", "[pip]\nindex-url = 5"]
+UV += ["[[index]]\nurl = 5", "extra-index-url = [[]]"]
+NETRC = ["machine", "", "machine 127.0.0.1 login me"]
 
 
 @pytest.mark.parametrize(
-    "text",
-    [
-        "index = 3",
-        "index = ['x']",
-        "pip = 3",
-        "find-links = 'x'",
-        "[pip]\nindex-url = 5",
-        "[[index]]\nurl = 5",
-        "extra-index-url = [[]]",
-    ],
+    ("name", "text"), [*((".netrc", each) for each in NETRC), *(("uv.toml", each) for each in UV)]
 )
-def test_a_malformed_uv_configuration_is_left_to_uv(
-    server: Loopback, tmp_path: Path, text: str
-) -> None:
+def test_configurations_of_no_use_are_passed_over(server, tmp_path, name, text):
     server.script(PROJECT, html(FILE))
-    file = tmp_path / "uv.toml"
-    file.write_text(text)
-    assert found(server, tmp_path, UV_NO_CONFIG="", UV_CONFIG_FILE=str(file))
+    (tmp_path / "uv.toml").touch()
+    (tmp_path / name).write_text(text)
+    env = {"UV_NO_CONFIG": "", "UV_CONFIG_FILE": str(tmp_path / "uv.toml")}
+    assert found(server, tmp_path, HOME=str(tmp_path), **env)
 
 
-def test_uv_forbids_indexes_in_its_file(tmp_path: Path) -> None:
+def test_uv_forbids_indexes_in_its_file(tmp_path):
     file = tmp_path / "uv.toml"
     file.write_text("no-index = true\nfind-links = ['/wheels']\n[[index]]\nurl = '/index'\n")
     env = {**BARE, "UV_NO_CONFIG": "", "UV_CONFIG_FILE": str(file), "PIP_INDEX_URL": "/other"}
     assert installers.read_sources(env) == Sources(find_links=("/wheels",), keyring="auto")
 
 
+JSON = {"Content-Type": "application/json"}
+API_2 = b'{"meta": {"api-version": "2.0"}, "files": []}'
+#: Useless pages, and what is told of each.
 BROKEN = {
-    "not json": Answer(b"{", headers={"Content-Type": "application/json"}),
-    "json of another shape": Answer(b"[]", headers={"Content-Type": "application/json"}),
-    "not utf-8": Answer(b"\xff\xfe", headers={"Content-Type": "text/html"}),
-    "no such file": html("/files/other-1.0-py3-none-any.whl"),
-    "gone": Answer(b"", "410 Gone"),
-    "busy": Answer(b"", "503 Busy"),
-}
-TOLD = {
-    "not json": "is malformed",
-    "json of another shape": "is malformed",
-    "not utf-8": "names 0 files",
-    "no such file": f"the page names 2 files, and not {PIN.file_name}",
-    "gone": "the server answered 410 Gone",
-    "busy": "the server answered 503 Busy (5 times)",
+    "not json": (Answer(b"{", headers=JSON), "is malformed"),
+    "json of another shape": (Answer(b"[]", headers=JSON), "is malformed"),
+    "another API": (Answer(API_2, headers=JSON), "its API version is 2.0, not 1"),
+    "not utf-8": (Answer(b"\xff\xfe"), "names 0 files"),
+    "no such file": (html("/files/o-1.0-py3-none-any.whl"), f"2 files, and not {PIN.file_name}"),
+    "gone": (Answer(b"", "410 Gone"), "the server answered 410 Gone"),
+    "busy": (Answer(b"", "503 Busy"), "the server answered 503 Busy (5 times)"),
+    "without end": (Answer(bytes(17 << 20), bare=True), "the page is larger than"),
+    "a bomb": (Answer(gzip.compress(bytes(40 << 20)), headers=PACKED), "the page is larger than"),
 }
 
 
-@pytest.mark.parametrize("page", BROKEN)
-def test_a_useless_page_is_told(server: Loopback, tmp_path: Path, page: str) -> None:
-    server.script(PROJECT, BROKEN[page])
+@pytest.mark.parametrize(("page", "told"), BROKEN.values(), ids=BROKEN)
+def test_a_useless_page_is_told(server, tmp_path, page, told):
+    server.script(PROJECT, page)
     env = {**BARE, "PIP_INDEX_URL": server.url("/simple")}
     with pytest.raises(DownloadError) as caught:
         obtain(PIN, Cache(tmp_path), env=env, patience=Patience(sleep=lambda _: None))
-    assert TOLD[page] in str(caught.value)
+    assert told in str(caught.value)
     assert server.url("/simple") in str(caught.value)
     assert server.asked(FILE) == []
 
 
-def test_a_page_without_end_is_cut(server: Loopback, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pjrt_hub.finding.store.transfer.transport._LARGEST_PAGE", 100_000)
-    server.script(PROJECT, Answer(b"x" * 200_000, bare=True))
-    limits = Patience(sleep=lambda _: None)
-    with (
-        Transport({}, patience=limits) as transport,
-        pytest.raises(Refused, match="larger than 100,000 bytes"),
-    ):
-        transport.page(server.url(PROJECT), accept="text/html")
-
-
-def test_plain_http_indexes_are_refused_with_a_reason(tmp_path: Path) -> None:
-    env = {**BARE, "PIP_INDEX_URL": "http://me:secret@index.example/simple"}
-    with pytest.raises(DownloadError, match=r"plain http to index.example is refused") as caught:
-        obtain(PIN, Cache(tmp_path), env=env)
-    assert "secret" not in str(caught.value)
-
-
-def test_credentials_go_only_to_the_files_of_their_index(server: Loopback, tmp_path: Path) -> None:
+def test_credentials_go_only_to_the_files_of_their_index(server, tmp_path):
     server.script(PROJECT, html(server.url(FILE)))
     secret = server.url("/simple").replace("http://", "http://me:hunter2@")
     obtain(PIN, Cache(tmp_path), env={**BARE, "PIP_INDEX_URL": secret})
@@ -253,80 +207,69 @@ def test_credentials_go_only_to_the_files_of_their_index(server: Loopback, tmp_p
         assert "authorization" not in other.asked(FILE)[0].headers
 
 
-def test_directories_are_indexes_and_find_links(tmp_path: Path) -> None:
-    (tmp_path / "files").mkdir()
-    (tmp_path / FILE[1:]).write_bytes(WHEEL)
-    project = tmp_path / "simple" / "toy-plugin"
-    project.mkdir(parents=True)
-    (project / "index.html").write_bytes(html("../../files/" + PIN.file_name).body)
-    base = (tmp_path / "simple").as_uri()
-    for number, variables in enumerate(
-        [
-            {"PIP_INDEX_URL": base},
-            {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(tmp_path / "files")},
-            {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": f"{base}/toy-plugin/index.html"},
-            {"UV_NO_INDEX": "1", "UV_FIND_LINKS": f"/nowhere,{tmp_path / 'files'}"},
-            {"UV_DEFAULT_INDEX": f"own={base}"},
-            {"PJRT_HUB_MIRRORS": base},
-        ]
-    ):
-        entry = obtain(PIN, Cache(tmp_path / str(number)), env={**BARE, **variables})
-        assert entry.library_path.is_file()
-
-
-def test_a_mirror_that_is_a_simple_api(server: Loopback, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"PIP_INDEX_URL": "{base}"},
+        {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "{folder}/files"},
+        {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": "{base}/toy-plugin/index.html"},
+        {"UV_NO_INDEX": "1", "UV_FIND_LINKS": "/nowhere,{folder}/files"},
+        {"UV_DEFAULT_INDEX": "own={base}"},
+        {"PJRT_HUB_MIRRORS": "{base}"},
+        {"PIP_NO_INDEX": "1", "PJRT_HUB_MIRRORS": "{server}"},
+    ],
+    ids=str,
+)
+def test_indexes_and_folders_of_links_and_mirrors(server, tmp_path, variables):
     server.script(PROJECT, html(FILE))
-    env = {**BARE, "PIP_NO_INDEX": "1", "PJRT_HUB_MIRRORS": server.url("/simple/")}
-    assert obtain(PIN, Cache(tmp_path), env=env).library_path.is_file()
-    assert len(server.asked(FILE)) == 1
+    for path, body in {FILE: WHEEL, f"{PROJECT}index.html": html(f"../..{FILE}").body}.items():
+        (tmp_path / path[1:]).parent.mkdir(parents=True)
+        (tmp_path / path[1:]).write_bytes(body)
+    places = {"base": (tmp_path / "simple").as_uri(), "folder": tmp_path}
+    places["server"] = server.url("/simple/")
+    env = {name: text.format(**places) for name, text in variables.items()}
+    entry = obtain(PIN, Cache(tmp_path / "cache"), env={**BARE, **env})
+    assert entry.library_path.is_file()
+    assert len(server.asked(FILE)) == ("{server}" in variables.values())
 
 
-def test_pips_variables_and_files(tmp_path: Path) -> None:
+def indexes(env: dict[str, str], directory: Path = Path("/nonexistent")) -> tuple[str, ...]:
+    return installers.read_sources(env, directory=directory).indexes
+
+
+def test_pips_variables_and_files(tmp_path):
     config = tmp_path / "pip.conf"
     config.write_text(
-        "[global]\nindex-url = https://global.example/simple\ncert = /etc/own.pem\n"
-        "extra-index-url =\n  https://one.example/simple\n  https://two.example/simple\n"
-        "[install]\nindex-url = https://install.example/simple\nfind-links = /wheels\n"
+        "[global]\nindex-url = https://global/simple\ncert = /etc/own.pem\n"
+        "extra-index-url =\n  https://one/simple\n  https://two/simple\n"
+        "[install]\nindex-url = https://install/simple\nfind-links = /wheels\n"
     )
     env = {**BARE, "PIP_CONFIG_FILE": str(config)}
-    found = installers.read_sources(env, directory=NOWHERE)
-    assert found.indexes == (
-        "https://install.example/simple",
-        "https://one.example/simple",
-        "https://two.example/simple",
-    )
-    assert found.find_links == ("/wheels",)
-    assert found.certificates == "/etc/own.pem"
-    env["PIP_INDEX_URL"] = "https://env.example/simple"
-    assert (
-        installers.read_sources(env, directory=NOWHERE).indexes[0] == "https://env.example/simple"
-    )
-    env["PIP_NO_INDEX"] = "1"
-    assert installers.read_sources(env, directory=NOWHERE).indexes == ()
+    assert indexes(env) == ("https://install/simple", "https://one/simple", "https://two/simple")
+    found = installers.read_sources(env, directory=tmp_path)
+    assert (found.find_links, found.certificates) == (("/wheels",), "/etc/own.pem")
+    assert indexes({**env, "PIP_INDEX_URL": "https://env/simple"})[0] == "https://env/simple"
+    assert indexes({**env, "PIP_INDEX_URL": "https://env/simple", "PIP_NO_INDEX": "1"}) == ()
 
 
-def test_uvs_variables_and_files(tmp_path: Path) -> None:
+def test_uvs_variables_and_files(tmp_path):
     project = tmp_path / "project" / "inner"
     project.mkdir(parents=True)
     (project.parent / "pyproject.toml").write_text(
-        '[[tool.uv.index]]\nname = "a"\nurl = "https://a.example/simple"\n'
-        '[[tool.uv.index]]\nurl = "https://main.example/simple"\ndefault = true\n'
+        '[[tool.uv.index]]\nname = "a"\nurl = "https://a/simple"\n'
+        '[[tool.uv.index]]\nurl = "https://main/simple"\ndefault = true\n'
         '[tool.uv.pip]\nfind-links = ["/from-project"]\n'
     )
     (tmp_path / "uv").mkdir()
-    (tmp_path / "uv/uv.toml").write_text('extra-index-url = ["https://user.example/simple"]\n')
-    env = {**BARE, "XDG_CONFIG_HOME": str(tmp_path)}
+    (tmp_path / "uv/uv.toml").write_text('extra-index-url = ["https://user/simple"]\n')
+    env = {**BARE, "XDG_CONFIG_HOME": str(tmp_path), "UV_INDEX": "b=https://b/simple?x=1"}
     del env["UV_NO_CONFIG"]
-    env["UV_INDEX"] = "b=https://b.example/simple?x=1"
-    found = installers.read_sources(env, directory=project)
-    assert found.indexes[0] == "https://b.example/simple?x=1"
-    assert {"https://a.example/simple", "https://user.example/simple"} < set(found.indexes)
-    assert found.indexes[-1] == "https://main.example/simple"
-    assert "/from-project" in found.find_links
-    env["UV_DEFAULT_INDEX"] = "https://mine.example/simple"
-    assert (
-        installers.read_sources(env, directory=project).indexes[-1] == "https://mine.example/simple"
-    )
+    first, *middle, last = indexes(env, project)
+    assert (first, last) == ("https://b/simple?x=1", "https://main/simple")
+    assert {"https://a/simple", "https://user/simple"} <= set(middle)
+    assert "/from-project" in installers.read_sources(env, directory=project).find_links
+    env["UV_DEFAULT_INDEX"] = "https://mine/simple"
+    assert indexes(env, project)[-1] == "https://mine/simple"
 
 
 def fake_installer(folder: Path, name: str, text: str) -> dict[str, str]:
@@ -336,9 +279,7 @@ def fake_installer(folder: Path, name: str, text: str) -> dict[str, str]:
     return {"PATH": str(folder), "UV_NO_CONFIG": "1"}
 
 
-def test_the_default_index_is_the_installers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_default_index_is_the_installers(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     help_text = (
         "  --index <I>  A list, in addition to `--default-index` (see https://docs.example/).\n"
@@ -347,29 +288,24 @@ def test_the_default_index_is_the_installers(
     )
     pip = f"if sys.argv[1:] == ['download', '--help']: print({help_text!r})"
     env = fake_installer(tmp_path, "pip", pip)
-    assert installers.read_sources(env, directory=NOWHERE).indexes == (
-        "https://index.example/simple",
-    )
+    assert indexes(env) == ("https://index.example/simple",)
     (tmp_path / "pip").unlink()
-    env = fake_installer(tmp_path, "uv", f"print({help_text!r})")
-    assert installers.read_sources(env, directory=NOWHERE).indexes == ("https://uv.example/simple",)
+    assert indexes(fake_installer(tmp_path, "uv", f"print({help_text!r})")) == (
+        "https://uv.example/simple",
+    )
     (tmp_path / "uv").unlink()
     with pytest.raises(StoreError, match="no package index is known") as caught:
-        installers.read_sources(env, directory=NOWHERE)
+        indexes(env)
     assert "PIP_INDEX_URL" in caught.value.hint
+    fake_installer(tmp_path, "pip", "sys.exit('no luck today')")
+    with pytest.raises(StoreError, match="config list` failed: no luck today"):
+        indexes(env)
 
 
-def test_the_real_installer_tells_its_default() -> None:
-    (default,) = installers.read_sources(BARE, directory=NOWHERE).indexes
+def test_the_real_installer_tells_its_default():
+    (default,) = indexes(BARE)
     assert default.startswith("https://")
     assert default.endswith("simple")
-
-
-def test_an_installer_that_fails_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    env = fake_installer(tmp_path, "pip", "sys.exit('no luck today')")
-    with pytest.raises(StoreError, match="config list` failed: no luck today"):
-        installers.read_sources(env, directory=NOWHERE)
 
 
 def listed(server: Loopback, *files: dict[str, object], as_html: bool = False) -> None:
@@ -388,8 +324,8 @@ def listed(server: Loopback, *files: dict[str, object], as_html: bool = False) -
     server.script(PROJECT, Answer(page.encode(), headers={"Content-Type": index.MEDIA_TYPES[-1]}))
 
 
-def a_file(version: str, **more: object) -> dict[str, object]:
-    name = f"toy_plugin-{version}-py3-none-any.whl"
+def a_file(version: str, name: str = "", **more: object) -> dict[str, object]:
+    name = name or f"toy_plugin-{version}-py3-none-any.whl"
     return {"filename": name, "url": f"/f/{name}", "hashes": {"sha256": version[0] * 64}, **more}
 
 
@@ -400,12 +336,8 @@ RELEASES = (
     a_file("3.0", yanked="broken"),
     a_file("4.0", **{"requires-python": ">=99"}),
     a_file("5.0rc1"),
-    {"filename": "toy_plugin-9.tar.gz", "url": "/f/toy_plugin-9.tar.gz", "hashes": {"sha256": ""}},
-    {
-        "filename": "other-9-py3-none-any.whl",
-        "url": "/f/other-9-py3-none-any.whl",
-        "hashes": {"sha256": ""},
-    },
+    a_file("9", "toy_plugin-9.tar.gz"),
+    a_file("9", "other-9-py3-none-any.whl"),
 )
 
 
@@ -415,7 +347,7 @@ def versions(server: Loopback, **more: str) -> list[str]:
 
 
 @pytest.mark.parametrize("as_html", [False, True], ids=["json", "html"])
-def test_releases_are_listed_newest_first(server: Loopback, as_html: bool) -> None:
+def test_releases_are_listed_newest_first(server, as_html):
     listed(server, *RELEASES, as_html=as_html)
     env = {**BARE, "PIP_INDEX_URL": server.url("/simple").replace("://", "://me:secret@")}
     found = index.releases("Toy.Plugin", env, patience=HASTY)
@@ -429,14 +361,11 @@ def test_releases_are_listed_newest_first(server: Loopback, as_html: bool) -> No
     assert versions(server, version="5.0rc1") == ["5.0rc1"]
     assert versions(server, version="1.10.0") == ["1.10"]
     assert versions(server, python="99.1")[0] == "4.0"
-
-
-def test_only_prereleases_are_better_than_nothing(server: Loopback) -> None:
-    listed(server, a_file("5.0rc1"), a_file("5.0rc2"))
+    listed(server, a_file("5.0rc1"), a_file("5.0rc2"), as_html=as_html)  # better than nothing
     assert versions(server) == ["5.0rc2", "5.0rc1"]
 
 
-def test_no_release_is_told_with_its_reasons(server: Loopback) -> None:
+def test_no_release_is_told_with_its_reasons(server):
     listed(server, a_file("3.0", yanked="broken"), a_file("4.0", **{"requires-python": ">=99"}))
     with pytest.raises(DownloadError, match=r"3\.0 is yanked: broken; 4\.0 needs Python >=99"):
         versions(server)
@@ -448,7 +377,7 @@ def test_no_release_is_told_with_its_reasons(server: Loopback) -> None:
     assert "pip index versions" in caught.value.hint
 
 
-def test_the_first_index_with_the_name_owns_it(server: Loopback) -> None:
+def test_the_first_index_with_the_name_owns_it(server):
     listed(server, a_file("1.0"))
     with Loopback() as other:
         listed(other, a_file("99.0"))
@@ -459,7 +388,7 @@ def test_the_first_index_with_the_name_owns_it(server: Loopback) -> None:
         assert other.requests == []
 
 
-def test_the_variable_forbids_every_request(server: Loopback) -> None:
+def test_the_variable_forbids_every_request(server):
     listed(server, a_file("1.0"))
     env = {**BARE, "PIP_INDEX_URL": server.url("/simple")}
     for word in ("1", "yes"):
@@ -473,7 +402,7 @@ def test_the_variable_forbids_every_request(server: Loopback) -> None:
         assert len(index.releases("Toy.Plugin", allowed, patience=HASTY)) == 1
 
 
-def test_a_folder_of_wheels_lists_its_releases(tmp_path: Path) -> None:
+def test_a_folder_of_wheels_lists_its_releases(tmp_path):
     for file in RELEASES:
         (tmp_path / str(file["filename"])).write_bytes(b"x" * 5)
     env = {**BARE, "PIP_NO_INDEX": "1", "PJRT_HUB_MIRRORS": str(tmp_path)}
@@ -482,24 +411,8 @@ def test_a_folder_of_wheels_lists_its_releases(tmp_path: Path) -> None:
     assert {file.size for file in found} == {5}
 
 
-def test_a_page_of_the_network_names_no_file_of_this_machine(
-    server: Loopback, tmp_path: Path
-) -> None:
+def test_a_page_of_the_network_names_no_file_of_this_machine(server, tmp_path):
     (tmp_path / PIN.file_name).write_bytes(WHEEL)
     server.script(PROJECT, html((tmp_path / PIN.file_name).as_uri()))
     with pytest.raises(DownloadError, match="names 1 files"):
-        found(server, tmp_path)
-
-
-def test_a_page_of_another_api_is_refused(server: Loopback, tmp_path: Path) -> None:
-    page = json.dumps({"meta": {"api-version": "2.0"}, "files": []}).encode()
-    server.script(PROJECT, Answer(page, headers={"Content-Type": "application/json"}))
-    with pytest.raises(DownloadError, match=r"its API version is 2\.0, not 1"):
-        found(server, tmp_path)
-
-
-def test_a_compressed_bomb_of_a_page_is_cut(server: Loopback, tmp_path: Path) -> None:
-    head = {"Content-Type": "text/html", "Content-Encoding": "gzip"}
-    server.script(PROJECT, Answer(gzip.compress(bytes(40 << 20)), headers=head))
-    with pytest.raises(DownloadError, match="the page is larger than"):
         found(server, tmp_path)

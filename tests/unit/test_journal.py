@@ -1,7 +1,5 @@
 """What an interrupt leaves: records of long work, and whose they are."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -28,32 +26,23 @@ def resumed(root: Path) -> list[dict[str, int]]:
     return journal.records
 
 
-def test_an_interrupted_one_goes_on(root):
-    first = Journal(root, "check", resume=False)
-    first.add({"a": 1})
-    first.close(finished=False)
-    again = Journal(root, "check", resume=True)
-    assert again.records == [{"a": 1}]
-    again.add({"b": 2})
-    assert kept(root) == [{"a": 1}, {"b": 2}]
-    again.close(finished=True)
-    assert resumed(root) == []
-
-
-def test_what_is_not_resumed_is_forgotten(root):
-    first = Journal(root, "check", resume=False)
-    first.add({"a": 1})
-    first.close(finished=False)
-    Journal(root, "check", resume=False).close(finished=False)
-    assert kept(root) == []
-
-
-def test_a_line_that_was_cut_short_is_passed_over(root):
+@pytest.fixture
+def interrupted(root: Path) -> Path:
+    """The file of a work that was interrupted after its first record."""
     first = Journal(root, "check", resume=False)
     first.add({"a": 1})
     first.close(finished=False)
     [path] = root.rglob("*.jsonl")
-    path.write_bytes(path.read_bytes() + b'\n{"b": ')
+    return path
+
+
+def test_what_is_not_resumed_is_forgotten(root, interrupted):
+    Journal(root, "check", resume=False).close(finished=False)
+    assert kept(root) == []
+
+
+def test_a_line_that_was_cut_short_is_passed_over(root, interrupted):
+    interrupted.write_bytes(interrupted.read_bytes() + b'\n{"b": ')
     again = Journal(root, "check", resume=True)
     again.add({"c": 3})
     again.close(finished=False)

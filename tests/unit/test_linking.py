@@ -1,7 +1,5 @@
 """Which file a name means: what we say, and what this machine's loader takes."""
 
-from __future__ import annotations
-
 import os
 import struct
 import subprocess
@@ -38,12 +36,12 @@ int main(int count, char **words) { /* NAME, then what is loaded before, the plu
 class Case(NamedTuple):
     """An environment: what the plugin is linked with, and what stands round it."""
 
-    link: tuple[str, ...] = ()
+    reason: str | None
+    link: str = ""
     env: dict[str, str] = {}
     before: tuple[Path, ...] = ()
     name: str = NAME
-    program: tuple[str, ...] = ()
-    reason: str | None = ""
+    program: str = ""
 
 
 def library(path: Path, *flags: str, soname: str | None = NAME) -> Path:
@@ -60,186 +58,98 @@ def two(root: Path) -> tuple[Path, Path]:
     return library(root / "a" / NAME).parent, library(root / "b" / NAME).parent
 
 
-def other_machine(path: Path) -> Path:
+def other_machines(path: Path) -> Path:
+    """The folder of a library for another machine."""
     data = bytearray(library(path).read_bytes())
     struct.pack_into("<H", data, 18, 8)  # MIPS
     path.write_bytes(data)
     return path.parent
 
 
-def runpath(root: Path) -> Case:
-    a, _ = two(root)
-    return Case((NEW + str(a),), reason="DT_RUNPATH of plugin.so")
+def damaged(folder: Path) -> Path:
+    (folder / NAME).write_text("no library, but longer than a header of one is" * 4)
+    return folder
 
 
-def rpath(root: Path) -> Case:
-    a, _ = two(root)
-    return Case((OLD + str(a),), reason="DT_RPATH of plugin.so")
-
-
-def variable_before_runpath(root: Path) -> Case:
-    a, b = two(root)
-    return Case((NEW + str(a),), in_path(b), reason="LD_LIBRARY_PATH")
-
-
-def rpath_before_variable(root: Path) -> Case:
-    a, b = two(root)
-    return Case((OLD + str(a),), in_path(b), reason="DT_RPATH of plugin.so")
-
-
-def variable_alone(root: Path) -> Case:
-    return Case(env=in_path(two(root)[0]), reason="LD_LIBRARY_PATH")
-
-
-def first_of_two(root: Path) -> Case:
-    a, b = two(root)
-    return Case(env=in_path(b, a), reason="LD_LIBRARY_PATH")
-
-
-def semicolon(root: Path) -> Case:
-    a, _ = two(root)
-    return Case(env=in_path(root / "none", a, between=";"), reason="LD_LIBRARY_PATH")
-
-
-def empty_is_here(root: Path) -> Case:
-    library(root / NAME)
-    return Case(env=in_path("", two(root)[0]), reason="LD_LIBRARY_PATH")
-
-
-def of_another_machine(root: Path) -> Case:
-    wrong, a = other_machine(root / "wrong" / NAME), two(root)[0]
-    return Case(env=in_path(wrong, a), reason="LD_LIBRARY_PATH")
-
-
-def no_library(root: Path) -> Case:
-    a, b = two(root)
-    (a / NAME).write_text("no library, but longer than a header of one is" * 4)
-    return Case(env=in_path(a, b), reason=None)
-
-
-def absent(root: Path) -> Case:
-    return Case(env=in_path(root / "none"), reason=None)
-
-
-def symlink(root: Path) -> Case:
-    folder = library(root / "a" / f"{NAME}.1.0").parent
+def symlink(folder: Path) -> Path:
+    library(folder / f"{NAME}.1.0")
     (folder / NAME).symlink_to(f"{NAME}.1.0")
-    return Case((NEW + str(folder),), reason="DT_RUNPATH of plugin.so")
+    return folder
 
 
-def origin(root: Path) -> Case:
-    two(root)
-    return Case((NEW + "$ORIGIN/../b",), reason="DT_RUNPATH of plugin.so")
-
-
-def loaded_before(root: Path) -> Case:
-    a, b = two(root)
-    return Case((OLD + str(a),), in_path(a), (b / NAME,), reason="already loaded")
-
-
-def loaded_under_another_file_name(root: Path) -> Case:
-    a, _ = two(root)
-    other = library(root / "c" / "renamed.so")
-    return Case(env=in_path(a), before=(other,), reason="already loaded")
-
-
-def loaded_without_a_name(root: Path) -> Case:
-    """Without DT_SONAME only its path is known."""
-    a, _ = two(root)
-    other = library(root / "c" / NAME, soname=None)
-    return Case(env=in_path(a), before=(other,), reason="LD_LIBRARY_PATH")
-
-
-def loaded_under_another_name(root: Path) -> Case:
-    a, _ = two(root)
-    other = library(root / "c" / NAME, soname="libother.so")
-    return Case(env=in_path(a), before=(other,), reason="LD_LIBRARY_PATH")
-
-
-def preloaded_by_variable(root: Path) -> Case:
-    a, b = two(root)
-    return Case((OLD + str(a),), {"LD_PRELOAD": str(b / NAME)}, reason="already loaded")
-
-
-def of_the_system(root: Path) -> Case:
-    return Case(name=OF_SYSTEM, reason="ld.so.cache")
-
-
-def before_the_systems(root: Path) -> Case:
-    folder = library(root / "a" / OF_SYSTEM, soname=OF_SYSTEM).parent
-    return Case(env=in_path(folder), name=OF_SYSTEM, reason="LD_LIBRARY_PATH")
-
-
-def another_machines_before_the_systems(root: Path) -> Case:
-    folder = other_machine(root / "a" / OF_SYSTEM)
-    return Case(env=in_path(folder), name=OF_SYSTEM, reason="ld.so.cache")
-
-
-def for_this_processor(root: Path) -> Case:
-    a, _ = two(root)
+def with_levels(folder: Path) -> Path:
+    """The folder with a library for each level of x86-64's instructions."""
     for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4"):
-        library(a / "glibc-hwcaps" / level / NAME)
-    return Case(env=in_path(a), reason="LD_LIBRARY_PATH")
+        library(folder / "glibc-hwcaps" / level / NAME)
+    return folder
 
 
-def rpath_of_the_program(root: Path) -> Case:
-    """As conda's Python has it."""
-    a, b = two(root)
-    return Case(env=in_path(b), program=(OLD + str(a),), reason="DT_RPATH of the program")
+def here(folder: Path) -> str:
+    """An empty entry, which means the working directory: that has a library."""
+    library(folder / NAME)
+    return ""
 
 
-def runpath_hides_that_of_the_program(root: Path) -> Case:
-    a, b = two(root)
-    return Case((NEW + str(b),), program=(OLD + str(a),), reason="DT_RUNPATH of plugin.so")
+RPATH, RUNPATH = "DT_RPATH of plugin.so", "DT_RUNPATH of plugin.so"
+VARIABLE, LOADED, CACHE = "LD_LIBRARY_PATH", "already loaded", "ld.so.cache"
+#: Of the folder of a test and two below it, each with a copy of the library.
+CASES: dict[str, Callable[[Path, Path, Path], Case]] = {
+    "runpath": lambda root, a, b: Case(RUNPATH, f"{NEW}{a}"),
+    "rpath": lambda root, a, b: Case(RPATH, f"{OLD}{a}"),
+    "variable before runpath": lambda root, a, b: Case(VARIABLE, f"{NEW}{a}", in_path(b)),
+    "rpath before variable": lambda root, a, b: Case(RPATH, f"{OLD}{a}", in_path(b)),
+    "variable alone": lambda root, a, b: Case(VARIABLE, env=in_path(a)),
+    "the first of two": lambda root, a, b: Case(VARIABLE, env=in_path(b, a)),
+    "semicolon": lambda root, a, b: Case(VARIABLE, env=in_path(root / "none", a, between=";")),
+    "empty is here": lambda root, a, b: Case(VARIABLE, env=in_path(here(root), a)),
+    "another machine's": lambda root, a, b: Case(
+        VARIABLE, env=in_path(other_machines(root / "wrong" / NAME), a)
+    ),
+    "no library": lambda root, a, b: Case(None, env=in_path(damaged(a), b)),
+    "absent": lambda root, a, b: Case(None, env=in_path(root / "none")),
+    "symlink": lambda root, a, b: Case(RUNPATH, f"{NEW}{symlink(root / 'c')}"),
+    "origin": lambda root, a, b: Case(RUNPATH, f"{NEW}$ORIGIN/../b"),
+    "loaded before": lambda root, a, b: Case(LOADED, f"{OLD}{a}", in_path(a), (b / NAME,)),
+    "loaded under another file name": lambda root, a, b: Case(
+        LOADED, env=in_path(a), before=(library(root / "c" / "renamed.so"),)
+    ),
+    # Without DT_SONAME only its path is known.
+    "loaded without a name": lambda root, a, b: Case(
+        VARIABLE, env=in_path(a), before=(library(root / "c" / NAME, soname=None),)
+    ),
+    "loaded under another name": lambda root, a, b: Case(
+        VARIABLE, env=in_path(a), before=(library(root / "c" / NAME, soname="libother.so"),)
+    ),
+    "preloaded": lambda root, a, b: Case(LOADED, f"{OLD}{a}", {"LD_PRELOAD": str(b / NAME)}),
+    "of the system": lambda root, a, b: Case(CACHE, name=OF_SYSTEM),
+    "before the system's": lambda root, a, b: Case(
+        VARIABLE, env=in_path(library(a / OF_SYSTEM, soname=OF_SYSTEM).parent), name=OF_SYSTEM
+    ),
+    "another machine's before the system's": lambda root, a, b: Case(
+        CACHE, env=in_path(other_machines(a / OF_SYSTEM)), name=OF_SYSTEM
+    ),
+    "for this processor": lambda root, a, b: Case(VARIABLE, env=in_path(with_levels(a))),
+    # As conda's Python has it.
+    "rpath of the program": lambda root, a, b: Case(
+        "DT_RPATH of the program", env=in_path(b), program=f"{OLD}{a}"
+    ),
+    "runpath hides that of the program": lambda root, a, b: Case(
+        RUNPATH, f"{NEW}{b}", program=f"{OLD}{a}"
+    ),
+    # It holds for the program alone.
+    "runpath of the program": lambda root, a, b: Case(
+        VARIABLE, env=in_path(b), program=f"{NEW}{a}"
+    ),
+    "by its path": lambda root, a, b: Case("its path", env=in_path(b), name=str(a / NAME)),
+}
 
 
-def runpath_of_the_program(root: Path) -> Case:
-    """It holds for the program alone."""
-    a, b = two(root)
-    return Case(env=in_path(b), program=(NEW + str(a),), reason="LD_LIBRARY_PATH")
-
-
-def by_its_path(root: Path) -> Case:
-    a, b = two(root)
-    return Case(env=in_path(b), name=str(a / NAME), reason="its path")
-
-
-CASES: list[Callable[[Path], Case]] = [
-    runpath,
-    rpath,
-    variable_before_runpath,
-    rpath_before_variable,
-    variable_alone,
-    first_of_two,
-    semicolon,
-    empty_is_here,
-    of_another_machine,
-    no_library,
-    absent,
-    symlink,
-    origin,
-    loaded_before,
-    loaded_under_another_file_name,
-    loaded_without_a_name,
-    loaded_under_another_name,
-    preloaded_by_variable,
-    of_the_system,
-    before_the_systems,
-    another_machines_before_the_systems,
-    for_this_processor,
-    rpath_of_the_program,
-    runpath_hides_that_of_the_program,
-    runpath_of_the_program,
-    by_its_path,
-]
-
-
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", CASES)
 def test_the_winner_is_the_loaders(case, tmp_path, monkeypatch):
-    link, env, before, name, program, reason = case(tmp_path)
-    plugin = compile_library(OPENS, tmp_path / "plugin" / "plugin.so", "-lc", *link)
+    reason, link, env, before, name, program = CASES[case](tmp_path, *two(tmp_path))
+    plugin = compile_library(OPENS, tmp_path / "plugin" / "plugin.so", "-lc", *link.split())
     host = tmp_path / "host"
-    compile_host = ["cc", "-x", "c", "-", "-x", "none", "-o", host, "-ldl", *program]
+    compile_host = ["cc", "-x", "c", "-", "-x", "none", "-o", host, "-ldl", *program.split()]
     subprocess.run(compile_host, input=HOST.encode(), check=True, capture_output=True)
     words = [host, name, *before, plugin]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
@@ -256,14 +166,6 @@ def test_the_winner_is_the_loaders(case, tmp_path, monkeypatch):
     assert found is not None
     assert found.reason == reason
     assert os.path.samefile(found.library.path, ran.stdout.rstrip("\n"))
-
-
-def test_what_a_winner_hides(tmp_path):
-    a, b = two(tmp_path)
-    search = linking.Search((str(a), str(tmp_path / "none"), str(b), str(a)))
-    found = linking.find(NAME, MACHINE, search)
-    assert found is not None
-    assert (found.library.path, found.hidden) == (a / NAME, (b / NAME,))
 
 
 def test_an_inherited_rpath_ends_at_a_runpath(tmp_path):

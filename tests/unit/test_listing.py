@@ -1,7 +1,5 @@
 """Listings: tuples to code, tables to people."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 import re
@@ -39,7 +37,6 @@ def test_it_is_a_tuple():
     assert FOUND == (CHOSEN, UNUSABLE)
     assert (len(FOUND), FOUND[0], FOUND[1:], list(FOUND)) == (2, CHOSEN, (UNUSABLE,), [*FOUND])
     assert type(FOUND[:1]) is Listing
-    assert repr(FOUND[:1]).splitlines() == ["NAME  PLATFORM  VERSION  API   VERDICT", CHOSEN_LINE]
     assert hash(FOUND) == hash((CHOSEN, UNUSABLE))
     assert FOUND + FOUND[:1] == (CHOSEN, UNUSABLE, CHOSEN)
     for again in (copy.copy(FOUND), copy.deepcopy(FOUND), pickle.loads(pickle.dumps(FOUND))):
@@ -47,12 +44,11 @@ def test_it_is_a_tuple():
 
 
 def test_each_element_is_a_line():
+    head, *lines = repr(FOUND).splitlines()
+    assert head == "NAME   PLATFORM  VERSION  API   VERDICT"
     last = "<tpu>  -         -        -     no: it is " + "far away " * 20
-    assert repr(FOUND).splitlines() == [
-        "NAME   PLATFORM  VERSION  API   VERDICT",
-        "cpu    cpu       0.0.1    0.81  chosen: the only one",
-        f"{last[:97]}...",
-    ]
+    assert lines == ["cpu    cpu       0.0.1    0.81  chosen: the only one", f"{last[:97]}..."]
+    assert repr(FOUND[:1]).splitlines() == ["NAME  PLATFORM  VERSION  API   VERDICT", CHOSEN_LINE]
 
 
 def test_a_notebook_has_all_of_it():

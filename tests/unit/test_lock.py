@@ -1,7 +1,5 @@
 """What `pjrt_hub.lock` writes: rows of a registry, and releases that it does not know."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -11,6 +9,7 @@ import sys
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import wheels
@@ -19,20 +18,16 @@ from loopback import Answer, Loopback
 from packaging.version import Version
 from trees import plugin_bytes
 
+from pjrt_hub import errors
 from pjrt_hub.base import progress
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.cli.status import NOT_CHOSEN, status_of
 from pjrt_hub.door import lock
-from pjrt_hub.errors import (
-    ArchiveError,
-    DigestMismatchError,
-    DownloadError,
-    LockFileError,
-    PluginNotFoundError,
-)
 from pjrt_hub.finding.store import pins
+from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Artifact, Catalog
 from pjrt_hub.finding.store.transfer import installers
+from pjrt_hub.finding.store.transfer.fetch import obtain
 
 HERE = HostTag.current()
 ARM = HostTag.parse("linux-aarch64-glibc2.17")
@@ -47,9 +42,7 @@ def row(version: str, **changed: object) -> Artifact:
 
 
 def wheel(version: str = "9.9", name: str = "toy_plugin", more: str = "") -> tuple[str, bytes]:
-    """A wheel with the smallest plugin, for this machine; RECORD and all."""
-    import base64
-
+    """A wheel with the smallest plugin, for this machine."""
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-any\n"
     members = {
@@ -57,14 +50,23 @@ def wheel(version: str = "9.9", name: str = "toy_plugin", more: str = "") -> tup
         f"{name}-{version}.dist-info/METADATA": metadata.encode(),
         f"{name}-{version}.dist-info/WHEEL": tags.encode(),
     }
-    record = "".join(
-        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(body).digest()).rstrip(b'=').decode()},"
-        f"{len(body)}\n"
-        for path, body in members.items()
-    )
-    info = f"{name}-{version}.dist-info/RECORD"
-    members[info] = f"{record}{info},,\n".encode()
     return f"{name}-{version}-py3-none-manylinux_2_17_{HERE.arch}.whl", wheels.build(members)
+
+
+def page(*links: str) -> Answer:
+    """A project page of an index, whose links end with the names of files."""
+    names = [re.split("[?#]", link)[0].rpartition("/")[2] for link in links]
+    anchors = [f'<a href="{link}">{name}</a>' for link, name in zip(links, names, strict=True)]
+    return Answer("".join(anchors).encode(), headers={"Content-Type": "text/html"})
+
+
+def rows() -> tuple[Artifact, ...]:
+    """What is locked."""
+    return pins.read(Path("pylock.pjrt.toml")).rows
+
+
+def locked() -> dict[tuple[str, str], str]:
+    return {(each.plugin, each.host.arch): each.version for each in rows()}
 
 
 @pytest.fixture(autouse=True)
@@ -72,13 +74,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A project of its own, and an environment without an index."""
     for name in [name for name in os.environ if name.startswith(("PJRT_", "PIP_", "UV_"))]:
         monkeypatch.delenv(name)
-    for name, value in {
-        "PIP_NO_INDEX": "1",
-        "PIP_CONFIG_FILE": os.devnull,
-        "UV_NO_CONFIG": "1",
-        "PJRT_HUB_CACHE": str(tmp_path / "cache"),
-    }.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
     # pip takes a second to say that it has no index.
     monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
     project = tmp_path / "project"
@@ -87,74 +86,58 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return project
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch):
-    """Make the registry hold these rows."""
+    """Make the registry hold these rows; before, it holds one of another plugin."""
 
     def hold(*rows: Artifact) -> None:
         monkeypatch.setattr(lock, "registry", lambda there: Catalog([], rows))
 
+    hold(OTHER)
     return hold
 
 
 @pytest.fixture
-def index(server: Loopback, monkeypatch: pytest.MonkeyPatch):
-    """An index with one wheel of the toy plugin, and what it says of its digest."""
+def index(registry, server: Loopback, monkeypatch: pytest.MonkeyPatch):
+    """An index with one wheel of the toy plugin, of which the registry has another release."""
+    registry(row("1.0"))
 
     def serve(name: str, body: bytes, sha256: str = "") -> str:
         server.file(f"/files/{name}", body)
         told = sha256 or hashlib.sha256(body).hexdigest()
-        page = f'<a href="/files/{name}#sha256={told}">{name}</a>'.encode()
-        kind = {"Content-Type": "text/html"}
-        server.script("/simple/toy-plugin/", Answer(page, headers=kind))
+        server.script("/simple/toy-plugin/", page(f"/files/{name}#sha256={told}"))
         monkeypatch.setenv("PJRT_HUB_MIRRORS", server.url("/simple"))
         return told
 
     return serve
 
 
-class Asked(list[str]):
-    """Answers that it trusts what it is shown, and keeps it."""
-
-    def __init__(self, answer: bool = True) -> None:
-        self.answer = answer
-
-    def __call__(self, text: str) -> bool:
-        self.append(text)
-        return self.answer
+def yes(text: str) -> bool:
+    """Whoever is shown this trusts it."""
+    return True
 
 
-def locked(path: Path | None = None) -> dict[tuple[str, str], str]:
-    read = pins.read(path or Path("pylock.pjrt.toml"))
-    return {(each.plugin, each.host.arch): each.version for each in read.rows}
-
-
-def test_the_newest_row_of_each_kind_of_machine(registry, here: Path):
+def test_the_newest_row_of_each_kind_of_machine(registry, here):
     registry(row("1.0"), row("2.0"), row("10.0", host=ARM), row("3.0", host=ARM), OTHER)
     answer = lock.lock("toy")
     assert answer.pins.path == here / "pylock.pjrt.toml"
     assert locked() == {("toy", "x86_64"): "2.0", ("toy", "aarch64"): "10.0"}
     assert lock.lock().changes == ()
     assert lock.lock("toy", check=True).changes == ()
-
-
-def test_without_a_request_all_of_the_registry(registry):
-    registry(row("1.0"), OTHER)
-    lock.lock()
-    assert set(locked()) == {("toy", "x86_64"), ("alt", "x86_64")}
+    everything = lock.lock(output=Path("pylock.all.toml")).pins
+    assert {each.plugin for each in everything.rows} == {"toy", "alt"}
 
 
 def test_hosts(registry):
-    registry(
-        row("1.0"), row("1.0", host=ARM), row("2.0", host=HostTag.parse("linux-x86_64-glibc2.40"))
-    )
+    newer = HostTag.parse("linux-x86_64-glibc2.40")
+    registry(row("1.0"), row("1.0", host=ARM), row("2.0", host=newer))
     lock.lock("toy", hosts=["linux-x86_64-glibc2.28"])
     assert locked() == {("toy", "x86_64"): "1.0"}
     lock.lock("toy", hosts=["linux-arm64"])
     assert locked() == {("toy", "aarch64"): "1.0"}
-    with pytest.raises(LockFileError, match="no build for the hosts that were named"):
+    with pytest.raises(errors.LockFileError, match="no build for the hosts that were named"):
         lock.lock("toy", hosts=["macos-aarch64"])
-    with pytest.raises(LockFileError, match="is not a host tag"):
+    with pytest.raises(errors.LockFileError, match="is not a host tag"):
         lock.lock("toy", hosts=["linux"])
 
 
@@ -175,15 +158,14 @@ def test_what_is_locked_stays_until_it_is_upgraded(registry):
     assert locked() == {("toy", "x86_64"): "1.0"}
 
 
-def test_a_release_of_the_index_is_shown_then_recorded(registry, index, server: Loopback):
-    registry(row("1.0"))
+def test_a_release_of_the_index_is_shown_then_recorded(index, server):
     sha256 = index(*wheel())
-    asked = Asked()
-    lock.lock("toy-plugin==9.9", trust=asked)
-    (told,) = asked
+    trust = Mock(return_value=True)
+    lock.lock("toy-plugin==9.9", trust=trust)
+    [(told,)] = (call.args for call in trust.mock_calls)
     for part in ("in no registry", "toy-plugin 9.9", sha256, "toy/lib/toy.so: sha256 "):
         assert part in told
-    (found,) = pins.read(Path("pylock.pjrt.toml")).rows
+    (found,) = rows()
     assert (found.plugin, found.platform, found.sha256) == ("toy", "toy", sha256)
     assert (found.library, found.host.arch) == ("toy/lib/toy.so", HERE.arch)
     assert [member.path for member in found.members] == ["toy/lib/toy.so"]
@@ -195,19 +177,14 @@ def test_a_release_of_the_index_is_shown_then_recorded(registry, index, server: 
     assert len(server.requests) == before
 
 
-def test_addresses_for_installers_hold_no_secret(
-    registry, server: Loopback, monkeypatch: pytest.MonkeyPatch
-):
+def test_addresses_for_installers_hold_no_secret(registry, server, monkeypatch):
     """The index's login is left out, because installers ask for it themselves."""
     name, body = wheel()
     pinned = row("9.9")._replace(file_name=name, sha256=hashlib.sha256(body).hexdigest())
     registry(pinned)
 
     def found(link: str) -> tuple[dict[str, str], tuple[str, ...]]:
-        page = Answer(
-            f'<a href="{link}">{name}</a>'.encode(), headers={"Content-Type": "text/html"}
-        )
-        server.script("/simple/toy-plugin/", page)
+        server.script("/simple/toy-plugin/", page(link))
         file = lock.lock("toy", output=Path("pylock.new.toml")).pins
         assert pins.read(file.path).rows == (pinned,)
         text = file.path.read_text()
@@ -241,15 +218,14 @@ INSTALLERS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("installer", INSTALLERS)
-def test_installers_get_the_locked_bytes_or_nothing(registry, index, here: Path, installer: str):
+def test_installers_get_the_locked_bytes_or_nothing(index, here, installer):
     oldest, *arguments = INSTALLERS[installer]
     if not find_spec(installer) or Version(version(installer)) < Version(oldest):
         pytest.skip(f"{installer} {oldest} is not installed")
     command = [sys.executable, "-m", installer, *arguments, "pylock.pjrt.toml"]
     name, body = wheel()
-    registry(row("1.0"))
     index(name, body)
-    lock.lock("toy-plugin==9.9", trust=Asked())
+    lock.lock("toy-plugin==9.9", trust=yes)
     env = {**os.environ, "PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1"}
     subprocess.run(command, env=env, timeout=100, check=True)
     assert (here / "site/toy/lib/toy.so").read_bytes() == plugin_bytes()
@@ -261,86 +237,69 @@ def test_installers_get_the_locked_bytes_or_nothing(registry, index, here: Path,
     assert not (here / "site/toy/lib/toy.so").exists()
 
 
-def test_an_index_cannot_take_a_name_over_from_an_earlier_one(
-    registry, index, server: Loopback, monkeypatch: pytest.MonkeyPatch
-):
-    registry(row("1.0"))
+def test_an_index_cannot_take_a_name_over_from_an_earlier_one(index, server, monkeypatch):
     sha256 = index(*wheel("2.0"))
     with Loopback() as other:
         name, body = wheel("99.0")
-        page = f'<a href="/{name}">{name}</a>'.encode()
-        other.script("/simple/toy-plugin/", Answer(page, headers={"Content-Type": "text/html"}))
+        other.script("/simple/toy-plugin/", page(f"/{name}"))
         other.file(f"/{name}", body)
-        both = f"{server.url('/simple')},{other.url('/simple')}"
-        monkeypatch.setenv("PJRT_HUB_MIRRORS", both)
-        with pytest.raises(DownloadError, match=r"no wheel of toy-plugin 99\.0"):
-            lock.lock("toy-plugin==99.0", trust=Asked())
-        lock.lock("toy-plugin==2.0", trust=Asked())
-        assert [each.sha256 for each in pins.read(Path("pylock.pjrt.toml")).rows] == [sha256]
+        monkeypatch.setenv("PJRT_HUB_MIRRORS", f"{server.url('/simple')},{other.url('/simple')}")
+        with pytest.raises(errors.DownloadError, match=r"no wheel of toy-plugin 99\.0"):
+            lock.lock("toy-plugin==99.0", trust=yes)
+        lock.lock("toy-plugin==2.0", trust=yes)
+        assert [each.sha256 for each in rows()] == [sha256]
         assert other.requests == []
 
 
-def test_one_wheel_of_those_for_each_python(
-    registry, server: Loopback, monkeypatch: pytest.MonkeyPatch
-):
+def test_one_wheel_of_those_for_each_python(registry, server, monkeypatch):
     registry(row("1.0"))
     name, body = wheel()
     ours = f"cp{sys.version_info.major}{sys.version_info.minor}"
     names = [name.replace("py3-none", f"{each}-{each}") for each in ("cp39", ours, "cp399")]
-    page = "".join(f'<a href="/{each}">{each}</a>' for each in names)
-    kind = {"Content-Type": "text/html"}
-    server.script("/simple/toy-plugin/", Answer(page.encode(), headers=kind))
+    server.script("/simple/toy-plugin/", page(*(f"/{each}" for each in names)))
     for each in names:
         server.file(f"/{each}", body)
     monkeypatch.setenv("PJRT_HUB_MIRRORS", server.url("/simple"))
-    lock.lock("toy-plugin==9.9", trust=Asked())
-    (found,) = pins.read(Path("pylock.pjrt.toml")).rows
+    lock.lock("toy-plugin==9.9", trust=yes)
+    (found,) = rows()
     assert found.file_name == names[1]
-    with pytest.raises(LockFileError, match="no wheel for the hosts that were named"):
-        lock.lock("toy-plugin==9.9", hosts=["linux-riscv64"], trust=Asked())
+    with pytest.raises(errors.LockFileError, match="no wheel for the hosts that were named"):
+        lock.lock("toy-plugin==9.9", hosts=["linux-riscv64"], trust=yes)
 
 
-@pytest.mark.parametrize("trust", [None, Asked(False)])
-def test_nothing_is_trusted_silently(registry, index, trust):
-    registry(row("1.0"))
-    index(*wheel())
-    with pytest.raises(LockFileError, match="nobody has said that it is to be trusted"):
+@pytest.mark.parametrize(
+    ("sha256", "trust", "error", "told"),
+    [
+        ("", None, errors.LockFileError, "nobody has said that it is to be trusted"),
+        ("", lambda text: False, errors.LockFileError, "nobody has said that it is to be trusted"),
+        ("0" * 64, yes, errors.DigestMismatchError, "its index says 0000"),
+    ],
+)
+def test_nothing_is_trusted_silently(index, sha256, trust, error, told):
+    index(*wheel(), sha256)
+    with pytest.raises(error, match=told):
         lock.lock("toy-plugin==9.9", trust=trust)
     assert not Path("pylock.pjrt.toml").exists()
 
 
-def test_an_index_that_contradicts_its_file(registry, index):
-    registry(row("1.0"))
-    index(*wheel(), "0" * 64)
-    with pytest.raises(DigestMismatchError, match="its index says 0000"):
-        lock.lock("toy-plugin==9.9", trust=Asked())
-
-
-def test_a_file_that_changes_after_it_was_locked_is_not_taken(registry, index, tmp_path: Path):
-    from pjrt_hub.finding.store.cache.cache import Cache
-    from pjrt_hub.finding.store.transfer.fetch import obtain
-
-    registry(row("1.0"))
+def test_a_file_that_changes_after_it_was_locked_is_not_taken(index, tmp_path):
     name, body = wheel()
     index(name, body)
-    lock.lock("toy-plugin==9.9", trust=Asked())
-    (pinned,) = pins.read(Path("pylock.pjrt.toml")).rows
-    altered = bytearray(body)
-    altered[100] ^= 1
-    index(name, bytes(altered))
-    with pytest.raises(DigestMismatchError):
+    lock.lock("toy-plugin==9.9", trust=yes)
+    (pinned,) = rows()
+    index(name, bytes(each ^ (at == 100) for at, each in enumerate(body)))
+    with pytest.raises(errors.DigestMismatchError):
         obtain(pinned, Cache(tmp_path / "cache"), env=os.environ)
     assert Cache(tmp_path / "cache").entries() == ()
 
 
-def test_who_waits_sees_what_is_done(registry, index, monkeypatch: pytest.MonkeyPatch):
+def test_who_waits_sees_what_is_done(index, monkeypatch):
     heard: dict[str, Phases] = {}
     monkeypatch.setattr(
         progress, "choose_progress", lambda label: heard.setdefault(label, Phases())
     )
-    registry(row("1.0"))
     index(*wheel())
-    lock.lock("toy-plugin==9.9", trust=Asked())
+    lock.lock("toy-plugin==9.9", trust=yes)
     assert {label: (steps.phases, steps.finished) for label, steps in heard.items()} == {
         "toy-plugin==9.9": (["looking"], 1),
         wheel()[0]: (["looking", "fetching", "checking", "done"], 1),
@@ -348,61 +307,45 @@ def test_who_waits_sees_what_is_done(registry, index, monkeypatch: pytest.Monkey
     }
 
 
-def test_ctrl_c_says_that_nothing_is_kept(registry, server, monkeypatch: pytest.MonkeyPatch):
-    registry(OTHER)
-    name, body = wheel(name="newcomer")
-    server.file(f"/get/{name}", body)
-    monkeypatch.setattr(progress, "choose_progress", lambda label: Interrupting("checking"))
-    with pytest.raises(KeyboardInterrupt) as caught:
-        lock.lock(server.url(f"/get/{name}"), trust=Asked())
-    assert caught.value.__notes__ == [
-        f"interrupted: nothing of {name} is kept; run it again to start over"
-    ]
-    assert not Path("pylock.pjrt.toml").exists()
-
-
-def test_an_address(registry, server: Loopback):
-    registry(OTHER)
+def test_an_address_is_locked_or_after_ctrl_c_nothing_of_it(server, monkeypatch):
     name, body = wheel(name="newcomer")
     server.file(f"/get/{name}", body)
     url = server.url(f"/get/{name}")
-    lock.lock(url, trust=Asked())
-    (found,) = pins.read(Path("pylock.pjrt.toml")).rows
+    with monkeypatch.context() as pressed:
+        pressed.setattr(progress, "choose_progress", lambda label: Interrupting("checking"))
+        with pytest.raises(KeyboardInterrupt) as caught:
+            lock.lock(url, trust=yes)
+    nothing = f"interrupted: nothing of {name} is kept; run it again to start over"
+    assert caught.value.__notes__ == [nothing]
+    assert not Path("pylock.pjrt.toml").exists()
+    lock.lock(url, trust=yes)
+    (found,) = rows()
     assert (found.plugin, found.package, found.version) == ("toy", "newcomer", "9.9")
     assert found.urls == (url,)
 
 
+WRITTEN = "would be written into the lock file"
+
+
 @pytest.mark.parametrize(
-    "url",
-    ["https://me:SECRET@host/x.whl", "https://host/x.whl?token=SECRET", "https://SECRET@h/x.so"],
+    ("request_", "error", "told"),
+    [
+        ("https://me:SECRET@host/x.whl", errors.LockFileError, WRITTEN),
+        ("https://host/x.whl?token=SECRET", errors.LockFileError, WRITTEN),
+        ("https://SECRET@h/x.so", errors.LockFileError, WRITTEN),
+        ("{server}/gone.whl", errors.DownloadError, "404 Not Found"),
+        ("{server}/page.whl", errors.DownloadError, "a page and no archive"),
+        ("http://example.org/x.whl", errors.DownloadError, "plain http to example.org is refused"),
+        ("./absent.whl", errors.DownloadError, "cannot be read: No such file"),
+        ("./no.so", errors.ArchiveError, "no ELF libraries that export GetPjrtApi"),
+    ],
 )
-def test_a_secret_is_not_written_down(registry, url: str):
-    registry(OTHER)
-    with pytest.raises(LockFileError, match="would be written into the lock file") as caught:
-        lock.lock(url, trust=Asked())
-    assert "SECRET" not in str(caught.value)
-    assert not Path("pylock.pjrt.toml").exists()
-
-
-def test_an_address_that_gives_nothing(registry, server: Loopback):
-    registry(OTHER)
-    server.script("/gone.whl", Answer(b"", "404 Not Found"))
-    with pytest.raises(DownloadError, match="404 Not Found"):
-        lock.lock(server.url("/gone.whl"), trust=Asked())
-    with pytest.raises(DownloadError, match=r"plain http to example\.org is refused"):
-        lock.lock("http://example.org/x.whl", trust=Asked())
-    with pytest.raises(DownloadError, match="cannot be read: No such file"):
-        lock.lock("./absent.whl", trust=Asked())
+def test_an_archive_that_cannot_be_locked_is_told(server, here, request_, error, told):
     server.file("/page.whl", b"<html>log in</html>")
-    with pytest.raises(DownloadError, match="a page and no archive"):
-        lock.lock(server.url("/page.whl"), trust=Asked())
-
-
-def test_archives_that_are_no_plugin(registry, here: Path):
-    registry(OTHER)
     (here / "no.so").write_bytes(b"\x7fELF")
-    with pytest.raises(ArchiveError, match="no ELF libraries that export GetPjrtApi"):
-        lock.lock("./no.so", trust=Asked())
+    with pytest.raises(error, match=told) as caught:
+        lock.lock(request_.format(server=server.url()), trust=yes)
+    assert "SECRET" not in str(caught.value)
     assert not (here / "pylock.pjrt.toml").exists()
 
 
@@ -415,58 +358,49 @@ def test_archives_that_are_no_plugin(registry, here: Path):
         ("alts", "could be mistaken for 'alt'"),
     ],
 )
-def test_names_that_are_taken_or_look_like_one(registry, here: Path, name: str, told: str):
-    registry(OTHER)
+def test_names_that_are_taken_or_look_like_one(here, name, told):
     (here / "mine.so").write_bytes(plugin_bytes())
-    with pytest.raises(LockFileError, match=told):
-        lock.lock(f"{name}=mine.so", trust=Asked())
+    with pytest.raises(errors.LockFileError, match=told):
+        lock.lock(f"{name}=mine.so", trust=yes)
     if "mistaken" in told:
-        lock.lock(f"{name}=mine.so", trust=Asked(), allow_look_alike=True)
+        lock.lock(f"{name}=mine.so", trust=yes, allow_look_alike=True)
         assert set(locked()) == {(name, HERE.arch)}
 
 
-def test_a_path_means_the_same_in_every_folder(
-    registry, here: Path, monkeypatch: pytest.MonkeyPatch
-):
-    registry(OTHER)
+def test_a_path_means_the_same_in_every_folder(here, monkeypatch):
     (here / "mine.so").write_bytes(plugin_bytes())
-    pinned = lock.lock("mine=mine.so", trust=Asked()).pins
+    pinned = lock.lock("mine=mine.so", trust=yes).pins
     assert pinned.requests == (f"mine={here}/mine.so",)
     (here / "deep").mkdir()
     monkeypatch.chdir(here / "deep")
     assert lock.lock(check=True).changes == ()
 
 
-def test_two_requests_for_one_plugin(registry, here: Path):
-    registry(OTHER)
+def test_two_requests_for_one_plugin(here):
     (here / "one.so").write_bytes(plugin_bytes())
     (here / "two.so").write_bytes(plugin_bytes() + b"\0")
-    with pytest.raises(LockFileError, match="are both the plugin 'mine'"):
-        lock.lock("mine=one.so", "mine=two.so", trust=Asked())
-
-
-def test_an_unknown_package_is_not_looked_for(registry, server: Loopback, index):
-    registry(OTHER)
-    index(*wheel())
-    with pytest.raises(PluginNotFoundError, match="the registry has no package 'toy-plugin'"):
-        lock.lock("toy-plugin==9.9", trust=Asked())
-    assert server.requests == []
+    with pytest.raises(errors.LockFileError, match="are both the plugin 'mine'"):
+        lock.lock("mine=one.so", "mine=two.so", trust=yes)
 
 
 @pytest.mark.parametrize(
     ("request_", "hint"),
     [
         ("nosuch", "ask for PACKAGE==VERSION, or for an archive by its path or address"),
+        ("toy-plugin==9.9", "did you mean 'alt-plugin'?"),
         ("alt-plugni", "did you mean 'alt-plugin'?"),
         ("\u0430lt", "did you mean 'alt'?"),
         ("alt-plugni==1.0", "did you mean 'alt-plugin'?"),
     ],
 )
-def test_a_name_that_no_row_has(registry, here: Path, request_: str, hint: str):
+def test_a_name_that_no_row_has_is_not_looked_for(registry, index, server, here, request_, hint):
+    index(*wheel())
     registry(OTHER)
-    with pytest.raises(PluginNotFoundError) as caught:
-        lock.lock(request_, trust=Asked())
+    with pytest.raises(errors.PluginNotFoundError) as caught:
+        lock.lock(request_, trust=yes)
     assert caught.value.hint == hint
+    assert ("the registry has no package" in str(caught.value)) == ("==" in request_)
     assert str(caught.value).isascii()  # a look-alike letter is shown as what it is
     assert status_of(caught.value) == NOT_CHOSEN
     assert not (here / "pylock.pjrt.toml").exists()
+    assert server.requests == []

@@ -1,7 +1,5 @@
 """Libraries of macOS and Windows, read on any system: whole ones, and others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import images
@@ -13,14 +11,9 @@ from pjrt_hub.kit.authoring import native_library
 from pjrt_hub.kit.authoring.native_library import NativeLibrary
 
 
-def written(folder: Path, data: bytes, name: str = "toy") -> Path:
-    path = folder / name
-    path.write_bytes(data)
-    return path
-
-
 def read(folder: Path, data: bytes, name: str = "toy") -> NativeLibrary:
-    return native_library.read(written(folder, data, name))
+    (folder / name).write_bytes(data)
+    return native_library.read(folder / name)
 
 
 def missing(plugin: NativeLibrary, *shipped: NativeLibrary):
@@ -29,7 +22,7 @@ def missing(plugin: NativeLibrary, *shipped: NativeLibrary):
     return [(each.name, each.needed_by.name) for each in lost]
 
 
-def test_a_plugin_for_macos(tmp_path: Path):
+def test_a_plugin_for_macos(tmp_path):
     libraries = (
         (images.LOAD, "/usr/lib/libSystem.B.dylib"),
         (images.WEAK, "/System/Library/Frameworks/Metal.framework/Metal"),
@@ -49,7 +42,7 @@ def test_a_plugin_for_macos(tmp_path: Path):
     assert found.nbytes == {"debug": 8, "symbols": 7 * 16}
 
 
-def test_a_plugin_for_windows(tmp_path: Path):
+def test_a_plugin_for_windows(tmp_path):
     needed = ("KERNEL32.dll", "cudart64_12.dll")
     found = read(tmp_path, pe(("GetPjrtApi", "Other"), needed=needed, symbols=5))
     [part] = found.parts
@@ -62,7 +55,7 @@ def test_a_plugin_for_windows(tmp_path: Path):
 
 
 @pytest.mark.parametrize("how", ["trie", "info", "symbols"])
-def test_each_way_to_export(tmp_path: Path, how: str):
+def test_each_way_to_export(tmp_path, how):
     # A name without the underscore that C puts there is found by no `dlsym`.
     names = ("_GetPjrtApi", "_GetPjrt", "_Get", "__ZN3foo3barEv", "assembly")
     found = read(tmp_path, macho(names, exports=how, locals_count=2))
@@ -70,7 +63,7 @@ def test_each_way_to_export(tmp_path: Path, how: str):
     assert not read(tmp_path, macho(("GetPjrtApi",), exports=how)).parts[0].exported
 
 
-def test_a_universal_library(tmp_path: Path):
+def test_a_universal_library(tmp_path):
     intel = macho(("_other",), machine=X86_64, systems=(), version_min=0x000A0D04)
     found = read(tmp_path, universal(intel, macho(machine=I386), macho(locals_count=3)))
     assert [(each.machine, each.minimum, each.exported) for each in found.parts] == [
@@ -80,6 +73,9 @@ def test_a_universal_library(tmp_path: Path):
     ]
     assert found.exports == ("GetPjrtApi", "other")
     assert found.nbytes["symbols"] == 3 * 16
+
+
+CATALYST = (images.CATALYST, 0x000E0000)
 
 
 @pytest.mark.parametrize(
@@ -92,20 +88,17 @@ def test_a_universal_library(tmp_path: Path):
         (macho(systems=()), ("macos", "aarch64", ())),
         (macho(systems=((images.IOS, 0x000D0000),)), ("ios", "aarch64", (13, 0))),
         (macho(systems=((77, 0x000D0000),)), ("77", "aarch64", (13, 0))),
-        (
-            macho(systems=((images.CATALYST, 0x000E0000), (images.MACOS, 0x000B0301))),
-            ("macos", "aarch64", (11, 3)),
-        ),
+        (macho(systems=(CATALYST, (images.MACOS, 0x000B0301))), ("macos", "aarch64", (11, 3))),
         (pe(machine=images.ARM64_PE), ("windows", "aarch64", ())),
         (pe(machine=0x1234), ("windows", "4660", ())),
     ],
 )
-def test_machines_and_systems(tmp_path: Path, data: bytes, built: tuple[object, ...]):
+def test_machines_and_systems(tmp_path, data, built):
     [part] = read(tmp_path, data).parts
     assert (part.system, part.machine, part.minimum) == built
 
 
-def test_what_dyld_does_not_find(tmp_path: Path):
+def test_what_dyld_does_not_find(tmp_path):
     def needs(name: str, *names: str, run_paths: tuple[str, ...] = ()):
         data = macho(libraries=[(images.LOAD, each) for each in names], run_paths=run_paths)
         return read(tmp_path, data, name)
@@ -113,13 +106,10 @@ def test_what_dyld_does_not_find(tmp_path: Path):
     (tmp_path / "lib").mkdir()
     b = needs("lib/libb.dylib", "@rpath/libdeep.dylib", "@rpath/libc.dylib")
     c = needs("lib/libc.dylib", "@loader_path/nowhere.dylib")
+    of_the_system = "/System/Library/Frameworks/Metal.framework/Metal"
     plugin = needs(
-        "toy.dylib",
-        "/usr/lib/libSystem.B.dylib",
-        "/System/Library/Frameworks/Metal.framework/Metal",
-        "@rpath/libb.dylib",
-        "@loader_path/lib/libc.dylib",
-        "@executable_path/libpython.dylib",
+        *("toy.dylib", "/usr/lib/libSystem.B.dylib", of_the_system, "@rpath/libb.dylib"),
+        *("@loader_path/lib/libc.dylib", "@executable_path/libpython.dylib"),
         "/opt/homebrew/lib/libomp.dylib",
         run_paths=("/nonexistent", "@loader_path/lib"),
     )
@@ -130,11 +120,11 @@ def test_what_dyld_does_not_find(tmp_path: Path):
     ]
 
 
-def test_what_windows_does_not_find(tmp_path: Path):
+def test_what_windows_does_not_find(tmp_path):
     (tmp_path / "pkg.libs").mkdir()
     one = read(tmp_path, pe(), "pkg.libs/libs_one.dll")
     beside = read(tmp_path, pe(needed=("Deep.dll",)), "Beside.dll")
-    written(tmp_path, b"", "unread.DLL")
+    (tmp_path / "unread.DLL").touch()
     needed = ("KERNEL32.dll", "api-ms-win-crt-heap-l1-1-0.dll", "VCRUNTIME140.dll", "python312.dll")
     needed += ("Beside.DLL", "libs_one.dll", "Unread.dll", "lost.dll")
     assert missing(read(tmp_path, pe(needed=needed), "toy.dll"), one, beside) == [
@@ -160,7 +150,7 @@ FOREIGN_NAME = macho(run_paths=("/opt/x",)).replace(b"/opt/x", b"/opt/\xff")
         (pe(machine=0x14C, wide=False), "is not a 64-bit little-endian library"),
     ],
 )
-def test_what_is_not_whole_is_refused(tmp_path: Path, data: bytes, text: str):
+def test_what_is_not_whole_is_refused(tmp_path, data, text):
     with pytest.raises(PluginLoadError, match=text) as caught:
         read(tmp_path, data)
     assert caught.value.path == str(tmp_path / "toy")

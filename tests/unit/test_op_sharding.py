@@ -1,7 +1,5 @@
 """Which part of an array each device has, by messages that are made here."""
 
-from __future__ import annotations
-
 import pytest
 
 from pjrt_hub.running.capi import wire
@@ -10,16 +8,10 @@ from pjrt_hub.running.program import hlo, op_sharding
 
 def tiled(*tiles, devices=(), iota=(), order=(), copies=()):
     """An OpSharding of tiles."""
-    return b"".join(
-        [
-            wire.varint(hlo.SHARDING_TYPE, hlo.TILED),
-            wire.pack(hlo.SHARDING_TILES, list(tiles)),
-            wire.pack(hlo.SHARDING_DEVICES, list(devices)),
-            wire.pack(hlo.SHARDING_IOTA, list(iota)),
-            wire.pack(hlo.SHARDING_IOTA_ORDER, list(order)),
-            wire.pack(hlo.SHARDING_COPIES, list(copies)),
-        ]
-    )
+    fields = {hlo.SHARDING_TILES: tiles, hlo.SHARDING_DEVICES: devices, hlo.SHARDING_IOTA: iota}
+    fields |= {hlo.SHARDING_IOTA_ORDER: order, hlo.SHARDING_COPIES: copies}
+    packed = (wire.pack(number, list(numbers)) for number, numbers in fields.items())
+    return wire.varint(hlo.SHARDING_TYPE, hlo.TILED) + b"".join(packed)
 
 
 @pytest.mark.parametrize(
@@ -57,13 +49,11 @@ def test_what_cannot_be_followed(message):
 def test_those_of_a_program():
     whole, rows = wire.varint(hlo.SHARDING_TYPE, hlo.REPLICATED), tiled(2, 1, iota=[2])
     both = b"".join(wire.length_delimited(hlo.SHARDING_TUPLE, each) for each in (rows, b""))
-    module = (
-        wire.length_delimited(hlo.MODULE_PARAMETER_SHARDINGS, whole)
-        + wire.length_delimited(hlo.MODULE_PARAMETER_SHARDINGS, rows)
-        + wire.length_delimited(
-            hlo.MODULE_OUTPUT_SHARDING, wire.varint(hlo.SHARDING_TYPE, hlo.TUPLE) + both
-        )
+    module = b"".join(
+        wire.length_delimited(hlo.MODULE_PARAMETER_SHARDINGS, each) for each in (whole, rows)
     )
+    outputs = wire.varint(hlo.SHARDING_TYPE, hlo.TUPLE) + both
+    module += wire.length_delimited(hlo.MODULE_OUTPUT_SHARDING, outputs)
     expected = [whole, rows], [rows, b""]
     assert op_sharding.of_program(module, "hlo") == expected
     around = wire.length_delimited(hlo.WITH_CONFIG_MODULE, module)

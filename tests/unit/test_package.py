@@ -1,7 +1,5 @@
 """The package that `new` and `pack` write around a library: its files agree with each other."""
 
-from __future__ import annotations
-
 import ast
 import configparser
 import importlib.util
@@ -10,7 +8,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
-from trees import compile_library
+from trees import plugin_bytes
 
 from pjrt_hub.errors import PjrtHubError, PluginLoadError
 from pjrt_hub.finding.contract import headers, manifest
@@ -27,7 +25,8 @@ OPTIONS = tuple(Option(f"an_{kind}", kind, doc='it\'s "quoted" \\ ü') for kind 
 @pytest.fixture
 def package(tmp_path: Path) -> Package:
     """A package whose library takes an option of each type."""
-    path = compile_library("int GetPjrtApi(void) { return 0; }", tmp_path / "quux.so")
+    path = tmp_path / "quux.so"
+    path.write_bytes(plugin_bytes())
     binary = headers.inspect(path)
     identity = LibraryIdentity(path, binary, 1, "ab" * 32, "0.81", ("FFI",), "quux", "", OPTIONS)
     return Package("quux", "quux", "1.0", "MIT", identity, platform_tag(binary))
@@ -49,6 +48,9 @@ def test_the_manifest_is_read_as_it_was_meant(written):
     assert described.libraries == (manifest.Library(path="quux_pjrt.so", sha256="ab" * 32),)
     assert str(described.api_minimum) == str(described.api_maximum) == "0.81"
     assert described.extensions == ("FFI",)
+    text = (written / manifest.FILE_NAME).read_text("utf-8")
+    assert "[options.an_unknown]\n# How the library takes it did not show: write its type" in text
+    assert text.count("did not show") == 1
 
 
 @pytest.mark.parametrize("template", ["conftest", "test_plugin", "setup"])
@@ -64,16 +66,8 @@ def test_both_ways_register_the_same(package):
     assert project["entry-points"] == {name: dict(parser[name]) for name in parser.sections()}
     metadata = Parser().parsestr(package.metadata())
     assert (project["name"], project["version"]) == (metadata["Name"], metadata["Version"])
-    assert (project["license"], project["description"]) == (
-        metadata["License-Expression"],
-        metadata["Summary"],
-    )
-
-
-def test_a_type_that_nobody_knows_is_asked_of_the_author(written):
-    text = (written / manifest.FILE_NAME).read_text("utf-8")
-    assert "[options.an_unknown]\n# How the library takes it did not show: write its type" in text
-    assert text.count("did not show") == 1
+    wanted = (metadata["License-Expression"], metadata["Summary"])
+    assert (project["license"], project["description"]) == wanted
 
 
 def test_without_a_library_everything_is_there_but_what_it_says(tmp_path):
@@ -119,16 +113,14 @@ def test_options_come_from_code_then_from_variables_then_from_the_manifest(writt
 )
 def test_a_tag_is_the_oldest_that_the_library_runs_on(machine, needed, tag):
     versions = tuple(("libc.so.6", version) for version in needed)
-    assert (
-        platform_tag(Binary(Path("/x"), "linux", 64, True, machine, True, versions=versions)) == tag
-    )
+    binary = Binary(Path("/x"), "linux", 64, True, machine, True, versions=versions)
+    assert platform_tag(binary) == tag
 
 
 def test_the_same_files_give_the_same_wheel_at_any_time(package, tmp_path):
     """An earlier one is replaced; a date before zip's own counts as its first."""
-    wheel = Wheel(
-        "quux-pjrt", "1.0", package.platform_tag, package.metadata(), package.registrations()
-    )
+    texts = (package.metadata(), package.registrations())
+    wheel = Wheel("quux-pjrt", "1.0", package.platform_tag, *texts)
     files = {"quux_pjrt/quux_pjrt.so": package.identity.path, "quux_pjrt/py.typed": ""}
     first = wheel.write(tmp_path / "dist", files, seconds=0).read_bytes()
     package.identity.path.touch()
@@ -143,14 +135,8 @@ def test_the_same_files_give_the_same_wheel_at_any_time(package, tmp_path):
 )
 def test_the_platform_is_what_was_asked_for_else_what_the_library_told(asked, told, platform):
     assert platform_name(asked, told, "quux") == platform
-
-
-def test_what_would_break_the_files_is_refused():
     with pytest.raises(PjrtHubError, match="cannot name a platform"):
-        platform_name('x"', "", "quux")
-    for asked in ('MIT"\nname = "cuda', "Foo Bar", "MIT AND", "Nobodys-1.0"):
-        with pytest.raises(PjrtHubError, match="is not an SPDX expression"):
-            license_expression(asked)
+        platform_name('x"', told, "quux")
 
 
 def test_a_licence_is_written_as_spdx_does():
@@ -158,6 +144,12 @@ def test_a_licence_is_written_as_spdx_does():
     wanted = "(MIT OR LicenseRef-Mine-1.0) AND Apache-2.0 WITH LLVM-exception"
     assert license_expression(asked) == wanted
     assert license_expression("") == ""
+
+
+@pytest.mark.parametrize("asked", ['MIT"\nname = "cuda', "Foo Bar", "MIT AND", "Nobodys-1.0"])
+def test_a_licence_that_is_none_is_refused(asked):
+    with pytest.raises(PjrtHubError, match="is not an SPDX expression"):
+        license_expression(asked)
 
 
 @pytest.mark.parametrize(
@@ -179,8 +171,8 @@ def test_a_name_that_is_none_is_refused_with_the_one_that_was_meant(name, hint):
 
 
 def test_a_library_for_another_machine_is_refused_with_its_name(tmp_path):
-    path = compile_library("int GetPjrtApi(void) { return 0; }", tmp_path / "quux.so")
-    data = bytearray(path.read_bytes())
+    path = tmp_path / "quux.so"
+    data = bytearray(plugin_bytes())
     data[18:20] = b"\x15\0"  # e_machine
     path.write_bytes(data)
     with pytest.raises(PluginLoadError, match="it is built for ppc64le, this machine is"):

@@ -4,8 +4,8 @@ import os
 import subprocess
 import sys
 import tempfile
-import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
@@ -24,28 +24,24 @@ def files(root):
     return sorted(path for path in root.rglob("*") if path.is_file())
 
 
+@pytest.fixture
+def file(kept, tmp_path):
+    """That of one program, which is kept."""
+    kept.put(KEY, b"code")
+    (file,) = files(tmp_path)
+    return file
+
+
 def test_what_was_put_is_there_and_nothing_else(kept, tmp_path):
     assert kept.get(KEY) is None
     assert not list(tmp_path.iterdir())  # a look writes nothing
-    kept.put(KEY, b"code")
-    assert kept.get(KEY) == b"code"
+    for code in (b"one", b"code"):  # the second replaces the first
+        kept.put(KEY, code)
+        assert kept.get(KEY) == code
     assert kept.get("b" * 64) is None
     assert ProgramCache(tmp_path).get(KEY) == b"code"
-    assert kept.nbytes() == files(tmp_path)[0].stat().st_size
-
-
-def test_a_second_put_replaces_the_first(kept, tmp_path):
-    kept.put(KEY, b"one")
-    kept.put(KEY, b"two")
-    assert kept.get(KEY) == b"two"
-    assert len(files(tmp_path)) == 1
-
-
-def test_only_the_owner_can_write_and_read(kept, tmp_path):
-    kept.put(KEY, b"code")
     (file,) = files(tmp_path)
-    assert file.stat().st_mode & 0o077 == 0
-    assert file.parent.stat().st_mode & 0o077 == 0
+    assert kept.nbytes() == file.stat().st_size
 
 
 @pytest.mark.parametrize("umask", [0o002, 0o000, 0o077])
@@ -60,15 +56,14 @@ def test_it_is_made_for_its_owner_alone_whatever_the_umask(tmp_path, umask):
     folders = [each for each in file.parents if each.is_relative_to(tmp_path / "cache" / "root")]
     private = [each for each in folders if each.is_relative_to(kept.root / "v1/compiled")]
     assert [each.stat().st_mode & 0o777 for each in (*private, kept.root)] == [0o700] * 3
+    assert file.stat().st_mode & 0o077 == 0
     assert not any(each.stat().st_mode & 0o022 for each in folders)
     assert kept.get(KEY) == b"code"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("above", range(5))
-def test_what_somebody_else_planted_is_not_run(kept, tmp_path, caplog, above):
-    kept.put(KEY, b"code")
-    (file,) = files(tmp_path)
+def test_what_somebody_else_planted_is_not_run(kept, file, caplog, above):
     planted = [file, *file.parents][above]
     os.chown(planted, 65534, 65534)
     assert kept.get(KEY) is None
@@ -79,9 +74,7 @@ def test_what_somebody_else_planted_is_not_run(kept, tmp_path, caplog, above):
 
 @pytest.mark.parametrize("others", [0o020, 0o002])
 @pytest.mark.parametrize("above", range(5))
-def test_what_others_can_write_is_not_run(kept, tmp_path, caplog, above, others):
-    kept.put(KEY, b"code")
-    (file,) = files(tmp_path)
+def test_what_others_can_write_is_not_run(kept, file, caplog, above, others):
     loose = [file, *file.parents][above]
     loose.chmod(loose.stat().st_mode | others)
     assert kept.get(KEY) is None
@@ -91,11 +84,8 @@ def test_what_others_can_write_is_not_run(kept, tmp_path, caplog, above, others)
     assert kept.get(KEY) == b"code"
 
 
-def test_no_link_is_followed_to_a_program(kept, tmp_path):
-    kept.put(KEY, b"code")
-    (file,) = files(tmp_path)
-    aside = tmp_path / "aside"
-    file.rename(aside)
+def test_no_link_is_followed_to_a_program(kept, file, tmp_path):
+    aside = file.rename(tmp_path / "aside")
     file.symlink_to(aside)
     assert kept.get(KEY) is None
     assert aside.exists()
@@ -113,9 +103,7 @@ def test_no_link_is_followed_to_a_program(kept, tmp_path):
     ],
     ids=["cut", "longer", "last byte", "first byte", "empty", "noise"],
 )
-def test_a_damaged_file_is_dropped(kept, tmp_path, damage, caplog):
-    kept.put(KEY, b"code" * 100)
-    (file,) = files(tmp_path)
+def test_a_damaged_file_is_dropped(kept, file, damage, caplog):
     file.write_bytes(damage(file.read_bytes()))
     assert kept.get(KEY) is None
     assert not file.exists()
@@ -132,21 +120,14 @@ def test_a_file_larger_than_the_bound_is_not_read(tmp_path):
     assert kept.get(KEY) is None
 
 
-def test_what_compilers_read_separates(tmp_path):
-    plain = ProgramCache.from_env({}, tmp_path)
-    flags = ProgramCache.from_env({"XLA_FLAGS": "--xla_dump_to=x"}, tmp_path)
-    plain.put(KEY, b"plain")
-    assert flags.get(KEY) is None
-    flags.put(KEY, b"flags")
-    assert (plain.get(KEY), flags.get(KEY)) == (b"plain", b"flags")
-
-
 @pytest.mark.parametrize("name", COMPILER_VARIABLES)
 def test_every_variable_of_a_compiler_separates(tmp_path, name):
     plain = ProgramCache.from_env({"PATH": "/bin", "TF_CPP_MIN_LOG_LEVEL": "3"}, tmp_path)
     other = ProgramCache.from_env({name: "1"}, tmp_path)
     plain.put(KEY, b"plain")
     assert other.get(KEY) is None
+    other.put(KEY, b"other")
+    assert (plain.get(KEY), other.get(KEY)) == (b"plain", b"other")
     assert ProgramCache.from_env({name: ""}, tmp_path).get(KEY) == b"plain"
     assert ProgramCache.from_env({}, tmp_path).get(KEY) == b"plain"
 
@@ -168,18 +149,13 @@ def test_a_file_of_flags_counts_as_what_is_in_it(tmp_path, name):
     assert ProgramCache.from_env(env, tmp_path).get(KEY) == b"absent"
 
 
-def test_the_variable_says_where(tmp_path):
-    configured = ProgramCache.from_env
-    assert configured({}, tmp_path).root == tmp_path
-    assert configured({"PJRT_HUB_COMPILE_CACHE": "1"}, tmp_path).root == tmp_path
-    assert configured({"PJRT_HUB_COMPILE_CACHE": "1"}, None) is None
-    other = tmp_path / "other"
-    assert configured({"PJRT_HUB_COMPILE_CACHE": str(other)}, tmp_path).root == other
-    assert configured({}, tmp_path).max_nbytes == MAX_NBYTES
-    bound = {"PJRT_HUB_COMPILE_CACHE_NBYTES": "1000"}
-    assert configured(bound, tmp_path).max_nbytes == 1000
+def test_variables_say_how_much_and_whether(tmp_path):
+    assert ProgramCache.from_env({"PJRT_HUB_COMPILE_CACHE": "1"}, None) is None
+    assert ProgramCache.from_env({}, tmp_path).max_nbytes == MAX_NBYTES
+    bound = ProgramCache.from_env({"PJRT_HUB_COMPILE_CACHE_NBYTES": "1000"}, tmp_path)
+    assert bound.max_nbytes == 1000
     with pytest.raises(ValueError, match="NBYTES is '1GB'"):
-        configured({"PJRT_HUB_COMPILE_CACHE_NBYTES": "1GB"}, tmp_path)
+        ProgramCache.from_env({"PJRT_HUB_COMPILE_CACHE_NBYTES": "1GB"}, tmp_path)
 
 
 def test_the_least_recently_used_goes_first(tmp_path):
@@ -196,14 +172,10 @@ def test_the_least_recently_used_goes_first(tmp_path):
     assert kept.get("0") == kept.get("3") == bytes(1000)
 
 
-def test_what_is_larger_than_the_bound_is_not_kept(tmp_path):
-    kept = ProgramCache(tmp_path, max_nbytes=100)
-    kept.put(KEY, bytes(100))
-    assert files(tmp_path) == []
-
-
 def test_the_bound_holds_when_the_clock_went_back(tmp_path):
     kept = ProgramCache(tmp_path, max_nbytes=3000)
+    kept.put(KEY, bytes(3000))  # larger than the bound with what is kept beside it
+    assert files(tmp_path) == []
     kept.put("old", bytes(2000))
     ahead = time.time() + 1000
     os.utime(files(tmp_path)[0], (ahead, ahead))
@@ -231,12 +203,21 @@ def test_a_directory_that_cannot_be_made_only_costs_time(tmp_path, caplog):
     assert kept.get(KEY) is None
 
 
-READER = """
-import hashlib, logging, os, sys, tempfile  # while it may still read
+BEGIN = """
+import hashlib, itertools, logging, os, sys, tempfile  # while it may still read
 from pathlib import Path
 from pjrt_hub.finding.store.cache.program_cache import ProgramCache
+kept = ProgramCache(Path(sys.argv[1]), max_nbytes=int(sys.argv[2]))
+"""
+
+
+def child(code: str, root: Path, max_nbytes: int = MAX_NBYTES) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", BEGIN + code, str(root), str(max_nbytes)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+READER = """
 os.setuid(65534)
-kept = ProgramCache(Path(sys.argv[1]))
 print(kept.get("a"), kept.get("b"))
 kept.put("b", b"new")
 kept.put("a", b"changed")
@@ -254,20 +235,15 @@ def test_a_directory_that_may_only_be_read(tmp_path):
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_mode & 0o005 != 0o005 and folder.is_relative_to(tempfile.gettempdir()):
             folder.chmod(0o755)
-    done = subprocess.run(
-        [sys.executable, "-c", READER, str(root)], capture_output=True, text=True, timeout=60
-    )
-    assert done.stdout == "b'code' None\nb'code' None\n", done.stderr
-    assert done.stderr.count("cannot be kept in") == 2
-    assert done.returncode == 0
+    with child(READER, root) as reader:
+        stdout, stderr = reader.communicate(timeout=60)
+    assert stdout == "b'code' None\nb'code' None\n", stderr
+    assert stderr.count("cannot be kept in") == 2
+    assert reader.returncode == 0
     assert len(files(root)) == 1
 
 
 KILLED = """
-import itertools, os, sys
-from pathlib import Path
-from pjrt_hub.finding.store.cache.program_cache import ProgramCache
-kept = ProgramCache(Path(sys.argv[1]))
 print("begun", flush=True)
 for number in itertools.count():
     kept.put(str(number % 3), str(number % 3).encode() * 300_000)
@@ -276,10 +252,8 @@ for number in itertools.count():
 
 def test_a_writer_that_is_killed_leaves_whole_files(tmp_path):
     for pause in (0.0, 0.01, 0.03, 0.07, 0.15):
-        with subprocess.Popen(
-            [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE
-        ) as writer:
-            assert writer.stdout.readline() == b"begun\n"
+        with child(KILLED, tmp_path) as writer:
+            assert writer.stdout.readline() == "begun\n"
             time.sleep(pause)
             writer.kill()
         kept = ProgramCache(tmp_path)
@@ -298,10 +272,6 @@ def test_clearing_the_cache_clears_the_compiled_programs(tmp_path):
 
 
 WRITER = """
-import sys
-from pathlib import Path
-from pjrt_hub.finding.store.cache.program_cache import ProgramCache
-kept = ProgramCache(Path(sys.argv[1]), max_nbytes=40_000)
 for number in range(150):
     key = str(number % 7)
     value = key.encode() * 5000
@@ -312,16 +282,9 @@ for number in range(150):
 
 
 def test_processes_share_it(tmp_path):
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(WRITER), str(tmp_path)],
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(3)
-    ]
-    for child in children:
-        _, stderr = child.communicate(timeout=60)
-        assert (child.returncode, stderr) == (0, "")
+    children = [child(WRITER, tmp_path, 40_000) for _ in range(3)]
+    for each in children:
+        _, stderr = each.communicate(timeout=60)
+        assert (each.returncode, stderr) == (0, "")
     assert ProgramCache(tmp_path).nbytes() <= 60_000
     assert [path for path in files(tmp_path) if ".partial." in path.name] == []

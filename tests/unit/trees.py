@@ -1,7 +1,5 @@
 """Fake site-packages folders and tiny plugin libraries, made on the spot."""
 
-from __future__ import annotations
-
 import functools
 import subprocess
 import tempfile
@@ -40,29 +38,15 @@ priority = {priority}
 path = "*.so"
 """
 
+Points, Files = Mapping[str, str] | None, Mapping[str, str | bytes] | None
+
 
 def compile_library(source: str, path: Path, *flags: str) -> Path:
     """Compile C to a shared library."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        [
-            "cc",
-            "-shared",
-            "-fPIC",
-            "-nostdlib",
-            "-o",
-            path,
-            "-x",
-            "c",
-            "-",
-            "-x",
-            "none",
-            *flags,
-        ],
-        input=source.encode(),
-        check=True,
-        capture_output=True,
-    )
+    command = ["cc", "-shared", "-fPIC", "-nostdlib", "-o", path, "-x", "c", "-", "-x", "none"]
+    given = source.encode()
+    subprocess.run([*command, *flags], input=given, check=True, capture_output=True)
     return path
 
 
@@ -89,11 +73,7 @@ class Site:
         return target
 
     def install(
-        self,
-        name: str,
-        version: str = "1.0",
-        entry_points: Mapping[str, str] | None = None,
-        files: Mapping[str, str | bytes] | None = None,
+        self, name: str, version: str = "1.0", entry_points: Points = None, files: Files = None
     ) -> None:
         """Installs a distribution; `entry_points` maps "group:name" to a value."""
         info = f"{name.replace('-', '_')}-{version}.dist-info"
@@ -117,22 +97,14 @@ class Site:
         return self.folder / folder / library
 
     def plugin(
-        self,
-        name: str,
-        plugin: str,
-        platform: str = "",
-        priority: int = 400,
-        version: str = "1.0",
-        more: str = "",
+        self, name: str, plugin: str, platform: str = "", version: str = "1.0", **told: object
     ) -> Path:
         """Installs a distribution that registers in `pjrt_plugins` with a manifest."""
         module = f"{name.replace('-', '_')}_code"
-        text = MANIFEST.format(
-            name=plugin, platform=platform or plugin, priority=priority, more=more
-        )
+        given = {"name": plugin, "platform": platform or plugin, "priority": 400, "more": ""}
         files = {
             f"{module}/__init__.py": SENTINEL,
-            f"{module}/pjrt_plugin.toml": text,
+            f"{module}/pjrt_plugin.toml": MANIFEST.format(**{**given, **told}),
             f"{module}/toy.so": plugin_bytes(),
         }
         self.install(name, version, {f"pjrt_plugins:{plugin}": module}, files)
@@ -143,7 +115,7 @@ def world(
     tmp_path: Path,
     *sites: Site,
     first_party: bool = False,
-    finders: tuple[object, ...] = (),
+    finders: tuple = (),
     **changed: object,
 ) -> World:
     """A world of some folders, without the machine's own hardware and, unless asked, plugins."""

@@ -1,7 +1,5 @@
 """Small wheels and their pins, made on the spot."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import io
