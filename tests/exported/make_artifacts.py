@@ -27,12 +27,10 @@ Point = namedtuple("Point", "x y")
 
 
 def of(shape=(), dtype=F32):
-    """A type of an argument."""
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def add(a, b):
-    """Two vectors."""
     return a + b
 
 
@@ -42,7 +40,6 @@ def nested(weights, x, *, scale):
 
 
 def nested_types():
-    """What it takes by place."""
     return {"a": of((2, 3)), "unused": of((1,), np.int32)}, of((3,))
 
 
@@ -89,7 +86,6 @@ def effect_of(kind, *, ordered):
 
 
 def write(name, exported):
-    """Write one."""
     (HERE / f"{name}.jaxexport").write_bytes(exported.serialize())
 
 
@@ -165,7 +161,6 @@ def linear_algebra(x):
 
 
 def main():
-    """Write all of them."""
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     HERE.mkdir(exist_ok=True)
 

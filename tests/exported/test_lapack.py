@@ -79,7 +79,6 @@ def test_what_is_registered_stays(client):
 
 
 def leave_out(packages):
-    """As if they were not installed."""
     sys.modules.update(dict.fromkeys(packages))
 
 
