@@ -25,7 +25,6 @@ class Mistake(NamedTuple):
     replace: str
 
     def change(self, text: str) -> str:
-        """Make the mistake in the text of its file."""
         assert text.count(self.find) == 1, f"{self.name}: what it changes is not there once"
         return text.replace(self.find, self.replace)
 
