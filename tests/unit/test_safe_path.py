@@ -59,7 +59,6 @@ def test_without_a_home_nothing_of_the_working_directory_stands_for_it(
     assert Credentials({"HOME": str(folder)}, "disabled").find("https://h/") == ("me", "secret")
     bare = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull}
     for variable in ("XDG_CONFIG_HOME", "XDG_CONFIG_DIRS"):
-        env = {**bare, variable: "uv.d"}
-        assert "/trap" not in installers.read_sources(env, directory=Path("/")).find_links
-        env = {**bare, variable: str(folder / "uv.d")}
-        assert "/trap" in installers.read_sources(env, directory=Path("/")).find_links
+        for place, is_read in (("uv.d", False), (str(folder / "uv.d"), True)):
+            found = installers.read_sources({**bare, variable: place}, directory=Path("/"))
+            assert ("/trap" in found.find_links) is is_read, (variable, place)
