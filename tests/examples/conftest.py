@@ -1,7 +1,5 @@
 """The examples as a user runs them, and minijit, imported from where it lies."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

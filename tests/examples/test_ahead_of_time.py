@@ -1,7 +1,5 @@
 """Compiling for a GPU and a TPU that are not here, with the vendors' own plugins."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

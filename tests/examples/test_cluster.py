@@ -1,7 +1,5 @@
 """examples/cluster: real workers, one of which is killed, against one process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """minijit against numpy: random expressions, derivatives, its cache, and what it refuses."""
 
-from __future__ import annotations
-
 import ast
 import operator
 import re

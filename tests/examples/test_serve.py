@@ -1,7 +1,5 @@
 """examples/serve: the batcher, its HTTP over an encoder of ours, and all of it as a process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
