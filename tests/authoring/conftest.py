@@ -1,7 +1,5 @@
 """Clean environments, and the command line in them, away from the checkout."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

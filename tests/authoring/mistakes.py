@@ -1,7 +1,5 @@
 """Reads mistakes.txt: mistakes that authors of plugins make, to plant in the worked example."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 tests/soak has the conformance suite look for each mistake.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import native_plugin

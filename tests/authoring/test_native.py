@@ -1,7 +1,5 @@
 """Plugins in C and C++: what `pjrt-hub new NAME --c` writes builds, passes, and runs in hosts."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`pjrt-hub new`: its project installs and passes its tests; docs/authoring.md works to its end."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """`pjrt-hub pack`: the same library gives the same wheel, which says what the library is."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile

@@ -1,7 +1,5 @@
 """The pages, and what Python prints; for the tests of this folder to import."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The benchmarks' record, page, charts and gate; nothing is timed."""
 
-from __future__ import annotations
-
 import json
 import re
 import xml.etree.ElementTree as ET

@@ -1,7 +1,5 @@
 """The docstrings of public names: there, and with a word for every argument."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

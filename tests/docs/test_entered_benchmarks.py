@@ -3,8 +3,6 @@
 What needs JAX, torch or a server is entered in the sessions that have them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Pages whose tables are made of the code, or name what it has: all of it, as it is now."""
 
-from __future__ import annotations
-
 import json
 import re
 import runpy

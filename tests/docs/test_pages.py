@@ -1,7 +1,5 @@
 """The pages: links lead somewhere, code runs, commands and statuses are those of the program."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

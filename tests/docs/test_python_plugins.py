@@ -1,7 +1,5 @@
 """docs/python_plugins.md: its plugin works as it says, and what it shows is what is printed."""
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The built site: whole, without anything from elsewhere, and with every public name in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The real XLA CPU plugin, and artifacts that `make_artifacts.py` wrote."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Those of the repository are of JAX 0.10.2. With `release` behind it, only the one of this release.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import OrderedDict, namedtuple

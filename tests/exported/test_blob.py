@@ -1,7 +1,5 @@
 """The reader of jax.export's flatbuffer, with blobs that are made here and hostile bytes."""
 
-from __future__ import annotations
-
 import random
 import struct
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Exported functions with nested arguments and results, against numpy; and what is refused."""
 
-from __future__ import annotations
-
 import re
 from collections import OrderedDict, namedtuple
 from traceback import format_exception

@@ -1,7 +1,5 @@
 """`pjrt-hub inspect` and `pjrt-hub run` with exported functions."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

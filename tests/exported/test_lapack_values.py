@@ -1,7 +1,5 @@
 """Our handlers of LAPACK on the plugin, beside jaxlib's on JAX's own client, in all four types."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the plugin has to do with it: versions, what it lacks, its compile cache, and the choice."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

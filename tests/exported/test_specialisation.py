@@ -1,7 +1,5 @@
 """What jaxlib makes of programs, in a process of its own; and the words where it is not there."""
 
-from __future__ import annotations
-
 import math
 import re
 from types import SimpleNamespace

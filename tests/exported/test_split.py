@@ -1,7 +1,5 @@
 """Functions for several devices, on a client that has four."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What torch_xla saves and torchax exports, without torch."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

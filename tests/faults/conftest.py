@@ -4,8 +4,6 @@ A toy plugin of a few MiB stands in for the vendors'. `TESTED_FAULTS=full` makes
 the full number of faults; without it a seeded choice of them runs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Hostile archives are refused by name, bombs in little memory; the vendors' wheels are not."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

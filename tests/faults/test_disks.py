@@ -4,8 +4,6 @@ After a cut a copy of the disk holds whole entries or none: an ext4 lies on a lo
 copy of its file is what a disk would hold. What a drive loses of its own cache is not simulated.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

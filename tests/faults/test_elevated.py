@@ -1,7 +1,5 @@
 """A program with more rights than its caller opens nothing that its caller chose."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Forks at any moment, while other threads use the package: no child hangs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

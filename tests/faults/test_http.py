@@ -4,8 +4,6 @@ A fault is what a server answers to the first requests. `HEALED` says that the d
 succeeds; a text, what the error must tell.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math

@@ -1,7 +1,5 @@
 """kill -9, Ctrl-C and failing system calls at any point of a fetch: the next one heals."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import random

@@ -3,8 +3,6 @@
 Locks that do nothing, eviction, upgrade and damage: no SIGBUS, no error, never a wrong byte.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import signal

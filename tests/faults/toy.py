@@ -1,7 +1,5 @@
 """The toy plugin that stands in for the vendors': its pin, its server, and what is wrong of it."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 They are imported by the warm process; see forks.py.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import functools

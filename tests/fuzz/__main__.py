@@ -4,8 +4,6 @@ FOLDER keeps each parser's corpus for the next run, and its findings. The exit s
 there was one: a traceback that is not ours, 10 seconds or 1 GiB for one input.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

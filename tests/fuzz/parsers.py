@@ -3,8 +3,6 @@
 Any bytes give what is said here, or an error of ours.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

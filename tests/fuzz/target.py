@@ -1,7 +1,5 @@
 """One parser under atheris: `python target.py PARSER CORPUS [an option of libFuzzer]...`."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import shutil

@@ -1,7 +1,5 @@
 """Every seed and every past finding goes through its parser, and so do their neighbours."""
 
-from __future__ import annotations
-
 import random
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """tools/release.py: what it changes in a repository of three files, and what it refuses."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """What is looked for where a process is started never lies in the working directory."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

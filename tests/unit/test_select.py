@@ -1,7 +1,5 @@
 """Which plugin is chosen, which errors replace a guess, and that every loser has a reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

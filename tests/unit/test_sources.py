@@ -1,7 +1,5 @@
 """Where plugins are found: every source, malformed neighbours, and nothing imported."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Locks: exclusive and shared, of other kinds where one is missing, and never a fork's."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import logging

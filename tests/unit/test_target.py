@@ -1,7 +1,5 @@
 """Machines to compile for: how a name becomes what the plugin takes, and what never reaches one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

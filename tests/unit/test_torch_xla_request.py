@@ -1,7 +1,5 @@
 """What PJRT_HUB_TORCH_XLA asks for, and what plugins are called in torch_xla; without torch_xla."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

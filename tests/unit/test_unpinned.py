@@ -1,7 +1,5 @@
 """A file that nobody has pinned yet: continued where its server vouches for it, else begun anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The one table of environment variables: what the source and a real run read stands in it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os

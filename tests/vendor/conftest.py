@@ -1,7 +1,5 @@
 """Real CUDA and TPU plugins, loaded in child processes on a machine without their hardware."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Each child compiles in its own process: what a plugin logs or aborts is its own.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import pickle

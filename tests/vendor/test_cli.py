@@ -1,7 +1,5 @@
 """The command line over real CUDA and TPU plugins on a machine without their hardware."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Vendors' compilers: Python functions that they call in their work, and programs over slices."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 The plugin for CUDA 12 is an old one, which has no other compiler.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Events and compiling go without one.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from contextlib import suppress

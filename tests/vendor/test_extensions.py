@@ -1,7 +1,5 @@
 """Extensions of vendors' plugins, as far as they answer without hardware."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Programs against the memory of machines that are not here, by their vendors' compilers."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Vendors' plugins found, probed, loaded and asked; without hardware each refuses in its words."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
