@@ -4,7 +4,6 @@ What needs JAX, torch or a server is entered in the sessions that have them.
 """
 
 import json
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -133,24 +132,19 @@ ENTRIES = {
 FETCHING = ("memory", "store")
 
 
-def enter(name: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=(pytest.mark.network, pytest.mark.slow) * (name in FETCHING))
+        for name in sorted(ENTRIES)
+    ],
+)
+def test_it_runs(tmp_path, name):
     entry = ENTRIES[name]
     pytest.importorskip(entry.needs, reason=f"nox -s {entry.session} has it")
     words = [BENCHMARKS, name, json.dumps(entry.sizes), entry.prepare]
-    told = printed("-c", ENTER, *words, cwd=folder)  # not the checkout: it is not compiled
+    told = printed("-c", ENTER, *words, cwd=tmp_path)  # not the checkout: it is not compiled
     assert json.loads(told.splitlines()[-1]) == entry.titles
-
-
-@pytest.mark.parametrize("name", sorted(ENTRIES.keys() - set(FETCHING)))
-def test_it_runs(tmp_path, name):
-    enter(name, tmp_path)
-
-
-@pytest.mark.network
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FETCHING)
-def test_it_fetches(tmp_path, name):
-    enter(name, tmp_path)
 
 
 def test_every_benchmark_is_entered():

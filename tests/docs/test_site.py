@@ -134,14 +134,11 @@ def test_a_screen_reader_finds_its_way(site, pages):
     assert [path.name for path in pages if bare.search(path.read_text("utf-8"))] == []
 
 
-def test_the_keyboard_opens_the_drawer_and_the_search_has_a_name(site):
+def test_the_keyboard_opens_the_drawer_and_the_search_has_a_name_and_the_reference(site):
     page = (site / "cli.html").read_text("utf-8")
     assert 'for="__drawer" tabindex="0" aria-label="Navigation"' in page
     assert 'role="dialog" aria-label="Search"' in page
     assert '<code class="option">--offline</code>' in page
-
-
-def test_the_search_knows_the_reference(site):
     found = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
     named = {"api/running.html#pjrt_hub.Client.buffer_from_host", "plugins.html#cuda13"}
     assert named <= {entry["location"] for entry in found}
@@ -268,14 +265,11 @@ def test_every_public_name_is_in_the_reference(pages, name):
     assert len(shown) == 1, "a line `::: name` in one page of docs/api/"
 
 
-def test_the_reference_shows_what_compiled_classes_do(pages):
+def test_the_reference_shows_what_compiled_classes_do_and_cached_properties(site, pages):
     [running] = [page for path, page in pages.items() if path.match("api/running.html")]
     assert {"pjrt_hub.Buffer.delete", "pjrt_hub.Event.is_ready"} <= running.ids
     [compiling] = [page for path, page in pages.items() if path.match("api/compiling.html")]
     assert "pjrt_hub.LoadedExecutable.__call__" in compiling.ids
-
-
-def test_the_reference_shows_cached_properties_as_attributes(site):
     page = (site / "api" / "compiling.html").read_text("utf-8")
     [heading] = re.findall(r'id="pjrt_hub.Topology.platform_name".*?</h3>', page, re.DOTALL)
     assert "doc-symbol-attribute" in heading

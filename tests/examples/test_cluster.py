@@ -43,10 +43,7 @@ def test_a_worker_is_killed_and_nothing_is_lost(example, tmp_path):
     texts = example.sentences(TEXTS)
     assert len(set(texts)) == TEXTS
     here = {"host": "127.0.0.1", "dashboard_address": None, "local_directory": str(tmp_path / "d")}
-    with (
-        LocalCluster(n_workers=2, threads_per_worker=1, **here) as local,
-        Client(local) as cluster,
-    ):
+    with LocalCluster(n_workers=2, threads_per_worker=1, **here) as local, Client(local) as cluster:
         *batches, victim = example.embed(cluster, texts, kill=True)
 
     assert [batch.vectors.shape for batch in batches] == [(32, 384)] * (TEXTS // 32)

@@ -251,13 +251,10 @@ def test_slopes_are_those_of_differences(minijit, client, name):
     assert np.allclose(found, slope_by_differences(function, x, step), rtol=1e-4, atol=1e-6)
 
 
-def test_second_and_third_derivatives(minijit, client):
+def test_third_derivatives_and_slopes_that_equal_elements_share(minijit, client):
     once = minijit.grad(lambda x: x**4 + minijit.sin(x))
     thrice = minijit.jit(minijit.grad(minijit.grad(once)), client=client)
     assert thrice(np.float64(2)).item() == pytest.approx(48 - np.cos(2), rel=1e-12)
-
-
-def test_equal_elements_share_the_slope_of_their_maximum(minijit, client):
     slope = minijit.jit(minijit.grad(lambda x: x.max()), client=client)
     assert slope(np.float32([1, 3, 3, 2])).tolist() == [0, 0.5, 0.5, 0]
 
@@ -301,12 +298,9 @@ def test_a_signature_is_compiled_once(minijit, client):
     assert function.cache_info() == (3, 5)
     assert call(x, x, power=3)["out"][0].tolist() == [0, 3, 6]
     assert function.cache_info() == (4, 5)
-
-
-def test_equal_static_arguments_of_other_types_are_other_programs(minijit, client):
+    # Equal static arguments of other types are other programs.
     function = minijit.jit(lambda x, *, n: x * n if type(n) is int else x, client=client)
-    x = np.int32([3])
-    found = [function(x, n=n).tolist() for n in (2, 2.0, True, 1)]
+    found = [function(np.int32([3]), n=n).tolist() for n in (2, 2.0, True, 1)]
     assert (found, function.cache_info().misses) == ([[6], [3], [3], [3]], 4)
 
 

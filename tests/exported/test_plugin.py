@@ -60,6 +60,8 @@ def add_ones(path):
     compilation._compile = lambda *given: count.append(1) or compile(*given)
     with pjrt_hub.load_exported(path, platform="cpu", offline=True, cache=True) as add:
         print(add(np.ones(8, np.float32), np.ones(8, np.float32)).tolist()[0], len(count))
+        assert not add.client.closed
+    assert add.client.closed  # for it was its own
 
 
 def test_a_fresh_process_compiles_nothing(child, path, tmp_path):
@@ -115,9 +117,3 @@ def test_nothing_is_fetched_without_the_hardware(path, opened):
         pjrt_hub.load_exported(path("add"), platform="tpu")
     assert "nothing was fetched" in caught.value.hint
     assert opened == []
-
-
-def test_a_client_of_its_own_is_closed(path):
-    with pjrt_hub.load_exported(path("add"), platform="cpu", offline=True) as add:
-        assert not add.client.closed
-    assert add.client.closed

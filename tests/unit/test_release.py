@@ -67,8 +67,12 @@ def test_a_release_is_a_commit_and_a_tag(tool, git, builds, tmp_path, capsys):
 
 
 def test_the_first_release_has_the_version_that_is_there(tool, git, builds, tmp_path):
+    """And only the tag of that is built."""
     tool.release(tmp_path, "0.1.0")
     assert git("tag") == "v0.1.0"
+    tool.check_tag(tmp_path, "v0.1.0")
+    with pytest.raises(SystemExit, match=r"the tag v0\.2\.0 is not v0\.1\.0"):
+        tool.check_tag(tmp_path, "v0.2.0")
 
 
 def test_a_dry_run_and_a_build_that_fails_leave_the_checkout_as_it_was(
@@ -118,9 +122,3 @@ def test_changes_that_are_not_committed_and_a_release_without_news_are_refused(
     with pytest.raises(SystemExit, match="has nothing below Unreleased"):
         tool.release(tmp_path, "0.2.0")
     assert builds == []
-
-
-def test_only_the_tag_of_the_version_is_built(tool, git, tmp_path):
-    tool.check_tag(tmp_path, "v0.1.0")
-    with pytest.raises(SystemExit, match=r"the tag v0\.2\.0 is not v0\.1\.0"):
-        tool.check_tag(tmp_path, "v0.2.0")

@@ -51,12 +51,9 @@ def test_embedded_descriptions_of_one_platform(library, plain, tmp_path):
     for name in ("missing.so", "empty.so"):
         with pytest.raises(PluginLoadError, match="cannot be read"):
             gpu_target_configs(tmp_path / name, "CUDA")
-
-
-def test_a_text_without_an_end_is_bounded(tmp_path):
-    path = tmp_path / "endless.so"
-    path.write_bytes(b"a" * 200_000 + config("NVIDIA X1").encode() + b"a" * 200_000)
-    (text,) = gpu_target_configs(path, "CUDA").values()
+    endless = tmp_path / "endless.so"  # a text without an end is bounded
+    endless.write_bytes(b"a" * 200_000 + config("NVIDIA X1").encode() + b"a" * 200_000)
+    (text,) = gpu_target_configs(endless, "CUDA").values()
     assert len(text) <= 2 << 16
 
 

@@ -118,10 +118,7 @@ TPU_MEMORIES = [("device", True), ("pinned_host", False), ("unpinned_host", Fals
 
 @pytest.mark.parametrize(
     ("name", "tiled", "scalar", "kinds"),
-    [
-        ("cuda13", "{1,0}", "{}", []),
-        ("tpu", "{1,0:T(8,128)(2,1)}", "{:T(128)}", TPU_MEMORIES),
-    ],
+    [("cuda13", "{1,0}", "{}", []), ("tpu", "{1,0:T(8,128)(2,1)}", "{:T(128)}", TPU_MEMORIES)],
 )
 @in_child
 def test_what_is_told_without_hardware(name, tiled, scalar, kinds):
