@@ -112,22 +112,6 @@ def test_every_beginning_is_refused(blob):
         assert found.function_name == whole.function_name  # only padding was cut
 
 
-@pytest.mark.parametrize("blob", BLOBS, ids=lambda blob: blob.stem)
-def test_noise_gives_one_error(blob):
-    data = blob.read_bytes()
-    rng = random.Random(blob.stem)
-    refused = 0
-    for _ in range(300):
-        noisy = bytearray(data)
-        for _ in range(rng.randrange(1, 8)):
-            noisy[rng.randrange(len(noisy))] = rng.randrange(256)
-        try:
-            reading.read(bytes(noisy))
-        except (FileFormatError, NotRunnableError):
-            refused += 1
-    assert refused > 20
-
-
 def test_tables_that_contain_themselves_end():
     """A vector of a hundred references to the table that it stands in: 100 to the depth."""
     vtable = struct.pack("<HHHH", 8, 8, 0, 4)

@@ -41,6 +41,7 @@ MACHINES = {"cuda12": "H100", "cuda13": "H100", "tpu": "v5e:2x2"}
 VERSIONS = {"cuda12": "0.58", "cuda13": "0.116", "tpu": "0.117"}
 #: Without hardware there is nothing to time candidates on.
 FLAGS = {"cuda12": {"xla_gpu_autotune_level": 0}}
+HELLO = ROOT / "examples" / "hello.mlir"
 ADD, MLP_FILE = PROGRAMS / "add.mlir", PROGRAMS / "mlp.mlir"
 MLP = "(f32[4,64], f32[64,32], f32[32], f32[32,10], f32[10]) -> (f32[4,10])"
 
@@ -396,6 +397,17 @@ def test_the_command_compiles_for_many_devices(compiled):
     assert "divisible by the number of slices" in compiled(*two_slices, status=1).stderr
     said = compiled("tpu:v5e:2x2", "--num-replicas", 5, status=2).stderr
     assert "5 replica(s) of 1 partition(s) need 5 devices, the topology has 4" in said
+
+
+@pytest.mark.parametrize("target", ["cuda12:H100", "cuda13:H100"])
+def test_the_command_compiles_for_several_gpus(compiled, target):
+    several = ("--topology-option", "topology=1x1x4", "--num-replicas", 4)
+    told = json.loads(compiled(target, *several, "--json", program=HELLO).stdout)
+    assert (told["devices"], told["nbytes"]) == (4, compiled.out.stat().st_size)
+    said = compiled(target, "--num-replicas", 2, program=HELLO, status=2).stderr
+    assert "need 2 devices" in said
+    said = compiled(target, "--topology-option", "topology=4", program=HELLO, status=2).stderr
+    assert "option 'topology' is of type string, found 4" in said
 
 
 @pytest.mark.parametrize(
