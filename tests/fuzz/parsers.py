@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import os
+import re
 import shutil
 import tarfile
 import tempfile
@@ -391,4 +392,8 @@ class Zip(Parser):
         unpack(path, members, emptied("out"), name="toy.whl")
 
 
-PARSERS: dict[str, Parser] = {each.__name__.lower(): each() for each in Parser.__subclasses__()}
+def name_of(parser: type[Parser]) -> str:
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", parser.__name__).lower()
+
+
+PARSERS: dict[str, Parser] = {name_of(each): each() for each in Parser.__subclasses__()}
