@@ -1,7 +1,5 @@
 """Clean environments, and the command line in them, away from the checkout."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -10,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from children import command
 
 from pjrt_hub.finding.store.catalog import Artifact
 
@@ -37,6 +36,19 @@ def extensions(row: Artifact) -> list[str]:
     return came[str(row.api_version)] + first
 
 
+@pytest.fixture(scope="session")
+def child(clean_env: dict[str, str]) -> Run:
+    """Call a function in a process of its own; for `in_child`."""
+
+    def child(function: Callable[..., object], *given: object, prepared: bool, **env: str) -> str:
+        words, own = command(function, *given, prepared=prepared), {**clean_env, **env}
+        ended = subprocess.run(words, env=own, capture_output=True, text=True, timeout=300)
+        assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
+        return ended.stdout
+
+    return child
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
     """An empty folder, of which nothing is kept: an environment with JAX has 400 MB."""
@@ -49,11 +61,8 @@ def folder(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def environment(wheels: Path, tmp_path: Path) -> Mapping[str, str]:
     """As a user has it who never used a plugin; pip finds our wheel beside its index."""
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("PJRT_", "JAX_", "PYTHON", "VIRTUAL_ENV"))
-    }
+    own = ("PJRT_", "JAX_", "PYTHON", "VIRTUAL_ENV")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     links = " ".join(filter(None, [str(wheels), kept.get("PIP_FIND_LINKS", "")]))
     constraints = tmp_path / "constraints.txt"
     constraints.write_text("jax==0.10.2\njaxlib==0.10.2\n")
@@ -75,15 +84,8 @@ def run(folder: Path, environment: Mapping[str, str]) -> Run:
         words = [str(word) for word in command]
         if words[0] in ("pjrt-hub", "python"):
             words[0] = str(own / words[0])
-        ended = subprocess.run(
-            words,
-            cwd=cwd,
-            env={**environment, **env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=900,
-        )
+        how = {"cwd": cwd, "env": {**environment, **env}, "stdin": subprocess.DEVNULL}
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=900, **how)
         assert ended.returncode == status, f"{ended.stdout}\n{ended.stderr}"
         return ended.stdout
 

@@ -1,7 +1,5 @@
 """Reads mistakes.txt: mistakes that authors of plugins make, to plant in the worked example."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +23,6 @@ class Mistake(NamedTuple):
     replace: str
 
     def change(self, text: str) -> str:
-        """Make the mistake in the text of its file."""
         assert text.count(self.find) == 1, f"{self.name}: what it changes is not there once"
         return text.replace(self.find, self.replace)
 

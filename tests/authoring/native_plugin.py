@@ -1,7 +1,5 @@
 """Plugins in C that `pjrt-hub new` writes, compiled; and mistakes in them, one at a time."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Literal

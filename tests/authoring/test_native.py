@@ -1,16 +1,20 @@
 """Plugins in C and C++: what `pjrt-hub new NAME --c` writes builds, passes, and runs in hosts."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
 import sys
 from collections import Counter
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import native_plugin as native
+import numpy as np
 import pytest
+from children import in_child
+
+import pjrt_hub
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -18,23 +22,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The worked example."""
     return native.build(native.write(tmp_path_factory.mktemp("example")))
-
-
-def run(function, *words: object, **env: str) -> str:
-    """Run a function of this file in a process of its own."""
-    module, name = Path(__file__).stem, function.__name__
-    script = f"import sys, {module}; {module}.{name}(*sys.argv[1:])"
-    ended = subprocess.run(
-        [sys.executable, "-c", script, *map(str, words)],
-        env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parent), **env},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
-    return ended.stdout
 
 
 def test_the_header_is_made_of_the_declarations():
@@ -56,68 +44,46 @@ def test_it_compiles_without_a_warning(tmp_path, compiler, example):
     assert native.build(source, compiler, *native.STRICT).is_file()
 
 
-def test_only_one_function_is_exported(library):
-    printed = subprocess.run(
-        ["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True
-    ).stdout
+def test_only_one_function_is_exported_and_what_an_author_writes_is_short(library, tmp_path):
+    command = ["nm", "-D", "--defined-only", library]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert [line.split()[-1] for line in printed.splitlines()] == ["GetPjrtApi"]
+    assert len(native.write(tmp_path, example=False).read_text().splitlines()) <= 300
 
 
-def test_what_an_author_writes_is_short(tmp_path):
-    lines = native.write(tmp_path, example=False).read_text().splitlines()
-    assert len(lines) <= 300
+#: By name, on `m`, which is jax.numpy or numpy.
+FUNCTIONS = {
+    "add": lambda m, x, w: x + 1,
+    "multiply": lambda m, x, w: x * x,
+    "divide": lambda m, x, w: x / (x + 1),
+    "minimum": lambda m, x, w: m.minimum(x, 2) - m.maximum(x, 3),
+    "tanh": lambda m, x, w: m.tanh(x),
+    "exp": lambda m, x, w: m.exp(-x),
+    "matmul": lambda m, x, w: x @ w,
+    "transposed": lambda m, x, w: x.T @ w.T,
+    "constant": lambda m, x, w: x + m.array([1, 2, 3], m.float32),
+    "booleans": lambda m, x, w: m.where(m.array([True, False, True]), x, -1),
+    "integers": lambda m, x, w: x.astype(m.int32) * 3 > 7,
+}
 
 
-def run_in_jax(library: str) -> None:
+@pytest.mark.skipif(find_spec("jaxlib") is None, reason="needs JAX")
+@in_child(JAX_PLATFORMS="mychip")
+def test_jax_runs_it(library):
     import jax
     import jax.numpy as jnp
-    import numpy as np
     from jax._src import xla_bridge
 
     xla_bridge.register_plugin("mychip", library_path=library)
+    assert len(jax.devices()) == 2
     x, w = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((3, 2), np.float32)
-    functions = {
-        "add": lambda x, w: x + 1,
-        "multiply": lambda x, w: x * x,
-        "divide": lambda x, w: x / (x + 1),
-        "minimum": lambda x, w: jnp.minimum(x, 2) - jnp.maximum(x, 3),
-        "tanh": lambda x, w: jnp.tanh(x),
-        "exp": lambda x, w: jnp.exp(-x),
-        "matmul": lambda x, w: x @ w,
-        "transposed": lambda x, w: x.T @ w.T,
-        "constant": lambda x, w: x + jnp.array([1, 2, 3], jnp.float32),
-        "booleans": lambda x, w: jnp.where(jnp.array([True, False, True]), x, -1),
-        "relu": lambda x, w: jax.nn.relu(x - 2),
-        "gradient": jax.grad(lambda x, w: (jnp.tanh(x @ w).reshape(4) @ jnp.ones(4)) * 1.0),
-        "integers": lambda x, w: x.astype(jnp.int32) * 3 > 7,
-    }
-    found = {}
-    for name, function in functions.items():
-        here = jax.jit(function)(x, w)
-        found[name] = np.asarray(here).tolist()
-    expected = {
-        "add": x + 1,
-        "multiply": x * x,
-        "divide": x / (x + 1),
-        "minimum": np.minimum(x, 2) - np.maximum(x, 3),
-        "tanh": np.tanh(x),
-        "exp": np.exp(-x),
-        "matmul": x @ w,
-        "transposed": x.T @ w.T,
-        "constant": x + np.array([1, 2, 3]),
-        "booleans": np.where([True, False, True], x, -1),
-        "relu": np.maximum(x - 2, 0),
-        "gradient": (1 - np.tanh(x @ w) ** 2) @ w.T,
-        "integers": x.astype(np.int32) * 3 > 7,
-    }
-    wrong = [name for name in found if not np.allclose(found[name], expected[name], atol=1e-6)]
-    print(json.dumps([len(jax.devices()), wrong]))
-
-
-def test_jax_runs_it(library):
-    pytest.importorskip("jax")
-    devices, wrong = json.loads(run(run_in_jax, library, JAX_PLATFORMS="mychip"))
-    assert (devices, wrong) == (2, [])
+    for name, function in FUNCTIONS.items():
+        found = jax.jit(partial(function, jnp))(x, w)
+        assert np.allclose(found, function(np, x, w), atol=1e-6), name
+    assert np.allclose(jax.jit(jax.nn.relu)(x - 2), np.maximum(x - 2, 0), atol=1e-6)
+    slope = jax.grad(lambda x, w: (jnp.tanh(x @ w).reshape(4) @ jnp.ones(4)) * 1.0)
+    expected = (1 - np.tanh(x @ w) ** 2) @ w.T
+    assert np.allclose(jax.jit(slope)(x, w), expected, atol=1e-6)
 
 
 PROGRAM = """
@@ -144,22 +110,13 @@ module @layer {
 """
 
 
-def run_a_layer(library: str) -> None:
-    import numpy as np
-
-    import pjrt_hub
-
-    client = pjrt_hub.client(library)
-    executable = client.compile(PROGRAM)
-    x = np.arange(6, dtype=np.float32).reshape(2, 3)
-    y, more = executable(x, np.ones((3, 2), np.float32))
-    print(json.dumps([np.asarray(y).tolist(), np.asarray(more).tolist()]))
-
-
+@in_child
 def test_pjrt_hub_runs_text(library):
-    kept, more = json.loads(run(run_a_layer, library))
-    assert kept == [[4.0, 13.0], [0.0, 4.0]]
-    assert more == [[True, False], [True, True]]
+    client = pjrt_hub.client(library)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    kept, more = client.compile(PROGRAM)(x, np.ones((3, 2), np.float32))
+    assert kept.tolist() == [[4.0, 13.0], [0.0, 4.0]]
+    assert more.tolist() == [[True, False], [True, True]]
 
 
 @pytest.mark.slow
@@ -167,12 +124,8 @@ def test_pjrt_hub_runs_text(library):
 def test_the_suite_finds_no_defect(tmp_path, example):
     library = native.build(native.write(tmp_path, example=example))
     report = tmp_path / "report.json"
-    ended = subprocess.run(
-        [sys.executable, "-m", "pjrt_hub.cli", "check", library, "--output", report],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    command = [sys.executable, "-m", "pjrt_hub.cli", "check", library, "--output", report]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=280)
     results = json.loads(report.read_text())["results"]
     assert ended.returncode == 0, ended.stdout
     verdicts = Counter(each["verdict"] for each in results)

@@ -1,8 +1,7 @@
-"""`pjrt-hub new`: the project installs, passes its own tests, and every framework finds it."""
-
-from __future__ import annotations
+"""`pjrt-hub new`: its project installs and passes its tests; docs/authoring.md works to its end."""
 
 import json
+import re
 import sys
 import tomllib
 from importlib.util import find_spec
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pjrt_hub.cli.__main__ import run as cli
 from pjrt_hub.finding.contract import manifest
 
 
@@ -45,17 +45,12 @@ def test_what_the_library_said_is_in_the_project(run, folder, library, row, exte
 
 
 def test_two_runs_write_the_same(run, folder, library):
-    for name in ("one", "two"):
+    def written(name: str) -> dict[Path, bytes]:
         run("pjrt-hub", "new", "mychip", "--library", library, "--no-check", "--output", name)
-    texts = [
-        {path.relative_to(folder / name): path.read_bytes() for path in files(folder / name)}
-        for name in ("one", "two")
-    ]
-    assert texts[0] == texts[1]
+        files = [path for path in (folder / name).rglob("*") if path.is_file()]
+        return {path.relative_to(folder / name): path.read_bytes() for path in files}
 
-
-def files(root: Path) -> list[Path]:
-    return [path for path in root.rglob("*") if path.is_file()]
+    assert written("one") == written("two")
 
 
 @pytest.mark.parametrize(
@@ -69,18 +64,14 @@ def files(root: Path) -> list[Path]:
     ],
 )
 def test_a_name_that_is_no_good_is_refused(capsys, tmp_path, name, why):
-    from pjrt_hub.cli.__main__ import run
-
-    assert run(["new", name, "--output", str(tmp_path / "new")]) == 1
+    assert cli(["new", name, "--output", str(tmp_path / "new")]) == 1
     assert why in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
 
 
 def test_a_folder_in_use_is_left_alone(capsys, tmp_path):
-    from pjrt_hub.cli.__main__ import run
-
     (tmp_path / "mine.txt").write_text("mine")
-    assert run(["new", "mychip", "--output", str(tmp_path)]) == 1
+    assert cli(["new", "mychip", "--output", str(tmp_path)]) == 1
     assert "is there already" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -95,13 +86,23 @@ def test_torch_xla_registers_it(run, folder, library):
         "from torch_xla.experimental import plugins; plugin = plugins.default(); "
         "print(type(plugin).__name__, plugin.library_path(), plugin.client_create_options())"
     )
-    printed = run(
-        "python",
-        "-c",
-        script,
-        PYTHONPATH=str(folder / "site"),
-        PJRT_DEVICE="MYCHIP",
-        MYCHIP_CPU_DEVICE_COUNT="2",
-    )
+    env = {"PJRT_DEVICE": "MYCHIP", "MYCHIP_CPU_DEVICE_COUNT": "2"}
+    printed = run("python", "-c", script, PYTHONPATH=str(folder / "site"), **env)
     place = folder / "site" / "mychip_pjrt" / "mychip_pjrt.so"
     assert printed.splitlines()[-1] == f"Plugin {place} {{'cpu_device_count': 2}}"
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "authoring.md").read_text("utf-8")
+BLOCKS = re.compile(r"^```(sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.timeout(1200)
+def test_every_command_of_the_page_works(run):
+    """From its top to its end, and prints what the page says."""
+    blocks = BLOCKS.findall(PAGE)
+    script = "".join(text for kind, text in blocks if kind == "sh")
+    printed = run("bash", "-exo", "pipefail", "-c", script)
+    lines = printed.splitlines()
+    for kind, text in blocks:
+        if kind == "text":
+            assert [line for line in text.splitlines() if line not in lines] == [], printed

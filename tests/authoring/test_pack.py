@@ -1,21 +1,21 @@
 """`pjrt-hub pack`: the same library gives the same wheel, which says what the library is."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import zipfile
 
 import pytest
 
+from pjrt_hub.cli.__main__ import run as cli
 from pjrt_hub.kit import authoring
+
+PACK = ("pjrt-hub", "pack", "--name", "mychip", "--version", "1.0")
+THEN = {"SOURCE_DATE_EPOCH": "1700000000"}
 
 
 @pytest.fixture
 def packed(run, folder, library):
-    """What the command said, and the wheel."""
-    words = ("pjrt-hub", "pack", library, "--name", "mychip", "--version", "1.0", "--json")
-    said = json.loads(run(*words, SOURCE_DATE_EPOCH="1700000000"))
+    said = json.loads(run(*PACK, library, "--json", **THEN))
     return said, folder / said["wheel"]
 
 
@@ -37,35 +37,24 @@ def test_the_wheel_says_what_the_library_is(packed, library, row, extensions):
 
 def test_the_same_library_gives_the_same_bytes(packed, run, folder, library):
     _, wheel = packed
-    run(
-        *("pjrt-hub", "pack", library, "--name", "mychip", "--version", "1.0", "--output", "again"),
-        SOURCE_DATE_EPOCH="1700000000",
-    )
+    run(*PACK, library, "--output", "again", **THEN)
     assert (folder / "again" / wheel.name).read_bytes() == wheel.read_bytes()
     with zipfile.ZipFile(wheel) as archive:
         assert {member.date_time for member in archive.infolist()} == {(2023, 11, 14, 22, 13, 20)}
 
 
 @pytest.mark.parametrize(
-    ("words", "why"),
+    ("words", "status", "why"),
     [
-        (("--version", "one"), "'one' is not a version"),
-        (("--name", "cpu"), "is the name of another plugin"),
+        (("--version", "one"), 1, "'one' is not a version"),
+        (("--name", "cpu"), 1, "is the name of another plugin"),
+        ((), 5, "it is an HTML page"),
     ],
 )
-def test_what_cannot_be_packed_is_refused(library, tmp_path, capsys, words, why):
-    from pjrt_hub.cli.__main__ import run
-
-    words = ["pack", str(library), "--name", "mychip", "--output", str(tmp_path / "out"), *words]
-    assert run(words) == 1
+def test_what_cannot_be_packed_is_refused(library, tmp_path, capsys, words, status, why):
+    page, out = tmp_path / "page.so", tmp_path / "out"
+    page.write_text("<html>")
+    plugin = page if status == 5 else library
+    assert cli(["pack", str(plugin), "--name", "mychip", "--output", str(out), *words]) == status
     assert why in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_what_is_no_plugin_is_refused(tmp_path, capsys):
-    from pjrt_hub.cli.__main__ import run
-
-    path = tmp_path / "page.so"
-    path.write_text("<html>")
-    assert run(["pack", str(path), "--name", "mychip"]) == 5
-    assert "it is an HTML page" in capsys.readouterr().err
+    assert not out.exists()

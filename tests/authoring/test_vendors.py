@@ -1,7 +1,5 @@
 """What `lint` and the search for options say of the vendors' own libraries, without hardware."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,17 +1,14 @@
 """The benchmarks' record, page, charts and gate; nothing is timed."""
 
-from __future__ import annotations
-
 import json
 import re
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from .conftest import ROOT, printed
+
 BENCHMARKS = ROOT / "benchmarks"
 PAGE = ROOT / "docs" / "benchmarks.md"
 CHARTS = ROOT / "docs" / "benchmarks"
@@ -24,7 +21,6 @@ HOST = re.compile(
 #: A record by hand: one part older than the other, a missed bar, an aim that is reached.
 WRITTEN = """
 from dataclasses import replace
-from pathlib import Path
 import machine, record, report
 
 rows = {
@@ -53,11 +49,12 @@ record.keep(path, "start", record.Part("2026-01-03", here, (other,)))
 
 def child(code: str, *words: object) -> str:
     """What code prints: the benchmarks' modules have names as short as those of tests."""
-    begin = f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r})\n"
-    command = [sys.executable, "-c", begin + code, *map(str, words)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    begin = f"import json, sys; sys.path.insert(0, {str(BENCHMARKS)!r})\nfrom pathlib import Path\n"
+    return printed("-c", begin + code, *words)
+
+
+#: Reads the record of the first word, for what comes behind it.
+HELD = "import page, record\nheld = record.read(Path(sys.argv[1]))\n"
 
 
 @pytest.fixture(scope="module")
@@ -67,19 +64,9 @@ def written(tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def page(written) -> str:
-    code = "import page, record; from pathlib import Path\n"
-    return child(f"{code}print(page.text(record.read(Path(sys.argv[1]))), end='')", written)
-
-
 def charts(path: Path) -> dict[str, str]:
-    """A chart's file name -> its text."""
     pytest.importorskip("matplotlib", reason="matplotlib draws the charts: nox -s docs has it")
-    code = "import json, page, record; from pathlib import Path\n"
-    return json.loads(
-        child(f"{code}print(json.dumps(page.charts(record.read(Path(sys.argv[1])))))", path)
-    )
+    return json.loads(child(f"{HELD}print(json.dumps(page.charts(held)))", path))
 
 
 @pytest.fixture(scope="module")
@@ -115,44 +102,24 @@ def test_the_charts_are_made_of_the_record():
     assert charts(CHARTS / "figures.json") == shown, "python benchmarks/page.py"
 
 
-def test_a_benchmark_that_is_measured_again_takes_its_own_place(written):
+def test_a_record_keeps_the_last_of_each_benchmark_in_four_digits(written, tmp_path):
     held = json.loads(written.read_text("utf-8"))["benchmarks"]
     assert list(held) == ["call", "start"]
     assert [section["title"] for section in held["start"]["sections"]] == ["Starting"]
     assert (held["call"]["date"], held["start"]["date"]) == ("2026-01-02", "2026-01-03")
-
-
-def test_figures_are_kept_in_four_digits(written):
-    section, _ = json.loads(written.read_text("utf-8"))["benchmarks"]["call"]["sections"]
-    assert section["rows"]["2 → 1, tanh(a·b+1)"] == {
-        "raw C µs": 1.34,
-        "pjrt-hub µs": 1.5,
-        "jax.jit µs": 123.5,
-    }
+    section, _ = held["call"]["sections"]
+    figures = {"raw C µs": 1.34, "pjrt-hub µs": 1.5, "jax.jit µs": 123.5}
+    assert section["rows"]["2 → 1, tanh(a·b+1)"] == figures
     assert section["plots"][0]["series"]["ours"] == [[4, 1], [1 << 28, 1.25]]
-
-
-def test_reading_a_record_and_writing_it_changes_nothing(written, tmp_path):
     again = tmp_path / "again.json"
-    code = "import record; from pathlib import Path\n"
-    child(f"{code}record.write(Path(sys.argv[2]), record.read(Path(sys.argv[1])))", written, again)
+    child(f"{HELD}record.write(Path(sys.argv[2]), held)", written, again)
     assert again.read_bytes() == written.read_bytes()
-
-
-def test_a_bar_is_shown_with_its_aim(page):
-    lines = page.splitlines()
-    assert "| a call | 1.50 | 1.60 | 1.55 | aim reached |" in lines
-    assert "| a far aim | 1.50 | 1.60 | 1.20 | met |" in lines
-    assert "| a missed one | 1.34 | 1.30 |  | [**missed**](#a-call) |" in lines
-    assert "**Missed.** Why it is missed." in lines
 
 
 def test_the_front_page_repeats_the_record(written):
     code = (
-        "import page, record; from pathlib import Path\n"
-        "held = record.read(Path(sys.argv[1]))\n"
-        "page.REPEATED = {'a call, times C': ('A call', '2 → 1, tanh(a·b+1)', 'pjrt-hub µs'), "
-        "'a fetch': ('Fetching', '', '')}\n"
+        f"{HELD}page.REPEATED = {{'a call, times C': ('A call', '2 → 1, tanh(a·b+1)', "
+        "'pjrt-hub µs'), 'a fetch': ('Fetching', '', '')}\n"
         "print(page.front(sys.argv[2], held), end='')"
     )
     before = "text\n| a call, times C | 9.99 |\n| a fetch | 0.63 |\n| a call | 1 |\n"
@@ -161,7 +128,7 @@ def test_the_front_page_repeats_the_record(written):
 
 
 def test_the_front_page_has_the_figures_of_the_last_record():
-    code = "import json, page, record\n"
+    code = "import page, record\n"
     code += "shown = page.FRONT.read_text('utf-8')\n"
     code += "same = page.front(shown, record.read(page.RECORD)) == shown\n"
     code += "print(json.dumps([same, [f'| {what} |' in shown for what in page.REPEATED]]))"
@@ -169,26 +136,26 @@ def test_the_front_page_has_the_figures_of_the_last_record():
 
 
 def test_what_was_measured_beside_another_jax_has_tables_of_its_own(written):
-    code = "import page, record; from pathlib import Path\n"
-    code += "held = record.read(Path(sys.argv[1]))\n"
-    lines = child(f"{code}print(page.text(held, held), end='')", written).splitlines()
+    lines = child(f"{HELD}print(page.text(held, held), end='')", written).splitlines()
     at = lines.index("## Beside JAX of the same XLA")
     assert lines.index("## Starting") < at < lines.index("### A call, beside JAX of the same XLA")
     assert lines.count("| 2 → 1, tanh(a·b+1) | 1.34 | 1.50 | 124 |") == 2
     assert "- a processor, 4 CPUs, governor performance, Linux 6" in lines[at:]
 
 
-def test_a_table_has_a_column_for_each_figure(page):
+def test_the_page_shows_bars_with_aims_and_tables_and_each_machine_once(written):
+    page = child(f"{HELD}print(page.text(held), end='')", written)
     lines = page.splitlines()
-    at = lines.index("## A call")
-    assert lines[at + 2] == "A note."
-    assert "| what | raw C µs | pjrt-hub µs | jax.jit µs |" in lines[at:]
-    assert "| 2 → 1, tanh(a·b+1) | 1.34 | 1.50 | 124 |" in lines[at:]
-    assert "| absent | 2.00 |  |  |" in lines[at:]
-    assert "![Growth <of> it](benchmarks/growth.svg)" in lines[at:]
-
-
-def test_each_machine_is_named_once_with_what_was_measured_on_it(page):
+    assert "| a call | 1.50 | 1.60 | 1.55 | aim reached |" in lines
+    assert "| a far aim | 1.50 | 1.60 | 1.20 | met |" in lines
+    assert "| a missed one | 1.34 | 1.30 |  | [**missed**](#a-call) |" in lines
+    assert "**Missed.** Why it is missed." in lines
+    below = lines[lines.index("## A call") :]
+    assert below[2] == "A note."
+    assert "| what | raw C µs | pjrt-hub µs | jax.jit µs |" in below
+    assert "| 2 → 1, tanh(a·b+1) | 1.34 | 1.50 | 124 |" in below
+    assert "| absent | 2.00 |  |  |" in below
+    assert "![Growth <of> it](benchmarks/growth.svg)" in below
     [told] = re.findall(r"## Where and when\n(.*?)\n## ", page, re.DOTALL)
     assert told.count("a processor, 4 CPUs, governor performance, Linux 6") == 1
     assert "On 2026-01-02, at a load average of 0.50:\n`call`." in told
@@ -232,7 +199,6 @@ def test_lines_go_through_their_points(drawn):
 
 
 GATE = """
-import json
 import gate, machine, record, report
 runs = json.loads(sys.argv[1])
 here = machine.Machine("", 1, "", "", "", {})
@@ -262,10 +228,7 @@ print(gate.told(verdicts, without))
 )
 def test_the_gate_measures_what_is_missed_once_more(values, holds, seen):
     judged = child(GATE, json.dumps({"call": values})).splitlines()[0]
-    verdicts, without, left = json.loads(judged)
-    assert verdicts == [["call", holds, seen]]
-    assert without == []
-    assert left == {"call": []}
+    assert json.loads(judged) == [[["call", holds, seen]], [], {"call": []}]  # and none is left
 
 
 def test_the_gate_tells_both_figures_and_where_to_look():
@@ -277,14 +240,48 @@ def test_the_gate_tells_both_figures_and_where_to_look():
     assert "hint: start" not in out
 
 
-def test_the_gates_are_benchmarks():
+def test_the_gates_are_benchmarks_and_children_see_the_installed_package():
+    """`python -c` looks into the working directory first, and a checkout's package is not built."""
     found = child("import gate, session; print(*sorted(set(gate.GATES) - set(session.names())))")
     assert found.split() == []
-
-
-def test_children_see_the_installed_package():
-    """`python -c` looks into the working directory first, and a checkout's package is not built."""
     texts = {file.name: file.read_text("utf-8") for file in BENCHMARKS.glob("*.py")}
     starting = {name for name, text in texts.items() if '"-c"' in text}
     assert {"compile.py", "start.py", "weights.py"} <= starting
     assert {name for name in starting if 'cwd="/"' not in texts[name]} == set()
+
+
+#: 12 instructions of a library, 30 of code that was made at run time, and a call between them.
+PROFILE = """\
+# callgrind format
+version: 1
+events: Ir
+
+ob=(2) /opt/lib/libpython3.11.so.1.0
+fl=(1) ceval.c
+fn=(1) run
+10 4
++2 3
+cob=(3) ???
+cfi=(2) ???
+cfn=(2) 0x00000000
+calls=2 0
+* 30
+-1 5
+
+ob=(3)
+fl=(2)
+fn=(2)
+0 10
+* 20
+
+totals: """
+
+
+def test_what_a_call_takes_is_counted_where_it_was_spent():
+    """A profile that was not read whole is refused."""
+    code = "import callgrind\nprint(json.dumps(callgrind.by_file(sys.argv[1])))"
+    counts = json.loads(child(code, f"{PROFILE}42\n"))
+    assert counts == {"libpython3.11.so.1.0": 12, "???": 30}
+    refused = "import callgrind\ntry: callgrind.by_file(sys.argv[1])\n"
+    refused += "except ValueError as exc: print(exc)"
+    assert "42 instructions, its total is 43" in child(refused, f"{PROFILE}43\n")

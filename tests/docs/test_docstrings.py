@@ -1,7 +1,5 @@
 """The docstrings of public names: there, and with a word for every argument."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -63,35 +61,23 @@ FUNCTIONS = {
 }
 
 
-def test_the_walk_finds_the_public_names():
+def test_every_public_thing_has_a_docstring():
     assert {"client", "Client.buffer_from_host", "Buffer.copy_to_device"} <= FUNCTIONS.keys()
     assert len(FUNCTIONS) > 100
+    silent = {name: thing for name, thing in THINGS.items() if not thing.docstring}
+    told = {"property", "dataclass"}
+    assert [n for n, thing in silent.items() if not thing.is_attribute or thing.labels & told] == []
 
 
-def test_every_public_thing_has_a_docstring():
-    told = ("property", "dataclass")
-    silent = [
-        name
-        for name, thing in THINGS.items()
-        if not thing.docstring and (not thing.is_attribute or thing.labels & {*told})
-    ]
-    assert silent == []
+SUMMARIES = {name: summary(thing) for name, thing in THINGS.items() if thing.docstring}
 
 
-def test_the_first_sentence_of_a_function_begins_with_a_verb():
-    done = {
-        name: summary(thing)
-        for name, thing in THINGS.items()
-        if thing.is_function and thing.docstring
-    }
+def test_the_first_sentence_of_a_function_begins_with_a_verb_and_none_is_a_name_alone():
+    done = {name: words for name, words in SUMMARIES.items() if THINGS[name].is_function}
     assert len(done) > 200
     assert {name: words for name, words in done.items() if NO_VERB.match(words)} == {}
-
-
-def test_no_first_sentence_is_a_name_alone():
     bare = re.compile(r"(An? )?`?\w+`?\.")
-    told = {name: summary(thing) for name, thing in THINGS.items() if thing.docstring}
-    told = {name: words for name, words in told.items() if not THINGS[name].is_module}
+    told = {name: words for name, words in SUMMARIES.items() if not THINGS[name].is_module}
     assert {name: words for name, words in told.items() if bare.fullmatch(words)} == {}
 
 

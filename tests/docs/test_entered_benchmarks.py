@@ -3,17 +3,14 @@
 What needs JAX, torch or a server is entered in the sessions that have them.
 """
 
-from __future__ import annotations
-
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from .conftest import ROOT, printed
+
+BENCHMARKS = ROOT / "benchmarks"
 
 #: Runs a benchmark in one process, each variant once, and prints the titles of its sections. Every
 #: figure must be a number, and every bar must find its cell.
@@ -135,31 +132,22 @@ ENTRIES = {
 FETCHING = ("memory", "store")
 
 
-def enter(name: str, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=(pytest.mark.network, pytest.mark.slow) * (name in FETCHING))
+        for name in sorted(ENTRIES)
+    ],
+)
+def test_it_runs(tmp_path, name):
     entry = ENTRIES[name]
     pytest.importorskip(entry.needs, reason=f"nox -s {entry.session} has it")
     words = [BENCHMARKS, name, json.dumps(entry.sizes), entry.prepare]
-    command = [sys.executable, "-c", ENTER, *map(str, words)]
-    # Not in the checkout, whose pjrt_hub is not compiled.
-    done = subprocess.run(command, capture_output=True, text=True, timeout=250, cwd=folder)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout.splitlines()[-1]) == entry.titles
-
-
-@pytest.mark.parametrize("name", sorted(ENTRIES.keys() - set(FETCHING)))
-def test_it_runs(tmp_path, name):
-    enter(name, tmp_path)
-
-
-@pytest.mark.network
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FETCHING)
-def test_it_fetches(tmp_path, name):
-    enter(name, tmp_path)
+    told = printed("-c", ENTER, *words, cwd=tmp_path)  # not the checkout: it is not compiled
+    assert json.loads(told.splitlines()[-1]) == entry.titles
 
 
 def test_every_benchmark_is_entered():
     code = f"import sys; sys.path.insert(0, {str(BENCHMARKS)!r}); import session\n"
     code += "print(*sorted({*session.names(), *session.OF_HARDWARE}))"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == sorted(ENTRIES)
+    assert printed("-c", code).split() == sorted(ENTRIES)

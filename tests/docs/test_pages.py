@@ -1,10 +1,6 @@
 """The pages: links lead somewhere, code runs, commands and statuses are those of the program."""
 
-from __future__ import annotations
-
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -15,18 +11,18 @@ from markdown_it import MarkdownIt
 from pjrt_hub.cli import status
 from pjrt_hub.cli.__main__ import program
 
-ROOT = Path(__file__).parents[2]
+from .conftest import ROOT, beside_examples, floats, page
+
 PAGES = [
     path
     for path in sorted(ROOT.rglob("*.md"))
     if not any(part[0] == "." or part == "build" for part in path.relative_to(ROOT).parts)
 ]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-CLI = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+CLI = page("cli.md")
 
 
 def anchor(heading: str) -> str:
-    """The fragment that names a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
@@ -59,39 +55,54 @@ def test_links_within_the_project_lead_somewhere(page):
     assert broken == []
 
 
-def first_block(page: str) -> str:
-    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text("utf-8"), re.DOTALL)[0]
+RUNTIME = re.findall(r"```python\n(.*?)```", page("runtime.md"), re.DOTALL)[0]
 
 
 @pytest.mark.parametrize(
     ("example", "x"),
-    [(marked("example"), np.linspace(-1, 1, 8)), (first_block("docs/runtime.md"), np.arange(8))],
+    [(marked("example"), np.linspace(-1, 1, 8)), (RUNTIME, np.arange(8))],
     ids=["README.md", "docs/runtime.md"],
 )
 def test_the_first_example_runs(example, x, tmp_path):
     assert len(example.splitlines()) <= 8
-    # Away from the checkout, whose pjrt_hub is not compiled.
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    done = subprocess.run(
-        [sys.executable, "-c", example], cwd=tmp_path, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    printed = [float(word) for word in done.stdout.strip("[] \n").split()]
+    printed = floats(beside_examples(tmp_path, "-c", example))
     assert np.allclose(printed, np.tanh(x * x + 1), atol=1e-6)
 
 
-def test_the_readme_shows_what_its_example_prints():
-    printed = [float(word) for word in marked("prints").strip("[] \n").split()]
+def test_the_readme_shows_what_its_example_prints_and_one_line_for_each_main_job():
     x = np.linspace(-1, 1, 8)
-    assert np.allclose(printed, np.tanh(x * x + 1), atol=1e-6)
+    assert np.allclose(floats(marked("prints")), np.tanh(x * x + 1), atol=1e-6)
     assert len(README.splitlines()) <= 80
-
-
-def test_the_readme_names_the_main_job_and_the_tests_in_one_line_each():
     for name, end in (("hello", "examples/hello.py"), ("tests", "nox")):
         [line] = marked(name).splitlines()
         assert line.startswith("python3 -m venv .venv && ")
         assert line.endswith(end)
+
+
+#: What must hold after the code of docs/performance.md, of its own names.
+CHECKED = """
+expected = x
+for _ in range(10):
+    expected = np.tanh(expected * x + 1)
+assert np.allclose(result, expected, atol=1e-6), result
+assert len(results) == 4
+following = np.tanh(expected * x + 1)
+assert all(np.allclose(each, following, atol=1e-6) for each in results)
+assert np.allclose(y.to_numpy(), following, atol=1e-6)
+assert np.allclose(total.to_numpy(), 10 * x, atol=1e-5), total
+assert (shared.to_numpy() == 1).all()
+assert shared.to_numpy().ctypes.data == large.ctypes.data
+assert 0 < per_call < 1
+print("all of it")
+"""
+
+
+def test_the_code_of_the_page_of_performance_is_one_program_that_runs(tmp_path):
+    text = page("performance.md")
+    pieces = re.findall(r"<!-- runs -->\n```python\n(.*?)```", text, re.DOTALL)
+    assert len(pieces) == text.count("```python")
+    told = beside_examples(tmp_path, "-c", "\n".join([*pieces, CHECKED]))
+    assert told == "all of it\n"
 
 
 def commands(group: click.Group, *trail: str):
@@ -105,16 +116,12 @@ def commands(group: click.Group, *trail: str):
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands(program)))
-def test_every_command_and_option_is_documented(name, command):
+def test_every_command_and_option_is_documented_with_a_line_and_two_examples(name, command):
     [section] = re.findall(rf"^## `{name}\b.*?(?=^## |\Z)", CLI, re.MULTILINE | re.DOTALL)
     options = [option for param in command.params for option in param.opts if option[:2] == "--"]
     assert "--json" in options or name == "completion"
     everywhere = "`--json`--verbose"
     assert [option for option in options if f"`{option}" not in section + everywhere] == []
-
-
-@pytest.mark.parametrize(("name", "command"), list(commands(program)))
-def test_every_command_has_a_line_and_two_examples(name, command):
     assert not command.get_short_help_str(68).endswith("...")
     assert len(command.examples) == 2
     for example in command.examples:

@@ -1,16 +1,14 @@
 """docs/python_plugins.md: its plugin works as it says, and what it shows is what is printed."""
 
-from __future__ import annotations
-
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).parents[2] / "docs" / "python_plugins.md").read_text(encoding="utf-8")
+from .conftest import page, printed
+
+PAGE = page("python_plugins.md")
 FENCED = r"```\w*\n(.*?)```"
 
 
@@ -20,7 +18,6 @@ def marked(mark: str) -> list[str]:
 
 
 def shown(mark: str) -> list[tuple[str, str]]:
-    """Blocks of code with what they print."""
     both = rf"<!-- {re.escape(mark)} -->\n{FENCED}\s*<!-- prints -->\n{FENCED}"
     return re.findall(both, PAGE, re.DOTALL)
 
@@ -34,29 +31,20 @@ def folder(tmp_path: Path) -> Path:
 
 def run(folder: Path, *words: str, status: int = 0, **env: str) -> str:
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_"))}
-    environment = {**kept, "PJRT_HUB_CACHE": str(folder / "cache"), **env}
-    done = subprocess.run(
-        [sys.executable, *words],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == status, done.stderr
-    return done.stdout
+    env = {**kept, "PJRT_HUB_CACHE": str(folder / "cache"), **env}
+    return printed(*words, status=status, cwd=folder, env=env)
 
 
 @pytest.mark.parametrize("number", range(2))
 def test_the_code_prints_what_is_shown(folder, number):
-    code, printed = shown("run")[number]
-    assert run(folder, "-c", code) == printed
+    code, told = shown("run")[number]
+    assert run(folder, "-c", code) == told
 
 
 def test_jax_shows_the_devices(folder):
     pytest.importorskip("jax")
-    [(code, printed)] = shown("run in jax")
-    assert run(folder, "-c", code, JAX_PLATFORMS="calculator") == printed
+    [(code, told)] = shown("run in jax")
+    assert run(folder, "-c", code, JAX_PLATFORMS="calculator") == told
 
 
 def test_the_command_makes_a_library_that_runs(folder):

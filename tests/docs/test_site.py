@@ -1,13 +1,10 @@
 """The built site: whole, without anything from elsewhere, and with every public name in it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterable
+from functools import partial
 from html import unescape
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -23,8 +20,10 @@ pytest.importorskip("mkdocs")
 import pjrt_hub
 from pjrt_hub.kit import authoring, conformance, tracing
 
-ROOT = Path(__file__).parents[2]
-INDEX = (ROOT / "docs" / "index.md").read_text("utf-8")
+from . import conftest
+from .conftest import ROOT, beside_examples, floats, printed
+
+INDEX = conftest.page("index.md")
 
 
 class Page(HTMLParser):
@@ -68,10 +67,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if named := os.environ.get("TESTED_SITE"):
         return Path(named)
     folder = tmp_path_factory.mktemp("site")
-    command = ["mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", folder]
-    words = [sys.executable, "-m", *map(str, command)]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stdout + done.stderr
+    printed("-m", "mkdocs", "build", "--strict", "-f", ROOT / "mkdocs.yml", "-d", folder)
     return folder
 
 
@@ -86,14 +82,10 @@ def is_elsewhere(link: str) -> bool:
 
 
 def test_every_page_of_docs_is_on_the_site(site):
-    missing = [
-        path.name
-        for path in (ROOT / "docs").rglob("*.md")
-        if not (site / path.relative_to(ROOT / "docs").with_suffix(".html")).is_file()
-    ]
-    assert missing == []
-    for name in ("changelog", "contributing", "examples", "registry_rows"):
-        assert (site / f"{name}.html").is_file()
+    docs = ROOT / "docs"
+    names = {str(path.relative_to(docs).with_suffix("")) for path in docs.rglob("*.md")}
+    names |= {"changelog", "contributing", "examples", "registry_rows"}
+    assert [name for name in sorted(names) if not (site / f"{name}.html").is_file()] == []
     assert "<h1" in (site / "examples" / "hello.py.html").read_text("utf-8")
 
 
@@ -134,34 +126,22 @@ def test_a_screen_reader_finds_its_way(site, pages):
     wrong = {}
     for path, page in pages.items():
         steps = [after - before for before, after in pairwise(page.levels)]
-        if (
-            page.nameless
-            or page.levels[:1] != [1]
-            or page.levels.count(1) > 1
-            or max(steps, default=0) > 1
-        ):
+        begins_once = page.levels[:1] == [1] and page.levels.count(1) == 1
+        if page.nameless or not begins_once or max(steps, default=0) > 1:
             wrong[path.relative_to(site).as_posix()] = page.nameless or page.levels
     assert wrong == {}
-
-
-def test_every_column_has_a_heading(pages):
     bare = re.compile(r"<th[^>]*></th>")
-    wrong = [path.name for path in pages if bare.search(path.read_text("utf-8"))]
-    assert wrong == []
+    assert [path.name for path in pages if bare.search(path.read_text("utf-8"))] == []
 
 
-def test_the_keyboard_opens_the_drawer_and_the_search_has_a_name(site):
+def test_the_keyboard_opens_the_drawer_and_the_search_has_a_name_and_the_reference(site):
     page = (site / "cli.html").read_text("utf-8")
     assert 'for="__drawer" tabindex="0" aria-label="Navigation"' in page
     assert 'role="dialog" aria-label="Search"' in page
     assert '<code class="option">--offline</code>' in page
-
-
-def test_the_search_knows_the_reference(site):
     found = json.loads((site / "search" / "search_index.json").read_text("utf-8"))["docs"]
-    places = {entry["location"] for entry in found}
-    assert "api/running.html#pjrt_hub.Client.buffer_from_host" in places
-    assert "plugins.html#cuda13" in places
+    named = {"api/running.html#pjrt_hub.Client.buffer_from_host", "plugins.html#cuda13"}
+    assert named <= {entry["location"] for entry in found}
 
 
 class Postings(dict):
@@ -193,9 +173,7 @@ class Search:
         builder.ref("location")
         builder.b(0)
         for name, field in held["config"]["fields"].items():
-            builder.field(
-                name, field["boost"], lambda doc, name=name: self.words(doc.get(name, ""))
-            )
+            builder.field(name, field["boost"], partial(self.words_of, name))
         for doc in held["docs"]:
             self.titles.setdefault(doc["location"].partition("#")[0], doc["location"])
             builder.add(doc, {"boost": doc.get("boost", 1)})
@@ -203,11 +181,13 @@ class Search:
         self.index = builder.build()
         self.index.inverted_index = Postings(self.index.inverted_index, held["config"]["fields"])
 
+    def words_of(self, field: str, doc: dict[str, str]) -> list[str]:
+        return self.words(doc.get(field, ""))
+
     def words(self, text: str) -> list[str]:
         return list(filter(None, self.separator.split(re.sub(r"<[^>]*>", " ", text).lower())))
 
     def first(self, text: str) -> str | None:
-        """The page that a search shows first."""
         asked = self.words(text)
         query = self.index.create_query()
         for word in asked:
@@ -217,9 +197,8 @@ class Search:
             terms = found["match_data"].metadata
             matched = sum(any(term.startswith(word) for term in terms) for word in asked)
             place, name = found["ref"], found["ref"].partition("#")[0]
-            score = found["score"] * (
-                1 + ((self.titles[name] == place) + matched / len(asked)) ** 2
-            )
+            rank = (self.titles[name] == place) + matched / len(asked)
+            score = found["score"] * (1 + rank**2)
             if score > best:
                 best, page = score, name
         return page
@@ -251,8 +230,9 @@ def test_a_search_shows_the_right_page_first(search, words, page):
 
 def test_a_search_finds_errors_by_their_first_words(search):
     """But for a few whose first words are what another page is about, such as "the lock file"."""
-    text = (ROOT / "docs" / "troubleshooting.md").read_text("utf-8")
-    messages = re.findall(r"^### (.*)$", unescape(text), re.MULTILINE)
+    messages = re.findall(
+        r"^### (.*)$", unescape(conftest.page("troubleshooting.md")), re.MULTILINE
+    )
     begin = [[word for word in re.split("[ …]+", each) if word][:5] for each in messages]
     asked = {" ".join(words) for words in begin if len(words) > 2}
     missed = [words for words in asked if search.first(words) != "troubleshooting.html"]
@@ -262,13 +242,13 @@ def test_a_search_finds_errors_by_their_first_words(search):
 
 def public_names() -> list[str]:
     """Return every name that users may import, but modules, by the path that they import it by."""
-    ours = {name: getattr(pjrt_hub, name) for name in pjrt_hub.__all__}
     names = [
-        f"pjrt_hub.{name}" for name, value in ours.items() if not isinstance(value, ModuleType)
+        f"pjrt_hub.{name}"
+        for name in pjrt_hub.__all__
+        if not isinstance(getattr(pjrt_hub, name), ModuleType)
     ]
-    names += [f"pjrt_hub.kit.authoring.{name}" for name in authoring.__all__]
-    names += [f"pjrt_hub.kit.conformance.{name}" for name in conformance.__all__]
-    names += [f"pjrt_hub.kit.tracing.{name}" for name in tracing.__all__]
+    for module in (authoring, conformance, tracing):
+        names += [f"{module.__name__}.{name}" for name in module.__all__]
     names += ["pjrt_hub.jax.register", "pjrt_hub.torch_xla.register"]
     names += [f"pjrt_hub.safetensors.{name}" for name in ("load_file", "open_file", "save_file")]
     names += [
@@ -285,27 +265,14 @@ def test_every_public_name_is_in_the_reference(pages, name):
     assert len(shown) == 1, "a line `::: name` in one page of docs/api/"
 
 
-def test_the_reference_shows_what_compiled_classes_do(pages):
+def test_the_reference_shows_what_compiled_classes_do_and_cached_properties(site, pages):
     [running] = [page for path, page in pages.items() if path.match("api/running.html")]
     assert {"pjrt_hub.Buffer.delete", "pjrt_hub.Event.is_ready"} <= running.ids
     [compiling] = [page for path, page in pages.items() if path.match("api/compiling.html")]
     assert "pjrt_hub.LoadedExecutable.__call__" in compiling.ids
-
-
-def test_the_reference_shows_cached_properties_as_attributes(site):
     page = (site / "api" / "compiling.html").read_text("utf-8")
     [heading] = re.findall(r'id="pjrt_hub.Topology.platform_name".*?</h3>', page, re.DOTALL)
     assert "doc-symbol-attribute" in heading
-
-
-def printed(folder: Path, *words: str) -> str:
-    """What Python prints in a folder beside the examples, away from the uncompiled checkout."""
-    if not (folder / "examples").exists():
-        (folder / "examples").symlink_to(ROOT / "examples")
-    command = [sys.executable, *words]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def marked(name: str, kind: str = "") -> str:
@@ -320,7 +287,7 @@ def test_the_commands_of_the_front_page_print_what_is_shown(tmp_path):
     for command, shown in zip(commands, expected, strict=True):
         program, *words = command.split()
         assert program == "pjrt-hub"
-        assert shown in printed(tmp_path, "-m", "pjrt_hub", *words)
+        assert shown in beside_examples(tmp_path, "-m", "pjrt_hub", *words)
 
 
 def test_the_front_page_begins_with_a_result(tmp_path):
@@ -332,10 +299,5 @@ def test_the_front_page_begins_with_a_result(tmp_path):
     assert "](benchmarks/one_call.svg)" in first_screen
     imports, _, lines = marked("example", "python").partition("\n\n")
     assert (len(imports.splitlines()), len(lines.splitlines())) == (1, 3)
-    assert floats(printed(tmp_path, "-c", marked("example", "python"))) == pytest.approx(
-        floats(marked("prints")), abs=1e-6
-    )
-
-
-def floats(text: str) -> list[float]:
-    return [float(word) for word in text.strip("[] \n").split()]
+    told = floats(beside_examples(tmp_path, "-c", marked("example", "python")))
+    assert told == pytest.approx(floats(marked("prints")), abs=1e-6)

@@ -1,7 +1,5 @@
 """docs/tutorial.md: its commands, run in their order in an empty folder, print what it shows."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

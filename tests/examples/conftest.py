@@ -1,7 +1,5 @@
 """The examples as a user runs them, and minijit, imported from where it lies."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys
@@ -19,14 +17,9 @@ def run(clean_env):
     """Run an example in the tests' interpreter, and give what it printed."""
 
     def run(name, *arguments, status=0, cwd=None, **env):
-        done = subprocess.run(
-            [sys.executable, EXAMPLES / name, *arguments],
-            capture_output=True,
-            text=True,
-            timeout=280,
-            cwd=cwd,
-            env={**clean_env, **env},
-        )
+        command, own = [sys.executable, EXAMPLES / name, *arguments], {**clean_env, **env}
+        how = {"capture_output": True, "text": True, "timeout": 280, "cwd": cwd, "env": own}
+        done = subprocess.run(command, **how)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout if status == 0 else done.stderr
 
@@ -44,14 +37,12 @@ def port():
 
 @pytest.fixture(scope="session")
 def client():
-    """A client of the CPU plugin, shared."""
     with pjrt_hub.client("cpu", offline=True) as client:
         yield client
 
 
 @pytest.fixture(scope="session")
 def minijit():
-    """The framework of examples/minijit."""
     sys.path.insert(0, str(EXAMPLES / "minijit"))
     import minijit
 

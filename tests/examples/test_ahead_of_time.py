@@ -1,20 +1,17 @@
 """Compiling for a GPU and a TPU that are not here, with the vendors' own plugins."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
 from pjrt_hub.running.executable import serialized
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-TARGETS = {"cuda:H100": ("jax_plugins.xla_cuda13", "cuda"), "tpu:v5e:2x2": ("libtpu", "tpu")}
+from .conftest import EXAMPLES
 
+TARGETS = {"cuda:H100": ("jax_plugins.xla_cuda13", "cuda"), "tpu:v5e:2x2": ("libtpu", "tpu")}
 
 #: A step of training by minijit, compiled in a child, because plugins change their process.
 TRAIN = """
@@ -47,13 +44,8 @@ def target(request):
 
 
 def test_minijits_training_is_compiled_for_a_machine_that_is_not_here(target, clean_env):
-    done = subprocess.run(
-        [sys.executable, "-c", TRAIN, str(EXAMPLES / "minijit"), *target.split(":", 1)],
-        capture_output=True,
-        text=True,
-        timeout=280,
-        env=clean_env,
-    )
+    command = [sys.executable, "-c", TRAIN, str(EXAMPLES / "minijit"), *target.split(":", 1)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=clean_env)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("f32[32,32]") == 4  # weights and velocity, in and out
     assert "f32[400,2], f32[400]) -> (f32[], " in done.stdout

@@ -1,7 +1,5 @@
 """examples/cluster: real workers, one of which is killed, against one process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -44,16 +42,8 @@ def test_a_worker_is_killed_and_nothing_is_lost(example, tmp_path):
 
     texts = example.sentences(TEXTS)
     assert len(set(texts)) == TEXTS
-    with (
-        LocalCluster(
-            n_workers=2,
-            threads_per_worker=1,
-            host="127.0.0.1",
-            dashboard_address=None,
-            local_directory=str(tmp_path / "dask"),
-        ) as local,
-        Client(local) as cluster,
-    ):
+    here = {"host": "127.0.0.1", "dashboard_address": None, "local_directory": str(tmp_path / "d")}
+    with LocalCluster(n_workers=2, threads_per_worker=1, **here) as local, Client(local) as cluster:
         *batches, victim = example.embed(cluster, texts, kill=True)
 
     assert [batch.vectors.shape for batch in batches] == [(32, 384)] * (TEXTS // 32)
@@ -76,12 +66,8 @@ def test_a_worker_is_killed_and_nothing_is_lost(example, tmp_path):
 def test_the_command_embeds_the_lines_of_a_file(example, tmp_path):
     (tmp_path / "lines").write_text("a cat\na kitten\nthe stock market\n")
     command = [sys.executable, EXAMPLES / "cluster" / "embed.py", tmp_path / "lines"]
-    done = subprocess.run(
-        [*command, "--workers", "1", "-o", tmp_path / "vectors.npy"],
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
+    command += ["--workers", "1", "-o", tmp_path / "vectors.npy"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=280)
     assert done.returncode == 0, done.stderr
     first, *rest = done.stdout.splitlines()
     assert first.startswith("3 texts in ")

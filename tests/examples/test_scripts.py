@@ -1,41 +1,40 @@
 """The examples of one file, by the values that they print."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import pjrt_hub
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
+from .conftest import EXAMPLES
+
 PAGE = (EXAMPLES / "README.md").read_text(encoding="utf-8")
+
+
+TANH = np.tanh(np.arange(8) * 0.25 + 1)
+
+
+def numbers(text):
+    return np.array(re.search(r"\[+([^]]*)\]", text)[1].replace(",", " ").split(), float)
 
 
 def test_hello_prints_the_result_and_the_device(run):
     printed = run("hello.py")
-    numbers = re.search(r"tanh\(a \* b \+ 1\) = \[(.*)\]", printed)[1].split()
-    assert np.allclose(np.array(numbers, float), np.tanh(np.arange(8) * 0.25 + 1), atol=1e-4)
+    [result] = [line for line in printed.splitlines() if "tanh(a * b + 1) = [" in line]
+    assert np.allclose(numbers(result), TANH, atol=1e-4)
     assert re.search(r"computed on .*cpu", printed, re.IGNORECASE)
 
 
-def test_choose_gives_a_reason_for_each_plugin_and_mistake(run):
+def test_choose_gives_a_reason_for_each_plugin_mistake_and_platform(run):
     printed = run("choose.py")
     assert re.search(r"^  -> cpu +its hardware is present and its priority, 0, ", printed, re.M)
     assert re.search(r"^     tpu +its hardware is absent: ", printed, re.M)
     assert re.search(r"^  ok load +PJRT API 0\.\d+, extensions: .*FFI", printed, re.M)
-    assert re.findall(r"^  (\w+Error): ", printed, re.M) == [
-        "PluginNotFoundError",
-        "ValueError",
-        "TypeError",
-    ]
+    mistakes = re.findall(r"^  (\w+Error): ", printed, re.M)
+    assert mistakes == ["PluginNotFoundError", "ValueError", "TypeError"]
     assert "did you mean 'cpu_device_count'?" in printed
     assert printed.endswith(": 4 devices\n")
-
-
-def test_choose_says_what_is_missing_for_another_platform(run):
     printed = run("choose.py", "tpu")
     assert re.search(r"^  -> tpu +", printed, re.M)
     assert re.search(r"^  no hardware +absent", printed, re.M)
@@ -69,16 +68,14 @@ def test_sharded_training_is_that_of_one_device(run):
     assert np.allclose(float(found["59"]), losses[59], atol=1e-3)
     parts = re.findall(r"^cpu:(\d): \[([\d.]+), ([\d.]+)\]$", printed, re.M)
     assert [int(device) for device, *_ in parts] == [0, 1, 2, 3]
-    assert np.allclose(
-        [[float(n) for n in part] for _, *part in parts], weights.reshape(4, 2), atol=0.01
-    )
+    found = np.array([part for _, *part in parts], float)
+    assert np.allclose(found, weights.reshape(4, 2), atol=0.01)
 
 
 def test_custom_call_gives_numpys_eigenvalues_and_its_exception(run):
     values, trace, error = run("custom_call.py").splitlines()
     a = np.arange(16, dtype=np.float32).reshape(4, 4)
-    found = [float(word) for word in re.search(r"\[(.*)\]", values)[1].split(", ")]
-    assert np.allclose(found, np.linalg.eigvalsh(a + a.T)[::-1], atol=1e-2)
+    assert np.allclose(numbers(values), np.linalg.eigvalsh(a + a.T)[::-1], atol=1e-2)
     assert trace == "their sum is 60.0 and the trace 60.0"
     assert "eigenvalues: ValueError: the matrix is not finite (custom_call.py:" in error
 
@@ -96,23 +93,23 @@ def test_a_warm_start_compiles_nothing(run, tmp_path):
     rng = np.random.default_rng(0)
     up, down = (rng.normal(0, 0.2, size).astype(np.float32) for size in ((16, 64), (64, 4)))
     expected = np.tanh(np.linspace(-1, 1, 16, dtype=np.float32) @ up) @ down
-    found = [float(word) for word in first[2].strip("[]").split(", ")]
-    assert np.allclose(found, expected, atol=2e-4)
+    assert np.allclose(numbers(first[2]), expected, atol=2e-4)
 
 
 def test_the_plugin_in_python_runs_hello_and_refuses_a_sine(run):
     client, result, refusal = run("python_plugin.py").splitlines()
     assert client == "<Client interpreter with 2 devices>"
-    numbers = re.search(r"\[(.*)\]", result)[1].split()
-    assert np.allclose(np.array(numbers, float), np.tanh(np.arange(8) * 0.25 + 1), atol=1e-4)
+    assert np.allclose(numbers(result), TANH, atol=1e-4)
     assert refusal.startswith("UnimplementedError of the plugin: ")
     assert "the interpreter has no sine" in refusal
 
 
+COLUMNS = np.array([[1, 2, 0.5, 3], [0.5, 1, 1, 2], [0.1, 0.4, 0.9, 0.2]], np.float32)
+
+
 def predicted():
     """What examples/exported/export.py says, in numpy."""
-    flowers = np.array([[1, 2, 0.5, 3], [0.5, 1, 1, 2], [0.1, 0.4, 0.9, 0.2]]).T
-    scores = np.exp(flowers @ np.array([[1.5, -2.0], [-0.5, 1.0], [0.25, 0.75]]) / 0.5)
+    scores = np.exp(COLUMNS.T @ np.array([[1.5, -2.0], [-0.5, 1.0], [0.25, 0.75]]) / 0.5)
     return scores / scores.sum(1, keepdims=True)
 
 
@@ -140,11 +137,23 @@ def test_export_makes_the_exported_function_again(run, tmp_path):
     made = tmp_path / "predict.jaxexport"
     run("exported/export.py", str(made))
     with pjrt_hub.load_exported(made, platform="cpu", offline=True) as predict:
-        columns = np.array([[1, 2, 0.5, 3], [0.5, 1, 1, 2], [0.1, 0.4, 0.9, 0.2]], np.float32)
-        flowers = dict(zip(("length", "width", "weight"), columns, strict=True))
+        flowers = dict(zip(("length", "width", "weight"), COLUMNS, strict=True))
         result = predict(flowers, temperature=np.float32(0.5))
         assert np.allclose(result["chances"], predicted(), atol=1e-5)
         assert predict.platforms == ("cpu", "cuda", "tpu")
+
+
+def test_embed_prints_how_similar_sentences_are(run):
+    two = ["How do I reset my password?", "I forgot my login credentials."]
+    assert run("minilm/embed.py", *two) == "similarity 0.637\n"
+    three = ["a cat", "a kitten", "the stock market"]
+    rows = [line.split(maxsplit=3) for line in run("minilm/embed.py", *three).splitlines()]
+    matrix = np.array([row[:3] for row in rows], dtype=float)
+    assert [row[3] for row in rows] == three
+    assert np.allclose(np.diag(matrix), 1)
+    assert np.array_equal(matrix, matrix.T)
+    assert matrix[0, 1] > 0.7 > 0.4 > max(matrix[0, 2], matrix[1, 2])
+    assert "usage:" in run("minilm/embed.py", "alone", status=2)
 
 
 SCRIPTS = [EXAMPLES / name for name in re.findall(r"^\| \[[^\]]*\]\(([^)]*\.py)\)", PAGE, re.M)]

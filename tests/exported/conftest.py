@@ -1,7 +1,5 @@
 """The real XLA CPU plugin, and artifacts that `make_artifacts.py` wrote."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 
@@ -26,7 +24,6 @@ def own_store(clean_env):
 
 @pytest.fixture(scope="session")
 def client(own_store):
-    """A client of one device, shared."""
     plugin = pjrt_hub.load("cpu", offline=True)
     with plugin.client() as client:
         yield client
@@ -58,11 +55,9 @@ def child(clean_env):
 
 @pytest.fixture
 def path():
-    """Give the path of an artifact."""
     return lambda name: ARTIFACTS / f"{name}.jaxexport"
 
 
 @pytest.fixture
 def load(client, path):
-    """Load an artifact on the shared client."""
     return lambda name, **options: pjrt_hub.load_exported(path(name), client=client, **options)

@@ -3,8 +3,6 @@
 Those of the repository are of JAX 0.10.2. With `release` behind it, only the one of this release.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections import OrderedDict, namedtuple
@@ -27,12 +25,10 @@ Point = namedtuple("Point", "x y")
 
 
 def of(shape=(), dtype=F32):
-    """A type of an argument."""
     return jax.ShapeDtypeStruct(shape, dtype)
 
 
 def add(a, b):
-    """Two vectors."""
     return a + b
 
 
@@ -42,7 +38,6 @@ def nested(weights, x, *, scale):
 
 
 def nested_types():
-    """What it takes by place."""
     return {"a": of((2, 3)), "unused": of((1,), np.int32)}, of((3,))
 
 
@@ -89,7 +84,6 @@ def effect_of(kind, *, ordered):
 
 
 def write(name, exported):
-    """Write one."""
     (HERE / f"{name}.jaxexport").write_bytes(exported.serialize())
 
 
@@ -165,7 +159,6 @@ def linear_algebra(x):
 
 
 def main():
-    """Write all of them."""
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     HERE.mkdir(exist_ok=True)
 

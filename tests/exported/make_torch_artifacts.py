@@ -3,8 +3,6 @@
 What is not installed is left out; torchax 0.0.13 needs jax and flatbuffers.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

@@ -1,14 +1,15 @@
-"""Exported functions with nested arguments and results, against numpy."""
+"""Exported functions with nested arguments and results, against numpy; and what is refused."""
 
-from __future__ import annotations
-
+import re
 from collections import OrderedDict, namedtuple
+from traceback import format_exception
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from pjrt_hub import Buffer
-from pjrt_hub.errors import ClosedError
+import pjrt_hub
+from pjrt_hub.errors import ClosedError, FileFormatError
 from pjrt_hub.running.compilation import isolation
 
 from .conftest import RELEASES
@@ -16,6 +17,7 @@ from .conftest import RELEASES
 WEIGHTS = np.array([[1, 2, 3], [4, 5, 6]], np.float32)
 X = np.array([0.1, -0.2, 0.3], np.float32)
 GIVEN = {"a": WEIGHTS, "unused": np.zeros(1, np.int32)}
+ONES = np.ones(8, np.float32)
 
 
 def nested(x, scale):
@@ -36,29 +38,20 @@ def nested(x, scale):
 def test_it_compiles_in_a_process_of_its_own(load, monkeypatch, isolated, env, started):
     for name in ("PJRT_HUB_ISOLATE", "PJRT_HUB_LAYERS"):
         monkeypatch.setenv(name, env.get(name, ""))
-    asked = []
-    compiled = isolation.compile
-
-    def compile(*given):
-        asked.append(given)
-        return compiled(*given)
-
-    monkeypatch.setattr(isolation, "compile", compile)
+    asked, compile = [], isolation.compile
+    monkeypatch.setattr(isolation, "compile", lambda *all: asked.append(all) or compile(*all))
     with load("add", isolated=isolated) as add:
         add.compile()
     assert len(asked) == started
 
 
-def test_arrays_in_a_buffer_out(load):
-    result = load("add")(np.arange(8, dtype=np.float32), np.ones(8, np.float32))
-    assert isinstance(result, Buffer)
-    assert result.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
-
-
-def test_a_result_is_an_argument(load):
+def test_arrays_and_buffers_in_a_buffer_out(load):
     add = load("add")
-    ones = np.ones(8, np.float32)
-    assert add(add(ones, ones), add(ones, ones)).tolist() == [4] * 8
+    result = add(np.arange(8, dtype=np.float32), ONES)
+    assert isinstance(result, pjrt_hub.Buffer)
+    assert result.tolist() == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert add(add(ONES, ONES), add(ONES, ONES)).tolist() == [4] * 8
+    assert add.compile() is add.compile()
 
 
 @pytest.mark.parametrize("name", ["nested", *(f"nested-{release}" for release in RELEASES)])
@@ -81,26 +74,21 @@ def test_python_numbers_and_lists_become_the_type(load):
 
 def test_what_a_function_tells_about_itself(load):
     function = load("nested")
-    assert function.function_name == "nested"
     assert list(map(str, function.inputs)) == ["f32[2,3]", "i32[1]", "f32[3]", "f32[]"]
     assert list(map(str, function.outputs)) == ["f32[2]", "f32[]", "f32[3]"]
-    assert str(function.in_tree) == "(({'a': *, 'unused': *}, *), {'scale': *})"
     assert str(function.out_tree) == "{'y': *, 'z': (*, None, [*])}"
-    assert function.function.input_paths == (
-        "args[0]['a']",
-        "args[0]['unused']",
-        "args[1]",
-        "scale",
-    )
+    paths = ("args[0]['a']", "args[0]['unused']", "args[1]", "scale")
+    assert function.function.input_paths == paths
     assert function.function.output_paths == ("result['y']", "result['z'][0]", "result['z'][2][0]")
     assert function.function.arguments == (0, 2, 3)
-    assert function.platforms == ("cpu",)
-    assert function.calling_convention_version == 10
-    assert function.stablehlo_version == "1.15.0"
     assert function.nr_devices == 1
 
 
-def test_namedtuples_need_no_class(load):
+def test_namedtuples_need_no_class_and_may_have_the_users(load):
+    class Point:
+        def __init__(self, x, y):
+            self.x, self.y = x, y
+
     x, y = np.array([1, 2], np.float32), np.float32(5)
     moved = load("point")
     for given in ((x, y), [x, y], {"x": x, "y": y}, namedtuple("P", "x y")(x, y)):
@@ -109,14 +97,7 @@ def test_namedtuples_need_no_class(load):
         assert result._fields == ("x", "y")
         assert float(result.x) == 5
         assert result.y[0].tolist() == [2, 3]
-
-
-def test_a_class_of_the_users(load):
-    class Point:
-        def __init__(self, x, y):
-            self.x, self.y = x, y
-
-    result = load("point", types={"geometry.Point": Point})((X[:2], np.float32(5)))
+    result = load("point", types={"geometry.Point": Point})((x, y))
     assert type(result) is Point
     assert float(result.x) == 5
 
@@ -129,35 +110,34 @@ def test_ordered_dicts_keep_their_order(load):
     assert result["b"].tolist() == [2, 2]
 
 
-def test_the_platform_of_several(load):
-    result = load("platforms")(np.array([0, 1, 2, 3], np.float32))
-    np.testing.assert_allclose(result, 2 * np.sin([0, 1, 2, 3]), rtol=1e-5)
+@pytest.mark.parametrize(
+    ("name", "given", "wanted"),
+    [
+        ("platforms", np.array([0, 1, 2, 3], np.float32), 2 * np.sin([0, 1, 2, 3])),
+        # What jax.random.uniform(jax.random.key(42), (3,)) gives in JAX 0.10: a key is its words.
+        ("random_key", np.array([0, 42], np.uint32), [0.48870957, 0.67979717, 0.6162715]),
+        ("bfloat16", np.array([1, 2, 3, 4], ml_dtypes.bfloat16), [2, 4, 6, 8]),
+    ],
+)
+def test_the_platform_of_several_random_keys_and_bfloat16(load, name, given, wanted):
+    result = load(name)(given)
+    assert result.dtype == (ml_dtypes.bfloat16 if name == "bfloat16" else np.float32)
+    np.testing.assert_allclose(np.asarray(result).astype(np.float32), wanted, rtol=1e-5)
 
 
-def test_random_keys_are_their_words(load):
-    drawn = np.asarray(load("random_key")(np.array([0, 42], np.uint32)))
-    # What jax.random.uniform(jax.random.key(42), (3,)) gives in JAX 0.10.
-    np.testing.assert_allclose(drawn, [0.48870957, 0.67979717, 0.6162715], rtol=1e-6)
-
-
-def test_bfloat16(load):
-    import ml_dtypes
-
-    result = load("bfloat16")(np.array([1, 2, 3, 4], ml_dtypes.bfloat16))
-    assert result.dtype == ml_dtypes.bfloat16
-    assert np.asarray(result).astype(np.float32).tolist() == [2, 4, 6, 8]
-
-
-def test_weights_are_moved_once(load):
+def test_what_is_bound_need_not_be_given(load):
     bound = load("nested").bind(GIVEN)
     for scale in (1, 3):
         np.testing.assert_allclose(bound(X, scale=scale)["y"], nested(X, scale), rtol=1e-5)
     with pytest.raises(TypeError, match=r"takes 1 positional argument\(s\), 2 were given"):
         bound(GIVEN, X, scale=1)
-    with pytest.raises(ValueError, match=r"args\[0\]\['a'\]: expected f32\[2,3\]"):
-        load("nested").bind({**GIVEN, "a": X})
-    with pytest.raises(TypeError, match="takes 2 more positional"):
-        load("nested").bind(GIVEN, X, X)
+    for wrong, given, message in (
+        (ValueError, [{**GIVEN, "a": X}], "args[0]['a']: expected f32[2,3]"),
+        (TypeError, [{**GIVEN, "unused": [1.5]}], "args[0]['unused']: expected i32[1]"),
+        (TypeError, [GIVEN, X, X], "takes 2 more positional"),
+    ):
+        with pytest.raises(wrong, match=re.escape(message)):
+            load("nested").bind(*given)
 
 
 def test_what_is_bound_is_closed_with_the_rest(load):
@@ -165,10 +145,55 @@ def test_what_is_bound_is_closed_with_the_rest(load):
     bound = nested.bind(GIVEN)
     bound(X, scale=1)
     nested.close()
-    with pytest.raises(ClosedError, match="nested was closed"):
-        bound(X, scale=1)
+    for use in (bound, lambda *args, **kwargs: nested(GIVEN, *args, **kwargs)):
+        with pytest.raises(ClosedError, match="nested was closed"):
+            use(X, scale=1)
 
 
-def test_it_compiles_once(load):
+NESTED_TREE = "args[0]: expected {'a': *, 'unused': *}, found"
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "kwargs", "error", "message"),
+    [
+        ("add", (ONES,), {}, TypeError, "add takes 2 positional argument(s), 1 were given"),
+        ("add", (ONES,) * 3, {}, TypeError, "add takes 2 positional argument(s), 3 were given"),
+        ("add", (ONES, ONES[:7]), {}, ValueError, "args[1]: expected f32[8], found f32[7]"),
+        ("add", (ONES, ONES.astype(float)), {}, TypeError, "args[1]: expected f32[8], found f64"),
+        ("add", (ONES, None), {}, TypeError, "args[1]: expected f32[8], found"),
+        ("add", (ONES, "text"), {}, TypeError, "args[1]: expected f32[8], found"),
+        ("add", ([1] * 8, [[1], [2, 3]]), {}, ValueError, "args[1]: expected f32[8]: "),
+        ("add", (ONES, [1j] * 8), {}, TypeError, "args[1]: expected f32[8], found complex<f64>[8]"),
+        ("nested", (GIVEN, X), {}, TypeError, "of the arguments by name: scale missing"),
+        ("nested", (GIVEN, X), {"scale": 1, "other": 2}, TypeError, "other unknown"),
+        ("nested", (X, X), {"scale": 1}, TypeError, f"{NESTED_TREE} ndarray"),
+        ("nested", ({"a": X}, X), {"scale": 1}, TypeError, f"{NESTED_TREE} a dict of 1"),
+        ("nested", ({"a": X, "b": X}, X), {"scale": 1}, TypeError, "found a dict of 2: 'a', 'b'"),
+    ],
+)
+def test_other_arguments(load, name, args, kwargs, error, message):
+    with pytest.raises(error, match=re.escape(message)) as caught:
+        load(name)(*args, **kwargs)
+    assert "".join(format_exception(caught.value)).count("Traceback") == 1
+
+
+def test_buffers_of_other_types_are_named(load, client):
     add = load("add")
-    assert add.compile() is add.compile()
+    with pytest.raises(ValueError, match=r"args\[1\]: expected f32\[8\], found f32\[7\]") as caught:
+        add(ONES, client.buffer_from_host(ONES[:7]))
+    assert "".join(format_exception(caught.value)).count("Traceback") == 1
+    with pytest.raises(TypeError, match=re.escape("args[0]: expected f32[8], found i32[8]")):
+        add(client.buffer_from_host(ONES.astype(np.int32)), ONES)
+
+
+def test_unordered_effects_are_told_and_run(load):
+    function = load("unordered_effect")
+    assert "Unordered" in function.function.unordered_effects[0]
+    assert function(np.ones(2, np.float32)).tolist() == [1, 1]
+
+
+def test_a_client_and_a_platform_and_no_such_file(client, path):
+    with pytest.raises(TypeError, match="both a client and a platform"):
+        pjrt_hub.load_exported(path("add"), client=client, platform="cpu")
+    with pytest.raises(FileFormatError, match=r"'nowhere\.jaxexport' cannot be read: No such file"):
+        pjrt_hub.load_exported("nowhere.jaxexport", client=client)

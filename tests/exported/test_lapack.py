@@ -1,7 +1,5 @@
 """Linear algebra of exported functions, beside numpy's, in fresh processes: whose LAPACK it is."""
 
-from __future__ import annotations
-
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -79,7 +77,6 @@ def test_what_is_registered_stays(client):
 
 
 def leave_out(packages):
-    """As if they were not installed."""
     sys.modules.update(dict.fromkeys(packages))
 
 

@@ -1,7 +1,5 @@
 """Our handlers of LAPACK on the plugin, beside jaxlib's on JAX's own client, in all four types."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import numpy as np
@@ -45,7 +43,9 @@ def triangular(x, b, **how):
     return linalg.triangular_solve(positive(x), b, **how)
 
 
-BY_QR = linalg.SvdAlgorithm.QR
+by_qr = partial(linalg.svd, algorithm=linalg.SvdAlgorithm.QR)
+thin_qr = partial(linalg.qr, full_matrices=False)
+eigh = partial(linalg.eigh, symmetrize_input=False)
 #: By kind: functions, and the shapes of their arguments.
 CASES = {
     "potrf": [
@@ -54,22 +54,16 @@ CASES = {
         (lambda x: linalg.cholesky(-positive(x)), (2, 4, 4)),
     ],
     "getrf": [
-        (linalg.lu, (3, 5, 5)),
-        (linalg.lu, (2, 6, 3)),
-        (linalg.lu, (3, 6)),
-        (linalg.lu, (0, 3)),
-        (linalg.lu, (0, 3, 3)),
+        *((linalg.lu, shape) for shape in ((3, 5, 5), (2, 6, 3), (3, 6), (0, 3), (0, 3, 3))),
         (lambda x: linalg.lu(of_rank_one(x)), (4, 4)),
     ],
     "getrf, trsm": [(jax.numpy.linalg.solve, (2, 4, 4), (2, 4, 3))],
     "geqrf, orgqr": [
-        (partial(linalg.qr, full_matrices=False), (2, 6, 4)),
+        *((thin_qr, shape) for shape in ((2, 6, 4), (3, 3, 5), (3, 0))),
         (linalg.qr, (6, 4)),
-        (partial(linalg.qr, full_matrices=False), (3, 3, 5)),
-        (partial(linalg.qr, full_matrices=False), (3, 0)),
     ],
     "geqp3": [
-        (partial(linalg.qr, pivoting=True, full_matrices=False), (2, 5, 4)),
+        (partial(thin_qr, pivoting=True), (2, 5, 4)),
         (partial(linalg.qr, pivoting=True), (3, 8)),
     ],
     "ormqr": [
@@ -88,14 +82,11 @@ CASES = {
         (lambda x: linalg.svd(with_nan(x), compute_uv=False), (3, 3)),
     ],
     "gesvd": [
-        (partial(linalg.svd, algorithm=BY_QR), (2, 5, 3)),
-        (partial(linalg.svd, algorithm=BY_QR, full_matrices=False), (3, 5)),
-        (partial(linalg.svd, algorithm=BY_QR, compute_uv=False), (3, 5)),
+        (by_qr, (2, 5, 3)),
+        (partial(by_qr, full_matrices=False), (3, 5)),
+        (partial(by_qr, compute_uv=False), (3, 5)),
     ],
-    "syevd": [
-        (partial(linalg.eigh, lower=True, symmetrize_input=False), (2, 5, 5)),
-        (partial(linalg.eigh, lower=False, symmetrize_input=False), (5, 5)),
-    ],
+    "syevd": [(partial(eigh, lower=True), (2, 5, 5)), (partial(eigh, lower=False), (5, 5))],
     "geev": [
         (linalg.eig, (3, 5, 5)),
         (partial(linalg.eig, compute_left_eigenvectors=False), (2, 4, 4)),

@@ -1,7 +1,5 @@
 """docs/exported.md: its code runs, and prints what it shows."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What jaxlib makes of programs, in a process of its own; and the words where it is not there."""
 
-from __future__ import annotations
-
 import math
 import re
 from types import SimpleNamespace
@@ -17,8 +15,6 @@ needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxli
 
 
 class Memory(dict):
-    """A compile cache in memory."""
-
     def put(self, key, value):
         self[key] = value
 
@@ -39,13 +35,8 @@ def test_symbolic_dimensions_become_numbers(load, name):
         np.testing.assert_array_equal(value, 2 * x + count)
         np.testing.assert_array_equal(twice, np.concatenate([x, x]))
     assert grow.compile(b=5) is grow.compile(b=5)
-
-
-@needs_jaxlib
-def test_sizes_follow_from_several_arguments(load):
-    x, y = rows(2), np.arange(5, dtype=np.float32)
-    result = load("two_symbols")(x, y)
-    np.testing.assert_array_equal(result, x[:, :1] + y[:2])
+    x, y = rows(2), np.arange(5, dtype=np.float32)  # of which the sizes follow
+    np.testing.assert_array_equal(load("two_symbols")(x, y), x[:, :1] + y[:2])
 
 
 @needs_jaxlib
@@ -61,20 +52,20 @@ def test_the_second_process_needs_no_jaxlib(load, monkeypatch):
 @needs_jaxlib
 def test_branches_of_other_platforms_go(load, client, monkeypatch):
     seen = []
-    monkeypatch.setattr(
-        type(client), "compile", lambda self, program, *a, **k: seen.append(program)
-    )
+    monkeypatch.setattr(type(client), "compile", lambda self, code, *_, **how: seen.append(code))
     with pytest.raises(AttributeError):
         load("cholesky").compile()
     assert bytecode.uses(seen[0].code).custom_calls == ("lapack_spotrf_ffi",)
+
+
+ERF_OF, ERF = np.array([-1, 0, 0.5], np.float32), [-0.8427008, 0, 0.5204999]
 
 
 @needs_jaxlib
 def test_operations_of_a_newer_stablehlo_are_written_for_the_plugins(load):
     erf = load("composite")
     assert "vhlo.composite_v2" in erf.function.uses.operations
-    x = np.array([-1, 0, 0.5], np.float32)
-    np.testing.assert_allclose(erf(x), [-0.8427008, 0, 0.5204999], rtol=1e-5)
+    np.testing.assert_allclose(erf(ERF_OF), ERF, rtol=1e-5)
 
 
 @needs_jaxlib
@@ -117,30 +108,30 @@ def test_functions_of_the_dialect_chlo(load, name):
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "message"),
+    ("name", "given", "message"),
     [
-        ("symbolic", (rows(2),), "the symbolic dimensions b must become numbers"),
-        ("cholesky", (np.eye(4, dtype=np.float32),), "with cusolver_potrf_ffi, must go"),
+        ("symbolic", rows(2), "the symbolic dimensions b must become numbers"),
+        ("cholesky", np.eye(4, dtype=np.float32), "with cusolver_potrf_ffi, must go"),
     ],
 )
-def test_without_jaxlib(load, monkeypatch, name, args, message):
+def test_without_jaxlib(load, monkeypatch, name, given, message):
     monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
-    refused(load(name), args, message)
+    refused(load(name), given, message)
 
 
 def test_without_jaxlib_a_plugin_needs_the_operations_stablehlo(load, row, reads, monkeypatch):
     monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
-    erf, x = load("composite"), np.array([-1, 0, 0.5], np.float32)
+    erf = load("composite")
     if reads("1.14.0"):
-        np.testing.assert_allclose(erf(x), [-0.8427008, 0, 0.5204999], rtol=1e-5)
+        np.testing.assert_allclose(erf(ERF_OF), ERF, rtol=1e-5)
     else:
         written = re.escape(f"composite_v2 must be written for StableHLO {row.stablehlo}")
-        refused(erf, (x,), written)
+        refused(erf, ERF_OF, written)
 
 
-def refused(function, args, message):
+def refused(function, given, message):
     with pytest.raises(NotRunnableError, match=message) as caught:
-        function(*args)
+        function(given)
     assert "jaxlib does and which is not installed" in caught.value.message
     assert "install jaxlib" in caught.value.hint
 
@@ -159,9 +150,7 @@ def test_a_program_that_ends_mlir(load):
 def test_sizes_that_contradict(load):
     with pytest.raises(ValueError, match=r"args\[1\]: dimension 0 is 2\*b \+ 1 = 5 where b = 2, c"):
         load("two_symbols")(rows(2), np.ones(7, np.float32))
-    with pytest.raises(
-        ValueError, match=r"args\[0\]: expected f32\[b,3\], found the shape \[2,4\]"
-    ):
+    with pytest.raises(ValueError, match=r"args\[0\]: expected f32\[b,3\], found .* \[2,4\]"):
         load("symbolic")(np.ones((2, 4), np.float32))
     with pytest.raises(ValueError, match="dimension 0 is b = 7 where b = 7, found 2"):
         load("symbolic", dimensions={"b": 7})(rows(2))
@@ -169,7 +158,8 @@ def test_sizes_that_contradict(load):
         load("symbolic").compile()
 
 
-def cpu_topology(client):
+@pytest.fixture
+def topology(client):
     """What a topology of the client's plugin tells; it describes none without its hardware."""
     return SimpleNamespace(
         platform_name="cpu",
@@ -178,31 +168,26 @@ def cpu_topology(client):
     )
 
 
-def test_a_function_is_a_program_for_a_topology(load, client):
+def test_a_function_is_a_program_for_a_topology(load, client, topology):
     function = load("add").function
-    program = specialisation.for_topology(function, cpu_topology(client), {})
+    program = specialisation.for_topology(function, topology, {})
     assert program is function.program
-    executable = client.compile(program)
     x = np.arange(8, dtype=np.float32)
-    np.testing.assert_array_equal(executable(x, x), 2 * x)
-    elsewhere = SimpleNamespace(**{**vars(cpu_topology(client)), "platform_name": "tpu"})
+    np.testing.assert_array_equal(client.compile(program)(x, x), 2 * x)
+    topology.platform_name = "tpu"
     with pytest.raises(NotRunnableError, match="cannot be run on tpu"):
-        specialisation.for_topology(function, elsewhere, {})
+        specialisation.for_topology(function, topology, {})
 
 
 @needs_jaxlib
-def test_a_symbolic_function_has_sizes_for_a_topology(load, client):
+def test_a_symbolic_function_has_sizes_and_a_platform_for_a_topology(load, client, topology):
     function = load("symbolic").function
-    program = specialisation.for_topology(function, cpu_topology(client), {"b": 5})
+    program = specialisation.for_topology(function, topology, {"b": 5})
     value, twice = client.compile(program)(rows(5))
     np.testing.assert_array_equal(value, 2 * rows(5) + 5)
     assert twice.shape == (10, 3)
     with pytest.raises(ValueError, match="b"):
-        specialisation.for_topology(function, cpu_topology(client), {})
-
-
-@needs_jaxlib
-def test_the_number_of_a_platform_is_fixed_for_a_topology(load, client):
-    function = load("platforms").function
-    program = specialisation.for_topology(function, cpu_topology(client), {})
-    assert len(client.compile(program).parameters) == len(function.inputs)
+        specialisation.for_topology(function, topology, {})
+    platforms = load("platforms").function  # whose number, an argument before them, is fixed
+    program = specialisation.for_topology(platforms, topology, {})
+    assert len(client.compile(program).parameters) == len(platforms.inputs)

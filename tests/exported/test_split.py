@@ -1,7 +1,5 @@
 """Functions for several devices, on a client that has four."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -21,14 +19,12 @@ ROWS = np.arange(32, dtype=np.float32).reshape(8, 4)
 
 @pytest.fixture(scope="module")
 def four(client):
-    """A client of four devices, shared."""
     with client.plugin.client({"cpu_device_count": 4}) as four:
         yield four
 
 
 @pytest.fixture
 def spread(four, path):
-    """Load an artifact on four devices."""
     return lambda name: pjrt_hub.load_exported(path(name), client=four)
 
 
@@ -36,8 +32,14 @@ def shapes(slots):
     return [slot.shape for slot in slots]
 
 
+def turns_and_doubles(function, rows=ROWS):
+    turned, doubled = function(rows)
+    np.testing.assert_array_equal(turned, rows.T)
+    np.testing.assert_array_equal(doubled, rows * 2)
+
+
 @pytest.mark.parametrize("name", ["split", *(f"split-{release}" for release in RELEASES)])
-def test_whole_arrays_in_and_out(spread, four, name):
+def test_whole_arrays_in_and_out_and_what_each_device_has(spread, four, name):
     """By Shardy, by its attributes as JAX 0.6 wrote them, and by GSPMD before."""
     multiply = spread(name)
     assert multiply.nr_devices == 4
@@ -46,17 +48,12 @@ def test_whole_arrays_in_and_out(spread, four, name):
     assert float(result["n"]) == A.sum()
     executable = multiply.compile()
     assert len(executable.devices) == 4
-    assert shapes(executable.signature.parameters) == [(2, 2), (1, 6)]
-    with pytest.raises(ValueError, match=r"args\[1\]: expected f32\[4,6\], found f32\[4,4\]"):
-        multiply(A, A)
-
-
-@pytest.mark.parametrize("name", ["split", *(f"split-{release}" for release in RELEASES)])
-def test_the_program_itself_says_what_each_device_has(spread, name):
-    function = spread(name)
-    compiled, declared = function.compile().signature, signature(function.function.program)
+    compiled, declared = executable.signature, signature(multiply.function.program)
+    assert shapes(compiled.parameters) == [(2, 2), (1, 6)]
     assert list(map(str, declared.parameters)) == list(map(str, compiled.parameters))
     assert list(map(str, declared.outputs)) == list(map(str, compiled.outputs))
+    with pytest.raises(ValueError, match=r"args\[1\]: expected f32\[4,6\], found f32\[4,4\]"):
+        multiply(A, A)
 
 
 def test_what_is_left_to_the_compiler_is_not_known(path):
@@ -65,22 +62,19 @@ def test_what_is_left_to_the_compiler_is_not_known(path):
     assert shapes(entry.outputs) == [None, None]
 
 
-@pytest.mark.parametrize("name", ["open", "open_platforms", "open_gspmd"])
-def test_outputs_that_are_left_to_the_compiler(spread, name):
+@pytest.mark.parametrize("name", ["open", "open_platforms", "open_gspmd", "open_in"])
+def test_what_is_left_to_the_compiler(spread, name):
+    """The results, or the arguments of `open_in`."""
     function = spread(name)
-    turned, doubled = function(ROWS)
-    np.testing.assert_array_equal(turned, ROWS.T)
-    np.testing.assert_array_equal(doubled, ROWS * 2)
+    turns_and_doubles(function)
     signature = function.compile().signature
-    assert shapes(signature.parameters)[-1] == (4, 2)
-    if name != "open_gspmd":  # whose compiler leaves the results whole
+    if name != "open_in":
+        assert shapes(signature.parameters)[-1] == (4, 2)
+    if name in ("open", "open_platforms"):  # the compiler of GSPMD leaves the results whole
         assert shapes(signature.outputs) == [(2, 4), (4, 2)]
 
 
-def test_arguments_that_are_left_to_the_compiler(spread):
-    turned, doubled = spread("open_in")(ROWS)
-    np.testing.assert_array_equal(turned, ROWS.T)
-    np.testing.assert_array_equal(doubled, ROWS * 2)
+TOTAL = ROWS.reshape(4, 2, 4).sum(0)
 
 
 @needs_jaxlib
@@ -89,17 +83,17 @@ def test_groups_of_devices_that_are_axes_of_a_mesh(spread, release):
     """Which the plugin's StableHLO does not have yet, and no operation's name tells."""
     total = spread(f"total-{release}")
     assert total.stablehlo_version == "1.18.0"
-    np.testing.assert_array_equal(total(ROWS), ROWS.reshape(4, 2, 4).sum(0))
+    np.testing.assert_array_equal(total(ROWS), TOTAL)
 
 
 def test_they_take_jaxlib_where_the_plugin_is_older(spread, reads, monkeypatch):
     monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
+    total = spread("total-0.12.0.1")
     if reads("1.16.0"):  # which has that attribute, whatever the stamp
-        total = spread("total-0.12.0.1")(ROWS)
-        np.testing.assert_array_equal(total, ROWS.reshape(4, 2, 4).sum(0))
+        np.testing.assert_array_equal(total(ROWS), TOTAL)
         return
     with pytest.raises(NotRunnableError, match="unknown vhlo attribute code: 23") as caught:
-        spread("total-0.12.0.1")(ROWS)
+        total(ROWS)
     assert "must be written for that" in caught.value.message
     assert "install jaxlib (jax itself is not needed), best 0.12.0.1" in caught.value.hint
 
@@ -108,9 +102,7 @@ def test_they_take_jaxlib_where_the_plugin_is_older(spread, reads, monkeypatch):
 def test_symbolic_sizes_over_devices(spread):
     function = spread("open_symbolic")
     for rows in (ROWS, ROWS[:4]):
-        turned, doubled = function(rows)
-        np.testing.assert_array_equal(turned, rows.T)
-        np.testing.assert_array_equal(doubled, rows * 2)
+        turns_and_doubles(function, rows)
 
 
 def test_six_rows_on_four_devices(spread):

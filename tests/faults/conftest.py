@@ -4,8 +4,6 @@ A toy plugin of a few MiB stands in for the vendors'. `TESTED_FAULTS=full` makes
 the full number of faults; without it a seeded choice of them runs.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil
@@ -16,7 +14,7 @@ import pytest
 import wheels
 from forks import STRACE, Forks
 from loopback import Loopback
-from toy import Toy, library_with_pages
+from toy import Bench, Toy, library_with_pages
 
 from pjrt_hub import errors
 from pjrt_hub.base.abi import ApiVersion
@@ -38,9 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(1800))
 
 
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
+def pytest_terminal_summary(terminalreporter, config: pytest.Config) -> None:
     for line in sorted(config.stash[COUNTS]):
         terminalreporter.write_line(f"faults: {line}")
 
@@ -98,7 +94,6 @@ def toy(toys: tuple[Toy, Toy], forks: Forks) -> Toy:
 
 @pytest.fixture(scope="session")
 def forks(toys: tuple[Toy, Toy], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
-    """The warm process."""
     python_path = [str(Path(errors.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PJRT_", "JAX_"))}
     told = {"FAULTS_ROW": str(toys[0].row), "FAULTS_SOURCES": json.dumps(toys[0].sources)}
@@ -114,6 +109,5 @@ def cache(tmp_path: Path) -> Iterator[Cache]:
 
 
 @pytest.fixture
-def given(toy: Toy, cache: Cache) -> dict[str, object]:
-    """The arguments of a fetch of the toy into the cache by a fork."""
-    return toy.given(cache.root)
+def bench(toy: Toy, cache: Cache, forks: Forks) -> Bench:
+    return Bench(toy, cache, forks)

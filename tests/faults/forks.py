@@ -67,7 +67,6 @@ class Fork:
         self._tracer: subprocess.Popen[bytes] | None = None
 
     def trace(self, *options: str, log: Path | str = os.devnull) -> Fork:
-        """Attaches strace, before `go`."""
         command = [STRACE, "-f", "-qq", "-o", str(log), *options, "-p", str(self.pid)]
         self._tracer = subprocess.Popen(command, stderr=subprocess.PIPE)
         deadline = time.monotonic() + 30
@@ -86,12 +85,10 @@ class Fork:
         return self
 
     def kill(self, number: int = signal.SIGKILL) -> None:
-        """Send it a signal, if it lives."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, number)
 
     def ended(self) -> Ended:
-        """Wait for the end."""
         with self._go, self._status, self._answer, self._answer.makefile() as answers:
             answer = answers.read()
             status = int(self._status.read())
@@ -128,7 +125,6 @@ class Forks:
         return Fork(self._warm, walk, given)
 
     def run(self, walk: str, **given: Any) -> Ended:
-        """Run it to its end."""
         return self.fork(walk, **given).go().ended()
 
     def calls(self, log: Path, walk: str, names: tuple[str, ...], **given: Any) -> dict[str, int]:

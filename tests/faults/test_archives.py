@@ -1,7 +1,5 @@
 """Hostile archives are refused by name, bombs in little memory; the vendors' wheels are not."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os
@@ -24,6 +22,8 @@ from pjrt_hub.errors import ArchiveError
 from pjrt_hub.finding.store.archive.archive import measure, unpack
 from pjrt_hub.finding.store.catalog import Catalog
 
+Table = dict[str, tuple[Callable[[], bytes], str]]
+Tally = Callable[[str], None]
 MEMBERS = wheels.contents(5000)
 WHEEL = wheels.build(MEMBERS)
 PINNED = wheels.pin(WHEEL, MEMBERS).members
@@ -33,7 +33,6 @@ PINNED = wheels.pin(WHEEL, MEMBERS).members
 
 
 def also(name: str, attributes: int = 0, body: bytes = b"x") -> bytes:
-    """The wheel with one member more."""
     out = io.BytesIO(WHEEL)
     with zipfile.ZipFile(out, "a") as archive:
         info = zipfile.ZipInfo("placeholder")
@@ -55,17 +54,19 @@ def end(wheel: bytes) -> int:
     return wheel.rindex(b"PK\x05\x06")
 
 
-def put(
-    value: bytes, at: int, place: Callable[[bytes], int] = lambda _: 0, zip_: bytes = WHEEL
-) -> bytes:
+def start(_: bytes) -> int:
+    return 0
+
+
+def put(value: bytes, at: int, place: Callable[[bytes], int] = start, zip_: bytes = WHEEL) -> bytes:
     """A zip with other bytes, `at` bytes after the start, the directory or the end record."""
     at += place(zip_)
     return zip_[:at] + value + zip_[at + len(value) :]
 
 
-def both(value: bytes, local: int, central: int, wheel: bytes = WHEEL) -> bytes:
+def both(value: bytes, local: int, central: int) -> bytes:
     """Other bytes in the first local header and in the first entry of the directory."""
-    return put(value, central, directory, put(value, local, zip_=wheel))
+    return put(value, central, directory, put(value, local))
 
 
 def inserted(data: bytes, at: int) -> bytes:
@@ -74,8 +75,8 @@ def inserted(data: bytes, at: int) -> bytes:
     return put(struct.pack("<I", directory(wheel)), 16, end, wheel)
 
 
-def longer_directory(data: bytes) -> bytes:
-    wheel = WHEEL[: end(WHEEL)] + data + WHEEL[end(WHEEL) :]
+def longer_directory(data: bytes, wheel: bytes = WHEEL) -> bytes:
+    wheel = wheel[: end(wheel)] + data + wheel[end(wheel) :]
     return put(struct.pack("<I", end(wheel) - directory(wheel)), 12, end, wheel)
 
 
@@ -95,14 +96,9 @@ def end_64(wheel: bytes) -> int:
 
 def with_extra(extra: bytes) -> bytes:
     """The wheel with an extra field in the last entry of its directory."""
-    out = io.BytesIO(WHEEL)
-    with zipfile.ZipFile(out, "a") as archive:
-        archive.writestr("more.so", b"x")
-    wheel = out.getvalue()
+    wheel = also("more.so")
     last = wheel.rindex(b"PK\x01\x02")
-    wheel = put(struct.pack("<H", len(extra)), 30, lambda _: last, wheel)
-    wheel = wheel[: end(wheel)] + extra + wheel[end(wheel) :]
-    return put(struct.pack("<I", end(wheel) - directory(wheel)), 12, end, wheel)
+    return longer_directory(extra, put(struct.pack("<H", len(extra)), 30 + last, zip_=wheel))
 
 
 def overlap() -> bytes:
@@ -111,7 +107,7 @@ def overlap() -> bytes:
     record = inner[: directory(inner)]
     wheel = wheels.build({"outer": record, "inner.so": b"x" * 50}, stored=True)
     entry = wheel.index(b"PK\x01\x02", directory(wheel) + 4)
-    return put(struct.pack("<L", 30 + len("outer")), 42, lambda _: entry, wheel)
+    return put(struct.pack("<L", 30 + len("outer")), 42 + entry, zip_=wheel)
 
 
 def crowd() -> bytes:
@@ -131,8 +127,7 @@ def twice() -> bytes:
 
 def ends_twice() -> bytes:
     """The comment of the first end record is the second end record."""
-    at = end(WHEEL)
-    return put(b"\x16\0", 20, lambda _: at) + WHEEL[at:]
+    return put(b"\x16\0", 20, end) + WHEEL[end(WHEEL) :]
 
 
 DIFFERENT = "has a name that readers understand differently"
@@ -145,8 +140,12 @@ NO_ZIP = "is not a plain zip file"
 NEEDLESS = "has a header that it does not need"
 KIND = "is no file or folder, its type is"
 MISSING = "is pinned and not in it"
+LARGER = "has 4999 bytes, the pin says 5000"
+MANY = "has more than 10000 members"
+AFTER_END = "has bytes after its end"
+FOLLOWED = "is followed by other bytes"
 
-ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
+ZIPS: Table = {
     "parent": (lambda: also("../evil.so"), f"'../evil.so' {OUTSIDE}"),
     "inner parent": (lambda: also("a/../../evil.so"), OUTSIDE),
     "absolute": (lambda: also("/evil.so"), f"'/evil.so' {OUTSIDE}"),
@@ -198,10 +197,7 @@ ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
     "local name too long": (lambda: put(b"\xff\xff", 26), LOCAL),
     "local extra too long": (lambda: put(b"\xff\xff", 28), ""),
     "CRC of both": (crc_of_both, "has another size or CRC-32 than it declares"),
-    "larger than it declares": (
-        lambda: both(b"\x87\x13\0\0", 22, 24),
-        "has 4999 bytes, the pin says 5000",
-    ),
+    "larger than it declares": (lambda: both(b"\x87\x13\0\0", 22, 24), LARGER),
     "damaged stream": (lambda: put(b"\xff" * 8, 30 + len(wheels.LIBRARY)), "cannot be inflated"),
     "gap": (lambda: inserted(b"\0" * 9, directory(WHEEL)), BETWEEN),
     "hidden descriptor": (lambda: inserted(b"PK\7\x08" + bytes(12), directory(WHEEL)), BETWEEN),
@@ -223,11 +219,8 @@ ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
     "directory beyond": (lambda: put(b"\xff\xff\xff\x7f", 16, end), "or it has bytes of none"),
     "huge directory": (lambda: longer_directory(bytes(17 << 20)), "its directory has 178"),
     "overlap": (overlap, "overlaps another member"),
-    "crowd": (crowd, "has more than 10000 members"),
-    "second name": (
-        lambda: with_extra(struct.pack("<HHBI", 0x7075, 9, 1, 0) + b"evil"),
-        "has a second name",
-    ),
+    "crowd": (crowd, MANY),
+    "second name": (lambda: with_extra(b"up\x09\0\1\0\0\0\0evil"), "has a second name"),
     "cut extra field": (lambda: with_extra(b"\1\0\x08\0"), NO_ZIP),
     "ZIP64 differs": (lambda: with_extra(struct.pack("<HHQ", 1, 8, 7)), ODD_ZIP64),
     "ZIP64 twice": (lambda: with_extra(b"\1\0\0\0" * 2), ODD_ZIP64),
@@ -247,6 +240,8 @@ ZIPS: dict[str, tuple[Callable[[], bytes], str]] = {
 
 
 # Tarballs
+
+PAX = tarfile.PAX_FORMAT
 
 
 def member(name: str, body: bytes = b"x", **fields: object) -> tuple[tarfile.TarInfo, bytes]:
@@ -281,7 +276,7 @@ def one(kind_: bytes, **fields: object) -> bytes:
 
 
 def pax(**headers: str) -> bytes:
-    return tarred(member("evil.so", pax_headers=headers), form=tarfile.PAX_FORMAT)
+    return tarred(member("evil.so", pax_headers=headers), form=PAX)
 
 
 def changed(at: int, value: bytes, *, checked: bool = True) -> bytes:
@@ -294,7 +289,7 @@ def changed(at: int, value: bytes, *, checked: bool = True) -> bytes:
     return gzip.compress(bytes(data))
 
 
-def raw(name: str, kind_: bytes, body: bytes) -> bytes:
+def raw(name: str, kind_: bytes, body: bytes = b"x") -> bytes:
     """A member with any content, as tar lays it out."""
     header = bytearray(member(name, body)[0].tobuf(tarfile.GNU_FORMAT))
     header[156:157] = kind_
@@ -303,11 +298,16 @@ def raw(name: str, kind_: bytes, body: bytes) -> bytes:
     return bytes(header) + body + bytes(-len(body) % 512)
 
 
+def named(name: bytes) -> bytes:
+    """A header that names the member after it."""
+    return raw("x", b"L", name + b"\0")
+
+
 def first(*blocks: bytes) -> bytes:
     return gzip.compress(b"".join(blocks) + tar())
 
 
-TARS: dict[str, tuple[Callable[[], bytes], str]] = {
+TARS: Table = {
     "parent": (lambda: tarred(member("../evil.so")), f"'../evil.so' {OUTSIDE}"),
     "parent after a dot": (lambda: tarred(member("./../evil.so")), OUTSIDE),
     "absolute": (lambda: tarred(member("/evil.so")), f"'/evil.so' {OUTSIDE}"),
@@ -332,32 +332,20 @@ TARS: dict[str, tuple[Callable[[], bytes], str]] = {
     "charset by pax": (lambda: pax(hdrcharset="BINARY"), "sets 'hdrcharset'"),
     "parent by pax": (lambda: pax(path="../evil.so"), f"'../evil.so' {OUTSIDE}"),
     "NUL by pax": (lambda: pax(path="evil\0.so"), DIFFERENT),
-    "path for everyone": (
-        lambda: tarred(form=tarfile.PAX_FORMAT, pax_headers={"path": "evil.so"}),
-        "sets 'path'",
-    ),
+    "path for everyone": (lambda: tarred(form=PAX, pax_headers={"path": "evil.so"}), "sets 'path'"),
     "twice in pax": (lambda: first(raw("x", b"x", b"10 path=a\n10 path=b\n")), MISSING),
     "pax without a length": (lambda: first(raw("x", b"x", b"path=a\n")), ""),
     "pax too long": (lambda: first(raw("x", b"x", b"99 path=a\n")), ""),
     "pax of zero": (lambda: first(raw("x", b"x", b"0 path=a\n")), "is not a plain tar.gz file"),
     "huge pax": (lambda: first(raw("x", b"x", b"9" * 70_000)), "a header has 70656 bytes"),
     "parent by a long name": (
-        lambda: first(raw("x", b"L", b"../" + b"evil/" * 30 + b"x\0"), raw("evil.so", b"0", b"x")),
+        lambda: first(named(b"../evil" + b"/x" * 60), raw("a", b"0")),
         OUTSIDE,
     ),
-    "many headers": (
-        lambda: first(*[raw("x", b"L", b"evil.so\0")] * 2000),
-        "a header has 16896 bytes",
-    ),
-    "two long names": (
-        lambda: first(raw("x", b"L", b"evil.so\0"), raw("x", b"L", b"b\0")),
-        NEEDLESS,
-    ),
+    "many headers": (lambda: first(*[named(b"evil.so")] * 2000), "a header has 16896 bytes"),
+    "two long names": (lambda: first(named(b"evil.so"), named(b"b")), NEEDLESS),
     "long name of a link": (lambda: first(raw("x", b"K", b"/etc\0")), KIND),
-    "name of nothing": (
-        lambda: gzip.compress(tar()[:-10240] + raw("x", b"L", b"evil.so\0") + bytes(1024)),
-        "",
-    ),
+    "name of nothing": (lambda: gzip.compress(tar()[:-10240] + named(b"evil") + bytes(1024)), ""),
     "duplicate": (lambda: tarred(member(wheels.LIBRARY)), "appears twice"),
     "duplicate before": (lambda: tarred(member(wheels.LIBRARY), before=True), ""),
     "dotted twin": (lambda: tarred(member("./" + wheels.LIBRARY)), "appears twice"),
@@ -373,18 +361,15 @@ TARS: dict[str, tuple[Callable[[], bytes], str]] = {
     "size of zero": (lambda: changed(124, b"00000000000\0"), ""),
     "terabytes": (lambda: changed(124, b"77777777777\0"), "is a bomb"),
     "bytes between members": (lambda: gzip.compress(put(b"x", 512 + 5001, zip_=tar())), "between"),
-    "bytes after the end": (lambda: gzip.compress(tar() + b"x" * 512), "has bytes after its end"),
-    "second tar after the end": (lambda: gzip.compress(tar() + tar()), "has bytes after its end"),
+    "bytes after the end": (lambda: gzip.compress(tar() + b"x" * 512), AFTER_END),
+    "second tar after the end": (lambda: gzip.compress(tar() + tar()), AFTER_END),
     "no end": (lambda: gzip.compress(tar().rstrip(b"\0") + bytes(200)), "is cut"),
     "one block of end": (lambda: gzip.compress(tar()[:-10240].rstrip(b"\0")), "is cut"),
-    "zeros without an end": (
-        lambda: gzip.compress(tar() + bytes(2 << 20)),
-        "has bytes after its end",
-    ),
-    "two gzip members": (lambda: tarred() + gzip.compress(b""), "is followed by other bytes"),
-    "two tarballs": (lambda: tarred() + tarred(), "is followed by other bytes"),
-    "trailing bytes": (lambda: tarred() + b"trailing", "is followed by other bytes"),
-    "trailing zeros": (lambda: tarred() + bytes(512), "is followed by other bytes"),
+    "zeros without an end": (lambda: gzip.compress(tar() + bytes(2 << 20)), AFTER_END),
+    "two gzip members": (lambda: tarred() + gzip.compress(b""), FOLLOWED),
+    "two tarballs": (lambda: tarred() + tarred(), FOLLOWED),
+    "trailing bytes": (lambda: tarred() + b"trailing", FOLLOWED),
+    "trailing zeros": (lambda: tarred() + bytes(512), FOLLOWED),
     "gzip cut": (lambda: tarred()[:-1], "ends early"),
     "gzip cut in the middle": (lambda: tarred()[:2000], "ends early"),
     "gzip CRC": (lambda: put(b"\1\2\3\4", len(tarred()) - 8, zip_=tarred()), "cannot be inflated"),
@@ -396,21 +381,13 @@ TARS: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty gzip": (lambda: gzip.compress(b""), "is cut"),
     "bomb of zeros": (lambda: tarred(member("evil.so", bytes(64 << 20))), "is a bomb"),
     "bomb in the padding": (lambda: gzip.compress(tar() + bytes(64 << 20)), ""),
-    "crowd": (
-        lambda: tarred(*(member(f"{number}", b"") for number in range(10_001))),
-        "has more than 10000 members",
-    ),
+    "crowd": (lambda: tarred(*(member(str(n), b"") for n in range(10_001))), MANY),
 }
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 @pytest.mark.parametrize(("name", "table"), [("toy.whl", ZIPS), ("toy.tar.gz", TARS)])
-def test_hostile_archives_are_refused(
-    tmp_path: Path,
-    tally: Callable[[str], None],
-    name: str,
-    table: dict[str, tuple[Callable[[], bytes], str]],
-) -> None:
+def test_hostile_archives_are_refused(tmp_path, tally: Tally, name: str, table: Table) -> None:
     wrong = {}
     for case, (make, told) in table.items():
         out = tmp_path / case
@@ -459,36 +436,30 @@ def lying_zip(body: bytes) -> bytes:
     return wheel.replace(struct.pack("<L", len(body)), struct.pack("<L", 1000))
 
 
+def bomb_tar(body: bytes) -> bytes:
+    return gzip.compress(raw("toy.so", b"0", body) + bytes(10240), 1)
+
+
 BOMBS: dict[str, tuple[str, int, Callable[[bytes], bytes]]] = {
     "a zip that declares it": ("toy.whl", 300 << 20, lambda body: wheels.build({"toy.so": body})),
     "a zip that hides it": ("toy.whl", 1000, lying_zip),
-    "a tarball": ("toy.tar.gz", 300 << 20, lambda body: gzip.compress(bomb_tar(body), 1)),
+    "a tarball": ("toy.tar.gz", 300 << 20, bomb_tar),
 }
 
 
-def bomb_tar(body: bytes) -> bytes:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        archive.addfile(member("toy.so", body)[0], io.BytesIO(body))
-    return out.getvalue()
-
-
 @pytest.mark.parametrize("case", BOMBS)
-def test_a_bomb_takes_little_memory_and_disk(
-    tmp_path: Path, tally: Callable[[str], None], case: str
-) -> None:
+def test_a_bomb_takes_little_memory_and_disk(tmp_path: Path, tally: Tally, case: str) -> None:
     name, size, make = BOMBS[case]
-    (tmp_path / "archive").write_bytes(make(bytes(300 << 20)))
-    (tmp_path / "out").mkdir()
-    arguments = [str(tmp_path / "archive"), str(tmp_path / "out"), name, str(size)]
-    done = subprocess.run(
-        [sys.executable, "-c", MEASURE, *arguments], capture_output=True, text=True, timeout=60
-    )
+    archive, out = tmp_path / "archive", tmp_path / "out"
+    archive.write_bytes(make(bytes(300 << 20)))
+    out.mkdir()
+    command = [sys.executable, "-c", MEASURE, str(archive), str(out), name, str(size)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert not done.stderr
     kilobytes, told = done.stdout.split("\n", 1)
     assert "bomb" in told or "more than it declares" in told
     assert int(kilobytes) < 64 << 10
-    written = sum(path.stat().st_size for path in (tmp_path / "out").rglob("*"))
+    written = sum(path.stat().st_size for path in out.rglob("*"))
     assert written <= size + (1 << 20)
     tally(f"bombs, {case}: 300 MiB refused with {int(kilobytes) >> 10} MiB more memory")
 
@@ -514,7 +485,7 @@ def vendors(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 @pytest.mark.network
-def test_no_wheel_of_a_vendor_is_refused(vendors: list[Path], tally: Callable[[str], None]) -> None:
+def test_no_wheel_of_a_vendor_is_refused(vendors: list[Path], tally: Tally) -> None:
     if not vendors:
         tally("wheels of the vendors: 0 read, none is installed here")
         pytest.skip("no wheel of a vendor is here")

@@ -1,7 +1,5 @@
 """A program with more rights than its caller opens nothing that its caller chose."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -100,23 +98,18 @@ def opened(folder, evil, strace):
     def run(*wrapper: str, user: str = NOBODY) -> tuple[list, list[str]]:
         log = folder / "trace"
         python = [sys.executable, "-I", "-c", SCRIPT, str(PACKAGE), str(plugin)]
-        done = subprocess.run(
-            [strace, "-f", "-u", user, "-e", "trace=%file", "-o", log, *wrapper, *python],
-            env={key: value for key, value in env.items() if not key.startswith("PYTHON")},
-            cwd=evil,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        command = [strace, "-f", "-u", user, "-e", "trace=%file", "-o", log, *wrapper, *python]
+        clean = {key: value for key, value in env.items() if not key.startswith("PYTHON")}
+        how = {"cwd": evil, "env": clean, "capture_output": True, "text": True, "timeout": 120}
+        done = subprocess.run(command, **how)
         assert done.returncode == 0, done.stderr
-        touched = []
-        for line in log.read_text(errors="replace").splitlines():
-            call = re.search(r"\b(\w+)\((?:AT_FDCWD, )?\"([^\"]*)\"", line)
-            if not call or call[1] in ("execve", "getcwd"):
-                continue
-            path = call[2]
-            if path.startswith(str(evil)) or not path.startswith("/"):
-                touched.append(f"{call[1]} {path}")
+        calls = re.findall(r"\b(\w+)\((?:AT_FDCWD, )?\"([^\"]*)\"", log.read_text(errors="replace"))
+        touched = [
+            f"{name} {path}"
+            for name, path in calls
+            if path.startswith(str(evil)) or not path.startswith("/")
+            if name not in ("execve", "getcwd")
+        ]
         return json.loads(done.stdout.splitlines()[-1]), touched
 
     return run

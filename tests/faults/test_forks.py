@@ -1,12 +1,11 @@
 """Forks at any moment, while other threads use the package: no child hangs."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
+
+from toy import Rounds, Tally
 
 FORKS = """
 import os, random, signal, sys, threading, time, warnings
@@ -61,16 +60,11 @@ print(ends)
 """
 
 
-def test_no_child_hangs(
-    tmp_path: Path, tally: Callable[[str], None], rounds: Callable[[int, int], int]
-) -> None:
+def test_no_child_hangs(tmp_path: Path, tally: Tally, rounds: Rounds) -> None:
     forks = rounds(40, 1000)
     env = {name: value for name, value in os.environ.items() if not name.startswith("PJRT_")}
-    done = subprocess.run(
-        [sys.executable, "-c", FORKS, str(forks), "17"],
-        capture_output=True,
-        text=True,
-        env={**env, "PJRT_HUB_CACHE": str(tmp_path)},
-    )
+    env["PJRT_HUB_CACHE"] = str(tmp_path)
+    command = [sys.executable, "-c", FORKS, str(forks), "17"]
+    done = subprocess.run(command, capture_output=True, text=True, env=env)
     tally(f"forks beside threads that find plugins and use clients: {forks}, ended {done.stdout}")
     assert (done.stdout, done.stderr) == (f"{{0: {forks}}}\n", "")

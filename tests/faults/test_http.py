@@ -4,8 +4,6 @@ A fault is what a server answers to the first requests. `HEALED` says that the d
 succeeds; a text, what the error must tell.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import math
@@ -14,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from email.utils import formatdate
-from pathlib import Path
 
 import pytest
 from fetching import FILE, MEMBERS, PIN, WHEEL, Slept, env
@@ -68,6 +65,10 @@ def refused(outcome: str, *steps: Step, **limits: object) -> Fault:
     return Fault(steps, outcome, limits)
 
 
+def behind(mirror: str) -> Fault:
+    return Fault((honest,), mirrors=(mirror, "/files"))
+
+
 def plain(body: bytes = WHEEL, status: str = "200 OK", *, bare: bool = False, **headers: str):
     return Answer(body, status, {k.replace("_", "-"): v for k, v in headers.items()}, bare=bare)
 
@@ -77,7 +78,6 @@ def cut(at: int) -> Answer:
 
 
 def early(at: int, **headers: str) -> Answer:
-    """End in good order, too early."""
     return plain(WHEEL[:at], bare=True, ETag='"one"', **headers)
 
 
@@ -98,8 +98,17 @@ def rest(start: int) -> bytes:
     return WHEEL[start:]
 
 
-def says(start: int, end: int, total: int) -> dict[str, str]:
+def says(start: int, end: int, total: int | str) -> dict[str, str]:
     return {"Content-Range": f"bytes {start}-{end}/{total}"}
+
+
+def whole(start: int) -> dict[str, str]:
+    """The head of an honest part."""
+    return says(start, NBYTES - 1, NBYTES)
+
+
+def called_the_whole(request: Request) -> Answer:
+    return Answer(rest(request.start), headers=partial(request.start, WHEEL))
 
 
 def changed_meanwhile(request: Request) -> Answer:
@@ -108,8 +117,19 @@ def changed_meanwhile(request: Request) -> Answer:
     return honest(request) if matches else Answer(WHEEL, headers={"ETag": '"two"'})
 
 
-def retry_after(text: str) -> Fault:
-    return healed(plain(b"", "429 Slow Down", Retry_After=text))
+def slow_down(text: str) -> Answer:
+    return plain(b"", "429 Slow Down", Retry_After=text)
+
+
+def resumed(headers: Callable[[int], dict[str, str]], body: Callable[[int], bytes]) -> Fault:
+    """The first answer ends half way, and so the second is to go on from there."""
+    return healed(early(HALF), ranged(headers, body))
+
+
+def stalled(*, sent: int, outcome: str, **limits: object) -> Fault:
+    """Silence for longer than anybody waits, behind so many bytes, or before the head."""
+    answer = Answer(WHEEL[:sent], headers=LENGTH, stall_seconds=30)
+    return refused(outcome, answer if sent else Answer(raw=b"", stall_seconds=30), **limits)
 
 
 def to(location: str, status: str = "302 Found") -> Answer:
@@ -123,7 +143,15 @@ def flipped(at: int) -> bytes:
 PAGE = b"<!DOCTYPE html><title>Sign in</title>"
 TOO_LONG = f"it sends more than the pinned {NBYTES:,} bytes"
 DIGEST = "is not the pinned file"
-SILENT = {"read_seconds": 0.2, "tries": 2}
+FELL_SILENT = "the server fell silent, 2 times"
+ONCE = {"ETag": '"one"'}
+ZIPPED, BOMB = gzip.compress(WHEEL, 1), zlib.compress(bytes(32 << 20))
+MULTIPART = {"Content-Type": "multipart/byteranges; boundary=x"}
+HURRIED = {"read_seconds": 0.3, "connect_seconds": 0.1, "tries": 2}
+A_YEAR = "it asks to wait 31536000 s, and 60 s is the most"
+OVERALL = "it took longer than the 0.5 s of PJRT_HUB_DOWNLOAD_SECONDS"
+TWO_LENGTHS = b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\nContent-Length: 20\r\n\r\n"
+ENDLESS_HEAD = b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000
 CHUNKED = {"Transfer_Encoding": "chunked"}
 
 FAULTS = {
@@ -135,46 +163,25 @@ FAULTS = {
     "reset again and again": refused("5 times in a row", cut(1000)),
     "closed without an answer": healed(Answer(raw=b"")),
     "closed within the head": healed(Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Le")),
-    "closed early, with a length": healed(
-        Answer(WHEEL[:HALF], headers={**LENGTH, "ETag": '"one"'})
-    ),
+    "closed early, with a length": healed(Answer(WHEEL[:HALF], headers={**LENGTH, **ONCE})),
     "closed early, without a length": healed(early(HALF)),
     "closed always early": refused("closed the connection early, 5 times", early(HALF)),
-    "silent before the head": refused(
-        "the server fell silent, 2 times", Answer(raw=b"", stall_seconds=30), **SILENT
-    ),
-    "silent within the body": refused(
-        "the server fell silent, 2 times",
-        Answer(WHEEL[:100], headers=LENGTH, stall_seconds=30),
-        **SILENT,
-    ),
-    "a head that drips": refused(
-        "2 times in a row",
-        Answer(WHEEL, drip_seconds=0.05),
-        read_seconds=0.3,
-        connect_seconds=0.1,
-        tries=2,
-    ),
+    "silent before the head": stalled(sent=0, outcome=FELL_SILENT, read_seconds=0.2, tries=2),
+    "silent within the body": stalled(sent=100, outcome=FELL_SILENT, read_seconds=0.2, tries=2),
+    "a head that drips": refused("2 times in a row", Answer(WHEEL, drip_seconds=0.05), **HURRIED),
     "a body that drips": refused(
         "bytes came in 0 s", honest, floor_seconds=0, floor_nbytes=1 << 40
     ),
-    "an overall time that is over": refused(
-        "it took longer than the 0.5 s of PJRT_HUB_DOWNLOAD_SECONDS",
-        Answer(WHEEL[:100], headers=LENGTH, stall_seconds=30),
-        overall_seconds=0.5,
-    ),
+    "an overall time that is over": stalled(sent=100, outcome=OVERALL, overall_seconds=0.5),
     # Framing.
     "a length that is too small": refused("it offers 1000 bytes", plain(Content_Length="1000")),
     "a length that is too large": refused("it offers", plain(Content_Length=str(2 * NBYTES))),
     "a length of zero": refused("it offers 0 bytes", plain(b"")),
     "a negative length": refused("5 times", plain(Content_Length="-1")),
     "a length that is not a number": refused("5 times", plain(Content_Length="many")),
-    "two lengths": refused(
-        "5 times",
-        Answer(raw=b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\nContent-Length: 20\r\n\r\n" + WHEEL),
-    ),
+    "two lengths": refused("5 times", Answer(raw=TWO_LENGTHS + WHEEL)),
     "a length and chunks": healed(plain(chunked(WHEEL), Content_Length="10", **CHUNKED)),
-    "chunks that are cut": healed(plain(chunked(WHEEL)[:HALF], bare=True, ETag='"one"', **CHUNKED)),
+    "chunks that are cut": healed(plain(chunked(WHEEL)[:HALF], bare=True, **ONCE, **CHUNKED)),
     "chunks without their end": healed(plain(chunked(WHEEL)[:-7], bare=True, **CHUNKED)),
     "a chunk size that is not a number": refused("5 times", plain(b"zz\r\n", bare=True, **CHUNKED)),
     "fewer bytes in chunks": healed(plain(chunked(WHEEL[:HALF]), bare=True, **CHUNKED)),
@@ -183,73 +190,46 @@ FAULTS = {
     "a body without end": refused(TOO_LONG, plain(WHEEL * 4, bare=True)),
     "no http at all": refused("5 times", Answer(raw=b"SSH-2.0-OpenSSH_9.6\r\n")),
     "the body without a head": refused("5 times", Answer(raw=WHEEL)),
-    "a head without end": refused(
-        "5 times", Answer(raw=b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000)
-    ),
+    "a head without end": refused("5 times", Answer(raw=ENDLESS_HEAD)),
     "a status of four digits": refused("5 times", plain(status="2000 OK")),
     # Ranges.
     "a range that is ignored": healed(early(HALF), plain()),
-    "a range at another place": healed(
-        early(HALF), ranged(lambda at: says(at - 7, NBYTES - 1, NBYTES), lambda at: rest(at - 7))
+    "a range at another place": resumed(
+        lambda at: says(at - 7, NBYTES - 1, NBYTES), lambda at: rest(at - 7)
     ),
-    "a range at another place, said to be right": healed(
-        early(HALF),
-        ranged(lambda at: says(at, NBYTES - 1, NBYTES), lambda at: WHEEL[: NBYTES - at]),
+    "a range at another place, said to be right": resumed(whole, lambda at: WHEEL[: NBYTES - at]),
+    "a range of another total": resumed(lambda at: says(at, NBYTES - 1, NBYTES + 1), rest),
+    "a range of an unknown total": resumed(lambda at: says(at, NBYTES - 1, "*"), rest),
+    "a range that goes beyond the end": resumed(
+        lambda at: says(at, NBYTES, NBYTES), lambda at: rest(at) + b"!"
     ),
-    "a range of another total": healed(
-        early(HALF), ranged(lambda at: says(at, NBYTES - 1, NBYTES + 1), rest)
+    "a range that runs backwards": resumed(lambda at: says(at, at - 1, NBYTES), lambda at: b""),
+    "a part without its range": resumed(lambda at: {}, rest),
+    "a part of another length than its range": resumed(
+        lambda at: {**whole(at), "Content-Length": "5"}, rest
     ),
-    "a range of an unknown total": healed(
-        early(HALF), ranged(lambda at: {"Content-Range": f"bytes {at}-{NBYTES - 1}/*"}, rest)
-    ),
-    "a range that goes beyond the end": healed(
-        early(HALF), ranged(lambda at: says(at, NBYTES, NBYTES), lambda at: rest(at) + b"!")
-    ),
-    "a range that runs backwards": healed(
-        early(HALF), ranged(lambda at: says(at, at - 1, NBYTES), lambda at: b"")
-    ),
-    "a part without its range": healed(early(HALF), ranged(lambda at: {}, rest)),
-    "a part of another length than its range": healed(
-        early(HALF),
-        ranged(lambda at: {**says(at, NBYTES - 1, NBYTES), "Content-Length": "5"}, rest),
-    ),
-    "parts of several ranges": healed(
-        early(HALF),
-        ranged(lambda at: {"Content-Type": "multipart/byteranges; boundary=x"}, rest),
-    ),
-    "a part called the whole": healed(
-        early(HALF),
-        lambda request: Answer(rest(request.start), headers=partial(request.start, WHEEL)),
-    ),
-    "a part that nobody asked for": healed(
-        Answer(WHEEL, "206 Partial Content", says(0, NBYTES - 1, NBYTES))
-    ),
+    "parts of several ranges": resumed(lambda at: MULTIPART, rest),
+    "a part called the whole": healed(early(HALF), called_the_whole),
+    "a part that nobody asked for": healed(Answer(WHEEL, "206 Partial Content", whole(0))),
     "416 to a range": healed(early(HALF), plain(b"", "416 Range Not Satisfiable")),
     "416 to no range": refused("416 to a request without", plain(b"", "416 Range Not Satisfiable")),
     "a tag that changes between parts": healed(early(HALF), changed_meanwhile),
-    "bytes that change between parts, under one tag": healed(
-        plain(bytes(HALF), bare=True, ETag='"one"')
-    ),
+    "bytes that change between parts, under one tag": healed(plain(bytes(HALF), bare=True, **ONCE)),
     # Statuses.
     "500": healed(plain(b"", "500 Internal Server Error")),
     "502 with a page": healed(plain(PAGE, "502 Bad Gateway")),
     "503 for ever": refused("503 Busy, 5 times in a row", plain(b"", "503 Busy")),
     "504": healed(plain(b"", "504 Gateway Timeout")),
     "408": healed(plain(b"", "408 Request Timeout")),
-    "429, wait 7 seconds": retry_after("7"),
-    "429, wait till a date": retry_after(formatdate(NOW + 30, usegmt=True)),
-    "429, wait till a date that is over": retry_after(formatdate(NOW - 30, usegmt=True)),
-    "429, wait a year": retry_after("31536000"),
-    "429, wait less than nothing": retry_after("-5"),
-    "429, wait junk": retry_after("soon"),
-    "429, wait till the year 9999": retry_after("Fri, 31 Dec 9999 23:59:59 GMT"),
-    "429 and a year, for ever": refused(
-        "it asks to wait 31536000 s, and 60 s is the most",
-        plain(b"", "429 Slow Down", Retry_After="31536000"),
-    ),
-    "429 and junk, for ever": refused(
-        "its Retry-After 'soon' cannot be read", plain(b"", "429 Slow Down", Retry_After="soon")
-    ),
+    "429, wait 7 seconds": healed(slow_down("7")),
+    "429, wait till a date": healed(slow_down(formatdate(NOW + 30, usegmt=True))),
+    "429, wait till a date that is over": healed(slow_down(formatdate(NOW - 30, usegmt=True))),
+    "429, wait a year": healed(slow_down("31536000")),
+    "429, wait less than nothing": healed(slow_down("-5")),
+    "429, wait junk": healed(slow_down("soon")),
+    "429, wait till the year 9999": healed(slow_down("Fri, 31 Dec 9999 23:59:59 GMT")),
+    "429 and a year, for ever": refused(A_YEAR, slow_down("31536000")),
+    "429 and junk, for ever": refused("its Retry-After 'soon' cannot be read", slow_down("soon")),
     "401": refused("401 Unauthorized: it wants a login", plain(b"", "401 Unauthorized")),
     "403": refused("403 Forbidden", plain(PAGE, "403 Forbidden")),
     "404": refused("404 Not Found", plain(PAGE, "404 Not Found")),
@@ -273,28 +253,23 @@ FAULTS = {
     "zeros": refused(DIGEST, plain(bytes(NBYTES))),
     "two halves in the wrong order": refused(DIGEST, plain(WHEEL[HALF:] + WHEEL[:HALF])),
     # Encodings.
-    "gzip": refused("encoding 'gzip'", plain(gzip.compress(WHEEL, 1), Content_Encoding="gzip")),
+    "gzip": refused("encoding 'gzip'", plain(ZIPPED, Content_Encoding="gzip")),
     "gzip that is none": refused("encoding 'gzip'", plain(Content_Encoding="gzip")),
-    "gzip that is cut": refused(
-        "encoding 'gzip'", plain(gzip.compress(WHEEL, 1)[:HALF], Content_Encoding="gzip")
-    ),
-    "a bomb": refused(
-        "encoding 'deflate'", plain(zlib.compress(bytes(32 << 20)), Content_Encoding="deflate")
-    ),
+    "gzip that is cut": refused("encoding 'gzip'", plain(ZIPPED[:HALF], Content_Encoding="gzip")),
+    "a bomb": refused("encoding 'deflate'", plain(BOMB, Content_Encoding="deflate")),
     "an unknown encoding": refused("encoding 'pied-piper'", plain(Content_Encoding="pied-piper")),
     # Several sources.
-    "a first mirror with other bytes": Fault((honest,), HEALED, {}, ("/wrong", "/files")),
-    "a first mirror without the file": Fault((honest,), HEALED, {}, ("/none", "/files")),
-    "a first mirror that stops half way": Fault((honest,), HEALED, {}, ("/half", "/files")),
-    "a first mirror with a broken index": Fault((honest,), HEALED, {}, ("/index", "/files")),
-    "a first mirror with another half": Fault((honest,), HEALED, {}, ("/lies", "/files")),
-    "a mirror without end in its index": Fault((honest,), HEALED, {}, ("/endless", "/files")),
+    "a first mirror with other bytes": behind("/wrong"),
+    "a first mirror without the file": behind("/none"),
+    "a first mirror that stops half way": behind("/half"),
+    "a first mirror with a broken index": behind("/index"),
+    "a first mirror with another half": behind("/lies"),
+    "a mirror without end in its index": behind("/endless"),
 }
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> Iterator[dict[str, str]]:
-    """What came of each fault."""
     yield (found := {})
     numbers = Counter(found.values())
     spoken = ", ".join(f"{kind} {numbers[kind]}" for kind in ("healed", "error", "wrong bytes"))
@@ -302,13 +277,7 @@ def outcomes() -> Iterator[dict[str, str]]:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_only_the_pinned_bytes_are_accepted(
-    name: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    outcomes: dict[str, str],
-    tally: Callable[[str], None],
-) -> None:
+def test_only_the_pinned_bytes_are_accepted(name, tmp_path, monkeypatch, outcomes, tally) -> None:
     TALLIES.append(tally)
     monkeypatch.setattr("pjrt_hub.finding.store.transfer.installers._pip_command", lambda env: None)
     fault = FAULTS[name]

@@ -1,16 +1,17 @@
 """The toy plugin that stands in for the vendors': its pin, its server, and what is wrong of it."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import fetching
 import wheels
+from forks import Ended, Fork, Forks
 from loopback import Loopback
 
 from pjrt_hub.finding.store.cache.cache import Cache
@@ -20,6 +21,8 @@ from pjrt_hub.finding.store.transfer.fetch import obtain
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 NBYTES = 3 << 20
+Tally = Callable[[str], None]
+Rounds = Callable[[int, int], int]
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,6 @@ class Toy:
         return {"row": str(self.row), "root": str(root), "env": self.sources}
 
     def obtain(self, cache: Cache) -> None:
-        """Fetch in this process."""
         obtain(self.pin, cache, env=self.sources)
 
     def audit(self, cache: Cache) -> list[str]:
@@ -78,6 +80,38 @@ class Toy:
 
 def _in(cache: Cache, area: str) -> list[Path]:
     return sorted((cache.root / "v1" / area).glob("*"))
+
+
+@dataclass(frozen=True)
+class Bench:
+    """The toy, a cache, and forks that fetch it into that."""
+
+    toy: Toy
+    cache: Cache
+    forks: Forks
+
+    @property
+    def server(self) -> Loopback:
+        return self.toy.server
+
+    def fork(self, walk: str = "fetch", **more: Any) -> Fork:
+        """A fork that will run that function of `walks.py` with a fetch's arguments."""
+        return self.forks.fork(walk, **self.toy.given(self.cache.root), **more)
+
+    def run(self, walk: str = "fetch", **more: Any) -> Ended:
+        return self.fork(walk, **more).go().ended()
+
+    def calls(self, log: Path, names: tuple[str, ...]) -> dict[str, int]:
+        return self.forks.calls(log, "fetch", names, **self.toy.given(self.cache.root))
+
+    def asked(self) -> int:
+        return len(self.server.asked(self.toy.path))
+
+    def audit(self) -> list[str]:
+        return self.toy.audit(self.cache)
+
+    def heal(self) -> list[str]:
+        return self.toy.heal(self.cache)
 
 
 def library_with_pages(folder: Path) -> bytes:

@@ -3,8 +3,6 @@
 They are imported by the warm process; see forks.py.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import functools
@@ -46,19 +44,9 @@ def warm_up() -> None:
 
 
 def fetch(row: str, root: str, env: dict[str, str], **limits: float) -> str:
-    """Obtains the artifact; gives the path of its library."""
-    return str(
-        obtain(pin(row), Cache(Path(root)), env=env, patience=_patience(limits)).library_path
-    )
-
-
-def look(row: str, root: str) -> bool:
-    """Whether the artifact is found in the cache."""
-    return Cache(Path(root)).lookup(pin(row)) is not None
-
-
-def _patience(limits: dict[str, float]) -> Patience:
-    return Patience(**{"sleep": lambda seconds: time.sleep(min(seconds, 0.01)), **limits})
+    limits = {"sleep": lambda seconds: time.sleep(min(seconds, 0.01)), **limits}
+    entry = obtain(pin(row), Cache(Path(root)), env=env, patience=Patience(**limits))
+    return str(entry.library_path)
 
 
 def load(row: str, root: str, env: dict[str, str]) -> str:
@@ -139,7 +127,6 @@ class _Silent:
 
 
 def fetch_for_ever(**given: Any) -> None:
-    """Fetch and clear, until it is killed."""
     root = Path(given["root"])
     while True:
         fetch(**given)
@@ -149,13 +136,11 @@ def fetch_for_ever(**given: Any) -> None:
 
 
 def fetch_unsynced(**given: Any) -> str:
-    """As `fetch`, where fsync does nothing."""
     os.fsync = os.fdatasync = lambda file: None
     return fetch(**given)
 
 
 def fetch_in_threads(count: int, **given: Any) -> list[str]:
-    """Fetch in that many threads at once; give the paths."""
     gate = threading.Barrier(count)
 
     def one(_: int) -> str:

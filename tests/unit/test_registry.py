@@ -1,7 +1,5 @@
 """Registries that are packages: found without being imported, and owners of their plugins."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """tools/release.py: what it changes in a repository of three files, and what it refuses."""
 
-from __future__ import annotations
-
 import importlib.util
 import subprocess
 from datetime import UTC, datetime
@@ -33,10 +31,8 @@ def git(tmp_path, monkeypatch):
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", "/dev/null")
 
     def run(*words: str) -> str:
-        done = subprocess.run(
-            ["git", *words], cwd=tmp_path, check=True, capture_output=True, text=True
-        )
-        return done.stdout.strip()
+        how = {"cwd": tmp_path, "check": True, "capture_output": True, "text": True}
+        return subprocess.run(["git", *words], **how).stdout.strip()
 
     (tmp_path / "pyproject.toml").write_text(PROJECT)
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
@@ -71,28 +67,31 @@ def test_a_release_is_a_commit_and_a_tag(tool, git, builds, tmp_path, capsys):
 
 
 def test_the_first_release_has_the_version_that_is_there(tool, git, builds, tmp_path):
+    """And only the tag of that is built."""
     tool.release(tmp_path, "0.1.0")
     assert git("tag") == "v0.1.0"
+    tool.check_tag(tmp_path, "v0.1.0")
+    with pytest.raises(SystemExit, match=r"the tag v0\.2\.0 is not v0\.1\.0"):
+        tool.check_tag(tmp_path, "v0.2.0")
 
 
-def test_a_dry_run_leaves_the_checkout_as_it_was(tool, git, builds, tmp_path):
-    tool.release(tmp_path, "0.2.0", dry_run=True)
-    assert builds == ["0.2.0"]
-    assert (git("status", "--porcelain"), git("tag"), git("log", "--format=%s")) == (
-        "",
-        "",
-        "first",
-    )
+def test_a_dry_run_and_a_build_that_fails_leave_the_checkout_as_it_was(
+    tool, git, builds, monkeypatch, tmp_path
+):
+    def unchanged() -> bool:
+        states = (git("status", "--porcelain"), git("tag"), git("log", "--format=%s"))
+        return states == ("", "", "first")
 
-
-def test_a_build_that_fails_leaves_the_checkout_as_it_was(tool, git, monkeypatch, tmp_path):
     def fail(root: Path) -> None:
         raise subprocess.CalledProcessError(1, "nox")
 
+    tool.release(tmp_path, "0.2.0", dry_run=True)
+    assert builds == ["0.2.0"]
+    assert unchanged()
     monkeypatch.setattr(tool, "build", fail)
     with pytest.raises(subprocess.CalledProcessError):
         tool.release(tmp_path, "0.2.0")
-    assert (git("status", "--porcelain"), git("tag")) == ("", "")
+    assert unchanged()
 
 
 @pytest.mark.parametrize(
@@ -111,21 +110,15 @@ def test_a_wrong_version_is_refused(tool, git, builds, tmp_path, version, why):
     assert builds == []
 
 
-def test_changes_that_are_not_committed_are_refused(tool, git, builds, tmp_path):
+def test_changes_that_are_not_committed_and_a_release_without_news_are_refused(
+    tool, git, builds, tmp_path
+):
     (tmp_path / "new").write_text("")
     with pytest.raises(SystemExit, match=r"not committed:\n\?\? new"):
         tool.release(tmp_path, "0.2.0")
-    assert builds == []
-
-
-def test_a_release_without_news_is_refused(tool, git, builds, tmp_path):
+    (tmp_path / "new").unlink()
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG.replace("- A thing.\n", ""))
     git("commit", "--quiet", "--all", "--message", "no news")
     with pytest.raises(SystemExit, match="has nothing below Unreleased"):
         tool.release(tmp_path, "0.2.0")
-
-
-def test_only_the_tag_of_the_version_is_built(tool, git, tmp_path):
-    tool.check_tag(tmp_path, "v0.1.0")
-    with pytest.raises(SystemExit, match=r"the tag v0\.2\.0 is not v0\.1\.0"):
-        tool.check_tag(tmp_path, "v0.2.0")
+    assert builds == []

@@ -1,10 +1,10 @@
 """Which plugin is chosen, which errors replace a guess, and that every loser has a reason."""
 
-from __future__ import annotations
-
 from pathlib import Path
+from typing import Any
 
 import pytest
+import wheels
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import Site, world
@@ -16,31 +16,18 @@ from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.discovery.select import Choice, Request, choose, explain
 from pjrt_hub.finding.discovery.source import Candidate
 from pjrt_hub.finding.discovery.survey import Survey, survey
-from pjrt_hub.finding.store.catalog import Artifact, Catalog, Member
+from pjrt_hub.finding.store.catalog import Catalog
 
+MEMBERS = wheels.contents(100)
+ROW = wheels.pin(wheels.build(MEMBERS), MEMBERS)
 ABSENT = Verdict(False, "no such device")
 
 
-def plugin(
-    name: str, platform: str, priority: int, place: str = "", **changed: object
-) -> Candidate:
+def plugin(name: str, platform: str, priority: int, place: str = "", **changed: Any) -> Candidate:
     """A candidate: installed in `place`, or a registry row where that is empty."""
-    api = changed.pop("api", ApiVersion(0, 116))
-    artifact = Artifact(
-        plugin=name,
-        platform=platform,
-        package=f"{name}-wheel",
-        version="1",
-        file_name="a.whl",
-        size=1,
-        sha256="0" * 64,
-        members=(Member("a.so", 1, "0" * 64),),
-        library="a.so",
-        host=HostTag.current(),
-        license="MIT",
-        api_version=api,  # type: ignore[arg-type]
-    )
-    values: dict[str, object] = {
+    of_row = {"host": HostTag.current(), "api_version": changed.pop("api", ApiVersion(0, 116))}
+    artifact = ROW._replace(plugin=name, platform=platform, package=f"{name}-wheel", **of_row)
+    values: dict[str, Any] = {
         "manifest": Manifest(name, platform, "", ("gpu",) if platform == "cuda" else (), priority),
         "source": "namespace" if place else "catalogued",
         "origins": (f"{name} at {place}",),
@@ -50,7 +37,7 @@ def plugin(
         "artifact": None if place else artifact,
         **changed,
     }
-    return Candidate(**values)  # type: ignore[arg-type]
+    return Candidate(**values)
 
 
 def pick(request: str | None, *candidates: Candidate, **options: bool) -> Choice:
@@ -67,15 +54,16 @@ CUDA13_IDLE = plugin("cuda13", "cuda", 500, "cuda13", hardware=ABSENT)
 CUDA12_HERE = plugin("cuda12", "cuda", 500, "cuda12")
 
 
+JAXS = "$JAX_PLATFORMS"
+
+
 def test_who_asks_first_is_heard():
     env = {"PJRT_HUB_PLATFORMS": "b, c,,b", "JAX_PLATFORMS": "d"}
     assert Request.read("a", env) == Request(("a",), "the argument")
     assert Request.read(None, env) == Request(("b", "c"), "$PJRT_HUB_PLATFORMS")
-    env["PJRT_HUB_PLATFORMS"] = ""
-    assert Request.read(None, env) == Request(("d",), "$JAX_PLATFORMS")
-    assert Request.read(None, {"JAX_PLATFORMS": "cuda, cpu"}) == Request(
-        ("cuda", " cpu"), "$JAX_PLATFORMS"
-    )
+    assert Request.read(None, {**env, "PJRT_HUB_PLATFORMS": ""}) == Request(("d",), JAXS)
+    both = {"JAX_PLATFORMS": "cuda, cpu"}
+    assert Request.read(None, both) == Request(("cuda", " cpu"), JAXS)
     assert Request.read(None, {}) is None
 
 
@@ -94,16 +82,19 @@ def test_who_asks_first_is_heard():
 def test_priority_among_what_is_present(candidates: list[Candidate], winner: Candidate):
     choice = pick(None, *candidates)
     assert choice.candidate is winner
-    assert {each.name for each in choice.rejections} == {
-        each.name for each in candidates if each is not winner
-    }
+    losers = {each.name for each in candidates if each is not winner}
+    assert {each.name for each in choice.rejections} == losers
     assert all(each.reason for each in choice.rejections)
 
 
-def test_a_cached_plugin_does_not_stand_in_for_an_accelerator():
+def test_what_is_here_comes_before_a_download_and_the_newest_download_first():
+    """But a cached plugin does not stand in for an accelerator."""
     cached = plugin("cpu", "cpu", 0, "cache", source="cached")
     assert pick(None, CUDA13, cached).candidate is CUDA13
     assert pick(None, CUDA13, cached, offline=True).candidate is cached
+    assert pick("cuda", CUDA12_HERE, CUDA13).candidate is CUDA12_HERE
+    old = plugin("cuda12", "cuda", 500, api=ApiVersion(0, 58))
+    assert pick("cuda", old, CUDA13).candidate is CUDA13
 
 
 @pytest.mark.parametrize(
@@ -124,16 +115,13 @@ def test_requests(request_: str, winner: Candidate):
     assert choice.reason.startswith("the argument asks for")
 
 
-def test_the_first_available_of_a_list_wins_and_every_reason_is_kept():
+def test_the_first_available_of_a_list_wins_and_a_name_alone_may_lack_its_hardware():
     choice = pick("tpu,cuda,cpu", CUDA13_IDLE, CPU)
     assert choice.candidate is CPU
     assert {each.name: each.reason for each in choice.rejections} == {
         "tpu": "no plugin, platform or alias has that name",
         "cuda13": "its hardware is absent: no such device",
     }
-
-
-def test_a_plugin_asked_for_by_name_may_lack_its_hardware():
     for word in ("cuda", "cuda13"):
         choice = pick(word, CUDA13_IDLE, CPU)
         assert choice.candidate.name == "cuda13"
@@ -148,9 +136,8 @@ def test_hardware_that_is_absent_is_no_reason_to_download():
     for word in ("cuda", "cuda13"):
         with pytest.raises(PluginNotFoundError, match="cuda13: its hardware is absent") as caught:
             pick(word, idle, CPU, to_run=True)
-        assert caught.value.hint.startswith(
-            "nothing was fetched; `pjrt-hub fetch cuda13` fetches it"
-        )
+        hint = "nothing was fetched; `pjrt-hub fetch cuda13` fetches it"
+        assert caught.value.hint.startswith(hint)
     # What is here costs nothing to try.
     assert pick("cuda", CUDA13_IDLE, CPU, to_run=True).candidate.name == "cuda13"
 
@@ -168,21 +155,17 @@ def test_what_failed_is_passed_over_with_its_reason():
     found = Survey((CUDA13_HERE, CPU_HERE), ())
     choice = choose(found.without(CUDA13_HERE, "it failed: no driver"))
     assert choice.candidate is CPU_HERE
-    assert [(each.name, each.reason) for each in choice.rejections] == [
-        ("cuda13", "it failed: no driver")
-    ]
+    told = [(each.name, each.reason) for each in choice.rejections]
+    assert told == [("cuda13", "it failed: no driver")]
     # A row that was fetched meanwhile is the same plugin.
     fetched = CUDA13._replace(source="cached", library_path=Path("/cache/a.so"))
     assert choose(Survey((fetched, CPU_HERE), ()).without(CUDA13, "")).candidate is CPU_HERE
 
 
-def test_whether_it_was_asked_for_alone():
+def test_whether_it_was_asked_for_alone_and_what_nothing_has():
     assert pick("cuda", CUDA13_HERE, CPU_HERE).was_asked_for_alone
     assert not pick("cuda,cpu", CUDA13_HERE, CPU_HERE).was_asked_for_alone
     assert not pick(None, CUDA13_HERE, CPU_HERE).was_asked_for_alone
-
-
-def test_names_that_nothing_has_are_kept_apart():
     (unknown,) = pick("cdua,cpu", CUDA13_HERE, CPU_HERE).unknown
     assert (unknown.name, unknown.hint) == ("cdua", "did you mean 'cuda' or 'cuda13'?")
 
@@ -193,12 +176,6 @@ def test_a_file_in_this_folder_is_named_by_a_path(tmp_path, monkeypatch):
     with pytest.raises(PluginNotFoundError) as caught:
         pick("plugin.bin", CPU)
     assert caught.value.hint == "did you mean './plugin.bin'?"
-
-
-def test_what_is_here_comes_before_a_download_and_the_newest_download_first():
-    assert pick("cuda", CUDA12_HERE, CUDA13).candidate is CUDA12_HERE
-    old = plugin("cuda12", "cuda", 500, api=ApiVersion(0, 58))
-    assert pick("cuda", old, CUDA13).candidate is CUDA13
 
 
 def test_a_plugin_with_a_malformed_manifest_says_so_when_it_is_asked_for(tmp_path: Path):
@@ -218,11 +195,8 @@ def test_an_unknown_name_is_an_error_that_helps():
     assert "known: cpu, cuda13; also by platform or alias: cuda, gpu" in text
     assert "did you mean 'cuda13'" in caught.value.hint
     assert {each.name for each in caught.value.rejections} == {"cdua13", "cpu", "cuda13"}  # type: ignore[attr-defined]
-
-
-def test_a_look_alike_is_spelled_out():
     with pytest.raises(PluginNotFoundError, match=r"no plugin for 'cud\\u0430'"):
-        pick("cud\u0430", CUDA13)
+        pick("cud\u0430", CUDA13)  # a look-alike is spelled out
 
 
 @settings(max_examples=200)
@@ -236,19 +210,15 @@ def test_nothing_is_chosen_by_likeness(word: str):
             pick(word, CUDA13, CPU)
 
 
-def test_nothing_at_all():
+@pytest.mark.parametrize("host", ["linux-x86_64-musl", "linux-riscv64-glibc2.39", "windows-x86_64"])
+def test_where_no_plugin_can_be_used_none_is_said_to_be_installable(tmp_path: Path, host: str):
     with pytest.raises(PluginNotFoundError, match="no plugin can be used") as caught:
         pick(None, CUDA13_IDLE)
     assert "no such device" in str(caught.value)
     assert "PJRT_HUB_PLUGIN_PATH" in caught.value.hint
-
-
-@pytest.mark.parametrize("host", ["linux-x86_64-musl", "linux-riscv64-glibc2.39", "windows-x86_64"])
-def test_where_no_plugin_runs_none_is_said_to_be_installable(tmp_path: Path, host: str):
-    shipped = Catalog.read_shipped()
-    there = world(tmp_path, host=HostTag.parse(host), catalog=shipped, first_party=True)
+    there = {"host": HostTag.parse(host), "catalog": Catalog.read_shipped()}
     with pytest.raises(PluginNotFoundError, match="no plugin can be used") as caught:
-        choose(survey(there))
+        choose(survey(world(tmp_path, **there, first_party=True)))
     assert "pip install" not in caught.value.hint
 
 
@@ -261,10 +231,7 @@ def test_a_tie_names_both_and_how_to_choose():
             assert part in text
         assert caught.value.hint == 'name one: client("cuda12") or client("cuda13")'
     assert pick("cuda13", CUDA12_HERE, CUDA13_HERE).candidate is CUDA13_HERE
-
-
-def test_one_library_under_two_names_is_no_tie():
-    twin = plugin("mine", "cuda", 500, "cuda13")
+    twin = plugin("mine", "cuda", 500, "cuda13")  # one library under two names is no tie
     assert pick(None, CUDA13_HERE, twin).candidate is CUDA13_HERE
 
 
@@ -289,9 +256,7 @@ def test_a_name_that_two_distributions_claim(tmp_path: Path, intruder_first: boo
 def test_a_manifest_cannot_take_over_the_library_of_another(tmp_path: Path):
     honest, intruder = Site(tmp_path / "honest"), Site(tmp_path / "intruder")
     honest.vendor("jax-cuda13-pjrt", "jax_plugins.xla_cuda13", "xla_cuda_plugin.so")
-    more = (
-        '[[library]]\ndistribution = "jax-cuda13-pjrt"\npath = "jax_plugins/*/xla_cuda_plugin.so"'
-    )
+    more = '[[library]]\ndistribution = "jax-cuda13-pjrt"\npath = "jax_plugins/*/*_plugin.so"'
     intruder.plugin("free-gpu", "cuda13", "cuda", more=more).unlink()
     found = survey(world(tmp_path, intruder, honest, first_party=True))
     (cuda,) = found.candidates
@@ -299,18 +264,14 @@ def test_a_manifest_cannot_take_over_the_library_of_another(tmp_path: Path):
     assert any("describes the same library" in each.reason for each in found.rejections)
 
 
-def test_the_environment_replaces_what_is_installed(tmp_path: Path):
+def test_the_environment_replaces_what_is_installed_and_may_not_contradict_itself(tmp_path: Path):
     site = Site(tmp_path / "site")
     site.plugin("toy-plugin", "toy")
-    mine = Site(tmp_path / "mine").plugin("x", "x")
-    env = {"PJRT_HUB_PLUGIN_PATH": f"toy={mine}"}
-    choice = choose(survey(world(tmp_path, site, env=env)), Request.read("toy", {}))
-    assert choice.candidate.library_path == mine
-    assert any(each.reason.startswith("shadowed by toy") for each in choice.rejections)
-
-
-def test_the_environment_may_not_contradict_itself(tmp_path: Path):
     a, b = (Site(tmp_path / name).plugin(name, name) for name in "ab")
+    env = {"PJRT_HUB_PLUGIN_PATH": f"toy={a}"}
+    choice = choose(survey(world(tmp_path, site, env=env)), Request.read("toy", {}))
+    assert choice.candidate.library_path == a
+    assert any(each.reason.startswith("shadowed by toy") for each in choice.rejections)
     env = {"PJRT_NAMES_AND_LIBRARY_PATHS": f"toy:{a},toy:{b}"}
     with pytest.raises(AmbiguousPluginError, match="2 plugins of equal standing"):
         choose(survey(world(tmp_path, env=env)))

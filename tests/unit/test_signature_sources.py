@@ -1,7 +1,5 @@
 """What is made of outputs that the C API and the program tell differently."""
 
-from __future__ import annotations
-
 import pytest
 
 from pjrt_hub.errors import PluginError

@@ -1,7 +1,5 @@
 """Machines to compile for: how a name becomes what the plugin takes, and what never reaches one."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from pjrt_hub.finding.contract.manifest import Manifest, default_manifest, read
 from pjrt_hub.finding.contract.target import Target, gpu_target_configs
 
 ROOT = Path(__file__).parents[2]
+H100 = "NVIDIA H100 80GB HBM3"
 
 
 def config(device: str, platform: str = "CUDA", more: str = "") -> str:
@@ -24,20 +23,14 @@ def config(device: str, platform: str = "CUDA", more: str = "") -> str:
 def library(tmp_path: Path) -> Path:
     """A file that embeds descriptions among other bytes."""
     path = tmp_path / "plugin.so"
-    texts = [
-        config("NVIDIA H100 80GB HBM3"),
-        config("MI300X", "ROCM"),
-        config("NVIDIA X1"),
-        config("NVIDIA X1", more="  # again"),
-        "gpu_device_info { without a name }",
-    ]
+    texts = [config(H100), config("MI300X", "ROCM"), config("NVIDIA X1")]
+    texts += [config("NVIDIA X1", more="  # again"), "gpu_device_info { without a name }"]
     path.write_bytes(b"\x7fELF\0" + b"\0\xff\0".join(text.encode() for text in texts) + b"\0")
     return path
 
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
-    """A library that embeds none."""
     path = tmp_path / "plain.so"
     path.write_bytes(b"\x7fELF and nothing else")
     return path
@@ -51,43 +44,34 @@ def ours(name: str) -> Manifest:
 
 def test_embedded_descriptions_of_one_platform(library, plain, tmp_path):
     found = gpu_target_configs(library, "CUDA")
-    assert found == {each: config(each) for each in ("NVIDIA H100 80GB HBM3", "NVIDIA X1")}
+    assert found == {each: config(each) for each in (H100, "NVIDIA X1")}
     assert list(gpu_target_configs(library, "ROCM")) == ["MI300X"]
     assert gpu_target_configs(plain, "CUDA") == {}
-    with pytest.raises(PluginLoadError, match="cannot be read"):
-        gpu_target_configs(tmp_path / "missing.so", "CUDA")
     (tmp_path / "empty.so").write_bytes(b"")
-    with pytest.raises(PluginLoadError, match="cannot be read"):
-        gpu_target_configs(tmp_path / "empty.so", "CUDA")
-
-
-def test_a_text_without_an_end_is_bounded(tmp_path):
-    path = tmp_path / "endless.so"
-    path.write_bytes(b"a" * 200_000 + config("NVIDIA X1").encode() + b"a" * 200_000)
-    (text,) = gpu_target_configs(path, "CUDA").values()
+    for name in ("missing.so", "empty.so"):
+        with pytest.raises(PluginLoadError, match="cannot be read"):
+            gpu_target_configs(tmp_path / name, "CUDA")
+    endless = tmp_path / "endless.so"  # a text without an end is bounded
+    endless.write_bytes(b"a" * 200_000 + config("NVIDIA X1").encode() + b"a" * 200_000)
+    (text,) = gpu_target_configs(endless, "CUDA").values()
     assert len(text) <= 2 << 16
 
 
 def test_a_gpu_by_its_short_or_its_long_name(library):
     cuda = ours("cuda13")
-    for name in ("H100", "h100", "NVIDIA H100 80GB HBM3", "nvidia h100 80gb hbm3"):
-        assert cuda.topology_options(name, {}, library) == (
-            "",
-            {"target_config": config("NVIDIA H100 80GB HBM3"), "topology": "1x1x1"},
-        )
+    options = {"target_config": config(H100), "topology": "1x1x1"}
+    for name in ("H100", "h100", H100, H100.lower()):
+        assert cuda.topology_options(name, {}, library) == ("", options)
     _, options = cuda.topology_options("NVIDIA X1", {"topology": "1x2x4"}, library)
     assert options == {"target_config": config("NVIDIA X1"), "topology": "1x2x4"}
 
 
-def test_a_gpus_long_description_is_not_printed():
-    target = Target("H100", "cuda13", "Hopper", config="gpu_device_info {}")
-    assert repr(target) == "Target(name='H100', plugin='cuda13', description='Hopper', device='')"
-
-
-def test_a_users_description_wins(library):
+def test_a_users_description_wins_and_a_long_one_is_not_printed(library):
     given = {"target_config": "mine", "topology": "1x1x2"}
     assert ours("cuda13").topology_options("H100", given, library) == ("", given)
     assert ours("cuda13").topology_options("", {}, library) == ("", {"topology": "1x1x1"})
+    target = Target("H100", "cuda13", "Hopper", config="gpu_device_info {}")
+    assert repr(target) == "Target(name='H100', plugin='cuda13', description='Hopper', device='')"
 
 
 def test_our_own_descriptions_are_for_libraries_that_embed_none(plain):
@@ -108,70 +92,51 @@ def test_a_gpu_that_nothing_describes(library, plain):
 def test_a_tpu_goes_by_the_name_that_the_plugin_knows(plain):
     tpu = ours("tpu")
     assert tpu.topology_options("V5E:2x2", {}, plain) == ("v5e:2x2", {})
-    assert tpu.topology_options("v5e:4x4", {"num_slices": 2}, plain) == (
-        "v5e:4x4",
-        {"num_slices": 2},
-    )
-
-
-@pytest.mark.parametrize(
-    ("plugin", "name", "given"),
-    [
-        ("tpu", "v5e:0x0", {}),
-        ("tpu", "v5e:-1x2", {}),
-        ("tpu", "v5e_0x2_untwisted", {}),
-        ("tpu", "v5e:99999x99999", {}),
-        ("tpu", "v5e:2x" + "9" * 5000, {}),
-        ("tpu", "v5e:2x2", {"num_slices": 0}),
-        ("tpu", "v5e:2x2", {"num_slices": 1 << 40}),
-        ("tpu", "v5e:2x2", {"chips_per_host_bounds": [1, 0, 1]}),
-        ("cuda13", "H100", {"topology": "-1x1x1"}),
-        ("cuda13", "H100", {"topology": "0x0x0"}),
-        ("cuda12", "H100", {"topology": "1x1x99999999"}),
-    ],
-)
-def test_shapes_that_end_the_process(plugin, name, given, plain):
-    with pytest.raises(ValueError, match="is not a shape of a machine"):
-        ours(plugin).topology_options(name, given, plain)
-
-
-@pytest.mark.parametrize(
-    ("plugin", "given", "error", "words"),
-    [
-        ("tpu", {"num_slices": "2"}, TypeError, "'num_slices' is of type int64"),
-        ("tpu", {"num_slice": 2}, ValueError, "did you mean 'num_slices'"),
-        ("cuda13", {"target_config": 1}, TypeError, "'target_config' is of type string"),
-        ("cuda12", {"topology": 1}, TypeError, "'topology' is of type string"),
-        ("cpu", {"x": 1}, ValueError, "cpu has no topology option 'x'; it has none"),
-    ],
-)
-def test_options_of_another_type_or_name(plugin, given, error, words, plain):
-    with pytest.raises(error, match=words):
-        ours(plugin).topology_options("", given, plain)
-
-
-def test_what_nobody_described_passes_as_it_is(plain):
+    two = {"num_slices": 2}
+    assert tpu.topology_options("v5e:4x4", two, plain) == ("v5e:4x4", two)
+    # What nobody described passes as it is.
     assert default_manifest("toy").topology_options("x", {"a": [1]}, plain) == ("x", {"a": (1,)})
 
 
+SHAPE = "is not a shape of a machine"
+
+
+@pytest.mark.parametrize(
+    ("plugin", "name", "given", "error", "words"),
+    [
+        # Shapes that would end the process.
+        ("tpu", "v5e:0x0", {}, ValueError, SHAPE),
+        ("tpu", "v5e:-1x2", {}, ValueError, SHAPE),
+        ("tpu", "v5e_0x2_untwisted", {}, ValueError, SHAPE),
+        ("tpu", "v5e:99999x99999", {}, ValueError, SHAPE),
+        ("tpu", "v5e:2x" + "9" * 5000, {}, ValueError, SHAPE),
+        ("tpu", "v5e:2x2", {"num_slices": 0}, ValueError, SHAPE),
+        ("tpu", "v5e:2x2", {"num_slices": 1 << 40}, ValueError, SHAPE),
+        ("tpu", "v5e:2x2", {"chips_per_host_bounds": [1, 0, 1]}, ValueError, SHAPE),
+        ("cuda13", "H100", {"topology": "-1x1x1"}, ValueError, SHAPE),
+        ("cuda13", "H100", {"topology": "0x0x0"}, ValueError, SHAPE),
+        ("cuda12", "H100", {"topology": "1x1x99999999"}, ValueError, SHAPE),
+        # Options of another type or name.
+        ("tpu", "", {"num_slices": "2"}, TypeError, "'num_slices' is of type int64"),
+        ("tpu", "", {"num_slice": 2}, ValueError, "did you mean 'num_slices'"),
+        ("cuda13", "", {"target_config": 1}, TypeError, "'target_config' is of type string"),
+        ("cuda12", "", {"topology": 1}, TypeError, "'topology' is of type string"),
+        ("cpu", "", {"x": 1}, ValueError, "cpu has no topology option 'x'; it has none"),
+    ],
+)
+def test_shapes_and_options_that_are_refused(plugin, name, given, error, words, plain):
+    with pytest.raises(error, match=words):
+        ours(plugin).topology_options(name, given, plain)
+
+
 def test_the_list_of_a_plugin(library, plain):
+    tpus = ["v2:2x2", "v3:2x2", "v4:2x2x1", "v5e:2x2", "v5p:2x2x1", "v6e:2x2", "tpu7x:2x2x1"]
     assert [str(each) for each in ours("tpu").targets.list("tpu", None)] == [
-        "tpu:v2:2x2",
-        "tpu:v3:2x2",
-        "tpu:v4:2x2x1",
-        "tpu:v5e:2x2",
-        "tpu:v5p:2x2x1",
-        "tpu:v6e:2x2",
-        "tpu:tpu7x:2x2x1",
+        f"tpu:{name}" for name in tpus
     ]
-    cuda = ours("cuda13").targets
-    assert [each.name for each in cuda.list("cuda13", plain)] == ["A100", "H100", "H200"]
-    assert [each.name for each in cuda.list("cuda13", library)] == [
-        "A100",
-        "H100",
-        "H200",
-        "NVIDIA X1",
-    ]
+    cuda, known = ours("cuda13").targets, ["A100", "H100", "H200"]
+    assert [each.name for each in cuda.list("cuda13", plain)] == known
+    assert [each.name for each in cuda.list("cuda13", library)] == [*known, "NVIDIA X1"]
     assert {"A100", "B200", "GB300"} <= {each.name for each in cuda.list("cuda13", None)}
     assert ours("cpu").targets.list("cpu", None) == []
 
@@ -208,7 +173,7 @@ def test_a_gpu_that_the_compiler_is_too_new_for_is_not_listed(library):
 @pytest.mark.parametrize(
     ("plugin", "known", "unknown", "meant"),
     [
-        ("cuda13", ("H100", "h100", "NVIDIA H100 80GB HBM3", ""), "H1000", "'H100'"),
+        ("cuda13", ("H100", "h100", H100, ""), "H1000", "'H100'"),
         ("tpu", ("v5e:2x2", "v5e:4x4", "V5E:8x8", ""), "v5x:2x2", "v5"),
     ],
 )

@@ -1,7 +1,5 @@
 """A file that nobody has pinned yet: continued where its server vouches for it, else begun anew."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -56,35 +54,20 @@ def test_a_file_that_changed_meanwhile_is_another_one(server: Loopback, tmp_path
 
 
 def test_a_file_of_unknown_length(server: Loopback, tmp_path: Path) -> None:
+    """A listener that hears of no phases hears of no unknown length."""
     chunks = f"{len(WHEEL):x}\r\n".encode() + WHEEL + b"\r\n0\r\n\r\n"
     head = {"Transfer-Encoding": "chunked", **TAGGED}
-    server.script(
-        URL,
-        Answer(chunks[:5000], headers=head, bare=True),
-        Answer(chunks, headers=head, bare=True),
-    )
+    begun, all_ = (Answer(body, headers=head, bare=True) for body in (chunks[:5000], chunks))
+    server.script(URL, begun, all_)
     steps = Phases()
     assert get(server, tmp_path, progress=steps) == WHEEL
     assert [request.start for request in server.requests] == [0, 0]
     assert steps.starts[0] == (None, 0)
     assert steps.starts[-1] == (len(WHEEL), len(WHEEL))
     assert steps.phases == ["looking", "fetching", "waiting", "looking", "fetching"]
-
-
-def test_a_listener_without_phases_hears_of_no_unknown_length(
-    server: Loopback, tmp_path: Path
-) -> None:
-    chunks = f"{len(WHEEL):x}\r\n".encode() + WHEEL + b"\r\n0\r\n\r\n"
-    server.script(URL, Answer(chunks, headers={"Transfer-Encoding": "chunked"}, bare=True))
-    steps = Steps()
-    assert get(server, tmp_path, progress=steps) == WHEEL
-    assert steps.starts == [(len(WHEEL), len(WHEEL))]
-
-
-def test_a_page_is_no_archive(server: Loopback, tmp_path: Path) -> None:
-    server.script(URL, Answer(b"<html>log in</html>"))
-    with pytest.raises(DownloadError, match="a page and no archive"):
-        get(server, tmp_path)
+    deaf = Steps()
+    assert get(server, tmp_path, progress=deaf) == WHEEL
+    assert deaf.starts == [(len(WHEEL), len(WHEEL))]
 
 
 def test_a_file_of_this_machine(tmp_path: Path) -> None:
@@ -97,7 +80,14 @@ def test_a_file_of_this_machine(tmp_path: Path) -> None:
         receive(tmp_path.as_uri(), folder, env={})
 
 
-def test_more_than_anybody_wants_is_refused(server: Loopback, tmp_path: Path) -> None:
-    server.script(URL, Answer(b"x", headers={"Content-Length": str(9 << 30)}))
-    with pytest.raises(DownloadError, match="9,663,676,416 bytes"):
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (Answer(b"<html>log in</html>"), "a page and no archive"),
+        (Answer(b"x", headers={"Content-Length": str(9 << 30)}), "9,663,676,416 bytes"),
+    ],
+)
+def test_a_page_and_more_than_anybody_wants_are_refused(server, tmp_path, answer, why) -> None:
+    server.script(URL, answer)
+    with pytest.raises(DownloadError, match=why):
         get(server, tmp_path)

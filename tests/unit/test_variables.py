@@ -1,12 +1,9 @@
 """The one table of environment variables: what the source and a real run read stands in it."""
 
-from __future__ import annotations
-
 import ast
 import json
 import os
 import re
-import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -94,38 +91,28 @@ def everything() -> list[tuple[str, str]]:
     return found
 
 
-def test_what_the_source_reads_is_in_the_table():
-    found = everything()
-    assert {"PJRT_HUB_CACHE", "JAX_PLATFORMS", "UV_INDEX", "PIP_*"} <= {name for name, _ in found}
-    unknown = [
-        f"{file}: {name}"
-        for name, file in found
-        if name not in DYNAMIC and variables.find(name) is None
-    ]
+def test_what_the_source_reads_is_in_the_table_and_the_other_way_round():
+    found = [(name, file) for name, file in everything() if name not in DYNAMIC]
+    names = {name for name, _ in found}
+    assert {"PJRT_HUB_CACHE", "JAX_PLATFORMS", "UV_INDEX", "PIP_*"} <= names
+    unknown = [f"{file}: {name}" for name, file in found if variables.find(name) is None]
     assert unknown == []
+    assert [row.name for row in variables.OURS if row.name not in names] == []
 
 
-def test_what_our_manifests_read_is_in_the_table():
-    ours = [each for path in ROOT.glob("pjrt_plugins/*/*.toml") for each in manifest.read(path)]
-    named = {name for each in ours for option in each.options for name in option.variables}
-    assert named == {row.name for row in variables.CREATE_OPTIONS}
-
-
-def test_a_planted_read_is_found():
-    for source in (
+@pytest.mark.parametrize(
+    "source",
+    [
         'env.get("PJRT_HUB_SECRET")',
         'world.env["PJRT_HUB_SECRET"]',
         '"PJRT_HUB_SECRET" in os.environ',
         'os.getenv("PJRT_HUB_SECRET", "")',
         'is_on(world.env, "PJRT_HUB_SECRET")',
         'X = "PJRT_HUB_SECRET"\nenvironment().get(X)',
-    ):
-        assert list(reads(ast.parse(source))) == ["PJRT_HUB_SECRET"], source
-
-
-def test_every_variable_of_ours_is_read():
-    found = {name for name, _ in everything()}
-    assert [row.name for row in variables.OURS if row.name not in found] == []
+    ],
+)
+def test_a_planted_read_is_found(source):
+    assert list(reads(ast.parse(source))) == ["PJRT_HUB_SECRET"]
 
 
 #: Runs commands with an environment that notes who asks it for what.
@@ -151,18 +138,19 @@ print(json.dumps(sorted({name for names in asked.values() if len(names) < 5 for 
 
 
 def test_what_commands_read_is_in_the_table(tmp_path):
-    junk = {f"SOMETHING_ELSE_{count}": "x" for count in range(5)}
-    own = {"PJRT_HUB_CACHE": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
-    env = {**os.environ, **junk, **own}
-    done = subprocess.run(
-        [sys.executable, "-c", RECORD], env=env, capture_output=True, text=True, timeout=120
-    )
+    env = {**os.environ, **{f"SOMETHING_ELSE_{count}": "x" for count in range(5)}}
+    env |= {"PJRT_HUB_CACHE": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
+    command = [sys.executable, "-c", RECORD]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     asked = json.loads(done.stdout.splitlines()[-1])
     assert {"PJRT_HUB_CACHE", "PJRT_HUB_PLATFORMS", "PJRT_HUB_PLUGIN_PATH"} <= set(asked)
     assert [name for name in asked if variables.find(name) is None] == []
 
 
-def test_names_are_in_one_group_and_only_the_terminal_is_safe():
+def test_names_of_manifests_are_in_one_group_and_only_the_terminal_is_safe():
+    ours = [each for path in ROOT.glob("pjrt_plugins/*/*.toml") for each in manifest.read(path)]
+    named = {name for each in ours for option in each.options for name in option.variables}
+    assert named == {row.name for row in variables.CREATE_OPTIONS}
     rows = list(variables.rows())
     assert len({row.name for row in rows}) == len(rows)
     assert [row.name for row in rows if row.safe] == [row.name for row in variables.TERMINAL]
@@ -170,11 +158,3 @@ def test_names_are_in_one_group_and_only_the_terminal_is_safe():
     assert not variables.is_safe("PJRT_HUB_CACHE")
     assert not variables.is_safe("ANYTHING_ELSE")
     assert variables.find("PIP_CERT") == variables.find("PIP_*")
-
-
-def test_the_page_is_made_of_the_table():
-    tool = ROOT / "tools" / "variables.py"
-    if not tool.exists():
-        pytest.skip("not in a checkout")
-    written = (ROOT / "docs" / "variables.md").read_text("utf-8")
-    assert runpy.run_path(str(tool))["page"]() == written

@@ -1,12 +1,33 @@
 """Real CUDA and TPU plugins, loaded in child processes on a machine without their hardware."""
 
-from __future__ import annotations
-
 import json
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 from children import command
+
+DEVICES = ("/dev/nvidiactl", "/dev/dxg", "/dev/accel0")
+
+
+@pytest.fixture(scope="session")
+def without_hardware():
+    if any(Path(device).exists() for device in DEVICES):
+        pytest.skip("the hardware is here")
+
+
+@pytest.fixture(scope="session")
+def hub(clean_env):
+    """Run `pjrt-hub` to its end, which must have this status."""
+
+    def hub(*words, status=0):
+        command = [sys.executable, "-m", "pjrt_hub.cli", *map(str, words)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=clean_env)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return hub
 
 
 @pytest.fixture(scope="session")
@@ -14,13 +35,9 @@ def start(clean_env):
     """Start a function of a file of tests, with these arguments, in a child."""
 
     def start(function, *arguments, **env):
-        return subprocess.Popen(
-            command(function, *arguments, prepared=False),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,  # plugins log to it
-            text=True,
-            env={**clean_env, **env},
-        )
+        words = command(function, *arguments, prepared=False)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}  # plugins log to the second
+        return subprocess.Popen(words, text=True, env={**clean_env, **env}, **pipes)
 
     return start
 

@@ -3,14 +3,10 @@
 Each child compiles in its own process: what a plugin logs or aborts is its own.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import pickle
 import re
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,7 +14,7 @@ import pytest
 from children import in_child, refusal
 
 import pjrt_hub
-from pjrt_hub import errors
+from pjrt_hub import Program, errors
 from pjrt_hub.running.capi.call import BoundFunction
 from pjrt_hub.running.executable.serialized import read
 from pjrt_hub.running.program.signature import flatten
@@ -30,19 +26,23 @@ PROGRAMS = ROOT / "tests" / "programs"
 CUBIN = re.compile(rb"\x7fELF\x02\x01\x01[\x33\x41]")
 EM_CUDA = b"\x02\x00\xbe\x00"
 
-#: name -> kind, devices, coordinates of the last device
+#: name -> kind, and the number of its devices
 TPUS = {
-    "v2:2x2": ("TPU v2", 8, (1, 1, 0)),
-    "v3:2x2": ("TPU v3", 8, (1, 1, 0)),
-    "v4:2x2x1": ("TPU v4", 8, (1, 1, 0)),
-    "v5e:2x2": ("TPU v5 lite", 4, (1, 1, 0)),
-    "v5p:2x2x1": ("TPU v5", 4, (1, 1, 0)),
-    "v6e:2x2": ("TPU v6 lite", 4, (1, 1, 0)),
-    "tpu7x:2x2x1": ("TPU7x", 8, (1, 1, 0)),
+    "v2:2x2": ("TPU v2", 8),
+    "v3:2x2": ("TPU v3", 8),
+    "v4:2x2x1": ("TPU v4", 8),
+    "v5e:2x2": ("TPU v5 lite", 4),
+    "v5p:2x2x1": ("TPU v5", 4),
+    "v6e:2x2": ("TPU v6 lite", 4),
+    "tpu7x:2x2x1": ("TPU7x", 8),
 }
 
-NO_TIMING = {"xla_gpu_autotune_level": 0}
-MLP_FILE = PROGRAMS / "mlp.mlir"
+MACHINES = {"cuda12": "H100", "cuda13": "H100", "tpu": "v5e:2x2"}
+VERSIONS = {"cuda12": "0.58", "cuda13": "0.116", "tpu": "0.117"}
+#: Without hardware there is nothing to time candidates on.
+FLAGS = {"cuda12": {"xla_gpu_autotune_level": 0}}
+HELLO = ROOT / "examples" / "hello.mlir"
+ADD, MLP_FILE = PROGRAMS / "add.mlir", PROGRAMS / "mlp.mlir"
 MLP = "(f32[4,64], f32[64,32], f32[32], f32[32,10], f32[10]) -> (f32[4,10])"
 
 
@@ -53,18 +53,17 @@ def describe(platform, name, **options):
 @pytest.mark.parametrize("name", TPUS)
 @in_child
 def test_a_program_for_a_tpu(name):
-    kind, count, last = TPUS[name]
+    kind, count = TPUS[name]
     topology = describe("tpu", name)
     devices = topology.device_descriptions
     assert (topology.platform_name, devices[0].kind, len(devices)) == ("tpu", kind, count)
     assert sorted(each.id for each in devices) == list(range(count))
-    assert tuple(devices[-1].coords) == last
+    assert tuple(devices[-1].coords) == (1, 1, 0)
     executable = topology.compile(MLP_FILE)
     assert (executable.name, executable.num_replicas) == ("main", 1)
     assert executable.fingerprint == topology.compile(MLP_FILE).fingerprint
     guards, code = read(executable.serialize())
-    told = (guards.platform, guards.api_version, len(guards.plugin_sha256))
-    assert told == ("tpu", "0.117", 64)
+    assert len(guards.plugin_sha256) == 64
     assert len(code) > 10_000
     assert str(executable.signature) == MLP
     assert executable.output_element_types == ("f32",)
@@ -79,24 +78,24 @@ def test_a_program_for_a_tpu(name):
 
 
 @pytest.mark.parametrize(
-    ("platform", "name", "kind", "flags"),
+    ("platform", "name", "kind"),
     [
-        ("cuda13", "H100", "NVIDIA H100 80GB HBM3", {}),
-        ("cuda13", "A100", "NVIDIA A100-SXM4-80GB", {}),
-        ("cuda13", "NVIDIA H100 PCIe", "NVIDIA H100 PCIe", {}),
-        ("cuda13", "B200", "NVIDIA B200", {}),
-        ("cuda12", "H100", "NVIDIA H100 80GB HBM3", NO_TIMING),
-        ("cuda12", "A100", "NVIDIA A100-SXM4-80GB", NO_TIMING),
-        ("cuda12", "H200", "NVIDIA H200 141GB HBM3e", NO_TIMING),
+        ("cuda13", "H100", "NVIDIA H100 80GB HBM3"),
+        ("cuda13", "A100", "NVIDIA A100-SXM4-80GB"),
+        ("cuda13", "NVIDIA H100 PCIe", "NVIDIA H100 PCIe"),
+        ("cuda13", "B200", "NVIDIA B200"),
+        ("cuda12", "H100", "NVIDIA H100 80GB HBM3"),
+        ("cuda12", "A100", "NVIDIA A100-SXM4-80GB"),
+        ("cuda12", "H200", "NVIDIA H200 141GB HBM3e"),
     ],
 )
 @in_child
-def test_a_program_for_a_gpu(platform, name, kind, flags):
-    topology, options = describe(platform, name), pjrt_hub.CompileOptions(flags=flags)
+def test_a_program_for_a_gpu(platform, name, kind):
+    topology = describe(platform, name)
+    options = pjrt_hub.CompileOptions(flags=FLAGS.get(platform, {}))
     devices = topology.device_descriptions
     assert (topology.platform_name, [each.kind for each in devices]) == ("cuda", [kind])
     executable = topology.compile(MLP_FILE, options)
-    assert executable.name == "main"
     assert executable.fingerprint == topology.compile(MLP_FILE, options).fingerprint
     _, code = read(executable.serialize())
     cubin = CUBIN.search(code)
@@ -105,23 +104,67 @@ def test_a_program_for_a_gpu(platform, name, kind, flags):
     assert EM_CUDA in code[cubin.start() : cubin.start() + 24]
 
 
+@pytest.mark.parametrize("platform", MACHINES)
+@in_child
+def test_what_each_tells_of_a_machine_and_its_programs(platform):
+    """Also the old plugin, which shows no optimized program of what is not loaded."""
+    topology = describe(platform, MACHINES[platform])
+    options = pjrt_hub.CompileOptions(flags=FLAGS.get(platform, {}))
+    assert topology.platform_version
+    assert all(str(each) and each.process_index == 0 for each in topology.device_descriptions)
+    add, donate, *others = (
+        topology.compile(PROGRAMS / f"{name}.mlir", options)
+        for name in ("add", "donate", "two_outputs", "no_args", "scalar", "mlp")
+    )
+    assert add.fingerprint != donate.fingerprint
+    echoed = add.compile_options
+    assert (add.name, add.num_replicas, add.num_partitions) == ("main", 1, 1)
+    assert (echoed.num_replicas, echoed.num_partitions) == (1, 1)
+    guards, code = read(add.serialize())
+    told = (guards.platform, guards.api_version, code != b"")
+    assert told == (platform.rstrip("123"), VERSIONS[platform], True)
+    assert "1 replica(s) x 1 partition(s)" in add.report()
+    if platform != "cuda12":  # which does not tell
+        outputs = (list(add.output_element_types), [list(each) for each in add.output_dimensions])
+        assert outputs == (["f32"], [[8]])
+        assert "f32[8]" in add.report()
+    parameters = [(str(each.dtype), each.shape, each.donated) for each in add.parameters]
+    assert parameters == [("float32", (8,), False)] * 2
+    assert [each.donated for each in donate.parameters] == [True, False]
+    assert [str(each.signature) for each in (add, *others)] == [
+        "(f32[8], f32[8]) -> (f32[8])",
+        "(f32[2,3]) -> (f32[2,3], i1[2,3])",
+        "() -> (i32[8])",
+        "(f32[]) -> (f32[])",
+        MLP,
+    ]
+    junk = [Program(b"junk", "mlir"), Program(b"junk", "nope"), Program(b"", "mlir")]
+    for program in (*junk, "func.func @other() { return }", None, 5):
+        with pytest.raises(TypeError if program in (None, 5) else errors.PjrtHubError):
+            topology.compile(program, options)
+    with pytest.raises(errors.InvalidArgumentError):
+        topology.compile(ADD, pjrt_hub.CompileOptions(flags={"nope": 1}))
+    with pytest.raises(TypeError):
+        topology.compile(ADD, {})
+
+
 @pytest.mark.parametrize(
-    ("platform", "name", "hint"),
+    ("platform", "hint"),
     [
-        ("cuda13", "H100", "plugin.ffi.register('absent', function)"),
-        ("cuda12", "H100", "plugin.ffi.register('absent', function)"),
-        ("tpu", "v5e:2x2", "the plugin has no function 'absent'"),
+        ("cuda13", "plugin.ffi.register('absent', function)"),
+        ("cuda12", "plugin.ffi.register('absent', function)"),
+        ("tpu", "the plugin has no function 'absent'"),
     ],
 )
 @in_child
-def test_a_function_that_is_not_there(platform, name, hint):
+def test_a_function_that_is_not_there(platform, hint):
     text = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
       %r = stablehlo.custom_call @absent(%a) {api_version = 4 : i32}
         : (tensor<4xf32>) -> tensor<4xf32>
       return %r : tensor<4xf32>
     }"""
     with pytest.raises(errors.PjrtError) as caught:
-        describe(platform, name).compile(text)
+        describe(platform, MACHINES[platform]).compile(text)
     assert hint in caught.value.hint
 
 
@@ -131,9 +174,14 @@ def print_code(platform, name):
     print(json.dumps([topology.device_descriptions[0].kind, code.hex()]))
 
 
-def test_each_gpu_gives_other_code(start, finish):
+def test_each_gpu_gives_other_code_and_two_processes_compile_for_tpus_at_once(start, finish):
+    """The TPU plugin's lock is for the whole machine; without a chip both go on."""
     codes = {finish(start(print_code, "cuda13", each))[1] for each in ("A100", "H100", "B200")}
     assert len(codes) == 3
+    processes = [start(print_code, "tpu", name) for name in ("v5e:2x2", "v6e:2x2")]
+    told = [finish(process) for process in processes]
+    assert [kind for kind, _ in told] == ["TPU v5 lite", "TPU v6 lite"]
+    assert all(len(code) > 20_000 for _, code in told)
 
 
 @in_child
@@ -149,8 +197,9 @@ def test_a_topology_travels():
         coords = [[each.coords for each in own.device_descriptions] for own in (one, copy)]
         assert coords[0] == coords[1]
         assert len(copy.memory_space_kind_ids) == kinds
-        with pytest.raises(errors.InvalidArgumentError):
-            plugin.deserialize_topology(b"\xff" * 20)
+        for junk, error in ((b"\xff" * 20, errors.InvalidArgumentError), (5, TypeError)):
+            with pytest.raises(error):
+                plugin.deserialize_topology(junk)
 
 
 def write_pickle(file):
@@ -184,39 +233,27 @@ def test_an_array_laid_out_for_a_kind_of_memory():
         shape = topology.make_canonical_shape
         for dims, dtype, told in (([3, 5], "float32", "f32[3,5]"), ([], "bfloat16", "bf16[]")):
             assert str(*flatten(memoryview(shape(first, dims, dtype)))) == told
-        for error, *given in (
-            (ValueError, first, [-1], "float32"),
-            (ValueError, first, [1 << 40, 1 << 40], "float32"),
-            (TypeError, first, [1.5], "float32"),
-            (ValueError, 12345, [1], "float32"),
-            (TypeError, first, [1], "str"),
-        ):
-            with pytest.raises(error):
-                shape(*given)
+        for kind, dims in ((first, [-1]), (first, [1 << 40, 1 << 40]), (12345, [1])):
+            with pytest.raises(ValueError, match=r"."):
+                shape(kind, dims, "float32")
+        for dims, dtype in (([1.5], "float32"), ([1], "str")):
+            with pytest.raises(TypeError):
+                shape(first, dims, dtype)
 
 
 @in_child
 def test_what_the_old_plugin_lacks():
     plugin = pjrt_hub.load("cuda12", offline=True)
     topology = plugin.topology("H100")
-    executable = topology.compile(
-        "func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> { return %a : tensor<8xf32> }"
-    )
-    told = [
-        refusal(use)["error"]
-        for use in (
-            lambda: topology.fingerprint,
-            lambda: topology.memory_space_kind_ids,
-            lambda: plugin.deserialize_topology(topology.serialize()),
-        )
-    ] + [str(executable.signature)]
-    assert told == ["UnsupportedByPluginError"] * 3 + ["(f32[8]) -> (f32[8])"]
-
-
-@in_child
-def test_kernels_cannot_be_timed_without_a_gpu():
-    topology = describe("cuda12", "H100")
-    answer = refusal(lambda: topology.compile(MLP_FILE))
+    for lacking, since in (
+        (lambda: topology.fingerprint, "0.101"),
+        (lambda: topology.memory_space_kind_ids, "0."),
+        (lambda: plugin.deserialize_topology(topology.serialize()), "0.75"),
+    ):
+        with pytest.raises(errors.UnsupportedByPluginError) as caught:
+            lacking()
+        assert since in str(caught.value)
+    answer = refusal(lambda: topology.compile(MLP_FILE))  # no kernel can be timed without a GPU
     assert "xla_gpu_autotune_level" in answer["text"].partition("hint: ")[2]
 
 
@@ -234,24 +271,20 @@ module attributes {mhlo.num_partitions = 4 : i32, mhlo.num_replicas = 1 : i32} {
 
 
 @in_child
-def test_a_program_split_over_a_tpu_board():
+def test_several_devices_and_a_program_split_over_them():
+    eight = describe("cuda", "H100", topology="1x2x4")
+    assert [each.process_index for each in eight.device_descriptions] == [0] * 4 + [1] * 4
+    with pytest.raises(ValueError, match="the topology has 8"):
+        eight.compile("func.func @main() { return }", pjrt_hub.CompileOptions(num_replicas=9))
+    slices = describe("tpu", "v5e:2x2", num_slices=2)
+    found = [each.attributes["slice_index"] for each in slices.device_descriptions]
+    assert sorted(found) == [0] * 4 + [1] * 4
     topology = describe("tpu", "v5e:2x2")
     options = pjrt_hub.CompileOptions(num_partitions=4, use_spmd_partitioning=True)
     executable = topology.compile(SUM, options)
     assert executable.num_partitions == 4
     assert str(executable.signature) == "(f32[64,256]) -> (f32[])"
     assert b"all-reduce" in executable.optimized_program().code
-
-
-@in_child
-def test_several_gpus_and_slices():
-    eight = describe("cuda", "H100", topology="1x2x4")
-    assert [each.process_index for each in eight.device_descriptions] == [0] * 4 + [1] * 4
-    slices = describe("tpu", "v5e:2x2", num_slices=2)
-    found = [each.attributes["slice_index"] for each in slices.device_descriptions]
-    assert sorted(found) == [0] * 4 + [1] * 4
-    with pytest.raises(ValueError, match="the topology has 8"):
-        eight.compile("func.func @main() { return }", pjrt_hub.CompileOptions(num_replicas=9))
 
 
 @pytest.mark.parametrize(
@@ -277,16 +310,14 @@ def test_no_such_machine(platform, name, options, error):
     assert answer["error"] == error
 
 
-@pytest.mark.parametrize(("platform", "name"), [("cuda12", "H100"), ("tpu", "v5e:2x2")])
+@pytest.mark.parametrize(("platform", "newest"), [("cuda12", "1.8.7"), ("tpu", "1.24.0")])
 @in_child
-def test_a_program_that_is_too_new(platform, name):
+def test_a_program_that_is_too_new(platform, newest):
     """It is refused before the plugin sees it, and both versions are named."""
-    topology = describe(platform, name)
-    program = b"ML\xefR\x0dStableHLO_v9.0.0\0"
-    told = refusal(lambda: topology.compile(program))
-    assert told["error"] == "IncompatiblePluginError"
-    assert "StableHLO 9.0.0" in told["text"]
-    assert {"cuda12": "1.8.7", "tpu": "1.24.0"}[platform] in told["text"]
+    topology = describe(platform, MACHINES[platform])
+    with pytest.raises(errors.IncompatiblePluginError, match=r"StableHLO 9\.0\.0") as caught:
+        topology.compile(b"ML\xefR\x0dStableHLO_v9.0.0\0")
+    assert newest in str(caught.value)
 
 
 @in_child
@@ -305,7 +336,7 @@ def test_handles_end_in_any_order():
     executables = []
     for _ in range(3):
         topology = plugin.topology("H100")
-        executables.append(topology.compile(PROGRAMS / "add.mlir"))
+        executables.append(topology.compile(ADD))
     del topology
     gc.collect()
     assert freed == []
@@ -316,79 +347,67 @@ def test_handles_end_in_any_order():
     return plugin.topology("H100")  # alive until the end
 
 
-def test_two_processes_compile_for_tpus_at_once(start, finish):
-    """The plugin's lock is for the whole machine; without a chip both go on."""
-    processes = [start(print_code, "tpu", name) for name in ("v5e:2x2", "v6e:2x2")]
-    told = [finish(process) for process in processes]
-    assert [kind for kind, _ in told] == ["TPU v5 lite", "TPU v6 lite"]
-    assert all(len(code) > 20_000 for _, code in told)
-
-
 @in_child
 def test_threads_compile_at_once():
     topology = describe("tpu", "v5e:2x2")
-
-    def size(_):
-        return len(topology.compile(MLP_FILE).serialize())
-
     with ThreadPoolExecutor(4) as pool:
-        told = list(pool.map(size, range(8)))
+        told = list(pool.map(lambda _: len(topology.compile(MLP_FILE).serialize()), range(8)))
     assert len(told) == 8
     assert min(told) > 10_000
 
 
-def hub(*args, env, status=0):
-    done = subprocess.run(
-        [sys.executable, "-m", "pjrt_hub.cli", *map(str, args)],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=env,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done
-
-
-def test_the_command_compiles(clean_env, tmp_path):
+@pytest.fixture
+def compiled(hub, tmp_path):
+    """Run `pjrt-hub compile` for a target; the file that it writes is `out`."""
     out = tmp_path / "out"
-    command = ("compile", PROGRAMS / "add.mlir", "--target", "tpu:v5e:2x2", "-o", out)
-    told = json.loads(hub(*command, "--json", env=clean_env).stdout)
-    assert told == {
+
+    def compiled(target, *more, program=ADD, status=0):
+        return hub("compile", program, "--target", target, "-o", out, *more, status=status)
+
+    compiled.out = out
+    return compiled
+
+
+def test_the_command_compiles(compiled):
+    assert json.loads(compiled("tpu:v5e:2x2", "--json").stdout) == {
         "target": "tpu:v5e:2x2",
         "platform": "tpu",
         "kind": "TPU v5 lite",
         "devices": 4,
-        "path": str(out),
-        "nbytes": out.stat().st_size,
+        "path": str(compiled.out),
+        "nbytes": compiled.out.stat().st_size,
     }
-    assert hub(*command, env=clean_env).stdout == f"{out}\n"
-    flag = ("--flag", "xla_gpu_autotune_level=0")
-    hub(
-        "compile", PROGRAMS / "mlp.mlir", "--target", "cuda12:A100", *flag, "-o", out, env=clean_env
-    )
-    assert CUBIN.search(out.read_bytes())
+    assert compiled("tpu:v5e:2x2").stdout == f"{compiled.out}\n"
+    compiled("cuda12:A100", "--flag", "xla_gpu_autotune_level=0", program=MLP_FILE)
+    assert CUBIN.search(compiled.out.read_bytes())
 
 
-def test_the_command_compiles_for_many_devices(clean_env, tmp_path):
-    out = tmp_path / "out"
-    matmul = PROGRAMS / "matmul_shardy.mlir"
+def test_the_command_compiles_for_many_devices(compiled):
     shardy = ["use_spmd_partitioning=true", "use_shardy_partitioner=true"]
-    told = hub(
-        *("compile", matmul, "--target", "tpu:v4:2x2x1", "--num-partitions", 8, "-o", out),
+    told = compiled(
+        *("tpu:v4:2x2x1", "--num-partitions", 8, "--json"),
         *(word for each in shardy for word in ("--compile-option", each)),
-        *("--topology-option", "chips_per_host_bounds=[2,2,1]", "--json"),
-        env=clean_env,
+        *("--topology-option", "chips_per_host_bounds=[2,2,1]"),
+        program=PROGRAMS / "matmul_shardy.mlir",
     )
     assert json.loads(told.stdout)["devices"] == 8
-    assert out.stat().st_size > 10_000
-    two_slices = ("--topology-option", "num_slices=2", "--json")
-    command = ("compile", PROGRAMS / "add.mlir", "--target", "tpu:v5e:2x2", "-o", out)
-    told = hub(*command, "--num-replicas", 2, *two_slices, env=clean_env)
-    assert json.loads(told.stdout)["devices"] == 8
-    said = hub(*command, *two_slices, env=clean_env, status=1).stderr
-    assert "divisible by the number of slices" in said
-    said = hub(*command, "--num-replicas", 5, env=clean_env, status=2).stderr
+    assert compiled.out.stat().st_size > 10_000
+    two_slices = ("tpu:v5e:2x2", "--topology-option", "num_slices=2", "--json")
+    assert json.loads(compiled(*two_slices, "--num-replicas", 2).stdout)["devices"] == 8
+    assert "divisible by the number of slices" in compiled(*two_slices, status=1).stderr
+    said = compiled("tpu:v5e:2x2", "--num-replicas", 5, status=2).stderr
     assert "5 replica(s) of 1 partition(s) need 5 devices, the topology has 4" in said
+
+
+@pytest.mark.parametrize("target", ["cuda12:H100", "cuda13:H100"])
+def test_the_command_compiles_for_several_gpus(compiled, target):
+    several = ("--topology-option", "topology=1x1x4", "--num-replicas", 4)
+    told = json.loads(compiled(target, *several, "--json", program=HELLO).stdout)
+    assert (told["devices"], told["nbytes"]) == (4, compiled.out.stat().st_size)
+    said = compiled(target, "--num-replicas", 2, program=HELLO, status=2).stderr
+    assert "need 2 devices" in said
+    said = compiled(target, "--topology-option", "topology=4", program=HELLO, status=2).stderr
+    assert "option 'topology' is of type string, found 4" in said
 
 
 @pytest.mark.parametrize(
@@ -400,26 +419,15 @@ def test_the_command_compiles_for_many_devices(clean_env, tmp_path):
         ("nonsense:x", 3, "nonsense"),
     ],
 )
-def test_the_command_says_what_is_wrong(clean_env, tmp_path, target, status, words):
-    out = tmp_path / "out"
-    done = hub(
-        "compile",
-        PROGRAMS / "add.mlir",
-        "--target",
-        target,
-        "-o",
-        out,
-        env=clean_env,
-        status=status,
-    )
-    assert words in done.stderr
-    assert "Traceback" not in done.stderr
-    assert not out.exists()
+def test_the_command_says_what_is_wrong(compiled, target, status, words):
+    said = compiled(target, status=status).stderr
+    assert words in said
+    assert "Traceback" not in said
+    assert not compiled.out.exists()
 
 
-def test_the_command_lists_targets(clean_env):
-    known = json.loads(hub("targets", "--json", env=clean_env).stdout)
-    targets = {each["target"]: each for each in known}
+def test_the_command_lists_targets(hub):
+    targets = {each["target"]: each for each in json.loads(hub("targets", "--json").stdout)}
     assert {"cuda13:H100", "cuda13:NVIDIA H100 PCIe", "cuda12:A100", "tpu:v5e:2x2"} <= set(targets)
     assert targets["cuda13:H100"] == {
         "target": "cuda13:H100",
@@ -427,10 +435,8 @@ def test_the_command_lists_targets(clean_env):
         "name": "H100",
         "description": "Hopper: NVIDIA H100 80GB HBM3",
     }
-    assert {
-        each["plugin"]
-        for each in json.loads(hub("targets", "cuda", "--json", env=clean_env).stdout)
-    } == {"cuda12", "cuda13"}
-    table = hub("targets", "tpu", env=clean_env).stdout.splitlines()
+    cuda = json.loads(hub("targets", "cuda", "--json").stdout)
+    assert {each["plugin"] for each in cuda} == {"cuda12", "cuda13"}
+    table = hub("targets", "tpu").stdout.splitlines()
     assert table[0].split() == ["TARGET", "DESCRIPTION"]
     assert len(table) == 1 + len(TPUS)

@@ -1,6 +1,4 @@
-"""Python functions that vendors' compilers call in the middle of their work."""
-
-from __future__ import annotations
+"""Vendors' compilers: Python functions that they call in their work, and programs over slices."""
 
 from functools import partial
 from pathlib import Path
@@ -9,15 +7,17 @@ import pytest
 from children import in_child, refusal
 
 import pjrt_hub
-from pjrt_hub import errors
+from pjrt_hub import CompileOptions, errors
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.extensions import custom_partitioner
+from pjrt_hub.running.extensions.multi_slice import (
+    MultiSliceConfig,
+    device_of_megascale_id,
+    megascale_id,
+)
 from pjrt_hub.running.extensions.xla_transform import XlaTransform
 
-pytestmark = pytest.mark.skipif(
-    any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg", "/dev/accel0")),
-    reason="the hardware is here",
-)
+pytestmark = pytest.mark.usefixtures("without_hardware")
 
 TARGETS = {"cuda12": "H100", "cuda13": "H100", "tpu": "v5e:2x2"}
 
@@ -86,12 +86,8 @@ def test_a_transform_that_fails(name):
     ):
         with XlaTransform(api, "tried", function), pytest.raises(errors.PjrtError, match=said):
             topology.compile(ADD)
-    for wrong, given in (
-        (ValueError, ("", fail)),
-        (TypeError, ("x", None)),
-        (ValueError, ("x", fail, "never")),
-    ):
-        with pytest.raises(wrong):
+    for given in (("", fail), ("x", None), ("x", fail, "never")):
+        with pytest.raises(TypeError if None in given else ValueError):
             XlaTransform(api, *given)
 
 
@@ -107,8 +103,6 @@ HALF = """func.func @main(%a: tensor<4x128xf32>) -> tensor<4x128xf32> {
 
 
 class Squares:
-    """A partitioner, and what it was asked."""
-
     def __init__(self):
         self.asked = []
 
@@ -125,15 +119,11 @@ class Squares:
 
 
 class Fails(Squares):
-    """One that raises."""
-
     def partition(self, arguments, result, config):
         raise ValueError("no part")
 
 
 class Few(Squares):
-    """One that gives too few shardings."""
-
     def partition(self, arguments, result, config):
         return HALF, [], result.sharding
 
@@ -143,7 +133,7 @@ class Few(Squares):
 def test_a_custom_call_is_partitioned_in_python(name):
     """The call is gone: were it still there, the compiler would miss its handler."""
     topology, squares = describe(name, topology="1x1x2"), Squares()
-    options = pjrt_hub.CompileOptions(num_partitions=2, use_spmd_partitioning=True)
+    options = CompileOptions(num_partitions=2, use_spmd_partitioning=True)
     register = partial(custom_partitioner.register, topology.api)
     for target, partitioner in (("squares", squares), ("fails", Fails()), ("few", Few())):
         register(target, partitioner)
@@ -154,13 +144,13 @@ def test_a_custom_call_is_partitioned_in_python(name):
         topology.compile(CALL.replace("NAME", "fails"), options)
     with pytest.raises(errors.PjrtError, match="it gave 0 shardings for 1 arguments"):
         topology.compile(CALL.replace("NAME", "few"), options)
-    for wrong, given in (
-        (errors.AlreadyExistsError, ("few", Few())),
-        (ValueError, ("", Few())),
-        (TypeError, ("x", print)),
+    for wrong, target, partitioner in (
+        (errors.AlreadyExistsError, "few", Few()),
+        (ValueError, "", Few()),
+        (TypeError, "x", print),
     ):
         with pytest.raises(wrong):
-            register(*given)
+            register(target, partitioner)
 
 
 @pytest.mark.parametrize(
@@ -171,3 +161,70 @@ def test_batches_are_for_newer_plugins(name, expected):
     api = describe(name, topology="1x1x2").api
     refused = refusal(lambda: custom_partitioner.register_batch_partitionable(api, "batched"))
     assert (refused and refused["error"]) == expected
+
+
+ADD_FILE = Path(__file__).parents[1] / "programs" / "add.mlir"
+
+
+def slices(**options):
+    return pjrt_hub.topology("tpu", "v5e:2x2", options=options, offline=True)
+
+
+def compile(config, num_replicas):
+    config = config.serialize()
+    options = CompileOptions(num_replicas=num_replicas, serialized_multi_slice_config=config)
+    return slices().compile(ADD_FILE, options)
+
+
+@in_child
+def test_a_config_ahead_of_time():
+    topology = slices()
+    one = MultiSliceConfig(topology, 1)
+    for count in (1, 2, 4):
+        config = MultiSliceConfig(topology, count)
+        assert (config.num_slices, config.slice_id) == (count, 0)
+        assert config.num_devices_per_slice == dict.fromkeys(range(count), 4)
+        assert repr(config) == f"<MultiSliceConfig slice 0 of {count}>"
+        assert (config.serialize() == one.serialize()) is (count == 1)
+
+
+@in_child
+def test_compiling_for_slices():
+    """Devices are numbered by slice; every slice has a part of the replicas."""
+    config = MultiSliceConfig(slices(), 2)
+    assert compile(config, 2).compile_options.device_ids == ((100000,), (200000,))
+    assert compile(config, 8).compile_options.num_replicas == 8
+    uneven, too_many = [refusal(partial(compile, config, count)) for count in (3, 16)]
+    assert uneven["error"] == too_many["error"] == "InvalidArgumentError"
+    assert "divisible by the number of slices" in uneven["text"]
+    api = slices().api
+    assert megascale_id(api, 1, 2) == 200002
+    assert device_of_megascale_id(api, 200002) == (1, 2)
+
+
+@in_child
+def test_what_would_end_the_process():
+    """A topology of several slices is a segmentation fault of 0.116."""
+    topology = slices()
+    junk = CompileOptions(serialized_multi_slice_config=b"junk")
+    several, none, too_many, boolean, told = [
+        refusal(call)
+        for call in (
+            lambda: MultiSliceConfig(slices(num_slices=2), 1),
+            lambda: MultiSliceConfig(topology, 0),
+            lambda: MultiSliceConfig(topology, 2**31 - 1),
+            lambda: MultiSliceConfig(topology, True),
+            lambda: topology.compile(b"func.func @main() { return }", junk),
+        )
+    ]
+    assert several["error"] == none["error"] == too_many["error"] == "ValueError"
+    assert (boolean["error"], told["error"]) == ("TypeError", "InvalidArgumentError")
+    assert "is of several slices already" in several["text"]
+    assert "must be from 1 to 16384" in too_many["text"]
+
+
+@in_child
+def test_a_plugin_without_slices():
+    topology = pjrt_hub.topology("cuda13", "H100", offline=True)
+    refused = refusal(lambda: MultiSliceConfig(topology, 1))
+    assert refused["error"] == "UnsupportedByPluginError"

@@ -3,13 +3,10 @@
 The plugin for CUDA 12 is an old one, which has no other compiler.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -45,102 +42,44 @@ except pjrt_hub.errors.PjrtError as exc:
 """
 
 
-def ptxas(folder: Path, release: str = "12.9", status: int = 0) -> Path:
-    """A ptxas of a CUDA below that folder, with which every compilation fails."""
-    path = folder / "bin" / "ptxas"
-    path.parent.mkdir(parents=True)
-    path.write_text(PTXAS.format(release, status))
-    path.chmod(0o755)
-    return path
+WHEEL = "site/nvidia/cuda_nvcc"
+#: Where a ptxas lies and what it is, which of them are on the PATH, and where XLA's flag points.
+CASES: dict[str, tuple[dict[str, str], str, str]] = {
+    "none": ({}, "", ""),
+    "path": ({"a": "12.9"}, "a", ""),
+    "first of path": ({"a": "12.9", "b": "12.9"}, "ab", ""),
+    "of another CUDA": ({"a": "12.6", "b": "12.9"}, "ab", ""),
+    "too old": ({"a": "11.7", "b": "12.9"}, "ab", ""),
+    "oldest": ({"a": "11.8", "b": "12.9"}, "ab", ""),
+    "broken": ({"a": "broken", "b": "12.9"}, "ab", ""),
+    "no program": ({"a": "not executable", "b": "12.9"}, "ab", ""),
+    "named by the flag": ({"a": "12.9", "mine": "12.9"}, "a", "mine"),
+    "flag without it": ({"a": "12.9"}, "a", "nowhere"),
+    "in the working directory": ({"a": "12.9", "cuda_sdk_lib": "12.9"}, "a", ""),
+    "beside the plugin": ({WHEEL: "12.9"}, "", ""),
+    "path before the wheel": ({WHEEL: "12.9", "a": "12.6"}, "a", ""),
+}
 
 
-def on_path(*files: Path) -> dict[str, str]:
-    return {"PATH": os.pathsep.join([*(str(each.parent) for each in files), "/usr/bin", "/bin"])}
-
-
-def flag(folder: Path) -> dict[str, str]:
-    return {"XLA_FLAGS": f"--xla_gpu_cuda_data_dir={folder}"}
-
-
-def none(root: Path) -> dict[str, str]:
-    return on_path()
-
-
-def path(root: Path) -> dict[str, str]:
-    return on_path(ptxas(root / "a"))
-
-
-def first_of_path(root: Path) -> dict[str, str]:
-    return on_path(ptxas(root / "a"), ptxas(root / "b"))
-
-
-def of_another_cuda(root: Path) -> dict[str, str]:
-    return on_path(ptxas(root / "a", "12.6"), ptxas(root / "b"))
-
-
-def too_old(root: Path) -> dict[str, str]:
-    return on_path(ptxas(root / "a", "11.7"), ptxas(root / "b"))
-
-
-def oldest(root: Path) -> dict[str, str]:
-    return on_path(ptxas(root / "a", "11.8"), ptxas(root / "b"))
-
-
-def broken(root: Path) -> dict[str, str]:
-    return on_path(ptxas(root / "a", status=1), ptxas(root / "b"))
-
-
-def no_program(root: Path) -> dict[str, str]:
-    ptxas(root / "a").chmod(0o644)
-    return on_path(root / "a" / "bin" / "ptxas", ptxas(root / "b"))
-
-
-def named_by_the_flag(root: Path) -> dict[str, str]:
-    ptxas(root / "mine")
-    return {**on_path(ptxas(root / "a")), **flag(root / "mine")}
-
-
-def flag_without_it(root: Path) -> dict[str, str]:
-    return {**on_path(ptxas(root / "a")), **flag(root / "nowhere")}
-
-
-def in_the_working_directory(root: Path) -> dict[str, str]:
-    ptxas(root / "cuda_sdk_lib")
-    return on_path(ptxas(root / "a"))
-
-
-def beside_the_plugin(root: Path) -> dict[str, str]:
-    ptxas(root / "site" / "nvidia" / "cuda_nvcc")
-    return on_path()
-
-
-def path_before_the_wheel(root: Path) -> dict[str, str]:
-    ptxas(root / "site" / "nvidia" / "cuda_nvcc")
-    return on_path(ptxas(root / "a", "12.6"))
-
-
-CASES: list[Callable[[Path], dict[str, str]]] = [
-    none,
-    path,
-    first_of_path,
-    of_another_cuda,
-    too_old,
-    oldest,
-    broken,
-    no_program,
-    named_by_the_flag,
-    flag_without_it,
-    in_the_working_directory,
-    beside_the_plugin,
-    path_before_the_wheel,
-]
+def laid_out(root: Path, case: str) -> dict[str, str]:
+    """Make a case's files, with which every compilation fails; give its environment."""
+    files, on_path, flag = CASES[case]
+    for folder, kind in files.items():
+        path = root / folder / "bin" / "ptxas"
+        path.parent.mkdir(parents=True)
+        release = kind if kind[0].isdigit() else "12.9"
+        path.write_text(PTXAS.format(release, int(kind == "broken")))
+        path.chmod(0o644 if kind == "not executable" else 0o755)
+    places = [*(str(root / folder / "bin") for folder in on_path), "/usr/bin", "/bin"]
+    named = {"XLA_FLAGS": f"--xla_gpu_cuda_data_dir={root / flag}"} if flag else {}
+    return {"PATH": os.pathsep.join(places), **named}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", CASES)
 def test_the_compiler_is_the_plugins(case, tmp_path, monkeypatch, clean_env):
     """The plugin tells which ptxas failed; the one of the system may be real, and does not."""
-    env = case(tmp_path)
+    env = laid_out(tmp_path, case)
     [folder] = find_spec("jax_plugins.xla_cuda12").submodule_search_locations
     plugin = tmp_path / "site" / "jax_plugins" / "xla_cuda12" / "xla_cuda_plugin.so"
     plugin.parent.mkdir(parents=True, exist_ok=True)
@@ -160,9 +99,8 @@ def test_the_compiler_is_the_plugins(case, tmp_path, monkeypatch, clean_env):
     steps = list(dependencies.report(opening, world))
     chosen, libdevice = [step for step in steps if step.what == "compiler"]
     if called := re.search(r"called (\S+)", ran.stdout):
-        assert chosen.detail.startswith(f"ptxas: {os.path.relpath(called[1])}, ") or (
-            chosen.detail.startswith(f"ptxas: {os.path.realpath(called[1])}, ")
-        )
+        names = (os.path.relpath(called[1]), os.path.realpath(called[1]))
+        assert chosen.detail.startswith(tuple(f"ptxas: {name}, " for name in names))
         assert chosen.ok
     elif libdevice.ok:
         found = "No PTX compilation provider" not in ran.stdout

@@ -1,7 +1,5 @@
 """Extensions of vendors' plugins, as far as they answer without hardware."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 
@@ -23,54 +21,19 @@ from pjrt_hub.running.extensions import (
     tpu_topology,
 )
 
-pytestmark = pytest.mark.skipif(
-    any(Path(device).exists() for device in ("/dev/nvidiactl", "/dev/dxg", "/dev/accel0")),
-    reason="the hardware is here",
-)
+pytestmark = pytest.mark.usefixtures("without_hardware")
 
-#: name -> the nodes of the chain with their sizes in bytes
+#: name -> the nodes of the chain, each with its size in bytes
 SIZES = {
-    "cuda12": {
-        "FFI": 40,
-        "Layouts": 56,
-        "Gpu_Custom_Call": 32,
-        "Stream": 40,
-        "Custom_Partitioner": 32,
-        "Profiler": 40,
-    },
-    "cuda13": {
-        "AbiVersion": 120,
-        "XlaTransform": 56,
-        "Shardings": 40,
-        "CrossHostTransfers": 56,
-        "MemoryDescriptions": 40,
-        "FFI": 48,
-        "Layouts": 80,
-        "Gpu_Custom_Call": 33,
-        "Stream": 40,
-        "Custom_Partitioner": 40,
-        "Profiler": 40,
-    },
-    "tpu": {
-        "FFI": 48,
-        "XlaTransform": 56,
-        "HostMemoryAllocator": 32,
-        "MultiSlice": 64,
-        "Collectives": 96,
-        "AbiVersion": 120,
-        "Shardings": 40,
-        "Megascale": 248,
-        "TpuExecutable": 96,
-        "TpuTopology": 280,
-        "Callback": 40,
-        "PhaseCompile": 192,
-        "CrossHostTransfers": 56,
-        "ExecutableMetadata": 40,
-        "MemoryDescriptions": 40,
-        "Layouts": 80,
-        "RawBuffer": 80,
-        "Profiler": 40,
-    },
+    "cuda12": "FFI 40, Layouts 56, Gpu_Custom_Call 32, Stream 40, Custom_Partitioner 32, "
+    "Profiler 40",
+    "cuda13": "AbiVersion 120, XlaTransform 56, Shardings 40, CrossHostTransfers 56, "
+    "MemoryDescriptions 40, FFI 48, Layouts 80, Gpu_Custom_Call 33, Stream 40, "
+    "Custom_Partitioner 40, Profiler 40",
+    "tpu": "FFI 48, XlaTransform 56, HostMemoryAllocator 32, MultiSlice 64, Collectives 96, "
+    "AbiVersion 120, Shardings 40, Megascale 248, TpuExecutable 96, TpuTopology 280, Callback 40, "
+    "PhaseCompile 192, CrossHostTransfers 56, ExecutableMetadata 40, MemoryDescriptions 40, "
+    "Layouts 80, RawBuffer 80, Profiler 40",
 }
 #: what a node of the older plugin ends before
 MISSING = [
@@ -100,6 +63,14 @@ def described(name):
     return pjrt_hub.topology(name, TARGETS[name], offline=True)
 
 
+def refusals(*calls):
+    return [refusal(call) for call in calls]
+
+
+def errors_of(*calls):
+    return [told and told["error"] for told in refusals(*calls)]
+
+
 @pytest.mark.parametrize("name", SIZES)
 @in_child
 def test_nodes_and_what_they_end_before(name):
@@ -108,47 +79,46 @@ def test_nodes_and_what_they_end_before(name):
     for extension in found:
         node = plugin.api.extension(extension)
         missing += [each for each in node._rows if not node.has(each)]
-    assert found == SIZES[name]
-    assert list(found) == list(SIZES[name])
+    assert [f"{node} {nbytes}" for node, nbytes in found.items()] == SIZES[name].split(", ")
     assert sorted(missing) == (MISSING if name == "cuda12" else [])
+    if name != "tpu":
+        topology = described(name)
+        executable = topology.compile(ADD)
+        only_of_libtpu = errors_of(
+            lambda: topology.tpu,
+            lambda: tpu_topology.slice_configs(plugin.api, "tpuv4"),
+            lambda: tpu_executable.target_arguments(executable),
+            lambda: executable_metadata.executable_metadata(executable),
+        )
+        assert only_of_libtpu == ["UnsupportedByPluginError"] * 4
 
 
 @in_child
 def test_the_old_nodes_are_never_left():
-    plugin = load("cuda12")
-    topology = described("cuda12")
-    executable = topology.compile(ADD)
-    refusals = [
-        refusal(call)
-        for call in (
-            lambda: layouts.default_layout(topology, "f32", (8, 128)),
-            lambda: layouts.output_layouts(executable),
-            lambda: layouts.parameter_layouts(executable),
-            lambda: plugin.ffi.register("f", print),
-            lambda: shardings.output_shardings(executable),
-            lambda: abi_version.ExecutableAbiVersion.of(executable),
-            lambda: memory_descriptions.memory_descriptions(
-                topology, topology.device_descriptions[0]
-            ),
-            lambda: phase_compile.PhaseCompiler(plugin.api),
-        )
-    ]
-    assert {each["error"] for each in refusals} == {"UnsupportedByPluginError"}
-    assert "at byte 56 of the extension Layouts, the plugin's node has 56" in refusals[0]["text"]
-    assert "at byte 40 of the extension FFI, the plugin's node has 40 bytes" in refusals[3]["text"]
+    plugin, topology = load("cuda12"), described("cuda12")
+    executable, device = topology.compile(ADD), topology.device_descriptions[0]
+    refused = refusals(
+        lambda: layouts.default_layout(topology, "f32", (8, 128)),
+        lambda: layouts.output_layouts(executable),
+        lambda: layouts.parameter_layouts(executable),
+        lambda: plugin.ffi.register("f", print),
+        lambda: shardings.output_shardings(executable),
+        lambda: shardings.parameter_shardings(executable),
+        lambda: abi_version.ExecutableAbiVersion.of(executable),
+        lambda: memory_descriptions.memory_descriptions(topology, device),
+        lambda: phase_compile.PhaseCompiler(plugin.api),
+    )
+    assert {each["error"] for each in refused} == {"UnsupportedByPluginError"}
+    assert "at byte 56 of the extension Layouts, the plugin's node has 56" in refused[0]["text"]
+    assert "at byte 40 of the extension FFI, the plugin's node has 40 bytes" in refused[3]["text"]
+
+
+TPU_MEMORIES = [("device", True), ("pinned_host", False), ("unpinned_host", False)]
 
 
 @pytest.mark.parametrize(
     ("name", "tiled", "scalar", "kinds"),
-    [
-        ("cuda13", "{1,0}", "{}", []),
-        (
-            "tpu",
-            "{1,0:T(8,128)(2,1)}",
-            "{:T(128)}",
-            [("device", True), ("pinned_host", False), ("unpinned_host", False)],
-        ),
-    ],
+    [("cuda13", "{1,0}", "{}", []), ("tpu", "{1,0:T(8,128)(2,1)}", "{:T(128)}", TPU_MEMORIES)],
 )
 @in_child
 def test_what_is_told_without_hardware(name, tiled, scalar, kinds):
@@ -170,41 +140,27 @@ def test_what_is_told_without_hardware(name, tiled, scalar, kinds):
     assert not list(shardings.output_shardings(executable))
     with pytest.raises(errors.InvalidArgumentError):
         abi_version.ExecutableAbiVersion(api, b"\xff\xff\xff")
-
-
-@in_child
-def test_the_tiles_that_the_layer_discrete_has():
-    topology = described("tpu")
-    for name, shape, tiles, _ in ARRAYS:
-        rows = ",".join(map(str, reversed(range(len(shape)))))
-        told = layouts.default_layout(topology, dtype_of(name), shape)
-        assert str(told) == f"{{{rows}:{tiles}}}", (name, shape)
-
-
-@in_child
-def test_phases():
-    plugin = load("tpu")
-    compiler, topology = phase_compile.PhaseCompiler(plugin.api), described("tpu")
-    first = compiler.phase_names[0]
-    assert (first, len(compiler.phase_names)) == ("phase1_hlo_opts", 5)
-    for parts, phase, error, said in (
-        ([b"junk"], first, "InvalidArgumentError", ""),
-        ([b"junk"], "never", "ValueError", "'never', it has phase1_hlo_opts"),
-        ([], first, "ValueError", ""),
-    ):
-        refused = refusal(partial(compiler.run, parts, [phase], topology))
-        assert refused["error"] == error
-        assert said in refused["text"]
+    if name == "tpu":  # the tiles that the layer `discrete` has
+        for dtype, shape, tiles, _ in ARRAYS:
+            rows = ",".join(map(str, reversed(range(len(shape)))))
+            told = layouts.default_layout(topology, dtype_of(dtype), shape)
+            assert str(told) == f"{{{rows}:{tiles}}}", (dtype, shape)
 
 
 @in_child
 def test_a_program_through_all_phases():
     """At the end there is an executable, out of which libtpu reads what it was made for."""
-    plugin = load("tpu")
-    topology = described("tpu")
-    compiler = phase_compile.PhaseCompiler(plugin.api)
-    read = phase_compile.PartialProgram.read
+    plugin, topology = load("tpu"), described("tpu")
+    compiler, read = phase_compile.PhaseCompiler(plugin.api), phase_compile.PartialProgram.read
     one, two_a, two_b, three, _ = compiler.phase_names
+    assert one == "phase1_hlo_opts"
+    for parts, phase, error, said in (
+        ([b"junk"], one, errors.InvalidArgumentError, ""),
+        ([b"junk"], "never", ValueError, "'never', it has phase1_hlo_opts"),
+        ([], one, ValueError, ""),
+    ):
+        with pytest.raises(error, match=said):
+            compiler.run(parts, [phase], topology)
     opened = compiler.run([pjrt_hub.Program.of(ADD)], [one], topology)
     parts = {read(each).name: each for each in opened}
     isolated = [each for each in opened if read(each).format == "dedup_hlo"]
@@ -225,46 +181,43 @@ def test_a_program_through_all_phases():
     )
     assert arguments.count(b"lite") == 1
     assert tpu_executable.target_arguments(topology.compile(ADD)).count(b"lite") == 1
-    wrong = refusal(lambda: compiler.run(opened, [three], topology))
-    assert wrong["error"] == "PluginInternalError"
-    assert refusal(lambda: read(b"junk"))["error"] == "ValueError"
+    refused = errors_of(lambda: compiler.run(opened, [three], topology), lambda: read(b"junk"))
+    assert refused == ["PluginInternalError", "ValueError"]
 
 
 @pytest.mark.parametrize("name", ["cuda12", "cuda13"])
 @in_child
-def test_a_registered_custom_call_compiles(name):
-    """A compiler that finds no such function says so: a registration that was dropped is seen."""
-    plugin, topology = load(name), described(name)
-    plugin.ffi.register("ours", print, platform="CUDA")
-    dropped = refusal(lambda: topology.compile(CUSTOM.replace("NAME", "never_registered")))
-    assert "never_registered" in dropped["text"]
-    topology.compile(CUSTOM.replace("NAME", "ours"))
-    twice = refusal(lambda: plugin.ffi.register("ours", print, platform="CUDA"))
-    assert twice["error"] == "AlreadyExistsError"
+def test_custom_calls_compile(name):
+    """A compiler that finds no such function says so: a registration that was dropped is seen.
 
-
-@pytest.mark.parametrize("name", ["cuda12", "cuda13"])
-@in_child
-def test_a_custom_call_with_stages_compiles(name):
-    """The compiler itself instantiates the calls of a program."""
+    It instantiates the calls of a program itself.
+    """
     plugin, topology, made = load(name), described(name), []
+
+    def compiled(function):
+        return topology.compile(CUSTOM.replace("NAME", function))
 
     def fail():
         raise ValueError("no plan")
 
-    plugin.ffi.register(
-        "staged",
-        print,
-        platform="CUDA",
-        prepare=print,
-        initialize=print,
-        instantiate=lambda: made.append(plugin.ffi.current.name) or object(),
-    )
-    plugin.ffi.register("failing", print, platform="CUDA", instantiate=fail)
-    topology.compile(CUSTOM.replace("NAME", "staged"))
+    def note():
+        made.append(plugin.ffi.current.name)
+        return object()
+
+    register = partial(plugin.ffi.register, platform="CUDA")
+    register("ours", print)
+    register("staged", print, prepare=print, initialize=print, instantiate=note)
+    register("failing", print, instantiate=fail)
+    compiled("ours")
+    compiled("staged")
     assert made == ["staged"]
-    failed = refusal(lambda: topology.compile(CUSTOM.replace("NAME", "failing")))
-    assert "ValueError: no plan" in failed["text"]
+    for function, error, said in (
+        (partial(compiled, "never_registered"), errors.PjrtError, "never_registered"),
+        (partial(register, "ours", print), errors.AlreadyExistsError, "ours"),
+        (partial(compiled, "failing"), errors.PjrtError, "ValueError: no plan"),
+    ):
+        with pytest.raises(error, match=said):
+            function()
 
 
 #: the field numbers of an XSpace, and the names of each plane's events
@@ -302,11 +255,11 @@ def test_a_profile(name, tmp_path):
     step = {"cuda12": "call-inliner", "cuda13": "call-inliner", "tpu": "dce"}[name]
     assert step in events["/host:CPU"]
     other = plugin.profiler()
-    refused = [refusal(other.stop), refusal(other.collect)]
+    refused = errors_of(other.stop, other.collect)
     other.close()
     other.close()
-    refused += [refusal(other.start), refusal(lambda: plugin.profiler(host_level=9))]
-    assert [each["error"] for each in refused] == ["RuntimeError"] * 3 + ["ValueError"]
+    refused += errors_of(other.start, lambda: plugin.profiler(host_level=9))
+    assert refused == ["RuntimeError"] * 3 + ["ValueError"]
 
 
 @in_child
@@ -314,11 +267,11 @@ def test_a_tpu_topology():
     small, large = (
         pjrt_hub.topology("tpu", name, offline=True).tpu for name in ("v5e:2x2", "v4:2x2x2")
     )
-    names = ("chip_count", "core_count", "core_count_per_chip", "core_count_per_process")
-    names += ("device_count", "device_count_per_chip", "device_count_per_process")
-    names += ("process_count", "chips_per_process")
+    numbers = ("", "_per_chip", "_per_process")
+    names = [f"{of}_count{each}" for of in ("core", "device") for each in numbers]
+    names += ["chip_count", "process_count", "chips_per_process"]
     counts = [[getattr(each, name) for name in names] for each in (small, large)]
-    assert counts == [[4, 4, 1, 4, 4, 1, 4, 1, 4], [8, 16, 2, 8, 16, 2, 8, 2, 4]]
+    assert counts == [[4, 1, 4, 4, 1, 4, 4, 1, 4], [16, 2, 8, 16, 2, 8, 8, 2, 4]]
     names = ("chip_bounds", "process_bounds", "chips_per_process_bounds")
     assert [getattr(small, name) for name in names] == [(2, 2, 1), (1, 1, 1), (2, 2, 1)]
     assert [getattr(large, name) for name in names] == [(2, 2, 2), (1, 1, 2), (2, 2, 1)]
@@ -333,13 +286,12 @@ def test_a_tpu_topology():
     assert not small.is_subslice
     assert small.is_enhanced_barrier_enabled
     assert not small.has_limited_ici_connectivity
-    assert small.is_reachable_over_limited_ici(0, 1)
-    assert not small.is_reachable_over_limited_ici(0, 3)
+    assert [small.is_reachable_over_limited_ici(0, number) for number in (1, 3)] == [True, False]
     assert small.routing_strategy == "mesh"
 
 
 @in_child
-def test_parts_of_a_tpu_topology():
+def test_parts_of_a_tpu_topology_and_numbers_that_none_has():
     """A device outside of a part would end the process, so it is refused before."""
     tpu = described("tpu").tpu
     part = tpu.subslice((2, 1, 1))
@@ -347,42 +299,39 @@ def test_parts_of_a_tpu_topology():
     assert len(part.device_descriptions) == 2
     pairs = ((0, 1), (1, 2), (1, 3))
     assert [tpu.subslice_device_id(part, (0, y, 0), each) for y, each in pairs] == [1, 0, 1]
-    for given in (((0, 0, 0), 2), ((0, 0), 0), ((0, 0, 0), 4)):
-        with pytest.raises(ValueError, match=r"."):
-            tpu.subslice_device_id(part, *given)
-    with pytest.raises(ValueError, match=r"."):
-        tpu.subslice_device_id(tpu.topology, (0, 0, 0), 0)
-    with pytest.raises(errors.InvalidArgumentError):
-        tpu.subslice((9, 9, 9))
+    assert (
+        errors_of(
+            lambda: tpu.subslice_device_id(part, (0, 0, 0), 2),
+            lambda: tpu.subslice_device_id(part, (0, 0), 0),
+            lambda: tpu.subslice_device_id(part, (0, 0, 0), 4),
+            lambda: tpu.subslice_device_id(tpu.topology, (0, 0, 0), 0),
+            lambda: tpu.subslice((9, 9, 9)),
+            lambda: tpu.replace_host_bounds((0, 0, 0)),
+        )
+        == ["ValueError"] * 4 + ["InvalidArgumentError"] * 2
+    )
     assert tpu.replace_host_bounds((2, 2, 1)).tpu.chip_count == 16
-    with pytest.raises(errors.InvalidArgumentError):
-        tpu.replace_host_bounds((0, 0, 0))
     assert len(part.compile(ADD).serialize()) > 1000
 
-
-@in_child
-def test_numbers_that_no_tpu_has_are_refused():
-    tpu = described("tpu").tpu
-    refused = [
-        refusal(call)["error"]
-        for call in (
-            lambda: tpu.chip_on_process(-1),
-            lambda: tpu.chip_on_process(4),
-            lambda: tpu.device_on_process(-1),
-            lambda: tpu.chip_coordinates(-1),
-            lambda: tpu.device_id((0, 0, 0), -1),
-            lambda: tpu.device_id((0, 0, 0), 1),
-            lambda: tpu.is_reachable_over_limited_ici(0, 99),
-            lambda: tpu.chip_id((2**40, 0, 0)),
-            lambda: tpu.chip_id((-1, 0, 0)),
-            lambda: tpu.chip_id((0, 0)),
-            lambda: tpu.chip_id((5, 0, 0)),
-            lambda: tpu.process_coordinates(-1),
-            lambda: tpu.device_ids_on_process(7),
-            lambda: tpu.chip_on_process("0"),
-        )
-    ]
-    assert refused == ["ValueError"] * 8 + ["InvalidArgumentError"] * 5 + ["TypeError"]
+    ours = errors_of(
+        lambda: tpu.chip_on_process(-1),
+        lambda: tpu.chip_on_process(4),
+        lambda: tpu.device_on_process(-1),
+        lambda: tpu.chip_coordinates(-1),
+        lambda: tpu.device_id((0, 0, 0), -1),
+        lambda: tpu.device_id((0, 0, 0), 1),
+        lambda: tpu.is_reachable_over_limited_ici(0, 99),
+        lambda: tpu.chip_id((2**40, 0, 0)),
+    )
+    theirs = errors_of(
+        lambda: tpu.chip_id((-1, 0, 0)),
+        lambda: tpu.chip_id((0, 0)),
+        lambda: tpu.chip_id((5, 0, 0)),
+        lambda: tpu.process_coordinates(-1),
+        lambda: tpu.device_ids_on_process(7),
+    )
+    assert (ours, theirs) == (["ValueError"] * 8, ["InvalidArgumentError"] * 5)
+    assert errors_of(lambda: tpu.chip_on_process("0")) == ["TypeError"]
 
 
 @in_child
@@ -437,21 +386,3 @@ def test_what_libtpu_reads_out_of_code():
         ("InvalidArgumentError", tpu_executable.is_predetermined_error, api, b"junk"),
     ):
         assert refusal(partial(call, *wrong))["error"] == error
-
-
-@pytest.mark.parametrize("name", ["cuda12", "cuda13"])
-@in_child
-def test_what_only_libtpu_has(name):
-    plugin = load(name)
-    topology = described(name)
-    executable = topology.compile(ADD)
-    refused = [
-        refusal(call)["error"]
-        for call in (
-            lambda: topology.tpu,
-            lambda: tpu_topology.slice_configs(plugin.api, "tpuv4"),
-            lambda: tpu_executable.target_arguments(executable),
-            lambda: executable_metadata.executable_metadata(executable),
-        )
-    ]
-    assert refused == ["UnsupportedByPluginError"] * 4

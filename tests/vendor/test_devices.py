@@ -1,9 +1,12 @@
-"""Buffers, transfers and events of vendors' plugins, without hardware and on a GPU."""
+"""What needs a device of a vendor: buffers, memory that is shared, exchange with the host.
 
-from __future__ import annotations
+Events and compiling go without one.
+"""
 
+import json
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,50 +14,13 @@ import pytest
 from children import in_child, refusal
 
 import pjrt_hub
-from pjrt_hub import errors
+from pjrt_hub import DirectoryStore, Distributed, ExecuteOptions, errors
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import callbacks
 
-#: What buffers and transfers need beside the oldest table, by the minor that brought it.
-NEWER = {
-    60: ["PJRT_Client_CreateBuffersForAsyncHostToDevice"],
-    62: ["PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer"],
-    67: ["PJRT_Client_DmaMap"],
-    69: ["PJRT_Client_CreateUninitializedBuffer"],
-    77: ["PJRT_Client_CreateAliasBuffer"],
-    82: ["PJRT_Client_CreateErrorBuffer"],
-    83: ["PJRT_AsyncHostToDeviceTransferManager_TransferLiteral"],
-    84: ["PJRT_Buffer_CopyRawToHostFuture"],
-    88: ["PJRT_Buffer_DonateWithControlDependency"],
-    89: ["PJRT_Event_Create", "PJRT_Event_Set"],
-    98: ["PJRT_Buffer_Bitcast"],
-}
-OLD = [
-    "PJRT_Client_BufferFromHostBuffer",
-    "PJRT_Client_CreateViewOfDeviceBuffer",
-    "PJRT_Buffer_CopyRawToHost",
-    "PJRT_Buffer_DynamicDimensionIndices",
-]
-VERSIONS = {"cuda12": 58, "cuda13": 116, "tpu": 117}
 GPU = pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="there is no NVIDIA GPU")
-
-
-@pytest.mark.parametrize("name", VERSIONS)
-@in_child(TPU_SKIP_MDS_QUERY="1")
-def test_what_each_has(name):
-    asked = OLD + [each for names in NEWER.values() for each in names]
-    api = pjrt_hub.load(name, offline=True).api
-    found = {each: refusal(lambda each=each: api.require(each)) for each in asked}
-    lacking = {each: said for each, said in found.items() if said}
-    assert all(api.has(each) is (each not in lacking) for each in asked)
-    assert lacking.keys() == {
-        each for since, names in NEWER.items() for each in names if since > VERSIONS[name]
-    }
-    for since, names in NEWER.items():
-        for each in set(names) & lacking.keys():
-            assert lacking[each]["error"] == "UnsupportedByPluginError"
-            assert each in lacking[each]["text"]
-            assert f"0.{since}" in lacking[each]["text"]
+EXCHANGE = Path(__file__).parents[1] / "programs" / "exchange.mlir"
+HARDWARE = {"cuda13": Path("/dev/nvidiactl"), "tpu": Path("/dev/accel0")}
 
 
 @pytest.mark.parametrize("name", ["cuda13", "tpu"])
@@ -84,6 +50,51 @@ def test_events_are_set_without_a_client(name):
     for event in (good, bad, left):
         api.call("PJRT_Event_Destroy", event=event)
     assert ready.wait(10)  # what is destroyed before it is set still calls back
+
+
+@pytest.mark.parametrize(
+    ("name", "target"), [("tpu", "v5e:2x2"), ("cuda13", "H100"), ("cuda12", "H100")]
+)
+@in_child
+def test_it_compiles(name, target):
+    topology = pjrt_hub.topology(name, target, offline=True)
+    assert len(topology.compile(EXCHANGE).serialize()) > 1000
+
+
+@pytest.mark.parametrize("name", [name for name, path in HARDWARE.items() if path.exists()])
+@in_child
+def test_it_runs(name):
+    sent, dones = bytearray(), []
+
+    def send(chunk, total, done):
+        assert total == 4096
+        sent.extend(chunk)
+        dones.append(done)
+
+    def receive(stream):
+        stream.add_chunk(np.frombuffer(bytes(sent), np.float32) * 2)
+
+    def refuse(chunk, total, done):
+        raise ValueError("not today")
+
+    with pjrt_hub.client(name, offline=True) as client:
+        exe = client.compile(EXCHANGE)
+        value = np.arange(1024, dtype=np.float32).reshape(8, 128)
+        a = client.buffer_from_host(value, device=exe.devices[0])
+
+        def run(send):
+            options = ExecuteOptions(
+                send_callbacks=[{1: send}],
+                recv_callbacks=[{2: receive}],
+                use_major_to_minor_data_layout_for_callbacks=True,
+            )
+            return exe.execute([[a]], options)[0][0].to_numpy()
+
+        assert (run(send) == 2 * value).all()
+        assert bytes(sent) == value.tobytes()
+        assert dones[-1:] == [True]
+        with pytest.raises(errors.PjrtHubError, match="not today"):
+            run(refuse)
 
 
 NUMBERS, MATRIX = np.arange(8, dtype=np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -161,3 +172,49 @@ def test_buffers_on_a_gpu():
     for use in uses:
         with suppress(errors.UnimplementedError):
             use(client)
+
+
+@GPU
+@in_child
+def test_the_memory_of_a_gpu_is_lent_and_borrowed():
+    cuda, host_device = 2, (1, 0)
+    with pjrt_hub.client("cuda13", offline=True) as client:
+        values = np.arange(12, dtype=np.float32).reshape(3, 4)
+        buffer = client.buffer_from_host(values)
+        assert buffer.__dlpack_device__() == (cuda, client.devices[0].local_hardware_id)
+        interface = buffer.__cuda_array_interface__
+        told = (interface["typestr"], interface["shape"], interface["stream"])
+        assert told == ("<f4", (3, 4), None)
+        for stream in (None, -1, 1, 2, 1 << 40):
+            for version in (None, (1, 1)):
+                capsule = buffer.__dlpack__(stream=stream, max_version=version)
+                again = client.from_dlpack(capsule, copy=False)
+                assert again.__cuda_array_interface__["data"] == interface["data"]
+                assert np.array_equal(again, values)
+        wrong = [{"stream": stream} for stream in (0, -2, "a")]
+        for how in (*wrong, {"dl_device": host_device, "copy": False}):
+            assert refusal(partial(buffer.__dlpack__, **how))["error"] == "BufferError"
+        host = np.from_dlpack(buffer, device="cpu")
+        assert np.array_equal(host, values)
+        assert host.flags.writeable
+        copy = client.from_dlpack(buffer, copy=True)
+        assert copy.__cuda_array_interface__["data"] != interface["data"]
+        lent = client.from_dlpack(buffer.__dlpack__(), copy=False)
+        buffer.delete()
+        assert np.array_equal(lent, values)
+
+
+def meet(number, folder):
+    distributed = Distributed(2, number, DirectoryStore(folder))
+    with pjrt_hub.client("cuda13", offline=True, distributed=distributed) as client:
+        processes = sorted({device.process_index for device in client.all_devices})
+        counts = [len(client.devices), len(client.all_devices)]
+        print(json.dumps([client.process_index, *counts, processes]))
+
+
+@GPU
+def test_two_processes_meet_on_a_gpu(start, finish, tmp_path):
+    running = [start(meet, number, tmp_path / "job") for number in range(2)]
+    told = [finish(process) for process in running]
+    local = told[0][1]
+    assert told == [[number, local, 2 * local, [0, 1]] for number in range(2)]
