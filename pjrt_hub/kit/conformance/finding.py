@@ -5,9 +5,13 @@ Must not know which checks there are.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TypeVar
 
 from pjrt_hub.errors import PjrtError
+
+_Answer = TypeVar("_Answer")
 
 
 class Failed(AssertionError):
@@ -59,6 +63,38 @@ def expect_error(call: Callable[[], object], *codes: int, what: str) -> PjrtErro
         return error
     shown = "" if answer is None or isinstance(answer, int) else f" ({answer!r})"
     raise Failed(f"{what}: expected an error, found success{shown}")
+
+
+@contextmanager
+def raise_as(
+    kind: type[Exception],
+    words: str = "",
+    of: type[Exception] | tuple[type[Exception], ...] = PjrtError,
+) -> Iterator[None]:
+    """Raise `kind` for an error of the plugin or another one, with some words before its own."""
+    try:
+        yield
+    except of as exc:
+        raise kind(f"{words} {getattr(exc, 'message', exc)}".lstrip()) from exc
+
+
+def ask_twice(ask: Callable[[], _Answer], what: str) -> _Answer:
+    """Return an answer; fail the check unless it is the same when asked again."""
+    first = ask()
+    equal(ask(), first, f"{what}, asked again")
+    return first
+
+
+def expect_reason(error: PjrtError) -> None:
+    """Fail the check unless an error that the plugin may give says why."""
+    expect(bool(error.message), "expected an error that says why, found no message")
+
+
+def some_text(found: bytes, what: str) -> str:
+    """Return bytes as text; fail the check where there is none."""
+    words = text(found, what)
+    expect(bool(words), f"{what}: expected text, found none")
+    return words
 
 
 def text(found: bytes, what: str) -> str:

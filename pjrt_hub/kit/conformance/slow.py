@@ -58,9 +58,9 @@ def _time(subject: Subject, executable: int, rounds: int) -> float:
     return time.monotonic() - begin
 
 
-def slow(subject: Subject) -> int:
+def slow(subject: Subject, rounds: int = 0) -> int:
     """Run `SLOW`; return its result, most likely still pending."""
-    (result,) = subject.execute(slow_program(subject), slow_arguments(subject))
+    (result,) = subject.execute(slow_program(subject), slow_arguments(subject, rounds))
     return result
 
 

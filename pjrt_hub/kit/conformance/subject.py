@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,10 +24,19 @@ from pjrt_hub.errors import (
     UnsupportedByPluginError,
 )
 from pjrt_hub.kit.conformance import artifact, programs
-from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, equal
+from pjrt_hub.kit.conformance.finding import (
+    Failed,
+    Hidden,
+    Skipped,
+    Unsupported,
+    equal,
+    expect,
+    raise_as,
+)
 from pjrt_hub.kit.conformance.progress import CallProgress, Watched
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import library, table
+from pjrt_hub.running.capi.call_counter import CallCounter
 from pjrt_hub.running.program.compile_options import CompileOptions
 
 if TYPE_CHECKING:
@@ -37,6 +47,10 @@ if TYPE_CHECKING:
 _KEPT = ("Buffer", "Event", "LoadedExecutable", "Executable", "TopologyDescription", "Client")
 
 
+#: Name and options of a topology.
+Target = tuple[str, Mapping[str, Any]]
+
+
 class Subject:
     """A plugin, as checks see it. All addresses are ints."""
 
@@ -44,14 +58,14 @@ class Subject:
         self,
         path: Path,
         options: Mapping[str, Any] | None = None,
-        target: tuple[str, Mapping[str, Any]] | None = None,
+        target: Target | None = None,
         preload: Sequence[Path] = (),
         known_options: Mapping[str, str] | None = None,
     ) -> None:
         """Load nothing yet."""
         self.path = path
         self.options = dict(options or {})  # that its clients are made with
-        self.target = target  # name and options of a topology that it describes without hardware
+        self.target = target  # that it describes without hardware
         self.preload = tuple(preload)  # libraries to load before it
         self.known_options = dict(known_options or {})  # of its manifest, with their types
         self.progress: CallProgress | None = None  # None where nobody reads it
@@ -75,11 +89,9 @@ class Subject:
     @cached_property
     def client(self) -> int:
         """A `PJRT_Client`, made on first use, for all checks of this process; or Skipped."""
-        try:
-            with self._measure("PJRT_Client_Create"):
-                return self.api.call("PJRT_Client_Create", create_options=self.options)
-        except (PjrtError, UnsupportedByPluginError) as exc:
-            raise Skipped(f"no device: {exc.message}") from exc
+        refusals = (PjrtError, UnsupportedByPluginError)
+        with raise_as(Skipped, "no device:", refusals), self._measure("PJRT_Client_Create"):
+            return self.api.call("PJRT_Client_Create", create_options=self.options)
 
     @cached_property
     def topology(self) -> int:
@@ -87,10 +99,8 @@ class Subject:
         if self.target is None:
             return self.call("PJRT_Client_TopologyDescription", client=self.client)
         name, options = self.target
-        answer = self.call(
-            "PJRT_TopologyDescription_Create", topology_name=name, create_options=options
-        )
-        return int(answer)
+        create = "PJRT_TopologyDescription_Create"
+        return int(self.call(create, topology_name=name, create_options=options))
 
     @cached_property
     def devices(self) -> list[int]:
@@ -104,6 +114,11 @@ class Subject:
     def device(self) -> int:
         """The first of them."""
         return self.devices[0]
+
+    @property
+    def default_memory(self) -> int:
+        """Where the first device keeps buffers."""
+        return self.call("PJRT_Device_DefaultMemory", device=self.device)
 
     @property
     def minor(self) -> int:
@@ -141,11 +156,9 @@ class Subject:
         if self.progress and form in self.progress.works:
             return True
         if form not in self._takes:
-            try:
+            self._takes[form] = False
+            with contextlib.suppress(PjrtError, Unsupported):
                 self.compile_executable(self.add(form))
-            except (PjrtError, Unsupported):
-                self._takes[form] = False
-            else:
                 self._takes[form] = True
         return self._takes[form]
 
@@ -250,6 +263,13 @@ class Subject:
         ]
         return made, [self.own("Event", int(each)) for each in complete if each]
 
+    def values(
+        self, executable: int, buffers: Sequence[int], dtype: Any = None, **options: Any
+    ) -> list[Any]:
+        """Run on one device, and return the values of each output as lists."""
+        outputs = self.execute(executable, buffers, **options)
+        return [self.get(each, dtype).tolist() for each in outputs]
+
     def num_outputs(self, executable: int) -> int:
         """Return how many outputs a loaded executable has."""
         plain = self.executable(executable)
@@ -271,21 +291,25 @@ class Subject:
         import numpy as np
 
         given = np.asarray(array, order="C")
+        buffer, done = self.send(given, **fields)
+        if done:
+            self.await_(done)
+        self.await_(self.ready(buffer))
+        return buffer
+
+    def send(self, array: np.ndarray[Any, Any], **fields: Any) -> tuple[int, int]:
+        """Put a row-major array on its way; return the buffer, and when its memory is free."""
         place = {} if "memory" in fields else {"device": self.device}
         inputs = {
-            "data": given.ctypes.data,
-            "type": dtypes.of_numpy(given.dtype).code,
-            "dims": given.shape,
+            "data": array.ctypes.data,
+            "type": dtypes.of_numpy(array.dtype).code,
+            "dims": array.shape,
             "host_buffer_semantics": 0,
             **place,
             **fields,
         }
         answer = self.call("PJRT_Client_BufferFromHostBuffer", client=self.client, **inputs)
-        buffer = self.own("Buffer", answer.buffer)
-        if answer.done_with_host_buffer:
-            self.await_(answer.done_with_host_buffer)
-        self.await_(self.ready(buffer))
-        return buffer
+        return self.own("Buffer", answer.buffer), answer.done_with_host_buffer
 
     def get(self, buffer: int, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Copy a buffer to the host, row-major, and wait; the plugin tells the type."""
@@ -296,20 +320,61 @@ class Subject:
             dtype = dtypes.numpy_dtype(code)
         shape = tuple(self.call("PJRT_Buffer_Dimensions", buffer=buffer))
         array = np.empty(shape, dtype)
-        order = {"minor_to_major": tuple(reversed(range(len(shape))))}
-        answer = self.call(
-            "PJRT_Buffer_ToHostBuffer",
-            src=buffer,
-            host_layout={"type": 0, "tiled": order},
-            dst=array.ctypes.data,
-            dst_size=array.nbytes,
-        )
-        self.await_(answer.event)
+        rows = {"type": 0, "tiled": {"minor_to_major": tuple(reversed(range(len(shape))))}}
+        self.copy_to_host(buffer, array, host_layout=rows)
         return array
+
+    def copy_to_host(self, buffer: int, into: np.ndarray[Any, Any], **fields: Any) -> None:
+        """Copy a buffer into an array, in the device's order without a `host_layout`, and wait."""
+        place = {"dst": into.ctypes.data, "dst_size": into.nbytes, **fields}
+        self.await_(self.call("PJRT_Buffer_ToHostBuffer", src=buffer, **place).event)
+
+    def raw(self, buffer: int, offset: int = 0, size: int | None = None) -> bytes:
+        """Copy bytes of a buffer as they lie on the device, by default all."""
+        import numpy as np
+
+        if size is None:
+            size = self.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
+        memory = np.full(max(size, 1), 0xEE, np.uint8)
+        place = {"dst": memory.ctypes.data, "offset": offset, "transfer_size": size}
+        self.await_(self.call("PJRT_Buffer_CopyRawToHost", buffer=buffer, **place))
+        return memory[:size].tobytes()
+
+    def deserialize(self, data: bytes, **fields: Any) -> int:
+        """Load a serialized executable."""
+        fields |= {"client": self.client, "serialized_executable": data}
+        loaded = self.call("PJRT_Executable_DeserializeAndLoad", **fields)
+        return self.own("LoadedExecutable", loaded)
+
+    def create_client(self, options: Mapping[str, Any] | None = None) -> int:
+        """Create a client beside that of all checks, with further options."""
+        given = {**self.options, **(options or {})}
+        return self.own("Client", self.call("PJRT_Client_Create", create_options=given))
 
     def ready(self, buffer: int) -> int:
         """Return the `PJRT_Event` of a buffer's readiness."""
         return self.own("Event", self.call("PJRT_Buffer_ReadyEvent", buffer=buffer))
+
+    def expect_ready(self, event: int, when: str, wanted: bool = True) -> None:
+        """Fail unless an event is ready, or pending."""
+        words = ("false", "true") if wanted else ("true", "false")
+        found = bool(self.call("PJRT_Event_IsReady", event=event))
+        expect(found == wanted, f"IsReady {when}: expected {words[1]}, found {words[0]}")
+
+    def is_ready_within(self, event: int, seconds: float) -> bool:
+        """Say whether an event becomes ready so soon."""
+        end = time.monotonic() + seconds
+        while not (ready := self.call("PJRT_Event_IsReady", event=event)):
+            if time.monotonic() > end:
+                break
+            time.sleep(0.001)
+        return bool(ready)
+
+    def on_ready(self, event: int, called: CallCounter | None = None) -> CallCounter:
+        """Register a callback on an event."""
+        called = called or CallCounter()
+        self.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
+        return called
 
     def await_(self, event: int) -> None:
         """Wait for an event, and destroy it."""
@@ -385,6 +450,7 @@ class Subject:
         program: str | bytes = programs.ADD,
         options: CompileOptions | None = None,
         topology: int = 0,
+        **fields: Any,
     ) -> int:
         """Compile to a `PJRT_Executable` without a client, by default for the own topology."""
         code = self.encode_program(program) if isinstance(program, str) else program
@@ -393,8 +459,15 @@ class Subject:
             topology=topology or self.topology,
             program={"code": code, "format": "mlir"},
             compile_options=(options or CompileOptions()).serialize(),
+            **fields,
         )
         return self.own("Executable", made)
+
+    def load(self, executable: int) -> int:
+        """Load what `compile_ahead` made."""
+        name, options = "PJRT_Client_Load", CompileOptions().serialize()
+        given = {"executable": executable, "compile_options": options}
+        return self.own("LoadedExecutable", self.call(name, client=self.client, **given))
 
     def usable(self) -> None:
         """Fail unless a + b still gives the exact values: what comes after a refused call."""
@@ -428,18 +501,10 @@ def load(path: Path, tell: Callable[[str], None] = lambda step: None, identity: 
     return library.load(path, tell, chain.wrap if chain else None, identity=identity)
 
 
-@contextlib.contextmanager
-def a_compiler() -> Iterator[None]:
+def a_compiler() -> AbstractContextManager[None]:
     """End a check of a plugin that compiles only by a client: it knows no compiler."""
-    try:
-        yield
-    except NotFoundError as exc:
-        raise Unsupported(exc.message) from exc
+    return raise_as(Unsupported, of=NotFoundError)
 
 
-@contextlib.contextmanager
-def _as_unsupported() -> Iterator[None]:
-    try:
-        yield
-    except (UnsupportedByPluginError, UnimplementedError) as exc:
-        raise Unsupported(exc.message) from exc
+def _as_unsupported() -> AbstractContextManager[None]:
+    return raise_as(Unsupported, of=(UnsupportedByPluginError, UnimplementedError))

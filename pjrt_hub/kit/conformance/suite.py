@@ -207,14 +207,9 @@ class Suite:
                 idle = WorkerProcess(self._setup, self._env)
                 workers.append(idle)
             patience = self._patience
-            idle.ask(
-                task,
-                seconds=self._seconds or task.check.seconds + patience,
-                patience=patience,
-                broken=self._causes.broken,
-                works=self._causes.works,
-                hung=self._causes.hung,
-            )
+            seconds, known = self._seconds or task.check.seconds + patience, self._causes
+            of = {"broken": known.broken, "works": known.works, "hung": known.hung}
+            idle.ask(task, seconds, patience, **of)
 
     def _may_begin(self, task: Task, busy: list[Task]) -> bool:
         """Say whether a task may begin beside others: what proves functions is made alone."""
@@ -230,9 +225,8 @@ class Suite:
     @property
     def _patience(self) -> float:
         """Seconds more for each check of a slow plugin, by what its first steps took."""
-        took = self._took.get
-        create, compile = took(_CREATE, 0.0), took("PJRT_Client_Compile", 0.0)
-        return _NUM_CLIENTS * create + _NUM_PROGRAMS * compile
+        counts = {_CREATE: _NUM_CLIENTS, "PJRT_Client_Compile": _NUM_PROGRAMS}
+        return sum(count * self._took.get(name, 0.0) for name, count in counts.items())
 
     def _settle(self, worker: WorkerProcess) -> Result | Task:
         """Return a worker's result, or the same task for a fresh worker."""

@@ -24,23 +24,13 @@ NARROW_COLUMNS = ("area", "checks")
 
 def areas(report: Report) -> list[list[str]]:
     """Make a row for each area: how many results there are of each verdict."""
-    return [
-        [
-            area,
-            *(str(sum(each.verdict is verdict for each in results) or "") for verdict in Verdict),
-        ]
-        for area, results in report.areas()
-    ]
+    rows = ((area, Counter(each.verdict for each in results)) for area, results in report.areas())
+    return [[area, *(str(counted[each] or "") for each in Verdict)] for area, counted in rows]
 
 
 def narrow_areas(report: Report) -> list[list[str]]:
     """Make the rows of a narrow terminal, with a line for each verdict: "1 fail"."""
-    rows = []
-    for area, results in report.areas():
-        counted = Counter(each.verdict for each in results)
-        words = (f"{counted[verdict]} {verdict}" for verdict in Verdict if counted[verdict])
-        rows.append([area, "\n".join(words)])
-    return rows
+    return [[area, "\n".join(_counts(results))] for area, results in report.areas()]
 
 
 def defects(report: Report, width: int = _PARAGRAPH) -> Iterator[str]:
@@ -76,9 +66,13 @@ def describe_hidden(hidden: Sequence[Result]) -> str:
 
 def count_hidden(hidden: Sequence[Result]) -> str:
     """Say how many other results have a cause, by their verdicts."""
-    counted = Counter(each.verdict for each in hidden)
-    words = ", ".join(f"{counted[each]} {each}" for each in Verdict if counted[each])
+    words = ", ".join(_counts(hidden))
     return f"explains {len(hidden)} other check{'s' * (len(hidden) != 1)} ({words})"
+
+
+def _counts(results: Sequence[Result]) -> list[str]:
+    counted = Counter(each.verdict for each in results)
+    return [f"{counted[each]} {each}" for each in Verdict if counted[each]]
 
 
 def outcome(report: Report) -> str:
@@ -139,15 +133,11 @@ def _paragraph(label: str, result: Result, lines: Sequence[str], width: int) -> 
 def _fill(first: str, lines: Sequence[str], width: int) -> str:
     words = (" ".join(line.split()) for line in lines if line)
     texts = (each if len(each) <= _MAX_TEXT else each[: _MAX_TEXT - 4] + " ..." for each in words)
-    more = (
-        textwrap.fill(
-            text,
-            width,
-            initial_indent=_INDENT,
-            subsequent_indent=_INDENT,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for text in texts
+    form = textwrap.TextWrapper(
+        width,
+        initial_indent=_INDENT,
+        subsequent_indent=_INDENT,
+        break_long_words=False,
+        break_on_hyphens=False,
     )
-    return "\n".join([first, *more])
+    return "\n".join([first, *map(form.fill, texts)])

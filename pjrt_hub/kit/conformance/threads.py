@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from pjrt_hub.kit.conformance.finding import Hidden
 
@@ -13,22 +14,16 @@ _Answer = TypeVar("_Answer")
 
 def at_once(functions: Sequence[Callable[[], _Answer]]) -> list[_Answer | Exception]:
     """Run each in a thread of its own, at once: what each gave or raised; only Hidden is raised."""
-    answers: list[Any] = [None] * len(functions)
     together = threading.Barrier(len(functions))
 
-    def run(index: int) -> None:
+    def run(function: Callable[[], _Answer]) -> _Answer | Exception:
         together.wait()
         try:
-            answers[index] = functions[index]()
+            return function()
+        except Hidden:
+            raise
         except Exception as exc:
-            answers[index] = exc
+            return exc
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(functions))]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
-    for answer in answers:
-        if isinstance(answer, Hidden):
-            raise answer
-    return answers
+    with ThreadPoolExecutor(len(functions)) as pool:
+        return list(pool.map(run, functions))

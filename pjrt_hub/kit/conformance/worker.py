@@ -5,13 +5,16 @@ It is expected to die. Run as a module, by `suite`; must not decide what comes a
 
 from __future__ import annotations
 
+import base64
 import faulthandler
 import json
+import pickle
 import signal
 import time
 import traceback
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +30,7 @@ from pjrt_hub.kit.conformance.check import Check, checks
 from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, code_name
 from pjrt_hub.kit.conformance.progress import HURRY, CallProgress
 from pjrt_hub.kit.conformance.separate_process import TimedOut
-from pjrt_hub.kit.conformance.subject import Subject, load
+from pjrt_hub.kit.conformance.subject import Subject, Target, load
 from pjrt_hub.kit.conformance.verdict import Verdict
 from pjrt_hub.kit.conformance.worker_process import Setup
 from pjrt_hub.running.capi import library
@@ -43,7 +46,6 @@ class Unavailable(Exception):
     def __init__(self, what: str, text: str) -> None:
         super().__init__(text)
         self.what = what  # "plugin" where it cannot be loaded, else as `Check.needs`
-        self.text = text
 
 
 class Worker:
@@ -58,24 +60,17 @@ class Worker:
         self._is_identified = False
         self._patience = 0.0
 
-    def make(
-        self,
-        name: str,
-        patience: float,
-        broken: Collection[str],
-        works: Collection[str],
-        hung: Collection[str],
-    ) -> None:
+    def make(self, name: str, patience: float, **known: Collection[str]) -> None:
         """Make a check and tell what it found.
 
-        Its separate processes may take `patience` seconds more. It need not call `broken` C
-        functions, nor send programs in forms that are refused; those that have `hung` do not take
-        the time of the whole check.
+        Its separate processes may take `patience` seconds more. The functions and forms that are
+        `known` are as in `CallProgress`.
         """
         check = self._checks[name]
         self._patience = patience
-        self._progress.broken, self._progress.works = frozenset(broken), frozenset(works)
-        self._progress.hung, self._progress.hurry = frozenset(hung), HURRY + patience
+        for what, names in known.items():
+            setattr(self._progress, what, frozenset(names))
+        self._progress.hurry = HURRY + patience
         self._progress.returned.clear()
         self._progress.leave()
         try:
@@ -85,7 +80,7 @@ class Worker:
             return
         except Unavailable as exc:
             verdict = Verdict.FAIL if exc.what == "plugin" else Verdict.SKIP
-            self._tell(missing=exc.what, verdict=verdict, text=exc.text)
+            self._tell(missing=exc.what, verdict=verdict, text=str(exc))
             return
         except Unsupported as exc:
             self._tell(verdict=Verdict.UNSUPPORTED, text=str(exc))
@@ -93,10 +88,8 @@ class Worker:
         self._tell(step="check")
         begin = time.monotonic()
         found = _outcome(check, subject)
-        seconds = time.monotonic() - begin
-        returned = sorted(self._progress.returned)
-        facts = {"notes": subject.notes, "took": subject.took, "returned": returned}
-        self._tell(**found, **facts, seconds=seconds)
+        found |= {"seconds": time.monotonic() - begin, "notes": subject.notes}
+        self._tell(**found, took=subject.took, returned=sorted(self._progress.returned))
         subject.notes = []
 
     def _prepare(self, check: Check) -> Subject:
@@ -118,10 +111,8 @@ class Worker:
                 _ = subject.topology
         except Hidden:
             raise
-        except Skipped as exc:
-            raise Unavailable(check.needs, str(exc)) from exc
-        except PjrtHubError as exc:
-            raise Unavailable(check.needs, exc.message) from exc
+        except (Skipped, PjrtHubError) as exc:
+            raise Unavailable(check.needs, _words(exc)) from exc
         return subject
 
     def _load(self) -> Subject:
@@ -140,30 +131,20 @@ class Worker:
             api = load(setup.path, lambda step: self._tell(step=step), setup.identity)
             options = setup.manifest.create_options(setup.options, api.version)
         except (PjrtHubError, ValueError, TypeError) as exc:
-            raise Unavailable("plugin", str(getattr(exc, "message", exc))) from exc
-        self._tell(
-            identity={
-                "api_version": str(api.version),
-                "extensions": api.extensions,
-                "attributes": dict(api.attributes),
-                "options": options,
-            }
-        )
+            raise Unavailable("plugin", _words(exc)) from exc
+        identity = {"api_version": str(api.version), "extensions": api.extensions}
+        self._tell(identity={**identity, "attributes": dict(api.attributes), "options": options})
         self._subjects[1] = self._subject(options, self._target(setup))
         return self._subjects[1]
 
-    def _subject(
-        self,
-        options: Mapping[str, Any],
-        target: tuple[str, Mapping[str, Any]] | None = None,
-    ) -> Subject:
+    def _subject(self, options: Mapping[str, Any], target: Target | None = None) -> Subject:
         setup = self._setup
         known = {option.name: option.type for option in setup.manifest.options}
         subject = Subject(setup.path, options, target, setup.preload, known)
         subject.progress, subject.patience = self._progress, self._patience
         return subject
 
-    def _target(self, setup: Setup) -> tuple[str, Mapping[str, Any]] | None:
+    def _target(self, setup: Setup) -> Target | None:
         if not setup.target:
             return None
         version = load(setup.path).version
@@ -194,27 +175,23 @@ class Worker:
 
 
 def _identity(subject: Subject) -> dict[str, object]:
-    client = subject.client
+    ask = partial(subject.call, client=subject.client)
     return {
-        "platform": _text(subject, "PJRT_Client_PlatformName", client=client),
-        "platform_version": _text(subject, "PJRT_Client_PlatformVersion", client=client),
-        "devices": [_kind(subject, device) for device in subject.devices],
+        "platform": _text(partial(ask, "PJRT_Client_PlatformName")),
+        "platform_version": _text(partial(ask, "PJRT_Client_PlatformVersion")),
+        "devices": [_text(partial(subject.describe, each, "Kind")) for each in subject.devices],
     }
 
 
-def _kind(subject: Subject, device: int) -> str:
-    with suppress(Hidden):
-        description = subject.call("PJRT_Device_GetDescription", device=device)
-        return _text(subject, "PJRT_DeviceDescription_Kind", device_description=description)
+def _text(ask: Callable[[], bytes]) -> str:
+    """Return what the plugin says of itself; empty for nothing, which is for checks to tell."""
+    with suppress(Hidden, Unsupported, PjrtError):
+        return ask().decode("utf-8", "replace")
     return ""
 
 
-def _text(subject: Subject, function: str, **fields: Any) -> str:
-    """Return what the plugin says of itself; empty for nothing, which is for checks to tell."""
-    try:
-        return str(subject.call(function, **fields).decode("utf-8", "replace"))
-    except (Hidden, Unsupported, PjrtError):
-        return ""
+def _words(exc: Exception) -> str:
+    return str(getattr(exc, "message", exc))
 
 
 def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
@@ -234,7 +211,7 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
         function = cause.function if isinstance(cause, (PjrtError, TimedOut)) else ""
         return result(verdict, exc.found, function=function)
     except (Unsupported, UnsupportedByPluginError, UnimplementedError) as exc:
-        return result(Verdict.UNSUPPORTED, str(getattr(exc, "message", exc)))
+        return result(Verdict.UNSUPPORTED, _words(exc))
     except Hidden as exc:
         return result(Verdict.SKIP, str(exc), hidden=exc.function)
     except Skipped as exc:
@@ -255,9 +232,8 @@ def work(tell: watch.Tell, asking: str, progress: str) -> int:
     faulthandler.enable()  # The last words then name the line that was running.
     faulthandler.register(signal.SIGTERM, chain=True)
     with open(int(asking), encoding="ascii") as questions:
-        setup = Setup.of_line(questions.readline())
+        setup: Setup = pickle.loads(base64.b64decode(questions.readline()))
         worker = Worker(setup, tell, CallProgress(int(progress)))
         for line in questions:
-            question = json.loads(line)
-            worker.make(question.pop("check"), **question)
+            worker.make(**json.loads(line))
     return 0

@@ -44,16 +44,6 @@ class Setup:
     preload: tuple[Path, ...] = ()  # libraries to load before it
     target: str = ""  # a machine that it describes without hardware, or empty
 
-    def line(self) -> str:
-        """Return it as text for a pipe to a process of ours."""
-        return base64.b64encode(pickle.dumps(self)).decode() + "\n"
-
-    @classmethod
-    def of_line(cls, line: str) -> Setup:
-        """Read what `line` gave."""
-        setup: Setup = pickle.loads(base64.b64decode(line))
-        return setup
-
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -79,25 +69,16 @@ class WorkerProcess:
             os.close(asked)
             os.close(progress)
         self._asking = open(asking, "w", encoding="ascii")  # noqa: SIM115 - `end` closes it
-        self._say(setup.line())
+        self._say(base64.b64encode(pickle.dumps(setup)).decode() + "\n")
         self.task: Task | None = None  # what it is at
         self.num_made = 0  # how many checks it was asked for
         self.is_spent = False  # whether it is of no more use
 
-    def ask(
-        self,
-        task: Task,
-        *,
-        seconds: float,
-        patience: float = 0.0,
-        broken: Collection[str] = (),
-        works: Collection[str] = (),
-        hung: Collection[str] = (),
-    ) -> None:
+    def ask(self, task: Task, seconds: float, patience: float, **known: Collection[str]) -> None:
         """Give it a check to make, once it has what the check needs.
 
-        The check has so many `seconds`; a slow plugin has `patience` more, also to get ready. C
-        functions and forms of programs are known to be `broken`, or to work, or to have `hung`.
+        The check has so many `seconds`; a slow plugin has `patience` more, also to get ready. What
+        is `known` of C functions and forms of programs is as in `CallProgress`.
         """
         self.task = task
         self.num_made += 1
@@ -105,8 +86,8 @@ class WorkerProcess:
         self._said: dict[str, Any] = {}
         self._begin("starting", max(_SETUP_SECONDS, seconds) + patience)
         self.child.words.clear()
-        known = {"broken": sorted(broken), "works": sorted(works), "hung": [*hung]}
-        question = {"check": task.check.name, "patience": patience, **known}
+        names = {what: list(each) for what, each in known.items()}
+        question = {"name": task.check.name, "patience": patience, **names}
         self._say(f"{json.dumps(question)}\n")
 
     def hear(self, line: Mapping[str, Any]) -> None:

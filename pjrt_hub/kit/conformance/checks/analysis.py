@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
+from pjrt_hub.kit.conformance.finding import Unsupported, ask_twice, equal, expect
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
 
@@ -93,11 +93,10 @@ def peak_memory(subject: Subject) -> None:
 def stable(subject: Subject) -> None:
     """Ask twice for costs and memory -> the same; a moved list is noted."""
     executable = subject.compile_executable(_MATMUL)
-    first, second = _costs(subject, executable), _costs(subject, executable)
-    equal(second, first, "the costs, asked again")
+    ask_twice(lambda: _costs(subject, executable), "the costs")
     subject.note_moved(_COSTS, "properties", executable=executable)
     if subject.api.has(_STATS):
-        equal(_stats(subject, executable), _stats(subject, executable), "the memory, asked again")
+        ask_twice(lambda: _stats(subject, executable), "the memory")
 
 
 def _keeps(subject: Subject) -> bool:
@@ -108,8 +107,7 @@ def _keeps(subject: Subject) -> bool:
 
 
 def _costs(subject: Subject, executable: int) -> dict[str, object]:
-    costs: dict[str, object] = subject.call(_COSTS, executable=executable)
-    return costs
+    return dict(subject.call(_COSTS, executable=executable))
 
 
 def _stats(subject: Subject, executable: int) -> SimpleNamespace:

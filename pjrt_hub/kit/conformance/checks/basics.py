@@ -10,10 +10,17 @@ from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance import programs
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, BYTECODE, TEXT
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect, text
+from pjrt_hub.kit.conformance.finding import (
+    Failed,
+    Skipped,
+    Unsupported,
+    equal,
+    expect,
+    some_text,
+    text,
+)
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.capi.call_counter import CallCounter
 from pjrt_hub.running.program.program import Program
 
 _NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -31,8 +38,7 @@ def client(subject: Subject) -> None:
 @check(needs="plugin", number=27, proves=("PJRT_Client_PlatformName",))
 def platform(subject: Subject) -> None:
     """Ask the client for its platform's name -> a name."""
-    name = text(_ask_client(subject, "PlatformName"), "the platform's name")
-    expect(bool(name), "expected the platform's name, found none")
+    some_text(_ask_client(subject, "PlatformName"), "the platform's name")
 
 
 @check(needs="plugin", proves=("PJRT_Client_PlatformVersion",))
@@ -60,8 +66,7 @@ def description(subject: Subject) -> None:
 @check(needs="plugin", number=40, proves=("PJRT_DeviceDescription_Kind",))
 def device_kind(subject: Subject) -> None:
     """Ask the description of the first device for its kind -> a name."""
-    kind = text(subject.describe(subject.device, "Kind"), "the kind of the first device")
-    expect(bool(kind), "expected the kind of the first device, found none")
+    some_text(subject.describe(subject.device, "Kind"), "the kind of the first device")
 
 
 @check(number=92, proves=("PJRT_Client_BufferFromHostBuffer",))
@@ -96,17 +101,14 @@ def is_ready(subject: Subject) -> None:
     """Await a buffer's ready event, then ask IsReady -> true."""
     event = subject.ready(subject.put(_NUMBERS))
     subject.call("PJRT_Event_Await", event=event)
-    found = subject.call("PJRT_Event_IsReady", event=event)
-    expect(bool(found), "after Await, IsReady: expected true, found false")
+    subject.expect_ready(event, "after Await")
 
 
 @check(number=115, proves=("PJRT_Event_OnReady",))
 def callback(subject: Subject) -> None:
     """Call OnReady on a buffer's ready event -> the callback is called."""
-    event, called = subject.ready(subject.put(_NUMBERS)), CallCounter()
-    subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
-    errors = called.wait()
-    expect(len(errors) > 0, "a callback on a ready event: expected a call, found none")
+    called = subject.on_ready(subject.ready(subject.put(_NUMBERS)))
+    expect(len(called.wait()) > 0, "a callback on a ready event: expected a call, found none")
 
 
 @check(number=59, seconds=60, proves=("PJRT_Client_Compile",))

@@ -1,15 +1,24 @@
-"""Buffers: what they tell about themselves, their end, and those made without a value."""
+"""Buffers: what they tell about themselves, their end, those without a value, element types."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pjrt_hub.errors import DataLossError, PjrtError, ResourceExhaustedError
+from pjrt_hub.errors import DataLossError, ResourceExhaustedError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error
+from pjrt_hub.kit.conformance.finding import (
+    Skipped,
+    Unsupported,
+    equal,
+    expect,
+    expect_error,
+    raise_as,
+)
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import (
     GIVEN_ERROR,
@@ -19,54 +28,29 @@ from pjrt_hub.kit.conformance.refusal import (
 )
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes, memory_layout
+from pjrt_hub.running.array.dtypes import ElementType
 from pjrt_hub.running.capi import irregular
 
 NUMBERS = np.arange(1, 5, dtype=np.float32)
 F32, S32 = dtypes.of_numpy("float32").code, dtypes.of_numpy("int32").code
-_INVALID, _TOKEN, _UNKNOWN = 0, 23, 99
+_HUGE = (1 << 32, 1 << 32)
 
 
-def _refuses_type(subject: Subject, code: int) -> None:
-    expect_refusal(
-        subject,
-        lambda: subject.put(NUMBERS, type=code),
-        f"a host array of PJRT_Buffer_Type {code}",
+def _refuses_put(subject: Subject, what: str, **fields: Any) -> None:
+    expect_refusal(subject, lambda: subject.put(NUMBERS, **fields), what)
+
+
+for _name, _words, _what, _fields in (
+    ("type_invalid", "of the type INVALID", "PJRT_Buffer_Type 0", {"type": 0}),
+    ("type_unknown", "of the type 99", "PJRT_Buffer_Type 99", {"type": 99}),
+    ("type_token", "of the type TOKEN", "PJRT_Buffer_Type 23", {"type": 23}),
+    ("dimension_negative", "with a negative dimension", "[-4]", {"dims": (-4,)}),
+    # The product of its dimensions wraps to 0 in 64 bits.
+    ("dimensions_overflow", "of more bytes than 64 bits can count", "2^64", {"dims": _HUGE}),
+):
+    check(number=93, name=_name, title=f"Put a host array {_words} -> refused")(
+        partial(_refuses_put, what=f"a host array of {_what}", **_fields)
     )
-
-
-@check(number=93)
-def type_invalid(subject: Subject) -> None:
-    """Put a host array of the type INVALID -> refused."""
-    _refuses_type(subject, _INVALID)
-
-
-@check(number=93)
-def type_unknown(subject: Subject) -> None:
-    """Put a host array of the type 99 -> refused."""
-    _refuses_type(subject, _UNKNOWN)
-
-
-@check(number=93)
-def type_token(subject: Subject) -> None:
-    """Put a host array of the type TOKEN -> refused."""
-    _refuses_type(subject, _TOKEN)
-
-
-def _refuses_dimensions(subject: Subject, *dims: int) -> None:
-    what = f"an array of {list(dims)}"
-    expect_refusal(subject, lambda: subject.put(NUMBERS, dims=dims), what)
-
-
-@check(number=93)
-def dimension_negative(subject: Subject) -> None:
-    """Put a host array with a negative dimension -> refused."""
-    _refuses_dimensions(subject, -4)
-
-
-@check(number=93)
-def dimensions_overflow(subject: Subject) -> None:
-    """Put a host array of more bytes than 64 bits can count -> refused."""
-    _refuses_dimensions(subject, 1 << 32, 1 << 32)  # Their product wraps to 0 in 64 bits.
 
 
 @check(number=97)
@@ -85,17 +69,7 @@ def on_device_size(subject: Subject) -> None:
 @check(since=56, number=97)
 def on_device_size_can_be_copied(subject: Subject) -> None:
     """Copy as many raw bytes as the size on the device -> success."""
-    buffer = subject.put(NUMBERS)
-    size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
-    memory = np.zeros(size, np.uint8)
-    event = subject.call(
-        "PJRT_Buffer_CopyRawToHost",
-        buffer=buffer,
-        dst=memory.ctypes.data,
-        offset=0,
-        transfer_size=size,
-    )
-    subject.await_(event)
+    subject.raw(subject.put(NUMBERS))
 
 
 @check(number=98)
@@ -103,12 +77,18 @@ def dimensions(subject: Subject) -> None:
     """Put arrays of rank 0 to 6 -> their dimensions, also unpadded, none dynamic."""
     for rank in range(7):
         shape = list(range(1, rank + 1))
-        buffer = subject.put(np.zeros(shape, np.float32))
-        equal(subject.call("PJRT_Buffer_Dimensions", buffer=buffer), shape, "the dimensions")
-        unpadded = subject.call("PJRT_Buffer_UnpaddedDimensions", buffer=buffer)
-        equal(unpadded, shape, "the unpadded dimensions")
-        dynamic = subject.call("PJRT_Buffer_DynamicDimensionIndices", buffer=buffer)
-        equal(dynamic, [], f"the dynamic dimensions of f32{shape}")
+        _has_dimensions(subject, subject.put(np.zeros(shape, np.float32)), shape, shape, [])
+
+
+def _has_dimensions(
+    subject: Subject, buffer: int, shape: list[int], unpadded: list[int], dynamic: list[int]
+) -> None:
+    for function, wanted, what in (
+        ("Dimensions", shape, "the dimensions"),
+        ("UnpaddedDimensions", unpadded, "the unpadded dimensions"),
+        ("DynamicDimensionIndices", dynamic, f"the dynamic dimensions of f32{shape}"),
+    ):
+        equal(subject.call(f"PJRT_Buffer_{function}", buffer=buffer), wanted, what)
 
 
 _FIRST_ROWS = """
@@ -124,17 +104,11 @@ func.func @main(%a: tensor<4x3xf32>, %n: tensor<i32>)
 @check(number=98)
 def bounded_dimensions(subject: Subject) -> None:
     """Return 2 rows of at most 4 -> dimensions [4, 3], unpadded [2, 3], dynamic [0]."""
-    try:
+    with raise_as(Unsupported, "it compiles no bounded dimension:"):
         executable = subject.compile(_FIRST_ROWS)
-    except PjrtError as exc:
-        raise Unsupported(f"it compiles no bounded dimension: {exc.message}") from exc
     rows = subject.put(np.ones((4, 3), np.float32)), subject.put(np.array(2, np.int32))
     (buffer,) = subject.execute(executable, rows)
-    equal(subject.call("PJRT_Buffer_Dimensions", buffer=buffer), [4, 3], "the dimensions")
-    unpadded = subject.call("PJRT_Buffer_UnpaddedDimensions", buffer=buffer)
-    equal(unpadded, [2, 3], "the unpadded dimensions")
-    dynamic = subject.call("PJRT_Buffer_DynamicDimensionIndices", buffer=buffer)
-    equal(dynamic, [0], "the dynamic dimensions")
+    _has_dimensions(subject, buffer, [4, 3], [2, 3], [0])
 
 
 @check(number=99)
@@ -185,12 +159,8 @@ def _deleted_buffer(subject: Subject) -> int:
 @check(number=100)
 def ready_event_of_deleted(subject: Subject) -> None:
     """Await the ready event of a deleted buffer -> refused, by the call or the event."""
-    buffer = _deleted_buffer(subject)
-    expect_refusal(
-        subject,
-        lambda: subject.await_(subject.ready(buffer)),
-        "the ready event of a deleted buffer",
-    )
+    buffer, what = _deleted_buffer(subject), "the ready event of a deleted buffer"
+    expect_refusal(subject, lambda: subject.await_(subject.ready(buffer)), what)
 
 
 @check(number=100)
@@ -203,8 +173,7 @@ def read_of_deleted(subject: Subject) -> None:
 @check(number=100)
 def copy_of_deleted(subject: Subject) -> None:
     """Copy a deleted buffer to the device's memory -> refused, by the call or the copy's event."""
-    buffer = _deleted_buffer(subject)
-    place = subject.call("PJRT_Device_DefaultMemory", device=subject.device)
+    buffer, place = _deleted_buffer(subject), subject.default_memory
 
     def copy() -> None:
         made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=place)
@@ -217,23 +186,25 @@ def _shape(subject: Subject) -> dict[str, Any]:
     """Return the fields that functions share which make an f32[4] from nothing."""
     return {
         "client": subject.client,
-        "memory": subject.call("PJRT_Device_DefaultMemory", device=subject.device),
+        "memory": subject.default_memory,
         "shape_dims": [4],
         "shape_element_type": F32,
         "shape_layout": memory_layout.members((0,)),
     }
 
 
+def _uninitialized(subject: Subject, fields: dict[str, Any]) -> int:
+    return subject.own("Buffer", subject.call("PJRT_Client_CreateUninitializedBuffer", **fields))
+
+
 @check(since=69, number=101)
 def uninitialized(subject: Subject) -> None:
     """Create an uninitialized f32[4] -> its type, dimensions, memory; it becomes ready."""
-    fields = _shape(subject)
-    made = subject.call("PJRT_Client_CreateUninitializedBuffer", **fields)
-    buffer = subject.own("Buffer", made)
+    buffer = _uninitialized(subject, _shape(subject))
     equal(subject.call("PJRT_Buffer_ElementType", buffer=buffer), F32, "the element type")
     equal(subject.call("PJRT_Buffer_Dimensions", buffer=buffer), [4], "the dimensions")
     found = subject.call("PJRT_Buffer_Memory", buffer=buffer)
-    equal(found, fields["memory"], "the memory")
+    equal(found, subject.default_memory, "the memory")
     subject.await_(subject.ready(buffer))
 
 
@@ -243,22 +214,16 @@ def uninitialized_without_end(subject: Subject) -> None:
     fields = {**_shape(subject), "shape_dims": [1 << 48]}
 
     def make() -> None:
-        made = subject.call("PJRT_Client_CreateUninitializedBuffer", **fields)
-        subject.await_(subject.ready(subject.own("Buffer", made)))
+        subject.await_(subject.ready(_uninitialized(subject, fields)))
 
     expect_refusal(subject, make, "an array of a pebibyte", code=ResourceExhaustedError.code)
 
 
 def _error_buffer(subject: Subject, **fields: Any) -> int:
-    inputs = {
-        **_shape(subject),
-        **GIVEN_ERROR,
-        **fields,
-    }
+    inputs = {**_shape(subject), **GIVEN_ERROR, **fields}
     if subject.minor >= 117:
         inputs["device_layout"] = memory_layout.members((0,))
-    made = subject.call("PJRT_Client_CreateErrorBuffer", **inputs)
-    return subject.own("Buffer", made)
+    return subject.own("Buffer", subject.call("PJRT_Client_CreateErrorBuffer", **inputs))
 
 
 @check(since=82, number=102)
@@ -285,12 +250,9 @@ def error_buffer_as_argument(subject: Subject) -> None:
     """Run a program on an error buffer -> its output fails with the same text."""
     executable = subject.compile(ADD)
     arguments = [_error_buffer(subject), subject.put(NUMBERS)]
-
-    def run() -> object:
-        (output,) = subject.execute(executable, arguments)
-        return subject.get(output, np.float32).tolist()
-
-    expect_given_error(subject, run, "reading the output of a failed argument")
+    what = "reading the output of a failed argument"
+    read = partial(subject.values, executable, arguments, np.float32)
+    expect_given_error(subject, read, what)
     subject.usable()
 
 
@@ -302,10 +264,21 @@ def error_buffer_with_payload(subject: Subject) -> None:
     equal(dict(error.payloads), {"pjrt.hub/reason": b"tested"}, "the payloads")
 
 
-def _alias(subject: Subject) -> tuple[int, int]:
-    """Make an alias buffer, and return what fulfills it as well."""
+def _alias(subject: Subject) -> tuple[int, Callable[[int, int, str], object]]:
+    """Make an alias buffer, and return what fulfills it with a buffer or an error as well."""
     answer = subject.call("PJRT_Client_CreateAliasBuffer", **_shape(subject))
-    return subject.own("Buffer", answer.alias_buffer), answer.fulfill_alias_buffer_cb
+
+    def fulfil(buffer: int, code: int, message: str) -> None:
+        subject.call(
+            "PJRT_Client_FulfillAliasBuffer",
+            client=subject.client,
+            buffer=buffer,
+            status_code=code,
+            error_message=message,
+            fulfill_alias_buffer_cb=answer.fulfill_alias_buffer_cb,
+        )
+
+    return subject.own("Buffer", answer.alias_buffer), fulfil
 
 
 @check(since=77, number=103)
@@ -313,18 +286,8 @@ def alias(subject: Subject) -> None:
     """Create an alias and fulfill it with a buffer -> pending before, then ready with its value."""
     buffer, fulfil = _alias(subject)
     event = subject.ready(buffer)
-    expect(
-        not subject.call("PJRT_Event_IsReady", event=event),
-        "IsReady of an alias of nothing: expected false, found true",
-    )
-    subject.call(
-        "PJRT_Client_FulfillAliasBuffer",
-        client=subject.client,
-        buffer=subject.put(NUMBERS),
-        status_code=0,
-        error_message="",
-        fulfill_alias_buffer_cb=fulfil,
-    )
+    subject.expect_ready(event, "of an alias of nothing", False)
+    fulfil(subject.put(NUMBERS), 0, "")
     subject.await_(event)
     equal(subject.get(buffer).tolist(), NUMBERS.tolist(), "the alias's value")
 
@@ -334,29 +297,16 @@ def alias_fails(subject: Subject) -> None:
     """Create an alias and fulfill it with an error -> its event has the error's text."""
     buffer, fulfil = _alias(subject)
     try:
-        subject.call(
-            "PJRT_Client_FulfillAliasBuffer",
-            client=subject.client,
-            buffer=0,
-            status_code=GIVEN_ERROR["error_code"],
-            error_message=GIVEN_ERROR["error_message"],
-            fulfill_alias_buffer_cb=fulfil,
-        )
+        fulfil(0, *GIVEN_ERROR.values())
     except DataLossError:
         subject.note("FulfillAliasBuffer returns the very error that it was given")
     expect_given_error(subject, lambda: subject.await_(subject.ready(buffer)), "awaiting the alias")
 
 
 def _bitcast(subject: Subject, buffer: int, code: int, dims: list[int]) -> int:
-    order = tuple(reversed(range(len(dims))))
-    made = subject.call(
-        "PJRT_Buffer_Bitcast",
-        buffer=buffer,
-        element_type=code,
-        dims=dims,
-        device_layout=memory_layout.members(order),
-    )
-    return subject.own("Buffer", made)
+    layout = memory_layout.members(tuple(reversed(range(len(dims)))))
+    given = {"element_type": code, "dims": dims, "device_layout": layout}
+    return subject.own("Buffer", subject.call("PJRT_Buffer_Bitcast", buffer=buffer, **given))
 
 
 @check(since=98, number=104)
@@ -372,10 +322,8 @@ def bitcast(subject: Subject) -> None:
 @check(since=98, number=104)
 def bitcast_to_another_size(subject: Subject) -> None:
     """Bitcast an f32[4] to s32[5] -> refused."""
-    source = subject.put(NUMBERS)
-    expect_refusal(
-        subject, lambda: _bitcast(subject, source, S32, [5]), "a bitcast of 16 bytes to 20 bytes"
-    )
+    cast = partial(_bitcast, subject, subject.put(NUMBERS), S32, [5])
+    expect_refusal(subject, cast, "a bitcast of 16 bytes to 20 bytes")
 
 
 @check(number=98)
@@ -390,22 +338,13 @@ def layout(subject: Subject) -> None:
         strides = irregular.byte_strides(subject.api, buffer, shape, array.itemsize)
         if strides is None:
             raise Unsupported("the layout is of tiles")
-        memory = np.frombuffer(_raw(subject, buffer), np.uint8)
+        memory = np.frombuffer(subject.raw(buffer), np.uint8)
         end = array.itemsize + sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
         inside = min(strides) > 0 and end <= memory.size
         expect(inside, f"expected byte strides inside {memory.size} bytes, found {strides}")
         found = np.lib.stride_tricks.as_strided(memory[:4].view(np.float32), shape, strides)
         what = f"f32{list(shape)} in memory, by the layout {order or strides}"
         equal(found.tolist(), array.tolist(), what)
-
-
-def _raw(subject: Subject, buffer: int) -> bytes:
-    """Return the bytes of a buffer as they lie on the device."""
-    size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
-    memory = np.zeros(size, np.uint8)
-    into = {"dst": memory.ctypes.data, "offset": 0, "transfer_size": size}
-    subject.await_(subject.call("PJRT_Buffer_CopyRawToHost", buffer=buffer, **into))
-    return memory.tobytes()
 
 
 @check(number=100)
@@ -415,3 +354,85 @@ def each_of_its_own(subject: Subject) -> None:
     expect(second != first, "expected a buffer for each call, found one for both")
     subject.call("PJRT_Buffer_Delete", buffer=first)
     equal(subject.get(second).tolist(), NUMBERS.tolist(), "the second buffer's values")
+
+
+_SIGNED = ("i4", "i2", "s1")
+
+
+def _bytes(element: ElementType) -> np.ndarray[Any, Any]:
+    """Values as host bytes, [2, elements of a row, bytes of an element], different where possible.
+
+    An element of less than a byte has a whole one. No NaN: which of them comes back is open.
+    """
+    if element.bits < 8:
+        return _patterns(element).reshape(2, -1, 1)
+    if element.name == "i1":
+        return np.array([0, 1, 1, 0, 1, 0, 0, 0], np.uint8).reshape(2, 4, 1)
+    with raise_as(Skipped, of=TypeError):
+        dtype = dtypes.numpy_dtype(element.code)
+    count = 256 if element.bits == 8 else 512
+    memory = np.arange(256, dtype=np.uint8).tobytes()
+    if element.bits > 8:
+        memory = np.random.default_rng(0).bytes(count * dtype.itemsize)
+    values = np.frombuffer(memory, dtype)
+    numbers = values[values == values]
+    return (
+        np.asarray(numbers[: len(numbers) // 2 * 2]).view(np.uint8).reshape(2, -1, dtype.itemsize)
+    )
+
+
+def _patterns(element: ElementType) -> np.ndarray[Any, Any]:
+    """List every value of a sub-byte type, in the two's complement of a byte if signed."""
+    count = 1 << element.bits
+    patterns = np.arange(count, dtype=np.uint8)
+    negative = (patterns >= count // 2) & (element.name in _SIGNED)
+    return patterns | np.where(negative, 0x100 - count, 0).astype(np.uint8)
+
+
+def _put(subject: Subject, element: ElementType, given: np.ndarray[Any, Any], **fields: Any) -> int:
+    with raise_as(Unsupported, f"it takes no {element.name}:"):
+        return subject.put(given, type=element.code, dims=given.shape[:2], **fields)
+
+
+def _equal_bytes(
+    subject: Subject, buffer: int, element: ElementType, given: np.ndarray[Any, Any]
+) -> None:
+    found = np.empty_like(given)
+    subject.copy_to_host(buffer, found, host_layout=memory_layout.members((1, 0)))
+    bits = 0xFF if element.bits >= 8 else (1 << element.bits) - 1  # The bits above are not defined.
+    came, wanted = ((each & bits).tobytes().hex() for each in (found, given))
+    equal(came, wanted, "the bytes that come back")
+
+
+def _round_trip(subject: Subject, element: ElementType) -> None:
+    given = _bytes(element)
+    buffer = _put(subject, element, given)
+    found = subject.call("PJRT_Buffer_ElementType", buffer=buffer)
+    equal(found, element.code, "the PJRT_Buffer_Type")
+    dims = list(given.shape[:2])
+    equal(subject.call("PJRT_Buffer_Dimensions", buffer=buffer), dims, "the dimensions")
+    _equal_bytes(subject, buffer, element, given)
+
+
+def _transposition(subject: Subject, element: ElementType) -> None:
+    given = _bytes(element)
+    by_columns = np.ascontiguousarray(given.transpose(1, 0, 2))
+    strides = (1, 2)  # Rows are 1 byte apart, columns 2.
+    buffer = _put(subject, element, given, data=by_columns.ctypes.data, byte_strides=strides)
+    _equal_bytes(subject, buffer, element, given)
+
+
+for _element in dtypes.ELEMENT_TYPES:
+    check(
+        since=_element.since,
+        number=92,
+        name=f"round_trip_{_element.numpy}",
+        title=f"Put {_element.name} and copy it back -> the same type, dimensions and bytes.",
+    )(partial(_round_trip, element=_element))
+    if _element.bits < 8:
+        check(
+            since=_element.since,
+            number=94,
+            name=f"transposed_{_element.numpy}",
+            title=f"Put {_element.name} by columns and copy it back by rows -> the same values.",
+        )(partial(_transposition, element=_element))

@@ -1,47 +1,82 @@
-"""Clients: creation, options, what they say of themselves, device assignments."""
+"""Clients: creation, their options, what they say of themselves, device assignments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pjrt_hub.errors import FailedPreconditionError, InvalidArgumentError, PjrtError
-from pjrt_hub.kit.conformance import separate_process
+from pjrt_hub.door import process
+from pjrt_hub.errors import (
+    FailedPreconditionError,
+    InvalidArgumentError,
+    PjrtError,
+    PjrtHubError,
+)
+from pjrt_hub.finding.contract.option import UNKNOWN
+from pjrt_hub.kit.conformance import create_options, separate_process
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Failed, code_name, equal, expect, text
-from pjrt_hub.kit.conformance.refusal import expect_refusal
+from pjrt_hub.kit.conformance.finding import (
+    Failed,
+    Skipped,
+    ask_twice,
+    code_name,
+    equal,
+    expect,
+    expect_error,
+    expect_reason,
+    raise_as,
+    some_text,
+)
+from pjrt_hub.kit.conformance.refusal import expect_refusal, note_code
+from pjrt_hub.kit.conformance.separate_process import Died, Tell, attempt
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import table
 
 _PAGE_NBYTES = 4096
 _DMA_NBYTES = 1 << 20
-#: These functions destroy an object and may be given NULL.
-_DESTROYS = tuple(
-    f"PJRT_{kind}_Destroy"
-    for kind in (
-        *("Error", "Event", "Buffer", "Executable", "LoadedExecutable", "TopologyDescription"),
-        *("ExecuteContext", "Client"),
-    )
+#: The functions that destroy these objects may be given NULL.
+_DESTROYED = (
+    *("Error", "Event", "Buffer", "Executable", "LoadedExecutable", "TopologyDescription"),
+    *("ExecuteContext", "Client"),
 )
 _READABLE_PROCESS_INFO = 78  # Before 0.78 the struct did not tell its size.
+
+_UNKNOWN = {"no_such_option_of_pjrt": 1}
+#: Plugins made of XLA have these names; their other names lie near them in the library.
+_NAMES = ("cpu_device_count", "memory_fraction", "max_inflight_computations")
+_VALUES = {"string": "wrong", "int64": 1, "int64_list": [1], "float": 0.5, "bool": True}
+_TYPES = {str: "string", bool: "bool", int: "int64", float: "float"}
+#: A plugin may take the second type for the first without losing anything.
+_LENIENT = {("float", "int64"), ("int64", "bool"), ("bool", "int64")}
+_NAME = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b")
+_SECONDS = 20.0  # Each attempt has so long.
+_TO_FIND = 30.0  # The search for unnamed options has so long.
+_MOST_DEATHS = 8
+_ACCEPTED, _REFUSED = "accepted", "refused: "
+
+Attempt = tuple[str, str]  # An attempt is an option and the type of the value that it is given.
 
 
 @check(number=24)
 def two_clients(subject: Subject) -> None:
     """Create a second client beside the first -> both work, or an error says why not."""
     try:
-        second = _create(subject, subject.options)
+        second = subject.create_client()
     except PjrtError as exc:
-        expect(bool(exc.message), "expected an error that says why, found no message")
+        expect_reason(exc)
         subject.note(f"refuses a second client: {code_name(exc.code)}: {exc.message}")
         subject.usable()
         return
-    names = [
+    first, name = (
         subject.call("PJRT_Client_PlatformName", client=each) for each in (subject.client, second)
-    ]
-    equal(names[1], names[0], "the platform of the second client")
+    )
+    equal(name, first, "the platform of the second client")
     subject.destroy(second)
     subject.usable()
 
@@ -49,20 +84,16 @@ def two_clients(subject: Subject) -> None:
 @check(needs="plugin", seconds=40, number=23)
 def create_again(subject: Subject) -> None:
     """Create a client, destroy it, create another in the same process -> both work."""
-    try:
+    words = "expected two clients one after the other, found that the process"
+    with raise_as(Failed, words, Died):
         separate_process.run(subject, two_lives)
-    except separate_process.Died as exc:
-        found = f"expected two clients one after the other, found that the process {exc}"
-        raise Failed(found) from exc
 
 
 @check(number=27)
 def platform(subject: Subject) -> None:
     """Ask twice for the platform's name and version -> the same text, without NUL."""
     for name in ("PJRT_Client_PlatformName", "PJRT_Client_PlatformVersion"):
-        first, second = (subject.call(name, client=subject.client) for _ in range(2))
-        equal(second, first, f"{name}, asked again")
-        expect(bool(text(first, name)), f"{name}: expected text, found none")
+        some_text(ask_twice(partial(subject.call, name, client=subject.client), name), name)
 
 
 @check(number=28)
@@ -75,7 +106,7 @@ def process_index(subject: Subject) -> None:
 @check(needs="plugin", number=29)
 def destroy_nothing(subject: Subject) -> None:
     """Call each Destroy function with NULL -> success, or an error."""
-    for name in _DESTROYS:
+    for name in (f"PJRT_{kind}_Destroy" for kind in _DESTROYED):
         if not subject.api.has(name):
             continue
         field = table.FIELDS[f"{name}_Args"][0].name
@@ -90,7 +121,7 @@ def buffer_outlives_client(subject: Subject) -> None:
     """Destroy a buffer after its client -> what happens is noted; the header promises nothing."""
     try:
         separate_process.run(subject, client_before_buffer)
-    except separate_process.Died as exc:
+    except Died as exc:
         subject.note(f"the process {exc}: destroy buffers before their client")
     else:
         subject.note("works")
@@ -147,9 +178,7 @@ def dma_map(subject: Subject) -> None:
     memory = np.zeros(_DMA_NBYTES + _PAGE_NBYTES, np.uint8)
     address = -(-memory.ctypes.data // _PAGE_NBYTES) * _PAGE_NBYTES
     subject.call("PJRT_Client_DmaMap", client=subject.client, data=address, size=_DMA_NBYTES)
-    unmap: Callable[[], object] = lambda: subject.call(  # noqa: E731
-        "PJRT_Client_DmaUnmap", client=subject.client, data=address
-    )
+    unmap = partial(subject.call, "PJRT_Client_DmaUnmap", client=subject.client, data=address)
     unmap()
     expect_refusal(subject, unmap, "unmapping what is not mapped")
 
@@ -159,7 +188,7 @@ def two_lives(subject: Subject) -> None:
     # The check is skipped if there is no device, or another process holds it.
     client = subject.client
     subject.call("PJRT_Client_Destroy", client=client)
-    again = _create(subject, subject.options)
+    again = subject.create_client()
     devices = subject.call("PJRT_Client_Devices", client=again)
     expect(bool(devices), "expected devices of the second client, found none")
     subject.destroy(again)
@@ -172,10 +201,6 @@ def client_before_buffer(subject: Subject) -> None:
     subject.api.call("PJRT_Buffer_Destroy", buffer=buffer)
 
 
-def _create(subject: Subject, options: dict[str, Any]) -> int:
-    return subject.own("Client", subject.call("PJRT_Client_Create", create_options=options))
-
-
 def _device_ids(subject: Subject) -> list[int]:
     devices = subject.call("PJRT_Client_Devices", client=subject.client)
     return [subject.describe(device, "Id") for device in devices]
@@ -183,23 +208,115 @@ def _device_ids(subject: Subject) -> list[int]:
 
 def _assignment(subject: Subject, replicas: int, partitions: int, room: int) -> list[int]:
     ids = np.full(room, -1, np.int32)
-    subject.call(
-        "PJRT_Client_DefaultDeviceAssignment",
-        client=subject.client,
-        num_replicas=replicas,
-        num_partitions=partitions,
-        default_assignment=ids.ctypes.data,
-        default_assignment_size=room,
-    )
-    return [int(each) for each in ids]
+    given = {"num_replicas": replicas, "num_partitions": partitions}
+    given |= {"default_assignment": ids.ctypes.data, "default_assignment_size": room}
+    subject.call("PJRT_Client_DefaultDeviceAssignment", client=subject.client, **given)
+    return ids.tolist()
 
 
 def _refuses_assignment(
     subject: Subject, replicas: int, partitions: int, room: int, code: int
 ) -> None:
-    expect_refusal(
-        subject,
-        lambda: _assignment(subject, replicas, partitions, room),
-        f"an assignment of {replicas} x {partitions} with room for {room}",
-        code=code,
-    )
+    what = f"an assignment of {replicas} x {partitions} with room for {room}"
+    ask = partial(_assignment, subject, replicas, partitions, room)
+    expect_refusal(subject, ask, what, code=code)
+
+
+@check(needs="plugin", number=25)
+def unknown_option(subject: Subject) -> None:
+    """Create a client with an unknown option -> an error, usually INVALID_ARGUMENT."""
+    what = "an unknown create option"
+    error = expect_error(lambda: subject.create_client(_UNKNOWN), what=what)
+    if error.code != InvalidArgumentError.code and error.message in _refusals(subject):
+        raise Skipped(f"no device: {error.message}")  # It has nothing to do with options.
+    note_code(subject, error, what, InvalidArgumentError.code)
+
+
+@check(needs="plugin", number=26, seconds=120)
+def mistyped_option(subject: Subject) -> None:
+    """Create clients with options of wrong types, known or found -> errors, and no crash."""
+    known = dict(_known_options(subject))
+    if not known:
+        raise Skipped("no option of this plugin is known; give one with --option")
+    attempts = [(name, each) for name, right in known.items() for each in _VALUES if each != right]
+    with raise_as(Skipped, "the process", Died):
+        answers = separate_process.run(subject, try_options, attempts, seconds=80)
+    wrong = []
+    accepted: dict[str, list[str]] = {name: [] for name in known}
+    for (name, given), answer in zip(attempts, answers, strict=False):
+        if answer == _ACCEPTED:
+            accepted[name].append(given)
+        elif not answer.startswith(_REFUSED):
+            wrong.append(f"{name} = {_VALUES[given]!r}: the process {answer}")
+    for name, types in accepted.items():
+        rights = [known[name]] if known[name] else types
+        if types and not any(all(_stands_in(each, right) for each in types) for right in rights):
+            refusable = [each for each in types if not _stands_in(each, known[name])]
+            values = ", ".join(repr(_VALUES[each]) for each in refusable)
+            wrong.append(f"{name} accepts {values}")
+    expect(not wrong, f"expected errors, found {'; '.join(wrong)}")
+    if set(answers) == {f"{_REFUSED}{text}" for text in _refusals(subject)}:
+        raise Skipped("no device: the plugin refuses a client whatever its options")
+
+
+def try_options(subject: Subject, attempts: list[Attempt]) -> list[str]:
+    """Create clients with options, each of which may end a process."""
+    answers = list[str]()
+    for _ in range(_MOST_DEATHS):
+        rest = attempts[len(answers) :]
+        if not rest:
+            break
+        said, ended = attempt(lambda tell, rest=rest: _try(subject, rest, tell), _SECONDS)  # type: ignore[misc]
+        answers += [json.loads(line) for line in said]
+        if len(said) < len(rest):
+            answers.append(ended)
+    return answers
+
+
+def _try(subject: Subject, attempts: list[Attempt], tell: Tell) -> None:
+    for name, given in attempts:
+        try:
+            subject.destroy(subject.create_client({name: _VALUES[given]}))
+        except PjrtError as exc:
+            tell(json.dumps(f"{_REFUSED}{exc.message}"))
+        else:
+            tell(json.dumps(_ACCEPTED))
+
+
+def _stands_in(given: str, right: str) -> bool:
+    return given == right or (right, given) in _LENIENT
+
+
+def _known_options(subject: Subject) -> Iterator[Attempt]:
+    """Options by name: those in the plugin's words, those found, its manifest's, those given.
+
+    The type is empty where it is not known.
+    """
+    named = []
+    for text in _refusals(subject, _UNKNOWN):
+        named += [name for name in _NAME.findall(text) if name not in _UNKNOWN]
+    yield from ((name, "") for name in named)
+    if not subject.known_options:
+        yield from _found_options(subject, [*_NAMES, *named])
+    yield from subject.known_options.items()
+    for name, value in subject.options.items():
+        yield name, _TYPES.get(type(value), "int64_list")
+
+
+def _refusals(subject: Subject, options: Mapping[str, Any] | None = None) -> list[str]:
+    """Say why it makes no client of these options; empty where it makes one."""
+    try:
+        subject.destroy(subject.create_client(options))
+    except PjrtError as exc:
+        return [exc.message]
+    return []
+
+
+def _found_options(subject: Subject, names: list[str]) -> Iterator[Attempt]:
+    """Options that the library names, and answers otherwise to than to a name that nobody has."""
+    subject.require("PJRT_Client_Create", "PJRT_Client_Destroy")  # The search calls both functions.
+    asked = create_options.candidates(subject.path, names)
+    env = dict(process.environment())
+    with suppress(PjrtHubError):  # The plugin may make no client at all, or take too long.
+        for each in create_options.find(subject.path, asked, env, seconds=_TO_FIND)[1]:
+            yield each.name, "" if each.type == UNKNOWN else each.type

@@ -7,7 +7,7 @@ from functools import partial
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, TEXT, add_hlo, artifact_for
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_reason
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
@@ -66,7 +66,7 @@ def artifact_of_newer_version(subject: Subject) -> None:
         try:
             executable = subject.compile(artifact_for(ADD, version))
         except PjrtError as exc:
-            expect(bool(exc.message), "expected an error that says why, found no message")
+            expect_reason(exc)
             continue
         subject.expect_add(executable)
         subject.note(f"takes an artifact of StableHLO {text}")
@@ -169,24 +169,16 @@ def serialized_device_assignment(subject: Subject) -> None:
     for number in (_ASSIGNMENT_REPLICAS, _ASSIGNMENT_PARTITIONS):
         equal(fields.get(number), 1, f"field {number} of the DeviceAssignmentProto")
     devices = dict(wire.fields(memoryview(bytes(fields[_ASSIGNMENT_DEVICES]))))
-    equal(
-        wire.integers(devices.get(1, 0)),
-        [subject.describe(second, "Id")],
-        "the assigned device ids",
-    )
+    wanted = [subject.describe(second, "Id")]
+    equal(wire.integers(devices.get(1, 0)), wanted, "the assigned device ids")
 
 
 @check(needs="devices:2", number=70, since=96)
 def logical_ids(subject: Subject) -> None:
     """Ask a program for the second device for its logical ids -> replica 0, partition 0."""
-    executable, _ = _for_second(subject)
-    equal(
-        subject.api.call(
-            "PJRT_LoadedExecutable_AddressableDeviceLogicalIds", executable=executable
-        ),
-        [(0, 0)],
-        "the logical ids",
-    )
+    name = "PJRT_LoadedExecutable_AddressableDeviceLogicalIds"
+    found = subject.api.call(name, executable=_for_second(subject)[0])
+    equal(found, [(0, 0)], "the logical ids")
 
 
 @check(needs="plugin", number=71, seconds=60)
@@ -202,9 +194,8 @@ def counts(subject: Subject) -> None:
 @check(needs="plugin", number=71, seconds=60)
 def name(subject: Subject) -> None:
     """Ask a program for its name -> text; a name that is not the module's is noted."""
-    found = subject.call(
-        "PJRT_Executable_Name", executable=subject.compile_executable(_TWO_OUTPUTS)
-    )
+    executable = subject.compile_executable(_TWO_OUTPUTS)
+    found = subject.call("PJRT_Executable_Name", executable=executable)
     expect(bool(found), "expected a name, found none")
     if found != b"two_outputs":
         subject.note(f"a module called two_outputs becomes {found.decode(errors='replace')}")
@@ -226,8 +217,7 @@ def fingerprint(subject: Subject) -> None:
     name = "PJRT_Executable_Fingerprint"
     executables = [subject.compile_executable(text) for text in (ADD, ADD, _TWO_OUTPUTS)]
     prints = [subject.call(name, executable=each) for each in executables]
-    again = subject.call(name, executable=executables[0])
-    equal(again, prints[0], "the fingerprint, asked again")
+    equal(subject.call(name, executable=executables[0]), prints[0], "the fingerprint, asked again")
     expect(bool(prints[0]), "expected a fingerprint, found no bytes")
     expect(prints[2] != prints[0], "expected another fingerprint of another program")
     equal(prints[1], prints[0], "the fingerprint, compiled again")
@@ -266,7 +256,7 @@ def _either(subject: Subject, code: bytes, form: str, what: str) -> None:
     try:
         executable = subject.compile(code, format=form)
     except PjrtError as exc:
-        expect(bool(exc.message), "expected an error that says why, found no message")
+        expect_reason(exc)
         subject.note(f"does not take {what}: {exc.message}")
         subject.usable()
         return

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Skipped, code_name, equal, expect, expect_error, text
+from pjrt_hub.kit.conformance.finding import (
+    Skipped,
+    ask_twice,
+    code_name,
+    equal,
+    expect,
+    expect_error,
+    some_text,
+)
 from pjrt_hub.kit.conformance.programs import DOUBLE, SLOW_SHAPE
 from pjrt_hub.kit.conformance.refusal import note_code
 from pjrt_hub.kit.conformance.slow import slow
@@ -33,8 +42,7 @@ def lists(subject: Subject) -> None:
 def lists_are_kept(subject: Subject) -> None:
     """List the devices twice -> the same in the same order; a moved list is noted."""
     for kind, field in (("Devices", "devices"), ("AddressableDevices", "addressable_devices")):
-        first, second = _devices(subject, kind), _devices(subject, kind)
-        equal(second, first, f"PJRT_Client_{kind}, asked again")
+        ask_twice(partial(_devices, subject, kind), f"PJRT_Client_{kind}")
         subject.note_moved(f"PJRT_Client_{kind}", field, client=subject.client)
 
 
@@ -42,10 +50,9 @@ def lists_are_kept(subject: Subject) -> None:
 def ids(subject: Subject) -> None:
     """Ask each device twice for its id -> different ids from 0, the same both times."""
     devices = _devices(subject, "Devices")
-    found = [_id(subject, device) for device in devices]
+    found = ask_twice(lambda: [_id(subject, device) for device in devices], "the ids")
     expect(min(found) >= 0, f"expected ids from 0, found {found}")
     equal(len(set(found)), len(found), "different ids of devices")
-    equal([_id(subject, device) for device in devices], found, "the ids, asked again")
 
 
 @check(number=38)
@@ -109,10 +116,7 @@ def texts(subject: Subject) -> None:
     """Ask each device for its kind, debug string and string -> UTF-8, none empty."""
     for device in _devices(subject, "Devices"):
         for name in ("Kind", "DebugString", "ToString"):
-            expect(
-                bool(text(subject.describe(device, name), name)),
-                f"{name} of device {_id(subject, device)}: expected text, found none",
-            )
+            some_text(subject.describe(device, name), f"{name} of device {_id(subject, device)}")
 
 
 @check(number=42)
@@ -122,11 +126,8 @@ def attributes(subject: Subject) -> None:
         description = subject.call("PJRT_Device_GetDescription", device=device)
         function = "PJRT_DeviceDescription_Attributes"
         subject.call(function, device_description=description)
-        found, again = (
-            unchecked.named_values(subject.api, function, device_description=description)
-            for _ in range(2)
-        )
-        equal(again, found, "the attributes, asked again")
+        ask = partial(unchecked.named_values, subject.api, function)
+        found = ask_twice(partial(ask, device_description=description), "the attributes")
         expect(all(dict(found)), f"expected a name of each attribute, found {found}")
         equal(len(dict(found)), len(found), "different names among the attributes")
 
@@ -159,10 +160,8 @@ def memory_in_use(subject: Subject) -> None:
     """Put 16 KiB on the device, destroy them -> bytes in use grow by that much, then fall again."""
     before = _in_use(subject)
     buffer = subject.put(np.zeros(_16_KIB // 4, np.float32))
-    during = _in_use(subject)
-    expect(
-        during >= before + _16_KIB, f"expected {before} + {_16_KIB} or more in use, found {during}"
-    )
+    during, least = _in_use(subject), before + _16_KIB
+    expect(during >= least, f"expected {before} + {_16_KIB} or more in use, found {during}")
     subject.destroy(buffer)
     after = _in_use(subject)
     expect(after <= during - _16_KIB, f"expected {before} bytes in use again, found {after}")
@@ -184,9 +183,8 @@ def clear_memory_stats(subject: Subject) -> None:
 @check(number=45, since=86)
 def async_tracking_event(subject: Subject) -> None:
     """Create an async tracking event and destroy it -> both succeed."""
-    event = subject.call(
-        "PJRT_Device_CreateAsyncTrackingEvent", device=subject.device, description="a check"
-    )
+    name = "PJRT_Device_CreateAsyncTrackingEvent"
+    event = subject.call(name, device=subject.device, description="a check")
     subject.call("PJRT_AsyncTrackingEvent_Destroy", event=event)
 
 
@@ -212,8 +210,7 @@ def poison(subject: Subject) -> None:
 
 
 def _devices(subject: Subject, kind: str) -> list[int]:
-    devices: list[int] = subject.call(f"PJRT_Client_{kind}", client=subject.client)
-    return devices
+    return list(subject.call(f"PJRT_Client_{kind}", client=subject.client))
 
 
 def _id(subject: Subject, device: int) -> int:
@@ -239,12 +236,6 @@ def _in_use(subject: Subject) -> int:
 
 
 def _poison(subject: Subject, launch: int) -> bool:
-    return bool(
-        subject.call(
-            "PJRT_Device_PoisonExecution",
-            device=subject.device,
-            launch_id=launch,
-            error_code=_INTERNAL,
-            error_message="the poison of a check",
-        )
-    )
+    error = {"error_code": _INTERNAL, "error_message": "the poison of a check"}
+    name = "PJRT_Device_PoisonExecution"
+    return bool(subject.call(name, device=subject.device, launch_id=launch, **error))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ Array = np.ndarray[Any, Any]
 A = np.arange(1, 5, dtype=np.float32)
 B = np.arange(10, 50, 10, dtype=np.float32)
 SUM = [11.0, 22.0, 33.0, 44.0]
+BOTH = [SUM, (A - B).tolist()]
 
 
 def _add(donated: Sequence[int]) -> str:
@@ -40,8 +42,9 @@ def _are_deleted(subject: Subject, *buffers: int) -> list[bool]:
     return [subject.call("PJRT_Buffer_IsDeleted", buffer=each) for each in buffers]
 
 
-def _values(subject: Subject, buffers: Sequence[int]) -> list[list[float]]:
-    return [subject.get(each).tolist() for each in buffers]
+def _is_kept(subject: Subject, buffer: int, what: str) -> None:
+    equal(_are_deleted(subject, buffer), [False], f"IsDeleted of {what}")
+    equal(subject.get(buffer).tolist(), A.tolist(), f"the values of {what}")
 
 
 def _takes_over(subject: Subject, donated: Mapping[int, Array], *kept: int) -> None:
@@ -69,8 +72,7 @@ def _require_donation(subject: Subject) -> None:
 def donated(subject: Subject) -> None:
     """Run a + b, donating a -> the sum; a is deleted or unchanged, b is unchanged."""
     a, b = subject.put(A), subject.put(B)
-    outputs = subject.execute(subject.compile(_add([0])), [a, b])
-    equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
+    equal(subject.values(subject.compile(_add([0])), [a, b]), BOTH, "a + b and a - b")
     _takes_over(subject, {a: A}, b)
 
 
@@ -78,8 +80,7 @@ def donated(subject: Subject) -> None:
 def swapped(subject: Subject) -> None:
     """Run a + b and a - b, donating b and a -> both values; each is deleted or unchanged."""
     a, b = subject.put(A), subject.put(B)
-    outputs = subject.execute(subject.compile(_add([1, 0])), [a, b])
-    equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
+    equal(subject.values(subject.compile(_add([1, 0])), [a, b]), BOTH, "a + b and a - b")
     _takes_over(subject, {a: A, b: B})
 
 
@@ -94,8 +95,8 @@ def twelfth_argument(subject: Subject) -> None:
       return %s : tensor<4xf32>
     }}"""
     arguments = [subject.put(A * index) for index in range(12)]
-    outputs = subject.execute(subject.compile(text), arguments)
-    equal(_values(subject, outputs), [(11 * A).tolist()], "argument 0 plus argument 11")
+    found = subject.values(subject.compile(text), arguments)
+    equal(found, [(11 * A).tolist()], "argument 0 plus argument 11")
     _takes_over(subject, {arguments[11]: A * 11}, *arguments[:11])
 
 
@@ -104,10 +105,9 @@ def kept(subject: Subject) -> None:
     """Run a + b with a donated but non-donatable in this call -> the sum; a keeps its values."""
     a, b = subject.put(A), subject.put(B)
     executable = subject.compile(_add([0]))
-    outputs = subject.execute(executable, [a, b], non_donatable_input_indices=[0])
-    equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
-    equal(_are_deleted(subject, a), [False], "IsDeleted of a")
-    equal(_values(subject, [a]), [A.tolist()], "the values of a")
+    found = subject.values(executable, [a, b], non_donatable_input_indices=[0])
+    equal(found, BOTH, "a + b and a - b")
+    _is_kept(subject, a, "a")
 
 
 _MUST_ALIAS = """
@@ -128,13 +128,13 @@ def must_alias_of_kept(subject: Subject) -> None:
     a, b = subject.put(A), subject.put(B)
     executable = subject.compile(_MUST_ALIAS)
     try:
-        outputs = subject.execute(executable, [a, b], non_donatable_input_indices=[0])
-        equal(_values(subject, outputs), [SUM], "a + b")
+        found = subject.values(executable, [a, b], non_donatable_input_indices=[0])
+        equal(found, [SUM], "a + b")
     except PjrtError:
         subject.usable()
     else:
         subject.note("what must alias a kept argument gets a copy, no error")
-    equal(_values(subject, [a]), [A.tolist()], "the values of a")
+    equal(subject.get(a).tolist(), A.tolist(), "the values of a")
 
 
 def _refuses_pair(subject: Subject, donated: Sequence[int]) -> None:
@@ -142,31 +142,21 @@ def _refuses_pair(subject: Subject, donated: Sequence[int]) -> None:
     _require_donation(subject)
     buffer, executable = subject.put(A), subject.compile(_add(donated))
     which = " and ".join(f"argument {index}" for index in sorted(donated))
-
-    def run() -> object:
-        return _values(subject, subject.execute(executable, [buffer, buffer]))
-
+    run = partial(subject.values, executable, [buffer, buffer])
     expect_refusal(subject, run, f"one buffer as both arguments, of which {which} is donated")
-    equal(_are_deleted(subject, buffer), [False], "IsDeleted of the refused buffer")
-    equal(_values(subject, [buffer]), [A.tolist()], "the values of the refused buffer")
+    _is_kept(subject, buffer, "the refused buffer")
 
 
-@check(number=127)
-def same_buffer_donated_twice(subject: Subject) -> None:
-    """Run a + b on one buffer as both, donating both -> refused, the buffer is kept."""
-    _refuses_pair(subject, [0, 1])
-
-
-@check(number=127)
-def same_buffer_donated_first(subject: Subject) -> None:
-    """Run a + b on one buffer as both, donating a -> refused, the buffer is kept."""
-    _refuses_pair(subject, [0])
-
-
-@check(number=127)
-def same_buffer_donated_second(subject: Subject) -> None:
-    """Run a + b on one buffer as both, donating b -> refused, the buffer is kept."""
-    _refuses_pair(subject, [1])
+for _name, _what, _donated in (
+    ("twice", "both", [0, 1]),
+    ("first", "a", [0]),
+    ("second", "b", [1]),
+):
+    check(
+        number=127,
+        name=f"same_buffer_donated_{_name}",
+        title=f"Run a + b on one buffer as both, donating {_what} -> refused, the buffer is kept",
+    )(partial(_refuses_pair, donated=_donated))
 
 
 @check(number=128)
@@ -176,15 +166,12 @@ def used_after(subject: Subject) -> None:
     a, b = subject.put(A), subject.put(B)
     executable = subject.compile(_add([0]))
     subject.execute(executable, [a, b])
-
-    def run() -> object:
-        return _values(subject, subject.execute(executable, [a, b]))
-
-    expect_refusal(subject, run, "a run on a donated buffer")
-    expect_refusal(subject, lambda: subject.get(a, np.float32), "a copy of a donated buffer")
-    expect_refusal(
-        subject, lambda: subject.await_(subject.ready(a)), "the event of a donated buffer"
-    )
+    for what, use in {
+        "a run on a donated buffer": lambda: subject.values(executable, [a, b]),
+        "a copy of a donated buffer": lambda: subject.get(a, np.float32),
+        "the event of a donated buffer": lambda: subject.await_(subject.ready(a)),
+    }.items():
+        expect_refusal(subject, use, what)
 
 
 @check(number=84)
@@ -196,11 +183,11 @@ def threads(subject: Subject) -> None:
 
     def run() -> object:
         (outputs,), _ = subject.launch(executable, [[a, b]], num_outputs=2)
-        return _values(subject, outputs)
+        return [subject.get(each).tolist() for each in outputs]
 
     found = at_once([run] * 4)
     refusals = [each for each in found if isinstance(each, PjrtError)]
-    sums = [each for each in found if each == [SUM, (A - B).tolist()]]
+    sums = [each for each in found if each == BOTH]
     equal((len(sums), len(refusals)), (1, 3), "how many threads have the sum, and are refused")
     subject.usable()
 
@@ -257,7 +244,7 @@ def control_dependency(subject: Subject) -> None:
     heir, settle = _dependent(subject, source)
     settle(0, "")
     subject.await_(subject.ready(heir))
-    equal(_values(subject, [heir]), [A.tolist()], "the values of the heir")
+    equal(subject.get(heir).tolist(), A.tolist(), "the values of the heir")
     equal(_are_deleted(subject, source), [True], "IsDeleted of the source")
 
 
@@ -276,13 +263,11 @@ def referenced(subject: Subject) -> None:
     executable = subject.compile(_add([0]))
     subject.call("PJRT_Buffer_IncreaseExternalReferenceCount", buffer=a)
     try:
-        outputs = subject.execute(executable, [a, b])
-        equal(_values(subject, outputs), [SUM, (A - B).tolist()], "a + b and a - b")
+        equal(subject.values(executable, [a, b]), BOTH, "a + b and a - b")
     except PjrtError:
         subject.note("donating a buffer with an external reference is refused")
     else:
         subject.note("donating a buffer with an external reference makes a copy")
     finally:
         subject.call("PJRT_Buffer_DecreaseExternalReferenceCount", buffer=a)
-    equal(_are_deleted(subject, a), [False], "IsDeleted of a")
-    equal(_values(subject, [a]), [A.tolist()], "the values of a")
+    _is_kept(subject, a, "a")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from pjrt_hub.errors import UnknownError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, code_name, equal, expect, text
+from pjrt_hub.kit.conformance.finding import Unsupported, ask_twice, code_name, equal, expect, text
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import hotpath, unchecked
@@ -24,16 +25,15 @@ Call = tuple[str, dict[str, Any]]
 def codes(subject: Subject) -> None:
     """Ask twice for the code of each error that can be provoked -> from 1 to 16, the same."""
     for what, error in _provoke(subject, _calls(subject)):
-        first, second = (subject.call("PJRT_Error_GetCode", error=error) for _ in range(2))
-        expect(first in _CODES, f"{what}: expected a code from 1 to 16, found {first}")
-        equal(second, first, f"{what}: its code, asked again")
+        code = ask_twice(partial(_code, subject, error), f"{what}: its code")
+        expect(code in _CODES, f"{what}: expected a code from 1 to 16, found {code}")
 
 
 @check(needs="plugin", number=119)
 def codes_without_client(subject: Subject) -> None:
     """Provoke errors before there is a client -> codes from 1 to 16, messages in UTF-8."""
     for what, error in _provoke(subject, _early_calls()):
-        code = subject.call("PJRT_Error_GetCode", error=error)
+        code = _code(subject, error)
         expect(code in _CODES, f"{what}: expected a code from 1 to 16, found {code}")
         _read(subject, error, what)
 
@@ -42,9 +42,8 @@ def codes_without_client(subject: Subject) -> None:
 def messages(subject: Subject) -> None:
     """Ask twice for the message of each error that can be provoked -> the same UTF-8 text."""
     for what, error in _provoke(subject, _calls(subject)):
-        first, second = (_read(subject, error, what) for _ in range(2))
-        equal(second, first, f"{what}: its message, asked again")
-        expect(bool(first), f"{what}, the message: expected the reason, found none")
+        found = ask_twice(partial(_read, subject, error, what), f"{what}: its message")
+        expect(bool(found), f"{what}, the message: expected the reason, found none")
 
 
 @check(number=119, since=107)
@@ -54,8 +53,11 @@ def tables(subject: Subject) -> None:
         message = subject.api.call("PJRT_Error_Message", error=error)
         found = unchecked.by_its_table(error)
         expect(found is not None, f"{what}: expected a table of all functions, found none")
-        wanted = subject.call("PJRT_Error_GetCode", error=error), message
-        equal(found, wanted, f"{what}: its code and message by its own table")
+        equal(
+            found,
+            (_code(subject, error), message),
+            f"{what}: its code and message by its own table",
+        )
 
 
 @check(number=119)
@@ -95,7 +97,7 @@ def many(subject: Subject) -> None:
     for _ in range(_ROUNDS):
         with unchecked.provoke(subject.api, function, **fields) as error:
             expect(bool(error), f"{what}: expected an error each time, found success")
-            seen.add(subject.call("PJRT_Error_GetCode", error=error))
+            seen.add(_code(subject, error))
     equal(len(seen), 1, "different codes of one error")
     subject.usable()
 
@@ -103,10 +105,8 @@ def many(subject: Subject) -> None:
 @check(number=120)
 def unknown_codes(subject: Subject) -> None:
     """Ask for the codes of all errors that can be provoked -> those with UNKNOWN are noted."""
-    found = {
-        what: subject.call("PJRT_Error_GetCode", error=error)
-        for what, error in _provoke(subject, _calls(subject))
-    }
+    provoked = _provoke(subject, _calls(subject))
+    found = {what: _code(subject, error) for what, error in provoked}
     vague = [what for what, code in found.items() if code == UnknownError.code]
     if vague:
         subject.note(f"UNKNOWN in {len(vague)} of {len(found)}: {', '.join(vague)}")
@@ -134,54 +134,36 @@ def usable_afterwards(subject: Subject) -> None:
 
 def _calls(subject: Subject) -> dict[str, Call]:
     """Call that any plugin should refuse, and none may crash at; those first that are cheap."""
-    client, options = subject.client, CompileOptions().serialize()
-    program = {"code": "this is no program", "format": "mlir"}
-    add = subject.encode_program(ADD)
-    return {
-        "no such device": ("PJRT_Client_LookupDevice", {"client": client, "id": -1}),
+    add, options = subject.encode_program(ADD), CompileOptions().serialize()
+
+    def compile(code: str | bytes, form: str, options: bytes) -> tuple[str, dict[str, Any]]:
+        program = {"code": code, "format": form}
+        return "PJRT_Client_Compile", {"program": program, "compile_options": options}
+
+    calls = {
+        "no such device": ("PJRT_Client_LookupDevice", {"id": -1}),
         "no such local device": (
             "PJRT_Client_LookupAddressableDevice",
-            {"client": client, "local_hardware_id": 1 << 20},
+            {"local_hardware_id": 1 << 20},
         ),
-        "junk as a program": (
-            "PJRT_Client_Compile",
-            {"client": client, "program": program, "compile_options": options},
-        ),
-        "an unknown format": (
-            "PJRT_Client_Compile",
-            {
-                "client": client,
-                "program": {"code": add, "format": "invalid"},
-                "compile_options": options,
-            },
-        ),
-        "junk as options": (
-            "PJRT_Client_Compile",
-            {
-                "client": client,
-                "program": {"code": add, "format": "mlir"},
-                "compile_options": b"\xff" * 32,
-            },
-        ),
+        "junk as a program": compile("this is no program", "mlir", options),
+        "an unknown format": compile(add, "invalid", options),
+        "junk as options": compile(add, "mlir", b"\xff" * 32),
         "junk as an executable": (
             "PJRT_Executable_DeserializeAndLoad",
-            {"client": client, "serialized_executable": b"\xff" * 64},
+            {"serialized_executable": b"\xff" * 64},
         ),
+    }
+    return {
+        what: (name, {"client": subject.client, **given}) for what, (name, given) in calls.items()
     }
 
 
 def _early_calls() -> dict[str, Call]:
-    junk = b"\xff" * 64
-    return {
-        "no such topology": (
-            "PJRT_TopologyDescription_Create",
-            {"topology_name": "no such machine", "create_options": {"no_such_option": 1}},
-        ),
-        "junk as a topology": (
-            "PJRT_TopologyDescription_Deserialize",
-            {"serialized_topology": junk},
-        ),
-    }
+    create, deserialize = (f"PJRT_TopologyDescription_{name}" for name in ("Create", "Deserialize"))
+    unknown = {"topology_name": "no such machine", "create_options": {"no_such_option": 1}}
+    junk = {"serialized_topology": b"\xff" * 64}
+    return {"no such topology": (create, unknown), "junk as a topology": (deserialize, junk)}
 
 
 def _provoke(subject: Subject, calls: dict[str, Call]) -> Iterator[tuple[str, int]]:
@@ -202,6 +184,10 @@ def _failing_calls(subject: Subject) -> list[tuple[str, Call]]:
     """Return the calls that make an error, at least one."""
     calls = _calls(subject)
     return [(what, calls[what]) for what, _ in _provoke(subject, calls)]
+
+
+def _code(subject: Subject, error: int) -> int:
+    return subject.call("PJRT_Error_GetCode", error=error)
 
 
 def _read(subject: Subject, error: int, what: str) -> str:

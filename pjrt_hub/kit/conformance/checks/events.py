@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
 from pjrt_hub.errors import DataLossError, PjrtError
 from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Failed, Unsupported, equal, expect
+from pjrt_hub.kit.conformance.finding import Failed, Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, GIVEN_ERROR_AND_MORE, expect_given_error
 from pjrt_hub.kit.conformance.slow import (
     is_identity,
     is_late,
     slow,
-    slow_arguments,
-    slow_program,
     slow_rounds,
 )
 from pjrt_hub.kit.conformance.subject import Subject
@@ -32,10 +31,7 @@ def ready(subject: Subject) -> None:
     event = subject.ready(subject.put(NUMBERS))
     for _ in range(2):
         subject.call("PJRT_Event_Await", event=event)
-    expect(
-        subject.call("PJRT_Event_IsReady", event=event),
-        "after Await, IsReady: expected true, found false",
-    )
+    subject.expect_ready(event, "after Await")
     subject.call("PJRT_Event_Error", event=event)
 
 
@@ -47,10 +43,7 @@ def becomes_ready(subject: Subject) -> None:
     if subject.call("PJRT_Event_IsReady", event=event):
         subject.note("the work was done before it was asked for: execution is not asynchronous")
     subject.call("PJRT_Event_Await", event=event)
-    expect(
-        subject.call("PJRT_Event_IsReady", event=event),
-        "after Await, IsReady: expected true, found false",
-    )
+    subject.expect_ready(event, "after Await")
     expect(is_identity(subject, buffer), "a ready buffer has another value than computed")
 
 
@@ -81,19 +74,15 @@ def callback_is_not_early(subject: Subject) -> None:
     """Wait for a callback of running work, then read the output -> it is there at once."""
 
     def wait(output: int, _: int) -> None:
-        called = CallCounter()
-        event = subject.ready(output)
-        subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
-        called.wait_first()
+        subject.on_ready(subject.ready(output)).wait_first()
 
     expect(not is_late(subject, wait), "the callback: expected after the work, found during it")
 
 
 def _errors_of_callback(subject: Subject, event: int) -> list[PjrtError | None]:
     """Return the errors of all calls of one callback on an event."""
-    called = CallCounter()
-    subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
-    return [take_error(subject.api.address, error) for error in called.wait()]
+    calls = subject.on_ready(event).wait()
+    return [take_error(subject.api.address, error) for error in calls]
 
 
 @check(number=115)
@@ -114,9 +103,7 @@ def callback_before_completion(subject: Subject) -> None:
 def several_callbacks(subject: Subject) -> None:
     """Call OnReady three times on one event -> each callback is called once."""
     event = subject.ready(slow(subject))
-    called = [CallCounter() for _ in range(3)]
-    for each in called:
-        subject.call("PJRT_Event_OnReady", event=event, callback=each.address, user_arg=0)
+    called = [subject.on_ready(event) for _ in range(3)]
     equal([len(each.wait()) for each in called], [1, 1, 1], "how often each callback came")
 
 
@@ -124,8 +111,7 @@ def several_callbacks(subject: Subject) -> None:
 def callback_outlives_its_event(subject: Subject) -> None:
     """Call OnReady, then destroy the pending event -> the callback is still called once."""
     event = subject.ready(slow(subject))
-    called = CallCounter()
-    subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
+    called = subject.on_ready(event)
     subject.destroy(event)
     equal(len(called.wait()), 1, "how often the callback came")
 
@@ -134,12 +120,10 @@ def callback_outlives_its_event(subject: Subject) -> None:
 def callback_uses_its_event(subject: Subject) -> None:
     """Query, await and destroy an event in its callback, and register another -> all work."""
     rounds = slow_rounds(subject)
-    for what in (0, rounds):
-        try:
+    for when, what in {"a ready event": 0, "running work": rounds}.items():
+        words = f"a callback of {when} that uses its event: the process"
+        with raise_as(Failed, words, separate_process.Died):
             separate_process.run(subject, uses_its_event, what, seconds=20)
-        except separate_process.Died as exc:
-            when = "running work" if what else "a ready event"
-            raise Failed(f"a callback of {when} that uses its event: the process {exc}") from exc
 
 
 def uses_its_event(subject: Subject, rounds: int) -> None:
@@ -155,10 +139,7 @@ def uses_its_event(subject: Subject, rounds: int) -> None:
         call("PJRT_Event_OnReady", event=event, callback=nested.address, user_arg=0)
         call("PJRT_Event_Destroy", event=event)
 
-    if rounds:
-        (buffer,) = subject.execute(slow_program(subject), slow_arguments(subject, rounds))
-    else:
-        buffer = subject.put(NUMBERS)
+    buffer = slow(subject, rounds) if rounds else subject.put(NUMBERS)
     event = subject.disown(subject.ready(buffer))
     called = CallCounter(use)
     if not rounds:
@@ -173,15 +154,9 @@ def uses_its_event(subject: Subject, rounds: int) -> None:
 def created_is_pending(subject: Subject) -> None:
     """Create an event, set it to OK -> not ready before, ready without an error after."""
     event = subject.own("Event", subject.call("PJRT_Event_Create"))
-    expect(
-        not subject.call("PJRT_Event_IsReady", event=event),
-        "IsReady before Set: expected false, found true",
-    )
+    subject.expect_ready(event, "before Set", False)
     subject.call("PJRT_Event_Set", event=event, error_code=0, error_message="")
-    expect(
-        subject.call("PJRT_Event_IsReady", event=event),
-        "IsReady after Set: expected true, found false",
-    )
+    subject.expect_ready(event, "after Set")
     subject.await_(event)
 
 
@@ -195,8 +170,7 @@ def created_fails(subject: Subject) -> None:
 @check(since=89, number=116)
 def created_fails_in_words(subject: Subject) -> None:
     """Set an event to an error with text behind the given size -> Await returns no more."""
-    event = subject.own("Event", subject.call("PJRT_Event_Create"))
-    subject.call("PJRT_Event_Set", event=event, **GIVEN_ERROR_AND_MORE)
+    event = _failed_event(subject, GIVEN_ERROR_AND_MORE)
     expect_given_error(subject, lambda: subject.await_(event), "awaiting it")
 
 
@@ -208,9 +182,9 @@ def callback_of_a_failure(subject: Subject) -> None:
     equal(codes, [DataLossError.code], "the codes of the callback's errors")
 
 
-def _failed_event(subject: Subject) -> int:
+def _failed_event(subject: Subject, error: dict[str, Any] = GIVEN_ERROR) -> int:
     event = subject.own("Event", subject.call("PJRT_Event_Create"))
-    subject.call("PJRT_Event_Set", event=event, **GIVEN_ERROR)
+    subject.call("PJRT_Event_Set", event=event, **error)
     return event
 
 

@@ -1,27 +1,33 @@
-"""Running programs: exact values, every shape of a signature, wrong arguments, many at once."""
+"""Running programs: exact values, signatures, wrong arguments, many at once, host transfers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import equal, expect
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
 from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.slow import is_identity, is_late, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
+from pjrt_hub.running.capi import hotpath, irregular
+from pjrt_hub.running.capi.call import Struct
+from pjrt_hub.running.capi.call_counter import CallCounter
+
+Array = np.ndarray[Any, Any]
 
 A = np.arange(1, 5, dtype=np.float32)
 B = np.arange(10, 50, 10, dtype=np.float32)
 SUM = [11.0, 22.0, 33.0, 44.0]
 
 
-def _run(subject: Subject, text: str, *arrays: np.ndarray) -> list[np.ndarray]:
+def _run(subject: Subject, text: str, *arrays: Array) -> list[Array]:
     outputs = subject.execute(subject.compile(text), [subject.put(each) for each in arrays])
     return [subject.get(each) for each in outputs]
 
@@ -164,14 +170,7 @@ def constant_without_elements(subject: Subject) -> None:
 
 def _refuses_arguments(subject: Subject, arguments: Sequence[int], what: str) -> None:
     """Fail unless the call, the output, or what is read of it is an error."""
-    executable = subject.compile(ADD)
-
-    def run() -> object:
-        return [
-            subject.get(each, np.float32).tolist()
-            for each in subject.execute(executable, arguments)
-        ]
-
+    run = partial(subject.values, subject.compile(ADD), arguments, np.float32)
     expect_refusal(subject, run, f"a program of two f32[4], run on {what}")
 
 
@@ -225,13 +224,12 @@ def argument_of_another_shape(subject: Subject) -> None:
     """Run a + b of f32[4] on an f32[2,2], which has as many bytes -> refused, or their sum."""
     arguments = [subject.put(A), subject.put(B.reshape(2, 2))]
     try:
-        (total,) = subject.execute(subject.compile(ADD), arguments)
-        found = subject.get(total)
+        (found,) = subject.values(subject.compile(ADD), arguments)
     except PjrtError:
         subject.usable()
     else:
         subject.note("an f32[2,2] is accepted where an f32[4] is due")
-        equal(found.reshape(-1).tolist(), SUM, "a + b")
+        equal(np.ravel(found).tolist(), SUM, "a + b")
 
 
 @check(number=81)
@@ -245,10 +243,8 @@ def deleted_argument(subject: Subject) -> None:
 @check(number=82)
 def complete_events(subject: Subject) -> None:
     """Run with completion events -> one for each device, which succeeds once the value is there."""
-    executable = subject.compile(ADD)
-    ((total,),), events = subject.launch(
-        executable, [[subject.put(A), subject.put(B)]], events=True
-    )
+    executable, row = subject.compile(ADD), [subject.put(A), subject.put(B)]
+    ((total,),), events = subject.launch(executable, [row], events=True)
     equal(len(events), 1, "the number of events of one device")
     subject.await_(events[0])
     equal(subject.get(total).tolist(), SUM, "a + b")
@@ -267,11 +263,8 @@ def complete_is_not_early(subject: Subject) -> None:
 @check(number=82)
 def execute_device(subject: Subject) -> None:
     """Run with execute_device set to the program's device -> the output lies there."""
-    ((total,),), _ = subject.launch(
-        subject.compile(ADD),
-        [[subject.put(A), subject.put(B)]],
-        execute_device=subject.device,
-    )
+    executable, row = subject.compile(ADD), [subject.put(A), subject.put(B)]
+    ((total,),), _ = subject.launch(executable, [row], execute_device=subject.device)
     equal(subject.get(total).tolist(), SUM, "a + b")
     equal(subject.call("PJRT_Buffer_Device", buffer=total), subject.device, "the output's device")
 
@@ -291,8 +284,7 @@ def chain(subject: Subject) -> None:
 @check(number=83)
 def executable_destroyed_early(subject: Subject) -> None:
     """Destroy executable and arguments while the program runs -> the right output."""
-    executable = slow_program(subject)
-    arguments = slow_arguments(subject)
+    executable, arguments = slow_program(subject), slow_arguments(subject)
     (output,) = subject.execute(executable, arguments)
     subject.destroy(executable, *arguments)
     expect(is_identity(subject, output), "the output is another value than computed")
@@ -318,11 +310,10 @@ def threads(subject: Subject) -> None:
 def deleted_executable(subject: Subject) -> None:
     """Delete an executable -> IsDeleted becomes true, and a run is refused."""
     executable, argument = subject.compile(DOUBLE), subject.put(A)
-    before = subject.call("PJRT_LoadedExecutable_IsDeleted", executable=executable)
-    equal(before, False, "IsDeleted before Delete")
+    is_deleted = partial(subject.call, "PJRT_LoadedExecutable_IsDeleted", executable=executable)
+    equal(is_deleted(), False, "IsDeleted before Delete")
     subject.call("PJRT_LoadedExecutable_Delete", executable=executable)
-    after = subject.call("PJRT_LoadedExecutable_IsDeleted", executable=executable)
-    equal(after, True, "IsDeleted after Delete")
+    equal(is_deleted(), True, "IsDeleted after Delete")
 
     def run() -> object:
         (output,) = subject.launch(executable, [[argument]], num_outputs=1)[0][0]
@@ -333,8 +324,7 @@ def deleted_executable(subject: Subject) -> None:
 
 def _adds_with(subject: Subject, **options: object) -> None:
     arguments = [subject.put(A), subject.put(B)]
-    (total,) = subject.execute(subject.compile(ADD), arguments, **options)
-    equal(subject.get(total).tolist(), SUM, "a + b")
+    equal(subject.values(subject.compile(ADD), arguments, **options), [SUM], "a + b")
 
 
 @check(number=86)
@@ -368,3 +358,86 @@ def incarnations(subject: Subject) -> None:
         _adds_with(subject, task_ids=[process], incarnation_ids=[1])
     except PjrtError as exc:  # The plugin was never told of this incarnation.
         subject.note(f"an incarnation that it does not know is refused: {exc.message}")
+
+
+_SENT = np.arange(1024, dtype=np.float32).reshape(8, 128)
+_RECEIVED = -_SENT
+_SEND, _RECV = 1, 2  # These are the channels.
+_BY_ROWS = ("use_major_to_minor_data_layout_for_callbacks",)
+
+_EXCHANGE = f"""
+module @exchange {{
+  func.func @main(%a: tensor<8x128xf32>) -> tensor<8x128xf32> {{
+    %t = stablehlo.create_token : !stablehlo.token
+    %s = "stablehlo.send"(%a, %t) {{
+        channel_handle = #stablehlo.channel_handle<handle = {_SEND}, type = 2>,
+        is_host_transfer = true,
+        mhlo.frontend_attributes = {{_xla_host_transfer_handler_name = "conformance",
+                                     _xla_host_transfer_rendezvous = "to_host"}}}}
+        : (tensor<8x128xf32>, !stablehlo.token) -> !stablehlo.token
+    %r:2 = "stablehlo.recv"(%s) {{
+        channel_handle = #stablehlo.channel_handle<handle = {_RECV}, type = 3>,
+        is_host_transfer = true,
+        mhlo.frontend_attributes = {{_xla_host_transfer_handler_name = "conformance",
+                                     _xla_host_transfer_rendezvous = "to_device"}}}}
+        : (!stablehlo.token) -> (tensor<8x128xf32>, !stablehlo.token)
+    return %r#0 : tensor<8x128xf32>
+  }}
+}}
+"""
+
+
+class _Exchange:
+    """The host's side of the program: takes what comes, gives what is asked for, in two chunks."""
+
+    def __init__(self, subject: Subject) -> None:
+        self._subject = subject
+        self.sent = bytearray()
+        self.ends: list[tuple[int, bool]] = []  # of a chunk: its total bytes, and if it is the last
+        self.filled: list[int] = []  # the stream's total bytes, then those before each chunk
+        self.freed = CallCounter()
+        self.events: list[int] = []
+
+    def send(self, chunk: bytes, total: int, done: bool) -> None:
+        self.sent += chunk
+        self.ends.append((total, done))
+
+    def receive(self, stream: int) -> None:
+        call = self._subject.api.call
+        half = _RECEIVED.nbytes // 2
+        self.filled.append(call("PJRT_CopyToDeviceStream_TotalBytes", stream=stream))
+        for offset in (0, half):
+            self.filled.append(call("PJRT_CopyToDeviceStream_CurrentBytes", stream=stream))
+            address = _RECEIVED.ctypes.data + offset
+            chunk = {"data": address, "size": half, "deleter": self.freed.address}
+            self.events.append(call("PJRT_CopyToDeviceStream_AddChunk", stream=stream, chunk=chunk))
+        call("PJRT_CopyToDeviceStream_Destroy", stream=stream)
+
+
+@check(number=90)
+def exchange(subject: Subject) -> None:
+    """Run a program that sends and receives -> all bytes both ways, totals, one last chunk."""
+    with raise_as(Unsupported, "it compiles no host transfer:"):
+        executable = subject.compile(_EXCHANGE)
+    host = _Exchange(subject)
+    api = subject.api.address
+    sender, send_arg, send, *_ = hotpath.host_transfer(api, host.send)
+    receiver, recv_arg, _, recv, *_ = hotpath.host_transfer(api, host.receive)
+    members = dict.fromkeys(_BY_ROWS if subject.minor >= 108 else (), True)
+    options = Struct("PJRT_ExecuteOptions", members, subject.api.version)
+    irregular.put_rows(options, "send", [[(_SEND, send_arg, send)]])
+    irregular.put_rows(options, "recv", [[(_RECV, recv_arg, recv)]])
+    row = [subject.put(_SENT)]
+    ((output,),), (event,) = subject.launch(executable, [row], options.address, events=True)
+    subject.await_(event)
+    equal(subject.get(output).tolist(), _RECEIVED.tolist(), "what the program received")
+    expect(host.sent == _SENT.tobytes(), "the bytes that the program sent are other ones")
+    totals = {total for total, _ in host.ends}
+    equal(totals, {_SENT.nbytes}, "the total bytes that each chunk tells")
+    lasts = [done for _, done in host.ends]
+    equal(lasts, [False] * (len(lasts) - 1) + [True], "whether each chunk is the last")
+    equal(host.filled, [4096, 0, 2048], "the stream's total, and what was in it at each chunk")
+    for each in host.events:
+        subject.await_(each)
+    equal(len(host.freed.wait(2)), 2, "how many of two chunks were freed")
+    del sender, receiver  # The plugin called them until here.

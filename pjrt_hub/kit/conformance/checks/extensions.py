@@ -3,31 +3,177 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pjrt_hub.base.abi import DECLARED, compatible
-from pjrt_hub.errors import InvalidArgumentError, PjrtError
+from pjrt_hub.errors import InvalidArgumentError, NotFoundError, PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import (
     Failed,
     Skipped,
     Unsupported,
+    ask_twice,
     code_name,
     equal,
     expect,
     expect_error,
+    raise_as,
 )
-from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import note_code
+from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
+from pjrt_hub.kit.conformance.refusal import (
+    GIVEN_ERROR,
+    expect_given_error,
+    expect_refusal,
+    note_code,
+)
 from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import custom_calls, irregular, table, unchecked, wire
 from pjrt_hub.running.capi.unchecked import Entry
 from pjrt_hub.running.extensions.phase_compile import PartialProgram
 from pjrt_hub.running.program.compile_options import CompileOptions
+
+_INTERNAL = table.ENUMS["PJRT_Error_Code"]["PJRT_Error_Code_INTERNAL"]
+#: The program calls this name.
+_HANDLER = "pjrt_hub.conformance.double"
+#: On these platforms, in XLA FFI's words, programs can call handlers of the host.
+_WITH_HANDLERS = ("Host", "CUDA", "ROCM")
+
+
+@check(extension="FFI", number=17)
+def custom_call(subject: Subject) -> None:
+    """Register a handler, run a program that calls it -> one call, and its values on the host."""
+    calls: list[str] = []
+    _register(subject, _HANDLER, lambda frame: calls.append(_double(frame)))
+    try:
+        found = _run_custom_call(subject, _HANDLER)
+    except PjrtError as exc:
+        if _platform(subject) in _WITH_HANDLERS:
+            raise
+        raise Unsupported(exc.message) from exc
+    equal(len(calls), 1, "calls of the handler in one run")
+    if _platform(subject) == "Host":
+        equal(found, [0, 2, 4, 6], "what the handler wrote")
+
+
+@check(extension="FFI", number=17)
+def user_data(subject: Subject) -> None:
+    """Add data of a registered type to an execute context -> the handler finds it."""
+    node, name = subject.extension("FFI"), "pjrt_hub.conformance.data"
+    context = subject.call("PJRT_ExecuteContext_Create")
+    try:
+        kind = node.call("PJRT_FFI_Type_Register", type_name=name, type_info={})
+        node.call("PJRT_FFI_UserData_Add", context=context, user_data={"type_id": kind, "data": 42})
+        seen: list[int | None] = []
+
+        def handle(frame: custom_calls.Frame) -> None:
+            seen.append(frame.user_data(kind))
+            _double(frame)
+
+        _register(subject, name, handle)
+        _run_custom_call(subject, name, context=context)
+    finally:
+        subject.call("PJRT_ExecuteContext_Destroy", context=context)
+    equal(seen, [42], "the data that the handler found")
+
+
+@check(extension="FFI", number=17)
+def second_handler(subject: Subject) -> None:
+    """Register two handlers by one name -> one of them is called; which one is noted."""
+    name, called = "pjrt_hub.conformance.twice", list[str]()
+
+    def handler(which: str) -> custom_calls.PythonEntry:
+        return _entry_of(lambda frame: called.append(which + _double(frame)))
+
+    _hand_over(subject, name, handler("first"))
+    try:
+        _hand_over(subject, name, handler("second"))
+    except PjrtError as exc:
+        subject.note(f"a second handler is refused: {exc.message}")
+    else:
+        subject.note("a second handler is taken without an error")
+    _run_custom_call(subject, name)
+    equal(len(called), 1, "handlers called in one run")
+    subject.note(f"afterwards the {called[0]} handler is called")
+
+
+@check(extension="FFI", number=17)
+def unknown_custom_call(subject: Subject) -> None:
+    """Run a program that calls an unregistered handler -> an error, and no crash."""
+    run = partial(_run_custom_call, subject, "pjrt_hub.conformance.nobody")
+    what = "a custom call of a handler that nobody registered"
+    expect_refusal(subject, run, what, code=NotFoundError.code)
+
+
+@check(extension="FFI", number=91)
+def failing_custom_call(subject: Subject) -> None:
+    """Let a custom call fail in the first of two runs -> only that run fails, with its text."""
+    name = "pjrt_hub.conformance.fails_once"
+    failures = [(GIVEN_ERROR["error_code"], GIVEN_ERROR["error_message"].encode())]
+    run = partial(_run_custom_call, subject, name)
+    _hand_over(subject, name, lambda _: failures.pop() if failures else None)
+    expect_given_error(subject, run, "a run whose custom call fails")
+    run()
+    subject.usable()
+
+
+def _platform(subject: Subject) -> str:
+    """Return XLA FFI's name of the client's platform."""
+    name: str = subject.call("PJRT_Client_PlatformName", client=subject.client).decode()
+    return {"cpu": "Host", "gpu": "CUDA"}.get(name, name.upper())
+
+
+def _register(subject: Subject, name: str, handle: Callable[[custom_calls.Frame], object]) -> None:
+    _hand_over(subject, name, _entry_of(handle))
+
+
+def _hand_over(subject: Subject, name: str, entry: custom_calls.PythonEntry) -> None:
+    subject.extension("FFI").call(
+        "PJRT_FFI_Register_Handler",
+        target_name=name,
+        platform_name=_platform(subject),
+        handler=custom_calls.entry(entry, 0),
+        traits=0,
+    )
+
+
+def _entry_of(handle: Callable[[custom_calls.Frame], object]) -> custom_calls.PythonEntry:
+    def run(address: int) -> tuple[int, bytes] | None:
+        try:
+            handle(custom_calls.Frame(address))
+        except Exception as exc:  # No exception may reach the plugin.
+            return _INTERNAL, str(exc).encode()
+        return None
+
+    return run
+
+
+def _double(frame: custom_calls.Frame) -> str:
+    """Write twice the argument into the result, where both are on the host."""
+    (argument,), (result,) = frame.arguments(), frame.results()
+    if frame.stream() is None:
+        memories = (custom_calls.memory(each.address, 16) for each in (argument, result))
+        source, target = (np.frombuffer(each, np.float32) for each in memories)
+        target[:] = 2 * source
+    return ""
+
+
+def _run_custom_call(subject: Subject, name: str, **options: int) -> list[float]:
+    program = DOUBLE.replace(
+        "stablehlo.add %a, %a : tensor<4xf32>",
+        f"stablehlo.custom_call @{name}(%a) {{api_version = 4 : i32}} : (tensor<4xf32>) -> "
+        "tensor<4xf32>",
+    )
+    executable = subject.compile(program)
+    argument = subject.put(np.arange(4, dtype=np.float32))
+    return list(subject.values(executable, [argument], **options)[0])
+
 
 _NODE_NBYTES = 24  # A node begins with struct_size, type and next.
 _LONGEST_CHAIN = 64
@@ -38,15 +184,8 @@ _TWO_BY_THREE = np.arange(6, dtype=np.float32).reshape(2, 3)
 _MAY_BE_NULL = ("PJRT_PhaseCompile_Get_Compiler", "PJRT_PhaseCompile_Destroy_Compiler")
 #: No check calls these nodes: they belong to one platform, or need several hosts.
 _UNASKED = frozenset(table.EXTENSIONS) - {
-    "AbiVersion",
-    "FFI",
-    "Layouts",
-    "MemoryDescriptions",
-    "PhaseCompile",
-    "RawBuffer",
-    "Shardings",
-    "Stream",
-    "Triton",
+    *("AbiVersion", "FFI", "Layouts", "MemoryDescriptions", "PhaseCompile"),
+    *("RawBuffer", "Shardings", "Stream", "Triton"),
 }
 
 
@@ -124,9 +263,8 @@ def unasked(subject: Subject) -> None:
 def memory_descriptions(subject: Subject) -> None:
     """List the memories of each device description -> the default is one; kinds have names."""
     call = subject.extension("MemoryDescriptions").call
-    for device in subject.call(
-        "PJRT_TopologyDescription_GetDeviceDescriptions", topology=subject.topology
-    ):
+    ask = "PJRT_TopologyDescription_GetDeviceDescriptions"
+    for device in subject.call(ask, topology=subject.topology):
         found = call("PJRT_DeviceDescription_MemoryDescriptions", device_description=device)
         if not found.memory_descriptions:
             raise Unsupported("the plugin describes no memories")
@@ -135,10 +273,8 @@ def memory_descriptions(subject: Subject) -> None:
             subject.note("no memory is the default one")
         else:
             expect(default < count, f"expected a default below {count}, found {default}")
-        kinds = [
-            call("PJRT_MemoryDescription_Kind", memory_description=each)
-            for each in found.memory_descriptions
-        ]
+        name = "PJRT_MemoryDescription_Kind"
+        kinds = [call(name, memory_description=each) for each in found.memory_descriptions]
         expect(all(each.kind for each in kinds), "expected a name of each kind, found none")
         equal(len({each.kind_id for each in kinds}), len({each.kind for each in kinds}), "kind ids")
 
@@ -156,9 +292,8 @@ def phase_names(subject: Subject) -> None:
 def unknown_phase(subject: Subject) -> None:
     """Run an unknown phase -> an error; the result of no phase at all is noted."""
     with _phase_compiler(subject) as compiler:
-        error = expect_error(
-            lambda: _run_phases(subject, compiler, ["no such phase"]), what="an unknown phase"
-        )
+        run = partial(_run_phases, subject, compiler, ["no such phase"])
+        error = expect_error(run, what="an unknown phase")
         note_code(subject, error, "an unknown phase", InvalidArgumentError.code)
         try:
             _run_phases(subject, compiler, [])
@@ -176,10 +311,8 @@ def first_phase(subject: Subject) -> None:
         programs = _run_phases(subject, compiler, [first])
     expect(bool(programs), f"expected a program after the phase {first}, found none")
     for program in programs:
-        try:
+        with raise_as(Failed, "expected a PjRtPartialProgramProto, found", ValueError):
             read = PartialProgram.read(program)
-        except ValueError as exc:
-            raise Failed(f"expected a PjRtPartialProgramProto, found {exc}") from exc
         equal(read.generating_phase, first, "the phase that gave a program")
         expect(bool(read.code), "expected code in each program, found none")
 
@@ -195,16 +328,12 @@ def abi_versions(subject: Subject) -> None:
         for name, version in (("Runtime", runtime), ("Executable", program)):
             proto = node.call(f"PJRT_{name}AbiVersion_ToProto", abi_version=version)
             expect(bool(proto), f"expected a message of the {name}AbiVersion, found no bytes")
-        node.call(
-            "PJRT_RuntimeAbiVersion_IsCompatibleWithRuntime",
-            abi_version=runtime,
-            other_abi_version=runtime,
-        )
-        node.call(
-            "PJRT_RuntimeAbiVersion_IsCompatibleWithExecutable",
-            abi_version=runtime,
-            executable_abi_version=program,
-        )
+        for name, other in (
+            ("Runtime", {"other_abi_version": runtime}),
+            ("Executable", {"executable_abi_version": program}),
+        ):
+            ask = f"PJRT_RuntimeAbiVersion_IsCompatibleWith{name}"
+            node.call(ask, abi_version=runtime, **other)
     finally:
         node.call("PJRT_RuntimeAbiVersion_Destroy", abi_version=runtime)
         node.call("PJRT_ExecutableAbiVersion_Destroy", abi_version=program)
@@ -215,12 +344,9 @@ def abi_version_of_junk(subject: Subject) -> None:
     """Read ABI versions from invalid bytes -> an error."""
     node = subject.extension("AbiVersion")
     for name in ("Runtime", "Executable"):
-        expect_error(
-            lambda name=name: node.call(  # type: ignore[misc]
-                f"PJRT_{name}AbiVersion_FromProto", serialized_proto=b"\xff" * 32
-            ),
-            what=f"{name}AbiVersion of junk",
-        )
+        read = partial(node.call, f"PJRT_{name}AbiVersion_FromProto")
+        junk = b"\xff" * 32
+        expect_error(partial(read, serialized_proto=junk), what=f"{name}AbiVersion of junk")
 
 
 @check(extension="Stream", number=21)
@@ -266,17 +392,13 @@ def triton_of_junk(subject: Subject) -> None:
     """Compile an invalid module by Triton -> an error."""
     node = subject.extension("Triton")
     given: dict[str, Any] = {"arch_name": "9.0", "num_warps": 4, "num_ctas": 1, "num_stages": 3}
-    expect_error(
-        lambda: node.call("PJRT_Triton_Compile", module="this is no module", **given),
-        what="a module of junk",
-    )
+    compile = partial(node.call, "PJRT_Triton_Compile", module="this is no module", **given)
+    expect_error(compile, what="a module of junk")
 
 
 def _entry(subject: Subject) -> Entry:
-    try:
+    with raise_as(Skipped, "the library does not load:", OSError):
         entry = Entry.of(subject.path)
-    except OSError as exc:
-        raise Skipped(f"the library does not load: {exc}") from exc
     if entry is None or not compatible(DECLARED, entry.version):
         raise Skipped("there is no table of a version whose chain is known")
     return entry
@@ -303,9 +425,8 @@ def _phase_compiler(subject: Subject) -> Iterator[int]:
 
 
 def _phases(subject: Subject, compiler: int) -> list[str]:
-    names = irregular.phase_texts(
-        subject.api, "PJRT_PhaseCompile_Get_PhaseNames", phase_compiler=compiler
-    )
+    ask = "PJRT_PhaseCompile_Get_PhaseNames"
+    names = irregular.phase_texts(subject.api, ask, phase_compiler=compiler)
     return [name.decode() for name in names]
 
 
@@ -319,3 +440,76 @@ def _run_phases(subject: Subject, compiler: int, phases: Sequence[str]) -> list[
         compile_options=CompileOptions().serialize(),
         topology=subject.topology,
     )
+
+
+_ARRAY: dict[str, Any] = {"type": dtypes.of_numpy("float32").code, "dims": (2, 3)}
+_ADD_2X3 = ADD.replace("4xf32", "2x3xf32")
+
+
+@check(extension="Layouts", number=14)
+def default_layout(subject: Subject) -> None:
+    """Ask twice for the client's default layout of f32[2,3] -> the same order of dimensions."""
+    _orders(subject, ask_twice(partial(_default_layout, subject), "the default layout"))
+
+
+@check(extension="Layouts", number=14)
+def buffer_layout(subject: Subject) -> None:
+    """Ask for the layout of an f32[2,3] buffer -> the client's default."""
+    found = _layout(subject, "Buffer_MemoryLayout", buffer=subject.put(_TWO_BY_THREE))
+    equal(found, _default_layout(subject), "the layout of a buffer f32[2,3]")
+
+
+@check(extension="Layouts", number=15)
+def output_layouts(subject: Subject) -> None:
+    """Ask twice for a program's output layouts -> one, the default; the caller frees none."""
+    _executable_layouts(subject, "PJRT_Layouts_PJRT_Executable_GetOutputLayouts", 1)
+
+
+@check(extension="Layouts", number=15)
+def parameter_layouts(subject: Subject) -> None:
+    """Ask twice for a program's parameter layouts -> two, each the default."""
+    _executable_layouts(subject, "PJRT_Layouts_PJRT_Executable_GetParameterLayouts", 2)
+
+
+@check(extension="Layouts", needs="topology", number=16)
+def topology_layout(subject: Subject) -> None:
+    """Ask for the topology's default layout of f32[2,3] -> an order of both dimensions."""
+    given = {"topology_description": subject.topology, **_ARRAY}
+    _orders(subject, _layout(subject, "Topology_GetDefaultLayout", **given))
+
+
+def _default_layout(subject: Subject) -> str:
+    return _layout(subject, "Client_GetDefaultLayout", client=subject.client, **_ARRAY)
+
+
+def _orders(subject: Subject, layout: str) -> None:
+    """Fail unless a layout of f32[2,3] orders both dimensions; the header demands no order."""
+    order = re.match(r"\{(1,0|0,1)[:}]", layout)
+    expect(order is not None, f"expected {{1,0}} or {{0,1}} of f32[2,3], found {layout}")
+    if not layout.startswith("{1,0"):
+        subject.note(f"arrays do not lie row-major by default: f32[2,3] is {layout}")
+
+
+def _executable_layouts(subject: Subject, name: str, count: int) -> None:
+    executable = subject.executable(subject.compile(_ADD_2X3))
+    # A layout that the first call freed by mistake would be gone the second time.
+    for _ in range(2):
+        layouts = subject.extension("Layouts").call(name, executable=executable)
+        equal(len(layouts), count, "layouts")
+        default = _default_layout(subject)
+        for layout in layouts:
+            equal(_text(subject, layout), default, "the layout of f32[2,3]")
+
+
+def _layout(subject: Subject, function: str, **fields: Any) -> str:
+    """Ask for a layout that is the caller's, read and destroy it."""
+    layout = subject.extension("Layouts").call(f"PJRT_Layouts_PJRT_{function}", **fields)
+    try:
+        return _text(subject, layout)
+    finally:
+        subject.extension("Layouts").call("PJRT_Layouts_MemoryLayout_Destroy", layout=layout)
+
+
+def _text(subject: Subject, layout: int) -> str:
+    node = subject.extension("Layouts")
+    return node.call("PJRT_Layouts_MemoryLayout_Serialize", layout=layout).decode()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Skipped, equal, expect
+from pjrt_hub.kit.conformance.finding import Skipped, ask_twice, equal, expect
 from pjrt_hub.kit.conformance.programs import DOUBLE
 from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
@@ -32,16 +33,13 @@ def _on_host(subject: Subject, buffer: int) -> None:
 
 
 def _read(address: int) -> list[float]:
-    memory = custom_calls.memory(address, NUMBERS.nbytes)
-    return list(map(float, np.frombuffer(memory, np.float32)))
+    return list(np.frombuffer(custom_calls.memory(address, NUMBERS.nbytes), np.float32).tolist())
 
 
 @check(number=132)
 def pointer(subject: Subject) -> None:
     """Ask twice for the pointer to a ready buffer's memory -> the same, not NULL."""
-    buffer = subject.put(NUMBERS)
-    first = _pointer(subject, buffer)
-    equal(_pointer(subject, buffer), first, "the pointer asked for again")
+    ask_twice(partial(_pointer, subject, subject.put(NUMBERS)), "the pointer")
 
 
 @check(number=132)
@@ -97,19 +95,12 @@ def reference_outlives_delete(subject: Subject) -> None:
     subject.destroy(*others)
 
 
-class _View(NamedTuple):
-    """A buffer over memory that is there already, and what is called when the plugin lets go."""
-
-    buffer: int
-    deleted: CallCounter
-
-
-def _view(subject: Subject, address: int) -> _View:
-    """Make a view of four numbers, which are in the device's memory."""
+def _view(subject: Subject, address: int) -> tuple[int, CallCounter]:
+    """Make a view of four numbers in the device's memory; return what counts its end as well."""
     deleted = CallCounter()
     place = {"device": subject.device}
     if subject.minor >= 66:
-        place["memory"] = subject.call("PJRT_Device_DefaultMemory", device=subject.device)
+        place["memory"] = subject.default_memory
     buffer = subject.call(
         "PJRT_Client_CreateViewOfDeviceBuffer",
         client=subject.client,
@@ -122,7 +113,7 @@ def _view(subject: Subject, address: int) -> _View:
         stream=0,
         **place,
     )
-    return _View(subject.own("Buffer", buffer), deleted)
+    return subject.own("Buffer", buffer), deleted
 
 
 def _host_memory(subject: Subject, shift: int = 0) -> np.ndarray[Any, Any]:
@@ -137,7 +128,7 @@ def _host_memory(subject: Subject, shift: int = 0) -> np.ndarray[Any, Any]:
 def view(subject: Subject) -> None:
     """Create a view of aligned host memory, read it -> its values, type, dimensions and device."""
     memory = _host_memory(subject)
-    buffer = _view(subject, memory.ctypes.data).buffer
+    buffer, _ = _view(subject, memory.ctypes.data)
     equal(subject.get(buffer).tolist(), NUMBERS.tolist(), "the view's values")
     equal(subject.call("PJRT_Buffer_Dimensions", buffer=buffer), [4], "its dimensions")
     equal(subject.call("PJRT_Buffer_Device", buffer=buffer), subject.device, "its device")
@@ -147,48 +138,48 @@ def view(subject: Subject) -> None:
 def view_as_argument(subject: Subject) -> None:
     """Run a program on a view -> the exact values."""
     memory = _host_memory(subject)
-    argument = _view(subject, memory.ctypes.data).buffer
-    (output,) = subject.execute(subject.compile(DOUBLE), [argument])
-    equal(subject.get(output).tolist(), (2 * NUMBERS).tolist(), "twice the view")
+    argument, _ = _view(subject, memory.ctypes.data)
+    (found,) = subject.values(subject.compile(DOUBLE), [argument])
+    equal(found, (2 * NUMBERS).tolist(), "twice the view")
 
 
 @check(number=134)
 def view_destroyed(subject: Subject) -> None:
     """Destroy a view -> its callback is called once, not before."""
     memory = _host_memory(subject)
-    view = _view(subject, memory.ctypes.data)
-    equal(len(view.deleted.calls), 0, "how often the callback came before the end")
-    subject.destroy(view.buffer)
-    equal(len(view.deleted.wait()), 1, "how often the callback came")
+    view, deleted = _view(subject, memory.ctypes.data)
+    equal(len(deleted.calls), 0, "how often the callback came before the end")
+    subject.destroy(view)
+    equal(len(deleted.wait()), 1, "how often the callback came")
 
 
 @check(number=134)
 def view_deleted(subject: Subject) -> None:
     """Delete a view, then destroy it -> its callback is called once."""
     memory = _host_memory(subject)
-    view = _view(subject, memory.ctypes.data)
-    subject.call("PJRT_Buffer_Delete", buffer=view.buffer)
-    subject.destroy(view.buffer)
-    equal(len(view.deleted.wait()), 1, "how often the callback came")
+    view, deleted = _view(subject, memory.ctypes.data)
+    subject.call("PJRT_Buffer_Delete", buffer=view)
+    subject.destroy(view)
+    equal(len(deleted.wait()), 1, "how often the callback came")
 
 
 @check(number=138)
 def view_referenced(subject: Subject) -> None:
     """Refer to a view, delete it, drop the reference -> its callback is called once, only then."""
     memory = _host_memory(subject)
-    view = _view(subject, memory.ctypes.data)
-    _count(subject, "Increase", view.buffer)
-    subject.call("PJRT_Buffer_Delete", buffer=view.buffer)
-    equal(len(view.deleted.calls), 0, "how often the callback came before the reference went")
-    _count(subject, "Decrease", view.buffer)
-    equal(len(view.deleted.wait()), 1, "how often the callback came")
+    view, deleted = _view(subject, memory.ctypes.data)
+    _count(subject, "Increase", view)
+    subject.call("PJRT_Buffer_Delete", buffer=view)
+    equal(len(deleted.calls), 0, "how often the callback came before the reference went")
+    _count(subject, "Decrease", view)
+    equal(len(deleted.wait()), 1, "how often the callback came")
 
 
 @check(number=135)
 def view_of_changing_memory(subject: Subject) -> None:
     """Write to the memory of a view -> a copy of the view has the new values."""
     memory = _host_memory(subject)
-    buffer = _view(subject, memory.ctypes.data).buffer
+    buffer, _ = _view(subject, memory.ctypes.data)
     memory[:] = 7
     equal(subject.get(buffer).tolist(), [7.0] * 4, "the view's values after the write")
 
@@ -198,7 +189,7 @@ def view_of_unaligned_memory(subject: Subject) -> None:
     """Create a view of memory that is not aligned to 64 bytes -> the values, or refused."""
     memory = _host_memory(subject, shift=1)
     try:
-        buffer = _view(subject, memory.ctypes.data).buffer
+        buffer, _ = _view(subject, memory.ctypes.data)
     except PjrtError:
         subject.usable()
         return
@@ -212,10 +203,10 @@ def view_of_a_buffer(subject: Subject) -> None:
     source = subject.put(NUMBERS)
     _count(subject, "Increase", source)
     try:
-        view = _view(subject, _pointer(subject, source))
-        equal(subject.get(view.buffer).tolist(), NUMBERS.tolist(), "the view's values")
-        subject.destroy(view.buffer)
-        equal(len(view.deleted.wait()), 1, "how often the callback came")
+        view, deleted = _view(subject, _pointer(subject, source))
+        equal(subject.get(view).tolist(), NUMBERS.tolist(), "the view's values")
+        subject.destroy(view)
+        equal(len(deleted.wait()), 1, "how often the callback came")
     finally:
         _count(subject, "Decrease", source)
     equal(subject.get(source).tolist(), NUMBERS.tolist(), "the values of what was viewed")

@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.slow import is_identity, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
-from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import empty_aligned
 
 # The numbers are those of PJRT_HostBufferSemantics.
 _DURING_CALL, _UNTIL_TRANSFER, _IMMUTABLE, _MUTABLE = range(4)
 
 _ARRAY = np.arange(24, dtype=np.float32).reshape(4, 6)
-_STRIDED: dict[str, tuple[str, Callable[[], np.ndarray[Any, Any]]]] = {
-    "by_columns": ("by columns", lambda: np.asfortranarray(_ARRAY)),
-    "padded_rows": ("with room behind each row", lambda: _ARRAY[:, :4]),
-    "every_other": ("that skips every other column", lambda: _ARRAY[:, ::2]),
-    "backwards": ("backwards, with a negative stride", lambda: _ARRAY[::-1]),
-    "repeated": ("of one row, three times", lambda: np.broadcast_to(_ARRAY[1], (3, 6))),
+_STRIDED: dict[str, tuple[str, np.ndarray[Any, Any]]] = {
+    "by_columns": ("by columns", np.asfortranarray(_ARRAY)),
+    "padded_rows": ("with room behind each row", _ARRAY[:, :4]),
+    "every_other": ("that skips every other column", _ARRAY[:, ::2]),
+    "backwards": ("backwards, with a negative stride", _ARRAY[::-1]),
+    "repeated": ("of one row, three times", np.broadcast_to(_ARRAY[1], (3, 6))),
 }
 
 
-def _strided_put(make: Callable[[], np.ndarray[Any, Any]]) -> Callable[[Subject], None]:
-    def run(subject: Subject) -> None:
-        array = make()
-        try:
-            buffer = subject.put(array, data=array.ctypes.data, byte_strides=array.strides)
-        except PjrtError as exc:
-            raise Unsupported(f"it takes no such strides: {exc.message}") from exc
-        equal(subject.get(buffer).tolist(), array.tolist(), "the values")
-
-    return run
+def _strided_put(subject: Subject, array: np.ndarray[Any, Any]) -> None:
+    with raise_as(Unsupported, "it takes no such strides:"):
+        buffer = subject.put(array, data=array.ctypes.data, byte_strides=array.strides)
+    equal(subject.get(buffer).tolist(), array.tolist(), "the values")
 
 
-for _name, (_words, _make) in _STRIDED.items():
+for _name, (_words, _array) in _STRIDED.items():
     check(
         area="transfers",
         number=95,
         name=f"strides_{_name}",
         title=f"Put an array {_words} -> the values come back by rows.",
-    )(_strided_put(_make))
+    )(partial(_strided_put, array=_array))
 
 
 _LONG = np.arange(1 << 16, dtype=np.float32)
@@ -64,17 +55,8 @@ class _Put(NamedTuple):
 def _put(subject: Subject, semantics: int, array: np.ndarray[Any, Any] = _LONG) -> _Put:
     memory = empty_aligned(array.shape)
     memory[:] = array
-    answer = subject.call(
-        "PJRT_Client_BufferFromHostBuffer",
-        client=subject.client,
-        data=memory.ctypes.data,
-        type=dtypes.of_numpy("float32").code,
-        dims=memory.shape,
-        host_buffer_semantics=semantics,
-        device=subject.device,
-    )
-    buffer = subject.own("Buffer", answer.buffer)
-    return _Put(memory, buffer, subject.own("Event", answer.done_with_host_buffer))
+    buffer, done = subject.send(memory, host_buffer_semantics=semantics)
+    return _Put(memory, buffer, subject.own("Event", done))
 
 
 def _has_values(subject: Subject, put: _Put) -> None:
@@ -82,14 +64,10 @@ def _has_values(subject: Subject, put: _Put) -> None:
     expect(np.array_equal(found, _LONG), "the buffer has other values than were put")
 
 
-def _fires(subject: Subject, event: int) -> bool:
-    """Say whether an event becomes ready within seconds."""
-    deadline = time.monotonic() + 10
-    while not (fired := subject.call("PJRT_Event_IsReady", event=event)):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.01)
-    return bool(fired)
+def _expect_done(subject: Subject, put: _Put, of: str = "") -> None:
+    """Fail unless the memory is free within seconds."""
+    fired = subject.is_ready_within(put.done, 10)
+    expect(fired, f"done_with_host_buffer{of}: expected to fire, found pending")
 
 
 @check(area="transfers", number=96)
@@ -98,14 +76,14 @@ def memory_only_during_call(subject: Subject) -> None:
     put = _put(subject, _DURING_CALL)
     put.memory[:] = -1
     _has_values(subject, put)
-    expect(_fires(subject, put.done), "done_with_host_buffer: expected to fire, found pending")
+    _expect_done(subject, put)
 
 
 @check(area="transfers", number=96)
 def memory_until_transfer(subject: Subject) -> None:
     """Put with ImmutableUntilTransferCompletes, await done, overwrite -> the old values."""
     put = _put(subject, _UNTIL_TRANSFER)
-    expect(_fires(subject, put.done), "done_with_host_buffer: expected to fire, found pending")
+    _expect_done(subject, put)
     put.memory[:] = -1
     _has_values(subject, put)
 
@@ -116,10 +94,7 @@ def _zero_copy(subject: Subject, semantics: int) -> None:
     if not subject.call("PJRT_Event_IsReady", event=put.done):
         subject.note("the memory is shared: its event waits for the buffer's end")
     subject.destroy(put.buffer)
-    expect(
-        _fires(subject, put.done),
-        "done_with_host_buffer of a destroyed buffer: expected to fire, found pending",
-    )
+    _expect_done(subject, put, " of a destroyed buffer")
 
 
 @check(area="transfers", number=96)
@@ -141,6 +116,6 @@ def memory_of_running_work(subject: Subject) -> None:
     put = _put(subject, _IMMUTABLE, subject.get(identity))
     (output,) = subject.execute(slow_program(subject), [put.buffer, rounds])
     subject.destroy(put.buffer)
-    expect(_fires(subject, put.done), "done_with_host_buffer: expected to fire, found pending")
+    _expect_done(subject, put)
     put.memory[:] = -1
     expect(is_identity(subject, output), "the output is another value than computed")

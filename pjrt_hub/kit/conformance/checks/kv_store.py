@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from pjrt_hub.errors import InvalidArgumentError, PjrtError
-from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect
+from pjrt_hub.kit.conformance.finding import (
+    Failed,
+    Skipped,
+    Unsupported,
+    equal,
+    expect,
+    raise_as,
+)
+from pjrt_hub.kit.conformance.separate_process import Died, SeparateProcess, run
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.distributed.kv_store import (
     DirectoryStore,
@@ -26,20 +34,14 @@ class _Counted:
     """A store that counts what is asked of it."""
 
     def __init__(self, store: KeyValueStore) -> None:
-        self.store = store
         self.asked: Counter[str] = Counter()
+        self.get, self.try_get, self.put = (
+            partial(self._ask, store, name) for name in ("get", "try_get", "put")
+        )
 
-    def get(self, key: str, timeout: float) -> bytes:
-        self.asked["get"] += 1
-        return self.store.get(key, timeout)
-
-    def try_get(self, key: str) -> bytes | None:
-        self.asked["try_get"] += 1
-        return self.store.try_get(key)
-
-    def put(self, key: str, value: bytes) -> None:
-        self.asked["put"] += 1
-        self.store.put(key, value)
+    def _ask(self, store: KeyValueStore, name: str, *words: Any) -> Any:
+        self.asked[name] += 1
+        return getattr(store, name)(*words)
 
 
 class _Lost:
@@ -64,36 +66,28 @@ def callbacks(subject: Subject) -> None:
 @check(seconds=60, number=145)
 def two_processes(subject: Subject) -> None:
     """Join two processes by a store -> each knows both processes' devices, and its own index."""
-    with tempfile.TemporaryDirectory() as folder:
-        words = [(folder, number) for number in range(_PROCESSES)]
-        with (
-            separate_process.SeparateProcess(subject, join, *words[0]) as first,
-            separate_process.SeparateProcess(subject, join, *words[1]) as last,
-        ):
-            try:
-                told = [each.answer(_SECONDS) for each in (first, last)]
-            except separate_process.Died as exc:
-                raise Failed(f"expected two clients, found that a process {exc}") from exc
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        SeparateProcess(subject, join, folder, 0) as first,
+        SeparateProcess(subject, join, folder, 1) as last,
+        raise_as(Failed, "expected two clients, found that a process", Died),
+    ):
+        told = [each.answer(_SECONDS) for each in (first, last)]
     if not any(each["asked"] or each["processes"] > 1 for each in told):
         raise Unsupported("the plugin made clients of one process each, and asked no store")
     for number, each in enumerate(told):
         equal(each["index"], number, f"the process index of process {number}")
         equal(each["processes"], _PROCESSES, f"the processes that process {number} knows")
-        equal(
-            each["devices"],
-            sum(other["addressable"] for other in told),
-            f"the devices that process {number} knows",
-        )
+        devices = sum(other["addressable"] for other in told)
+        equal(each["devices"], devices, f"the devices that process {number} knows")
     subject.note(f"asked of the store: {[each['asked'] for each in told]}")
 
 
 @check(seconds=60, number=145)
 def lost_store(subject: Subject) -> None:
     """Start one process of two with a store that fails -> an error, not a client and no hang."""
-    try:
-        told = separate_process.run(subject, join, "", 0, seconds=_SECONDS)
-    except separate_process.Died as exc:
-        raise Failed(f"expected an error, found that the process {exc}") from exc
+    with raise_as(Failed, "expected an error, found that the process", Died):
+        told = run(subject, join, "", 0, seconds=_SECONDS)
     if not told["asked"]:
         if "error" in told:
             raise Skipped(f"no client of several processes: {told['error']}")
@@ -119,17 +113,11 @@ def join(subject: Subject, folder: str, number: int) -> dict[str, Any]:
             raise Skipped(f"no client of several processes: {exc.message}") from exc
         return {"error": exc.message, "asked": dict(store.asked)}
     devices = subject.call("PJRT_Client_Devices", client=client)
-    descriptions = [subject.call("PJRT_Device_GetDescription", device=each) for each in devices]
-    processes = {
-        subject.call("PJRT_DeviceDescription_ProcessIndex", device_description=each)
-        for each in descriptions
-    }
-    addressable = subject.call("PJRT_Client_AddressableDevices", client=client)
     return {
         "index": subject.call("PJRT_Client_ProcessIndex", client=client),
-        "processes": len(processes),
+        "processes": len({subject.describe(each, "ProcessIndex") for each in devices}),
         "devices": len(devices),
-        "addressable": len(addressable),
+        "addressable": len(subject.call("PJRT_Client_AddressableDevices", client=client)),
         "asked": dict(store.asked),
     }
 

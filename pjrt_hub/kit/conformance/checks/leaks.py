@@ -14,10 +14,10 @@ import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported
+from pjrt_hub.kit.conformance.checks.async_transfers import Transfer
+from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, raise_as
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
 from pjrt_hub.kit.conformance.subject import Subject
-from pjrt_hub.running.array.dtypes import of_numpy
 from pjrt_hub.running.capi import ambient, unchecked
 from pjrt_hub.running.capi.call_counter import CallCounter
 
@@ -86,9 +86,7 @@ def _compile(subject: Subject) -> Use:
 def _deserialize(subject: Subject) -> Use:
     executable = subject.executable(subject.compile(ADD))
     code = subject.call("PJRT_Executable_Serialize", executable=executable)
-    function = "PJRT_Executable_DeserializeAndLoad"
-    given = {"client": subject.client, "serialized_executable": code}
-    return lambda: subject.destroy(subject.own("LoadedExecutable", subject.call(function, **given)))
+    return lambda: subject.destroy(subject.deserialize(code))
 
 
 def _executable(subject: Subject) -> Use:
@@ -113,10 +111,8 @@ def _copy(subject: Subject) -> Use:
         subject.await_(subject.ready(there))
         subject.destroy(there)
 
-    try:
+    with raise_as(Unsupported, "it makes no copy:"):
         copy()
-    except PjrtError as exc:
-        raise Unsupported(f"it makes no copy: {exc.message}") from exc
     return copy
 
 
@@ -126,7 +122,7 @@ def _event(subject: Subject) -> Use:
     def wait() -> None:
         event = subject.ready(buffer)
         subject.call("PJRT_Event_IsReady", event=event)
-        subject.call("PJRT_Event_OnReady", event=event, callback=called.address, user_arg=0)
+        subject.on_ready(event, called)
         subject.await_(event)
         with suppress(Unsupported):
             made = subject.own("Event", subject.call("PJRT_Event_Create"))
@@ -148,14 +144,12 @@ def _error(subject: Subject) -> Use:
 
 
 def _refuse(subject: Subject) -> Use:
-    options = {**subject.options, "no_such_option_of_pjrt": 1}
-
     def fail() -> None:
         with suppress(PjrtError, Unsupported):
             subject.destroy(subject.compile(b"no program"))
         with suppress(PjrtError, Unsupported):
-            client = subject.call("PJRT_Client_Create", create_options=options)
-            subject.destroy(subject.own("Client", client))  # This plugin takes any option.
+            client = subject.create_client({"no_such_option_of_pjrt": 1})
+            subject.destroy(client)  # This plugin takes any option.
 
     return fail
 
@@ -177,45 +171,22 @@ def _questions(subject: Subject) -> Use:
 
 
 def _transfer(subject: Subject) -> Use:
-    memory = subject.call("PJRT_Device_DefaultMemory", device=subject.device)
-    manager = "PJRT_AsyncHostToDeviceTransferManager"
-    spec = {"dims": [4], "element_type": of_numpy("float32").code}
-
     def send() -> None:
-        transfer = subject.call(
-            "PJRT_Client_CreateBuffersForAsyncHostToDevice",
-            client=subject.client,
-            shape_specs=[spec],
-            memory=memory,
-        )
-        subject.own("AsyncHostToDeviceTransferManager", transfer)
-        buffer = subject.own(
-            "Buffer",
-            subject.call(f"{manager}_RetrieveBuffer", transfer_manager=transfer, buffer_index=0),
-        )
-        event = subject.call(
-            f"{manager}_TransferData",
-            transfer_manager=transfer,
-            buffer_index=0,
-            data=_NUMBERS.ctypes.data,
-            offset=0,
-            transfer_size=_NUMBERS.nbytes,
-            is_last_transfer=True,
-        )
-        subject.await_(event)
+        transfer = Transfer(subject, [4])
+        buffer = transfer.buffer(0)
+        transfer.send(0, _NUMBERS, 0, last=True)
         subject.await_(subject.ready(buffer))
-        subject.destroy(transfer, buffer)
+        transfer.end()
+        subject.destroy(buffer)
 
     return send
 
 
 def _client(subject: Subject) -> Use:
     def live() -> None:
-        try:
-            client = subject.call("PJRT_Client_Create", create_options=subject.options)
-        except PjrtError as exc:
-            raise Skipped(f"it makes no second client: {exc.message}") from exc
-        subject.destroy(subject.own("Client", client))
+        with raise_as(Skipped, "it makes no second client:"):
+            client = subject.create_client()
+        subject.destroy(client)
 
     return live
 
@@ -235,6 +206,7 @@ class _Kind(NamedTuple):
     since: int = 0
 
 
+_OF_EVENTS = "Await a buffer's ready event, by a callback too, and one that the host sets"
 KINDS = {
     "put": _Kind(_put, "Put an array and destroy the buffer"),
     "get": _Kind(_get, "Copy a buffer to the host"),
@@ -244,9 +216,7 @@ KINDS = {
     "copy": _Kind(_copy, "Copy a buffer to a device and destroy the copy"),
     "deserialize": _Kind(_deserialize, "Load a serialized program and destroy it", 3, 4, 1024),
     "executable": _Kind(_executable, "Ask for a program's executable and its properties"),
-    "event": _Kind(
-        _event, "Await a buffer's ready event, by a callback too, and one that the host sets"
-    ),
+    "event": _Kind(_event, _OF_EVENTS),
     "error": _Kind(_error, "Provoke an error, read and destroy it"),
     "refused": _Kind(_refuse, "Send junk as a program, and an unknown option", 20, 10, 64),
     "questions": _Kind(_questions, "Ask buffers, the device and the plugin"),
@@ -273,9 +243,7 @@ def _settle(use: Use, kind: _Kind) -> None:
             continue
         number = kind.rounds * kind.uses
         grown = {name: (states[-1][name] - states[0][name]) / number for name in states[0]}
-        found = [
-            f"{grown[name]:.0f} {_WORDS[name]}" for name in grown if grown[name] > limits[name]
-        ]
+        found = [f"{n:.0f} {_WORDS[name]}" for name, n in grown.items() if n > limits[name]]
         if not found:
             return
     raise Failed(f"expected nothing left of each use, found {' and '.join(found)}")

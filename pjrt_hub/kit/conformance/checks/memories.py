@@ -6,9 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect, text
+from pjrt_hub.kit.conformance.finding import (
+    Skipped,
+    Unsupported,
+    ask_twice,
+    equal,
+    expect,
+    raise_as,
+    some_text,
+)
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
@@ -31,9 +38,8 @@ def lists(subject: Subject) -> None:
 @check(number=47)
 def ids(subject: Subject) -> None:
     """Ask each memory twice for its id -> different ids, the same both times."""
-    found = [_ask(subject, "Id", memory) for memory in _memories(subject)]
+    found = ask_twice(lambda: [_ask(subject, "Id", of) for of in _memories(subject)], "the ids")
     equal(len(set(found)), len(found), "different ids of memories")
-    equal([_ask(subject, "Id", memory) for memory in _memories(subject)], found, "the ids, again")
 
 
 @check(number=47)
@@ -41,8 +47,7 @@ def texts(subject: Subject) -> None:
     """Ask each memory for its kind, debug string and string -> UTF-8, none empty."""
     for memory in _memories(subject):
         for name in ("Kind", "DebugString", "ToString"):
-            found = text(_ask(subject, name, memory), name)
-            expect(bool(found), f"{name} of a memory: expected text, found none")
+            some_text(_ask(subject, name, memory), f"{name} of a memory")
 
 
 @check(number=48, since=48)
@@ -61,10 +66,8 @@ def default_memory(subject: Subject) -> None:
     """Ask each device for its default memory -> one of its own, in which new buffers lie."""
     for device in subject.devices:
         memory = subject.call("PJRT_Device_DefaultMemory", device=device)
-        expect(
-            memory in _memories_of(subject, device),
-            "expected the default memory among the device's, found another",
-        )
+        own = memory in _memories_of(subject, device)
+        expect(own, "expected the default memory among the device's, found another")
         buffer = subject.put(np.arange(4, dtype=np.float32), device=device)
         equal(subject.call("PJRT_Buffer_Memory", buffer=buffer), memory, "where a buffer lies")
 
@@ -75,11 +78,8 @@ def devices_of_memories(subject: Subject) -> None:
     for memory in _memories(subject):
         found = set(_ask(subject, "AddressableByDevices", memory)) & set(subject.devices)
         wanted = {device for device in subject.devices if memory in _memories_of(subject, device)}
-        expect(
-            found == wanted,
-            f"{_ask(subject, 'Kind', memory).decode()}: expected {len(wanted)} device(s) that "
-            f"have it, found {len(found)}",
-        )
+        kind, of = _ask(subject, "Kind", memory).decode(), len(wanted)
+        expect(found == wanted, f"{kind}: expected {of} device(s) that have it, found {len(found)}")
 
 
 @check(number=51, since=32)
@@ -129,11 +129,8 @@ def user_data(subject: Subject) -> None:
 @check(number=47, since=105)
 def user_data_ends(subject: Subject) -> None:
     """Store user data beside a memory, destroy its client -> the deleter is called once."""
-    try:
-        client = subject.call("PJRT_Client_Create", create_options=subject.options)
-    except PjrtError as exc:
-        raise Skipped(f"no second client: {exc.message}") from exc
-    subject.own("Client", client)
+    with raise_as(Skipped, "no second client:"):
+        client = subject.create_client()
     memories = subject.call("PJRT_Client_AddressableMemories", client=client)
     if not memories:
         raise Unsupported("the client has no memory")
@@ -151,13 +148,11 @@ def _user_data(memory: int) -> unchecked.UserData:
 
 
 def _memories(subject: Subject) -> list[int]:
-    memories: list[int] = subject.call("PJRT_Client_AddressableMemories", client=subject.client)
-    return memories
+    return subject.call("PJRT_Client_AddressableMemories", client=subject.client)
 
 
 def _memories_of(subject: Subject, device: int) -> list[int]:
-    memories: list[int] = subject.call("PJRT_Device_AddressableMemories", device=device)
-    return memories
+    return subject.call("PJRT_Device_AddressableMemories", device=device)
 
 
 def _ask(subject: Subject, what: str, memory: int) -> Any:

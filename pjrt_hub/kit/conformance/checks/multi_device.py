@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, raise_as
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
 from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
@@ -18,21 +18,26 @@ NUMBERS = np.arange(1, 5, dtype=np.float32)
 
 
 def _compile(subject: Subject, text: str, options: CompileOptions) -> int:
-    try:
+    with raise_as(Unsupported, "it compiles no such program:"):
         return subject.compile(text, options=options.serialize())
-    except PjrtError as exc:
-        raise Unsupported(f"it compiles no such program: {exc.message}") from exc
 
 
 def _run_replicas(subject: Subject, text: str, *rows: np.ndarray[Any, Any]) -> list[list[float]]:
     """Return what each of two replicas gives for its row."""
     executable = _compile(subject, text, CompileOptions(num_replicas=2))
     devices = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)
-    arguments = [
-        [subject.put(row, device=device)] for row, device in zip(rows, devices, strict=True)
-    ]
+    placed = zip(rows, devices, strict=True)
+    arguments = [[subject.put(row, device=device)] for row, device in placed]
     outputs, _ = subject.launch(executable, arguments)
     return [subject.get(row[0]).tolist() for row in outputs]
+
+
+def _doubles_on(subject: Subject, executable: int, device: int, **how: Any) -> None:
+    """Fail unless a loaded `DOUBLE` gives the exact values on a device."""
+    row = [subject.put(NUMBERS, device=device)]
+    ((output,),), _ = subject.launch(executable, [row], **how)
+    equal(subject.get(output).tolist(), (2 * NUMBERS).tolist(), "twice the argument")
+    equal(subject.call("PJRT_Buffer_Device", buffer=output), device, "the output's device")
 
 
 @check(area="execute", needs="devices:2", number=80)
@@ -40,10 +45,7 @@ def argument_of_another_device(subject: Subject) -> None:
     """Run a + b for the first device on a buffer of the second -> refused."""
     executable = subject.compile(ADD)
     arguments = [subject.put(NUMBERS), subject.put(NUMBERS, device=subject.devices[1])]
-
-    def run() -> object:
-        return [subject.get(each).tolist() for each in subject.execute(executable, arguments)]
-
+    run = partial(subject.values, executable, arguments)
     expect_refusal(subject, run, "an argument on another device than the program's")
 
 
@@ -53,9 +55,7 @@ def on_the_second_device(subject: Subject) -> None:
     second = subject.devices[1]
     options = CompileOptions(device_ids=[[subject.describe(second, "Id")]])
     executable = subject.compile(DOUBLE, options=options.serialize())
-    (output,) = subject.execute(executable, [subject.put(NUMBERS, device=second)])
-    equal(subject.get(output).tolist(), (2 * NUMBERS).tolist(), "twice the argument")
-    equal(subject.call("PJRT_Buffer_Device", buffer=output), second, "the output's device")
+    _doubles_on(subject, executable, second)
 
 
 @check(area="execute", needs="devices:2", number=82)
@@ -63,11 +63,7 @@ def portable(subject: Subject) -> None:
     """Compile a portable program, run it on each device -> the exact values, on that device."""
     executable = _compile(subject, DOUBLE, CompileOptions(compile_portable_executable=True))
     for device in subject.devices[:2]:
-        ((output,),), _ = subject.launch(
-            executable, [[subject.put(NUMBERS, device=device)]], execute_device=device
-        )
-        equal(subject.get(output).tolist(), (2 * NUMBERS).tolist(), "twice the argument")
-        equal(subject.call("PJRT_Buffer_Device", buffer=output), device, "the output's device")
+        _doubles_on(subject, executable, device, execute_device=device)
 
 
 @check(area="execute", needs="devices:2", number=87)
@@ -168,9 +164,8 @@ def _splits(subject: Subject, text: str, *, shardy: bool) -> None:
         num_partitions=2, use_spmd_partitioning=True, use_shardy_partitioner=shardy
     )
     executable = _compile(subject, text, options)
-    (shape,) = subject.api.call(
-        "PJRT_Executable_OutputDimensions", executable=subject.executable(executable)
-    )
+    plain = subject.executable(executable)
+    (shape,) = subject.api.call("PJRT_Executable_OutputDimensions", executable=plain)
     if shape == (4, 6):
         raise Unsupported("it heeds no such sharding: each device would give the whole product")
     devices = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -33,25 +34,25 @@ _CALLED = (
 
 def runner(program: Program) -> Callable[[Subject], None]:
     """Make the function of a program's check."""
+    return partial(_check, program=program)
 
-    def run(subject: Subject) -> None:
-        # This comes before the compilation, which takes most of the time.
-        subject.require(*_CALLED)
-        _require_elements(subject, program)
-        refusals = {}
-        for constants, of in ((False, "of arguments"), (True, "of constants")):
-            try:
-                _run(subject, program, constants)
-            except Unsupported as exc:
-                refusals[of] = str(exc)
-            except Failed as exc:
-                raise Failed(f"{of}: {exc.found}") from exc.__cause__
-        for of, words in refusals.items():
-            if len(refusals) == 2:
-                raise Unsupported(words)
-            subject.note(f"not supported {of}: {words}")
 
-    return run
+def _check(subject: Subject, program: Program) -> None:
+    # This comes before the compilation, which takes most of the time.
+    subject.require(*_CALLED)
+    _require_elements(subject, program)
+    refusals = {}
+    for constants, of in ((False, "of arguments"), (True, "of constants")):
+        try:
+            _run(subject, program, constants)
+        except Unsupported as exc:
+            refusals[of] = str(exc)
+        except Failed as exc:
+            raise Failed(f"{of}: {exc.found}") from exc.__cause__
+    for of, words in refusals.items():
+        if len(refusals) == 2:
+            raise Unsupported(words)
+        subject.note(f"not supported {of}: {words}")
 
 
 def _run(subject: Subject, program: Program, constants: bool) -> None:

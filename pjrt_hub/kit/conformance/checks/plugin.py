@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from pjrt_hub.kit.conformance.finding import (
     Failed,
     Skipped,
     Unsupported,
+    ask_twice,
     code_name,
     equal,
     expect,
     expect_error,
+    raise_as,
 )
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import note_code
@@ -51,9 +54,8 @@ def loads(subject: Subject) -> None:
     try:
         Entry.of(subject.path)
     except OSError as exc:
-        raise Failed(
-            f"expected a library that loads, found: {exc}{_missing_libraries(subject)}"
-        ) from exc
+        lost = _missing_libraries(subject)
+        raise Failed(f"expected a library that loads, found: {exc}{lost}") from exc
 
 
 @check(needs="library", number=2)
@@ -106,12 +108,12 @@ def functions(subject: Subject) -> None:
 @check(needs="library", number=5)
 def base_functions(subject: Subject) -> None:
     """Read the functions that every version has -> none that callers depend on is NULL."""
-    slots = _slots(subject)
-    missing = [
-        name
-        for name, function in table.FUNCTIONS.items()
-        if function.since == 0 and (function.slot >= len(slots) or not slots[function.slot])
-    ]
+    read = _entry(subject)
+    if not compatible(DECLARED, read.version):
+        raise Skipped(f"the order of functions of version {read.version} is unknown")
+    known = dict(enumerate(read.slots()))
+    base = [name for name, function in table.FUNCTIONS.items() if function.since == 0]
+    missing = [name for name in base if not known.get(table.FUNCTIONS[name].slot)]
     needed = [name for name in missing if name in _NEEDED]
     expect(not needed, f"expected functions that every caller needs, found NULL: {_list(needed)}")
     if missing:
@@ -176,8 +178,7 @@ def attributes(subject: Subject) -> None:
 def attributes_are_kept(subject: Subject) -> None:
     """Call PJRT_Plugin_Attributes twice -> the same values; a moved list is noted."""
     name = "PJRT_Plugin_Attributes"
-    first, second = (unchecked.named_values(subject.api, name) for _ in range(2))
-    equal(second, first, "the attributes, asked again")
+    ask_twice(partial(unchecked.named_values, subject.api, name), "the attributes")
     subject.note_moved(name, "attributes")
 
 
@@ -211,15 +212,7 @@ def longer_structs(subject: Subject) -> None:
 @check(needs="plugin", number=9)
 def older_client_create(subject: Subject) -> None:
     """PJRT_Client_Create with the struct of 0.60 -> nothing behind its end is read or written."""
-    name, options = "PJRT_Client_Create", subject.options
-    args = Sized(f"{name}_Args", unchecked.size_at(f"{name}_Args", 60), create_options=options)
-    try:
-        unchecked.call(subject.api, name, args)
-    except PjrtError as exc:
-        _note_refusal(subject, args, exc)
-    else:
-        subject.own("Client", args.client)
-    _expect_untouched(args)
+    _ask_as(subject, 60, "PJRT_Client_Create", create_options=subject.options)
 
 
 @check(number=9)
@@ -246,13 +239,7 @@ def older_memory_stats(subject: Subject) -> None:
     executable = subject.executable(subject.compile(ADD))
     subject.call(name, executable=executable)
     for minor in (40, 43, 72, 90):
-        size = unchecked.size_at(f"{name}_Args", minor)
-        args = Sized(f"{name}_Args", size, executable=executable)
-        try:
-            unchecked.call(subject.api, name, args)
-        except PjrtError as exc:
-            _note_refusal(subject, args, exc)
-        _expect_untouched(args)
+        _ask_as(subject, minor, name, executable=executable)
 
 
 @check(number=9)
@@ -260,29 +247,15 @@ def older_device_memory_stats(subject: Subject) -> None:
     """PJRT_Device_MemoryStats of 0.112 -> nothing is written behind it."""
     name = "PJRT_Device_MemoryStats"
     subject.call(name, device=subject.device)
-    args = Sized(f"{name}_Args", unchecked.size_at(f"{name}_Args", 112), device=subject.device)
-    try:
-        unchecked.call(subject.api, name, args)
-    except PjrtError as exc:
-        _note_refusal(subject, args, exc)
-    _expect_untouched(args)
+    _ask_as(subject, 112, name, device=subject.device)
 
 
 def _entry(subject: Subject) -> Entry:
-    try:
+    with raise_as(Skipped, "the library does not load:", OSError):
         found = Entry.of(subject.path)
-    except OSError as exc:
-        raise Skipped(f"the library does not load: {exc}") from exc
     if found is None:
         raise Failed("expected a table of functions from GetPjrtApi, found none")
     return found
-
-
-def _slots(subject: Subject) -> list[int]:
-    read = _entry(subject)
-    if not compatible(DECLARED, read.version):
-        raise Skipped(f"the order of functions of version {read.version} is unknown")
-    return read.slots()
 
 
 def _missing_libraries(subject: Subject) -> str:
@@ -321,6 +294,19 @@ def _accept_longer(subject: Subject, name: str, **inputs: Any) -> None:
         return
     except PjrtError as exc:
         raise Failed(f"{name} with 64 bytes more: expected success, found {exc.message}") from exc
+    _expect_untouched(args)
+
+
+def _ask_as(subject: Subject, minor: int, name: str, **inputs: Any) -> None:
+    """Fail where a function that is called with the struct of an older version writes past it."""
+    args = Sized(f"{name}_Args", unchecked.size_at(f"{name}_Args", minor), **inputs)
+    try:
+        unchecked.call(subject.api, name, args)
+    except PjrtError as exc:
+        _note_refusal(subject, args, exc)
+    else:
+        if name == "PJRT_Client_Create":
+            subject.own("Client", args.client)
     _expect_untouched(args)
 
 

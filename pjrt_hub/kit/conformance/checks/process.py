@@ -19,10 +19,10 @@ from pjrt_hub.errors import PjrtError, PjrtHubError
 from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.checks import leaks
-from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, expect
+from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, expect, raise_as
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.progress import CallProgress
-from pjrt_hub.kit.conformance.separate_process import Tell, attempt
+from pjrt_hub.kit.conformance.separate_process import Died, Tell, attempt
 from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.running.capi import ambient
 from pjrt_hub.running.sandbox import watch
@@ -119,13 +119,11 @@ def _leaves_alone(subject: Subject, *steps: str) -> None:
     end = time.monotonic() + 50
     try:
         changes, notes = separate_process.run(subject, changes_of, *steps, seconds=25)
-    except separate_process.Died:
+    except Died:
         steps = tuple(each for each in steps if each != "use")
         left = end - time.monotonic()
-        try:
+        with raise_as(Skipped, "the process", Died):
             changes, notes = separate_process.run(subject, changes_of, *steps, seconds=left)
-        except separate_process.Died as exc:
-            raise Skipped(f"the process {exc}") from exc
     for each in notes:
         subject.note(each)
     expect(not changes, f"expected the process as it was, found {'; '.join(changes)}")
@@ -192,14 +190,8 @@ class _Looking(CallProgress):
 
 
 def _load(subject: Subject) -> None:
-    try:
+    with raise_as(Skipped, of=PjrtHubError):
         load(subject.path)
-    except PjrtHubError as exc:
-        raise Skipped(exc.message) from exc
-
-
-def _create(subject: Subject) -> None:
-    _ = subject.client
 
 
 def _run(subject: Subject) -> None:
@@ -220,26 +212,28 @@ def _destroy(subject: Subject) -> None:
     subject.api.call("PJRT_Client_Destroy", client=subject.client)
 
 
-_STEPS = {"load": _load, "create": _create, "run": _run, "use": _use, "destroy": _destroy}
+_STEPS: dict[str, Callable[[Subject], object]] = {
+    "load": _load,
+    "create": lambda subject: subject.client,
+    "run": _run,
+    "use": _use,
+    "destroy": _destroy,
+}
 
 
 @check(area="client", needs="process", seconds=60)
 def idle(subject: Subject) -> None:
     """Run a program, destroy the client, sleep after each step -> no thread uses a processor."""
-    try:
+    with raise_as(Skipped, "the process", Died):
         busy = separate_process.run(subject, work_for_nothing, seconds=50)
-    except separate_process.Died as exc:
-        raise Skipped(f"the process {exc}") from exc
     expect(not busy, f"expected a process that sleeps, found {busy}")
 
 
 def work_for_nothing(subject: Subject) -> str:
     """Say after which step of a plugin its threads go on working; empty for none."""
     for name in ("load", "create", "run", "destroy"):
-        try:
+        with raise_as(Skipped, of=(Failed, PjrtError)):  # Other checks report this.
             _STEPS[name](subject)
-        except (Failed, PjrtError) as exc:  # Other checks report this.
-            raise Skipped(str(exc)) from exc
         if (used := _processors_in_use()) > _ASLEEP:
             return f"{used:.1f} processors in use after the step: {name}"
     return ""
@@ -276,10 +270,8 @@ def exit_without_destroy(subject: Subject) -> None:
 
 
 def _exits(subject: Subject, *steps: str) -> None:
-    try:
+    with raise_as(Skipped, "the process", Died):
         ended, words = separate_process.run(subject, exits, *steps, seconds=50)
-    except separate_process.Died as exc:
-        raise Skipped(f"the process {exc}") from exc
     if words:
         subject.note(f"writes to the standard output at exit: {words!r}")
     expect(ended == "exited with 0", f"expected exit status 0, found that the process {ended}")

@@ -11,7 +11,7 @@ import numpy as np
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import PjrtError, PjrtHubError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect
+from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.buffer.buffer import Buffer
@@ -188,10 +188,8 @@ def donated(subject: Subject) -> None:
 def _client(subject: Subject) -> Iterator[Client]:
     """Open a client of pjrt-hub beside the subject's."""
     subject.require_basics()
-    try:
+    with raise_as(Skipped, "the plugin refuses a second client:"):
         client = Plugin(load(subject.path)).client(subject.options)
-    except PjrtError as exc:
-        raise Skipped(f"the plugin refuses a second client: {exc.message}") from exc
     with client:
         yield client
 

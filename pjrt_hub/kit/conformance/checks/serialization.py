@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 from contextlib import suppress
-from typing import Any
+from functools import partial
 
 import numpy as np
 
 from pjrt_hub.errors import PjrtError, PluginInternalError, UnimplementedError
-from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import (
     Failed,
@@ -18,9 +17,11 @@ from pjrt_hub.kit.conformance.finding import (
     equal,
     expect,
     expect_error,
+    raise_as,
 )
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.refusal import expect_refusal
+from pjrt_hub.kit.conformance.separate_process import Died, run
 from pjrt_hub.kit.conformance.subject import Subject, a_compiler
 from pjrt_hub.running.capi import irregular, table, unchecked, wire
 from pjrt_hub.running.program.compile_options import CompileOptions
@@ -33,13 +34,12 @@ _FLIPS = 256
 def round_trip(subject: Subject) -> None:
     """Serialize a + b, deserialize it -> the exact values; a different fingerprint is noted."""
     first = subject.compile(ADD)
-    loaded = _load(subject, _bytes_of(subject, first))
+    loaded = subject.deserialize(_bytes_of(subject, first))
     subject.expect_add(loaded)
     name = "PJRT_Executable_Fingerprint"
     if subject.api.has(name):
-        before, after = (
-            subject.call(name, executable=subject.executable(each)) for each in (first, loaded)
-        )
+        executables = (subject.executable(each) for each in (first, loaded))
+        before, after = [subject.call(name, executable=each) for each in executables]
         if before != after:
             subject.note("the fingerprint is another one after the round trip")
 
@@ -48,10 +48,9 @@ def round_trip(subject: Subject) -> None:
 def serialize(subject: Subject) -> None:
     """Serialize an executable -> bytes, which its deleter frees; the executable still works."""
     executable = subject.compile_executable()
-    data = subject.api.call("PJRT_Executable_Serialize", executable=executable)
-    expect(bool(data), "expected bytes of an executable, found none")
-    again = subject.api.call("PJRT_Executable_Serialize", executable=executable)
-    expect(bool(again), "expected bytes when asked again, found none")
+    for what in ("of an executable", "when asked again"):
+        data = subject.api.call("PJRT_Executable_Serialize", executable=executable)
+        expect(bool(data), f"expected bytes {what}, found none")
 
 
 @check(number=139)
@@ -80,25 +79,20 @@ def deleters(subject: Subject) -> None:
 def new_process(subject: Subject) -> None:
     """Serialize a + b, deserialize it in a new process -> the exact values there."""
     data = _bytes_of(subject, subject.compile(ADD))
-    try:
-        separate_process.run(subject, load_and_run, base64.b64encode(data).decode(), seconds=45)
-    except separate_process.Died as exc:
-        raise Failed(f"expected the exact values in a new process, found that it {exc}") from exc
+    with raise_as(Failed, "expected the exact values in a new process, found that it", Died):
+        run(subject, load_and_run, base64.b64encode(data).decode(), seconds=45)
 
 
 def load_and_run(subject: Subject, data: str) -> None:
     """Run an executable in the new process."""
-    subject.expect_add(_load(subject, base64.b64decode(data)))
+    subject.expect_add(subject.deserialize(base64.b64decode(data)))
 
 
 @check(number=140)
 def junk(subject: Subject) -> None:
     """Deserialize invalid bytes -> an error."""
-    for what, data in {
-        "no bytes": b"",
-        "bytes of junk": b"\xff" * 64,
-        "text": b"this is no executable",
-    }.items():
+    junk = {"no bytes": b"", "bytes of junk": b"\xff" * 64, "text": b"this is no executable"}
+    for what, data in junk.items():
         _refuses(subject, data, f"{what} as an executable")
 
 
@@ -119,7 +113,7 @@ def flipped(subject: Subject) -> None:
         damaged = bytearray(whole)
         damaged[place] ^= 0xFF
         try:
-            subject.destroy(_load(subject, bytes(damaged)))
+            subject.destroy(subject.deserialize(bytes(damaged)))
         except PjrtError:
             continue
         taken += 1
@@ -134,7 +128,7 @@ def overridden_options(subject: Subject) -> None:
     data = _bytes_of(subject, subject.compile(ADD))
     second = subject.devices[1]
     options = CompileOptions(device_ids=[[subject.describe(second, "Id")]]).serialize()
-    loaded = _load(subject, data, overridden_serialized_compile_options=options)
+    loaded = subject.deserialize(data, overridden_serialized_compile_options=options)
     found = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=loaded)
     equal(found, [second], "the addressable devices")
     subject.expect_add(loaded, second)
@@ -143,25 +137,11 @@ def overridden_options(subject: Subject) -> None:
 @check(number=142, since=95, seconds=60)
 def load_twice(subject: Subject) -> None:
     """Load one executable twice -> both give the exact values."""
-    options = CompileOptions().serialize()
     mine = subject.call("PJRT_Client_TopologyDescription", client=subject.client)
     with a_compiler():
-        made = subject.call(
-            "PJRT_Compile",
-            topology=mine,
-            program={"code": subject.encode_program(ADD), "format": "mlir"},
-            compile_options=options,
-            client=subject.client,
-        )
-    executable = subject.own("Executable", made)
+        executable = subject.compile_ahead(topology=mine, client=subject.client)
     for _ in range(2):
-        loaded = subject.call(
-            "PJRT_Client_Load",
-            client=subject.client,
-            executable=executable,
-            compile_options=options,
-        )
-        subject.expect_add(subject.own("LoadedExecutable", loaded))
+        subject.expect_add(subject.load(executable))
 
 
 @check(needs="plugin", number=143, seconds=60)
@@ -172,10 +152,8 @@ def optimized_program(subject: Subject) -> None:
     expect(bool(code), "expected a program, found no bytes")
     expect(bool(form), "expected the name of its format, found none")
     if form.startswith("hlo"):
-        try:
+        with raise_as(Failed, f"expected a message in the format {form}, found", ValueError):
             fields = dict(wire.fields(memoryview(code)))
-        except ValueError as exc:
-            raise Failed(f"expected a message in the format {form}, found {exc}") from exc
         expect(1 in fields, f"expected the first field of {form}, found {sorted(fields)}")
     again, _ = irregular.optimized_program(subject.api, executable)
     equal(len(again), len(code), "the size, asked again")
@@ -189,18 +167,11 @@ def optimized_program_too_small(subject: Subject) -> None:
     if not code:
         raise Skipped("the optimized program has no bytes")
     room = np.full(len(code), 0xA5, np.uint8)
-    program = unchecked.Sized(
-        "PJRT_Program",
-        table.STRUCT_SIZE["PJRT_Program"],
-        code=room.ctypes.data,
-        code_size=len(code) - 1,
-    )
-    expect_error(
-        lambda: subject.call(
-            "PJRT_Executable_OptimizedProgram", executable=executable, program=program.address
-        ),
-        what="an optimized program with room for one byte less",
-    )
+    given = {"code": room.ctypes.data, "code_size": len(code) - 1}
+    program = unchecked.Sized("PJRT_Program", table.STRUCT_SIZE["PJRT_Program"], **given)
+    ask = partial(subject.call, "PJRT_Executable_OptimizedProgram", executable=executable)
+    what = "an optimized program with room for one byte less"
+    expect_error(lambda: ask(program=program.address), what=what)
     equal(int(room[-1]), 0xA5, "the byte behind the room")
 
 
@@ -213,15 +184,6 @@ def _bytes_of(subject: Subject, loaded: int) -> bytes:
     return data
 
 
-def _load(subject: Subject, data: bytes, **more: Any) -> int:
-    loaded = subject.call(
-        "PJRT_Executable_DeserializeAndLoad",
-        client=subject.client,
-        serialized_executable=data,
-        **more,
-    )
-    return subject.own("LoadedExecutable", loaded)
-
-
 def _refuses(subject: Subject, data: bytes, what: str) -> None:
-    expect_refusal(subject, lambda: _load(subject, data), what, code=PluginInternalError.code)
+    load = partial(subject.deserialize, data)
+    expect_refusal(subject, load, what, code=PluginInternalError.code)

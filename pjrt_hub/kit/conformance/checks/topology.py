@@ -9,11 +9,18 @@ from typing import Any
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, artifact_for
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error, text
+from pjrt_hub.kit.conformance.finding import (
+    Unsupported,
+    ask_twice,
+    equal,
+    expect,
+    expect_error,
+    expect_reason,
+    text,
+)
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject, a_compiler
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.signature import Slot, flatten
 
 _F32 = dtypes.of_numpy("float32").code
@@ -59,9 +66,7 @@ def device_descriptions(subject: Subject) -> None:
 @check(needs="topology", number=54, since=101)
 def fingerprint(subject: Subject) -> None:
     """Ask twice for a topology's fingerprint -> the same number; 0 is noted."""
-    first, second = _ask(subject, "Fingerprint"), _ask(subject, "Fingerprint")
-    equal(second, first, "the fingerprint, asked again")
-    if first == 0:
+    if ask_twice(lambda: _ask(subject, "Fingerprint"), "the fingerprint") == 0:
         subject.note("the fingerprint is 0, as of a topology that has none")
 
 
@@ -78,13 +83,9 @@ def serialize(subject: Subject) -> None:
 def deserialize(subject: Subject) -> None:
     """Deserialize a serialized topology -> the same platform, fingerprint and number of devices."""
     with a_compiler():
-        made = _deserialize(subject, _bytes_of(subject))
-    again = subject.own("TopologyDescription", made)
-    equal(
-        len(_ask(subject, "GetDeviceDescriptions", again)),
-        len(_ask(subject, "GetDeviceDescriptions")),
-        "device descriptions of what was deserialized",
-    )
+        again = _deserialize(subject, _bytes_of(subject))
+    found, wanted = (len(_ask(subject, "GetDeviceDescriptions", each)) for each in (again, 0))
+    equal(found, wanted, "device descriptions of what was deserialized")
     for name in ("PlatformName", "Fingerprint"):
         if subject.api.has(f"PJRT_TopologyDescription_{name}"):
             equal(_ask(subject, name, again), _ask(subject, name), f"{name} of it")
@@ -94,35 +95,31 @@ def deserialize(subject: Subject) -> None:
 def deserialize_junk(subject: Subject) -> None:
     """Deserialize invalid bytes as a topology -> an error."""
     with a_compiler():
-        subject.own("TopologyDescription", _deserialize(subject, _bytes_of(subject)))
+        _deserialize(subject, _bytes_of(subject))
     expect_error(lambda: _deserialize(subject, b"\xff" * 64), what="a topology of junk")
 
 
 @check(needs="plugin", number=56)
 def create_unnamed(subject: Subject) -> None:
     """Create a topology without a name -> one with devices, or an error that says why not."""
-    name = "PJRT_TopologyDescription_Create"
     try:
-        made = subject.call(name, topology_name="", create_options={})
+        topology = _create(subject, "")
     except PjrtError as exc:
-        expect(bool(exc.message), "expected an error that says why, found no message")
+        expect_reason(exc)
         subject.note(f"makes none without a name: {exc.message}")
         return
-    topology = subject.own("TopologyDescription", made)
     expect(bool(_ask(subject, "GetDeviceDescriptions", topology)), "expected devices, found none")
 
 
 @check(needs="plugin", number=56)
 def create_by_unknown_name(subject: Subject) -> None:
     """Create a topology by an unknown name -> an error; success is noted."""
-    name = "PJRT_TopologyDescription_Create"
     try:
-        made = subject.call(name, topology_name="no such machine", create_options={})
+        _create(subject, "no such machine")
     except PjrtError as exc:
-        expect(bool(exc.message), "expected an error that says why, found no message")
-        return
-    subject.own("TopologyDescription", made)
-    subject.note("takes any name")
+        expect_reason(exc)
+    else:
+        subject.note("takes any name")
 
 
 @check(needs="topology", number=57, seconds=60)
@@ -148,13 +145,7 @@ def load_what_was_compiled(subject: Subject) -> None:
     mine = subject.call("PJRT_Client_TopologyDescription", client=subject.client)
     with a_compiler():
         compiled = subject.compile_ahead(topology=mine)
-    loaded = subject.call(
-        "PJRT_Client_Load",
-        client=subject.client,
-        executable=compiled,
-        compile_options=CompileOptions().serialize(),
-    )
-    subject.expect_add(subject.own("LoadedExecutable", loaded))
+    subject.expect_add(subject.load(compiled))
 
 
 @check(needs="topology", number=57)
@@ -198,13 +189,19 @@ def _bytes_of(subject: Subject) -> bytes:
 
 
 def _deserialize(subject: Subject, data: bytes) -> int:
-    return subject.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
+    made = subject.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
+    return subject.own("TopologyDescription", made)
+
+
+def _create(subject: Subject, name: str) -> int:
+    function = "PJRT_TopologyDescription_Create"
+    made = subject.call(function, topology_name=name, create_options={})
+    return subject.own("TopologyDescription", made)
 
 
 def _has_one_output(subject: Subject, executable: int) -> None:
     with suppress(Unsupported):  # Some plugins know it only of a loaded executable.
-        outputs = subject.call("PJRT_Executable_NumOutputs", executable=executable)
-        equal(outputs, 1, "outputs")
+        equal(subject.call("PJRT_Executable_NumOutputs", executable=executable), 1, "outputs")
 
 
 def _canonical(subject: Subject, kind: int, **given: Any) -> list[Slot]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -33,16 +33,7 @@ def size_for_the_host(subject: Subject) -> None:
 def small_destination(subject: Subject) -> None:
     """Copy 24 bytes to the host into memory of 23 -> refused."""
     buffer, array = subject.put(MATRIX), np.empty(MATRIX.nbytes, np.uint8)
-
-    def copy() -> None:
-        answer = subject.call(
-            "PJRT_Buffer_ToHostBuffer",
-            src=buffer,
-            dst=array.ctypes.data,
-            dst_size=MATRIX.nbytes - 1,
-        )
-        subject.await_(answer.event)
-
+    copy = partial(subject.copy_to_host, buffer, array, dst_size=MATRIX.nbytes - 1)
     expect_refusal(subject, copy, "a copy of 24 bytes into 23")
 
 
@@ -51,12 +42,8 @@ def source_destroyed_early(subject: Subject) -> None:
     """Copy to the host and destroy the buffer at once -> the values arrive."""
     given = np.arange(1 << 20, dtype=np.float32)
     buffer, found = subject.put(given), np.zeros_like(given)
-    answer = subject.call(
-        "PJRT_Buffer_ToHostBuffer",
-        src=buffer,
-        dst=found.ctypes.data,
-        dst_size=found.nbytes,
-    )
+    place = {"dst": found.ctypes.data, "dst_size": found.nbytes}
+    answer = subject.call("PJRT_Buffer_ToHostBuffer", src=buffer, **place)
     subject.destroy(buffer)
     subject.await_(answer.event)
     expect(np.array_equal(found, given), "the copy of a buffer destroyed early has other values")
@@ -76,34 +63,20 @@ def _by_columns(subject: Subject) -> int:
     return buffer
 
 
-def in_device_order(subject: Subject, buffer: int) -> np.ndarray[Any, Any]:
-    """Copy the six f32 of a matrix without a host layout, which keeps the device's order."""
-    found = np.empty(MATRIX.size, np.float32)
-    _to_host(subject, buffer, found)
-    return found
-
-
-def _to_host(subject: Subject, buffer: int, found: np.ndarray[Any, Any]) -> None:
-    answer = subject.call(
-        "PJRT_Buffer_ToHostBuffer", src=buffer, dst=found.ctypes.data, dst_size=found.nbytes
-    )
-    subject.await_(answer.event)
-
-
 def _in_order(
     subject: Subject, buffer: int, order: tuple[int, ...], size: int = MATRIX.size
 ) -> list[float]:
     """Copy an array in an order of dimensions, and return it as it lies there."""
     found = np.full(size, -1, np.float32)
-    answer = subject.call(
-        "PJRT_Buffer_ToHostBuffer",
-        src=buffer,
-        host_layout=memory_layout.members(order),
-        dst=found.ctypes.data,
-        dst_size=found.nbytes,
-    )
-    subject.await_(answer.event)
-    return [float(each) for each in found]
+    subject.copy_to_host(buffer, found, host_layout=memory_layout.members(order))
+    return found.tolist()
+
+
+def _order(subject: Subject, buffer: int) -> tuple[int, ...]:
+    order = irregular.minor_to_major(subject.api, buffer)
+    if order is None:
+        raise Unsupported("the layout is of strides")
+    return order
 
 
 @check(number=106)
@@ -127,9 +100,7 @@ def with_host_layout(subject: Subject) -> None:
 def device_layout(subject: Subject) -> None:
     """Put a matrix with a column-major layout -> it reports that layout, and has its values."""
     buffer = subject.put(MATRIX, device_layout=memory_layout.members((0, 1)))
-    order = irregular.minor_to_major(subject.api, buffer)
-    if order is None:
-        raise Unsupported("the layout is of strides")
+    order = _order(subject, buffer)
     equal(tuple(order), (0, 1), "the layout of what was put by columns")
     equal(subject.get(buffer).tolist(), MATRIX.tolist(), "the values")
 
@@ -138,27 +109,12 @@ def device_layout(subject: Subject) -> None:
 def without_host_layout(subject: Subject) -> None:
     """Copy a column-major output without a host layout -> the values in the device's order."""
     buffer = _by_columns(subject)
-    order = irregular.minor_to_major(subject.api, buffer)
-    if order is None:
-        raise Unsupported("the layout is of strides")
-    found = in_device_order(subject, buffer)
+    order, found = _order(subject, buffer), np.empty(MATRIX.size, np.float32)
+    subject.copy_to_host(buffer, found)
     stored = memory_layout.to_memory(2 * MATRIX, order)
     equal(found.tolist(), stored.reshape(-1).tolist(), f"the values in the order {order}")
     if order == (0, 1):
         subject.note("a copy without a host layout has the device's order, here by columns")
-
-
-def _raw(subject: Subject, buffer: int, offset: int, size: int) -> bytes:
-    memory = np.full(max(size, 1), 0xEE, np.uint8)
-    event = subject.call(
-        "PJRT_Buffer_CopyRawToHost",
-        buffer=buffer,
-        dst=memory.ctypes.data,
-        offset=offset,
-        transfer_size=size,
-    )
-    subject.await_(event)
-    return memory[:size].tobytes()
 
 
 def require_rows(subject: Subject, buffer: int) -> None:
@@ -172,7 +128,7 @@ def raw(subject: Subject) -> None:
     """Copy raw bytes: all, some from the middle, none -> the bytes of the values."""
     buffer, wanted = subject.put(NUMBERS), NUMBERS.tobytes()
     for start, end in ((0, 24), (4, 12), (20, 24), (8, 8)):
-        found = _raw(subject, buffer, start, end - start)
+        found = subject.raw(buffer, start, end - start)
         equal(found.hex(), wanted[start:end].hex(), f"the bytes from {start} to {end}")
 
 
@@ -181,8 +137,7 @@ def raw_of_running_work(subject: Subject) -> None:
     """Copy raw bytes of an output whose run waits for another -> the bytes of its values."""
     _, rounds = slow_arguments(subject)
     (buffer,) = subject.execute(slow_program(subject), [slow(subject), rounds])
-    size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
-    found, wanted = _raw(subject, buffer, 0, size), subject.get(buffer).tobytes()
+    found, wanted = subject.raw(buffer), subject.get(buffer).tobytes()
     require_rows(subject, buffer)
     expect(found[: len(wanted)] == wanted, "expected the bytes of the output, found other ones")
 
@@ -193,7 +148,7 @@ def raw_past_the_end(subject: Subject) -> None:
     buffer = subject.put(NUMBERS)
     size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
     for offset, count in ((size, 4), (size - 4, 8), (0, size + 1)):
-        read = partial(_raw, subject, buffer, offset, count)
+        read = partial(subject.raw, buffer, offset, count)
         expect_refusal(subject, read, f"{count} raw bytes from {offset} of {size}")
 
 
@@ -201,26 +156,24 @@ def raw_past_the_end(subject: Subject) -> None:
 def raw_from_before(subject: Subject) -> None:
     """Copy raw bytes from a negative offset -> refused, by the call or the event."""
     buffer = subject.put(NUMBERS)
-    expect_refusal(subject, lambda: _raw(subject, buffer, -4, 4), "4 raw bytes from -4")
+    expect_refusal(subject, partial(subject.raw, buffer, -4, 4), "4 raw bytes from -4")
 
 
-_FUTURE = "PJRT_Buffer_CopyRawToHostFuture_Callback_Args"
+def _raw_later(subject: Subject, buffer: int, offset: int) -> tuple[int, Callable[..., object]]:
+    """Begin a copy of 8 raw bytes; return its event, and what tells the place or an error."""
+    name = "PJRT_Buffer_CopyRawToHostFuture"
+    answer = subject.call(name, buffer=buffer, offset=offset, transfer_size=8)
+    given = f"{name}_Callback_Args", answer.future_ready_callback, answer.callback_data
+    return subject.own("Event", answer.event), partial(irregular.answer, *given)
 
 
 @check(since=84, number=108)
 def raw_later(subject: Subject) -> None:
     """Copy raw bytes to a destination that is given later -> they arrive then, not before."""
     buffer, memory = subject.put(NUMBERS), np.zeros(8, np.uint8)
-    answer = subject.call(
-        "PJRT_Buffer_CopyRawToHostFuture", buffer=buffer, offset=4, transfer_size=8
-    )
-    event = subject.own("Event", answer.event)
-    expect(
-        not subject.call("PJRT_Event_IsReady", event=event),
-        "IsReady before the place is told: expected false, found true",
-    )
-    function, data = answer.future_ready_callback, answer.callback_data
-    irregular.answer(_FUTURE, function, data, 0, "", memory.ctypes.data)
+    event, tell = _raw_later(subject, buffer, 4)
+    subject.expect_ready(event, "before the place is told", False)
+    tell(0, "", memory.ctypes.data)
     subject.await_(event)
     equal(memory.tobytes().hex(), NUMBERS[1:3].tobytes().hex(), "the bytes from 4 to 12")
 
@@ -228,13 +181,9 @@ def raw_later(subject: Subject) -> None:
 @check(since=84, number=108)
 def raw_never(subject: Subject) -> None:
     """Copy raw bytes to a destination that fails -> the event has the error's text."""
-    answer = subject.call(
-        "PJRT_Buffer_CopyRawToHostFuture", buffer=subject.put(NUMBERS), offset=0, transfer_size=8
-    )
-    irregular.answer(
-        _FUTURE, answer.future_ready_callback, answer.callback_data, *GIVEN_ERROR.values()
-    )
-    expect_given_error(subject, lambda: subject.await_(answer.event), "awaiting the copy")
+    event, tell = _raw_later(subject, subject.put(NUMBERS), 0)
+    tell(*GIVEN_ERROR.values())
+    expect_given_error(subject, lambda: subject.await_(event), "awaiting the copy")
 
 
 def _copy_to_device(subject: Subject, buffer: int, device: int) -> int:
@@ -257,8 +206,7 @@ def to_the_same_device(subject: Subject) -> None:
     """Copy to the device on which it is -> a copy with the values, or refused."""
     source = subject.put(NUMBERS)
     try:
-        copy = _copy_to_device(subject, source, subject.device)
-        found = subject.get(copy)
+        found = subject.get(_copy_to_device(subject, source, subject.device))
     except PjrtError:
         subject.usable()
         return
@@ -282,24 +230,10 @@ def copy_is_not_early(subject: Subject) -> None:
             subject.note(str(exc))
             continue
         subject.await_(subject.ready(copy))
-        expect(
-            _is_ready_soon(subject, source),
-            "a copy: expected it pending like what is copied, found it ready",
-        )
-
-
-def _is_ready_soon(subject: Subject, buffer: int) -> bool:
-    """Say whether a buffer is ready, or within a fifth of the time that slow work takes.
-
-    Events of what is done fire on threads of the plugin, in any order.
-    """
-    event = subject.ready(buffer)
-    end = time.monotonic() + 0.02
-    while not (ready := subject.call("PJRT_Event_IsReady", event=event)):
-        if time.monotonic() > end:
-            break
-        time.sleep(0.001)
-    return bool(ready)
+        # Events of what is done fire on threads of the plugin, in any order, but in a fifth of the
+        # time that slow work takes.
+        is_done = subject.is_ready_within(subject.ready(source), 0.02)
+        expect(is_done, "a copy: expected it pending like what is copied, found it ready")
 
 
 def _copy_to_memory(subject: Subject, buffer: int, memory: int) -> int:
@@ -326,7 +260,7 @@ def bandwidth(subject: Subject) -> None:
     start = time.monotonic()
     buffer = subject.put(given)
     there = time.monotonic()
-    _to_host(subject, buffer, found)
+    subject.copy_to_host(buffer, found)
     back = time.monotonic()
     expect(np.array_equal(found, given), "256 MiB come back with other bytes")
     up, down = (given.nbytes / 1e9 / max(each, 1e-9) for each in (there - start, back - there))
