@@ -19,6 +19,7 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
+from pjrt_hub.running.array import display
 from pjrt_hub.running.array.shape_spec import ShapeSpec, known_shapes
 from pjrt_hub.running.buffer import placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
@@ -349,19 +350,13 @@ class Client(Closing, CompilingClient):
             "topologies and buffers can be pickled"
         )
 
-    def _repr_html_(self) -> str:
-        from pjrt_hub.running.array import display
-
-        return display.table(
-            self,
-            self.closed,
-            lambda: {
-                "Client": self.platform_name,
-                "version": self.platform_version,
-                "plugin": self.plugin.name,
-                "devices": display.lines(f"{device} {device.kind}" for device in self.devices),
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        if self.closed:
+            return {}
+        facts = {"Client": self.platform_name, "version": self.platform_version}
+        devices = display.lines(f"{device} {device.kind}" for device in self.devices)
+        return {**facts, "plugin": self.plugin.name, "devices": devices}
 
     def __repr__(self) -> str:
         if self.closed:

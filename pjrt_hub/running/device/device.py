@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.running.array import display
 from pjrt_hub.running.capi.handle import ClientHandle, Closing
 from pjrt_hub.running.capi.status import answer_or_none
 
@@ -191,20 +192,12 @@ class Device(DeviceDescription):
     def __str__(self) -> str:
         return f"{self.client.platform_name}:{self.id}"
 
-    def _repr_html_(self) -> str:
-        from pjrt_hub.running.array import display
-
-        return display.table(
-            self,
-            self.client.closed,
-            lambda: {
-                "Device": self,
-                "kind": self.kind,
-                "process": self.process_index,
-                "memories": display.lines(map(str, self.memories)),
-                **self.attributes,
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        if self.client.closed:
+            return {}
+        facts = {"Device": self, "kind": self.kind, "process": self.process_index}
+        return {**facts, "memories": display.lines(map(str, self.memories)), **self.attributes}
 
     def __repr__(self) -> str:
         return f"<Device {self} {self.kind!r}>" if not self.client.closed else "<Device closed>"
@@ -255,18 +248,12 @@ class Memory:
     def _ask(self, function: str) -> Any:
         return self.client._call(function, memory=self.address)
 
-    def _repr_html_(self) -> str:
-        from pjrt_hub.running.array import display
-
-        return display.table(
-            self,
-            self.client.closed,
-            lambda: {
-                "Memory": self,
-                "kind": self.kind,
-                "devices": display.lines(f"{device} {device.kind}" for device in self.devices),
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        if self.client.closed:
+            return {}
+        devices = display.lines(f"{device} {device.kind}" for device in self.devices)
+        return {"Memory": self, "kind": self.kind, "devices": devices}
 
     def _row(self) -> dict[str, str]:
         devices = ", ".join(map(str, self.devices))

@@ -6,7 +6,7 @@ compiled call path's, and what a program tells about itself is `ExecutableFacts`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -413,16 +413,12 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
                     hint="a program that donates an argument takes its memory: keep the output",
                 )
 
-    def _repr_html_(self) -> str:
-        return display.table(
-            self,
-            self.closed,
-            lambda: {
-                "LoadedExecutable": self._title,
-                **self._signature_rows(),
-                "devices": display.lines(map(str, self.devices)),
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        if self.closed:
+            return {}
+        facts = {"LoadedExecutable": self._title, **self._signature_rows()}
+        return {**facts, "devices": display.lines(map(str, self.devices))}
 
     def __repr__(self) -> str:
         if self.closed:

@@ -6,13 +6,10 @@ holds is the plugin's own.
 
 from __future__ import annotations
 
-import contextlib
-import weakref
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.running.capi.handle import free_with
 
 if TYPE_CHECKING:
     from pjrt_hub.running.capi.handle import Handle
@@ -53,8 +50,8 @@ class MultiSliceConfig:
             self.address: int = call(
                 "PJRT_Megascale_CreateAoTConfig", topology=topology.address, num_slices=num_slices
             )
-        free = partial(self.api.extension("MultiSlice").call, "PJRT_MultiSlice_Config_Destroy")
-        weakref.finalize(self, _free, partial(free, config=self.address)).atexit = False
+        call = self.api.extension("MultiSlice").call
+        free_with(self, call, "PJRT_MultiSlice_Config_Destroy", config=self.address)
 
     @cached_property
     def num_slices(self) -> int:
@@ -128,8 +125,3 @@ def _check_slices(topology: Any, num_slices: int) -> None:
         raise ValueError(
             f"{topology!r} is of several slices already: describe one, and give their number here"
         )
-
-
-def _free(free: partial[Any]) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
-        free()
