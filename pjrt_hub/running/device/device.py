@@ -6,17 +6,15 @@ All are borrowed, from a client or a topology: they are views that end with it a
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.listing import Listing
 from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.array import display
 from pjrt_hub.running.capi.handle import ClientHandle, Closing
 from pjrt_hub.running.capi.status import answer_or_none
-
-if TYPE_CHECKING:
-    from pjrt_hub.base.listing import Listing
 
 
 class Owner(Protocol):
@@ -116,7 +114,8 @@ class Device(DeviceDescription):
     @cached_property
     def memories(self) -> Listing[Memory]:
         """The memories that it can address (`PJRT_Device_AddressableMemories`)."""
-        return _memories(self.client, self._ask("PJRT_Device_AddressableMemories"))
+        addresses = self._ask("PJRT_Device_AddressableMemories")
+        return Listing(memory_at(self.client, each) for each in addresses)
 
     @cached_property
     def default_memory(self) -> Memory:
@@ -243,7 +242,8 @@ class Memory:
     @cached_property
     def devices(self) -> Listing[Device]:
         """The devices that address it (`PJRT_Memory_AddressableByDevices`)."""
-        return _devices(self.client, self._ask("PJRT_Memory_AddressableByDevices"))
+        addresses = self._ask("PJRT_Memory_AddressableByDevices")
+        return Listing(device_at(self.client, each) for each in addresses)
 
     def _ask(self, function: str) -> Any:
         return self.client._call(function, memory=self.address)
@@ -323,12 +323,13 @@ class DeviceClient(ClientHandle):
     @cached_property
     def all_devices(self) -> Listing[Device]:
         """The devices of all processes (`PJRT_Client_Devices`)."""
-        return _devices(self, self._ask("PJRT_Client_Devices"))
+        return Listing(device_at(self, each) for each in self._ask("PJRT_Client_Devices"))
 
     @cached_property
     def devices(self) -> Listing[Device]:
         """The devices that this process can use (`PJRT_Client_AddressableDevices`)."""
-        return _devices(self, self._ask("PJRT_Client_AddressableDevices"))
+        addresses = self._ask("PJRT_Client_AddressableDevices")
+        return Listing(device_at(self, each) for each in addresses)
 
     @cached_property
     def process_count(self) -> int:
@@ -393,7 +394,8 @@ class DeviceClient(ClientHandle):
     @cached_property
     def memories(self) -> Listing[Memory]:
         """The memories that this process can use (`PJRT_Client_AddressableMemories`)."""
-        return _memories(self, self._ask("PJRT_Client_AddressableMemories"))
+        addresses = self._ask("PJRT_Client_AddressableMemories")
+        return Listing(memory_at(self, each) for each in addresses)
 
     def memory(self, kind: str) -> Memory:
         """Return the memory of a kind, such as "pinned_host", of the default device.
@@ -465,18 +467,6 @@ def memory_at(client: DeviceClient, address: int) -> Memory:
     if memory is None:
         memory = client._memories[address] = Memory(client, address)
     return memory
-
-
-def _devices(client: DeviceClient, addresses: Iterable[int]) -> Listing[Device]:
-    from pjrt_hub.base.listing import Listing
-
-    return Listing(device_at(client, address) for address in addresses)
-
-
-def _memories(client: DeviceClient, addresses: Iterable[int]) -> Listing[Memory]:
-    from pjrt_hub.base.listing import Listing
-
-    return Listing(memory_at(client, address) for address in addresses)
 
 
 def int32(what: str, value: int) -> int:
