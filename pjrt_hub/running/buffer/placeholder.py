@@ -249,7 +249,7 @@ def create_view(
     place, memory_address = choose_place(client, device, memory)
 
     # Some plugins abort without a callback, so there is always one.
-    function, argument = callbacks.deleter(on_delete or _ignore, owner)
+    function, argument = callbacks.deleter(on_delete or (lambda: None), owner)
     with client._in_call():
         made = client.api.call(
             "PJRT_Client_CreateViewOfDeviceBuffer",
@@ -275,7 +275,3 @@ def _layout(client: DeviceClient, spec: ShapeSpec) -> Any:
     if own is None:
         return memory_layout.members(memory_layout.row_major(len(spec.shape)))
     return memory_layout.members(own.minor_to_major, own.tiles)
-
-
-def _ignore() -> None:
-    pass

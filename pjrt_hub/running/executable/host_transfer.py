@@ -87,7 +87,7 @@ class CopyToDeviceStream(hotpath.Owned):
                 raise ValueError(f"{memory.nbytes} bytes are given, {missing} are missing")
             if memory.nbytes % max(granule, 1):
                 raise ValueError(f"{memory.nbytes} bytes are given, no multiple of {granule}")
-            deleter, argument = callbacks.deleter(_ignore, memory)
+            deleter, argument = callbacks.deleter(lambda: None, memory)
             chunk = {
                 "data": address_of(memory),
                 "size": memory.nbytes,
@@ -151,10 +151,6 @@ class HostTransfers:
         kept, user_arg, *functions = hotpath.host_transfer(self._client.api.address, function)
         self._kept.append(kept)
         return user_arg, functions[("send", "recv", "output").index(way)]
-
-
-def _ignore() -> None:
-    """Let go of a chunk that has arrived."""
 
 
 # C calls the functions that these make. A sender returns None or (code, text), and raises nothing.

@@ -255,17 +255,16 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         options: ExecuteOptions | None,
         return_events: bool,
     ) -> tuple[tuple[tuple[Buffer, ...], ...], list[Event]]:
-        prepared = None
+        address, kept = 0, list[object]()
         if options is not None:
             from pjrt_hub.running.executable.execute_options import require_options
 
             options = require_options(options)
-            prepared = options._for(self, len(devices), whole=not execute_device)
+            struct, kept = options._for(self, len(devices), whole=not execute_device)
+            address = struct.address
         if self.signature.donated and len(self.devices) > 1:
             for row in rows:
                 self._refuse_twice(row, options)
-        address = 0 if prepared is None else prepared.struct.address
-        kept = [] if prepared is None else prepared.kept
         with self.client._in_call():
             outputs, events = self._execute(
                 rows, devices, address, execute_device, Event if return_events or kept else None
