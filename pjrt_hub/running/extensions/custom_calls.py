@@ -224,9 +224,7 @@ class CustomCalls:
             if (name, platform) in known:
                 raise AlreadyExistsError(
                     f"the custom call {name!r} is registered on {platform} already",
-                    code=AlreadyExistsError.code,
                     function="PJRT_FFI_Register_Handler",
-                    payloads={},
                 )
             entries: list[int] = []
             try:
@@ -319,9 +317,7 @@ class CustomCalls:
             if not custom_calls.register(functions, name, platform, stages, traits):
                 raise PluginInternalError(
                     f"the plugin refused the custom call {name!r} and its stages",
-                    code=PluginInternalError.code,
                     function="XLA_FFI_Handler_Register",
-                    payloads={},
                 )
 
     def _functions(self) -> int:

@@ -103,10 +103,7 @@ def register(
     with _registering:
         if (api.address, name) in _registered:  # The plugin would drop the first.
             raise AlreadyExistsError(
-                f"the custom call {name!r} has a partitioner already",
-                code=AlreadyExistsError.code,
-                function=function,
-                payloads={},
+                f"the custom call {name!r} has a partitioner already", function=function
             )
         callbacks = hotpath.custom_partitioner(_guard(name, partitioner), replicated_side_effects)
         node.call(function, name=name, callbacks=callbacks)

@@ -77,9 +77,7 @@ class XlaTransform(Closing):
             if (api.address, name, stage) in _registered.values():  # The plugin would run both.
                 raise AlreadyExistsError(
                     f"there is a transform {name!r} at the stage {stage} already",
-                    code=AlreadyExistsError.code,
                     function="PJRT_Register_Xla_Transform",
-                    payloads={},
                 )
             self._callbacks = hotpath.xla_transform(_guard(name, function))
             node.call(
