@@ -24,11 +24,11 @@ from pjrt_hub.frameworks.exported import (
 from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
 from pjrt_hub.frameworks.exported.tree import LEAF, Tree, Types
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.compilation import compile_cache
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from pjrt_hub.frameworks.exported.aval import Aval
     from pjrt_hub.running.client.client import Client
@@ -53,7 +53,7 @@ class _Ready(NamedTuple):
     split: sharding.Split | None = None  # Of arguments and results over several devices.
 
 
-class Exported:
+class Exported(Closing):
     """A function that was exported to a file, ready to be called.
 
     Values are nested as the exporter's were; leaves are Buffers of the client, or anything that
@@ -259,17 +259,6 @@ class Exported:
         self._weights.clear()
         if self._owns_client:
             self.client.close()
-
-    def __enter__(self) -> Exported:
-        return self
-
-    def __exit__(
-        self,
-        type: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         if self._plain and len(args) == len(self._positional) and not kwargs:
