@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.errors import IncompatiblePluginError
 from pjrt_hub.frameworks.exported import obstacle, specialisation
-from pjrt_hub.frameworks.exported.function import Weight
+from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.aval import Aval
-    from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.client.client import Client
 
 

@@ -6,16 +6,14 @@ Must not touch a plugin.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.frameworks.exported.aval import Aval
 from pjrt_hub.frameworks.exported.tree import Tree
 from pjrt_hub.running.program.bytecode import Uses, uses
 from pjrt_hub.running.program.program import Program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: MLIR's bytecode begins with these bytes.
 MLIR_BYTECODE = b"ML\xefR"

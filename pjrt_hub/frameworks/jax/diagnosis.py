@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pjrt_hub.door import dependencies, doctor
 from pjrt_hub.door.dependencies import Opening
@@ -17,15 +16,12 @@ from pjrt_hub.errors import FrameworkError, PluginLoadError
 from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery import hardware, packages
+from pjrt_hub.finding.discovery.installed import Distribution
 from pjrt_hub.finding.discovery.library import manifest_for
 from pjrt_hub.finding.discovery.requirement import admits, find_required
-from pjrt_hub.finding.discovery.source import Candidate
+from pjrt_hub.finding.discovery.source import Candidate, World
 from pjrt_hub.frameworks.jax import start
-
-if TYPE_CHECKING:
-    from pjrt_hub.finding.discovery.installed import Distribution
-    from pjrt_hub.finding.discovery.source import World
-    from pjrt_hub.frameworks.jax.start import Module
+from pjrt_hub.frameworks.jax.start import Module
 
 _OURS = "pjrt_hub."
 _PART = re.compile(r"jaxlib|libtpu|jax-\w+-(plugin|pjrt)")

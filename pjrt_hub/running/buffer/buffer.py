@@ -22,13 +22,12 @@ from pjrt_hub.running.array import dtypes, host_array, memory_layout
 from pjrt_hub.running.array.shape_spec import ShapeSpec, dims_text
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi.handle import compact
-from pjrt_hub.running.device.device import Device, Memory, choose_place, memory_at
+from pjrt_hub.running.device.device import Device, DeviceClient, Memory, choose_place, memory_at
 from pjrt_hub.running.device.event import Event, event_of_work
 
 if TYPE_CHECKING:
     import numpy
 
-    from pjrt_hub.running.device.device import DeviceClient
 
 _SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.array import memory_layout
@@ -18,12 +18,15 @@ from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks, irregular
 from pjrt_hub.running.capi.status import answer_or_none
-from pjrt_hub.running.device.device import Device, Memory, choose_place, default_memory
+from pjrt_hub.running.device.device import (
+    Device,
+    DeviceClient,
+    Memory,
+    choose_place,
+    default_memory,
+)
 from pjrt_hub.running.device.layout import default_layout
 from pjrt_hub.running.device.promise import Promise, read_error
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.device.device import DeviceClient
 
 _DEPENDENCY = "PJRT_Buffer_DonateWithControlDependency_Callback_Args"
 

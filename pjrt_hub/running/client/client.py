@@ -26,14 +26,13 @@ from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.handle import Closing, register
 from pjrt_hub.running.capi.library import Api
-from pjrt_hub.running.compilation.policy import CompilingClient
+from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient
 from pjrt_hub.running.device.device import Device, Memory, default_memory
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from pjrt_hub.running.client.topology import Topology
-    from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.executable.executable import Executable
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
     from pjrt_hub.running.program.compile_options import CompileOptions

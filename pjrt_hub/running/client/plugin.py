@@ -14,13 +14,12 @@ from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array import display
-from pjrt_hub.running.capi import handle, library
+from pjrt_hub.running.capi import handle, library, values
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.client.client import Client
 from pjrt_hub.running.compilation.policy import DefaultFlags, Policy
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.capi import values
     from pjrt_hub.running.client.topology import Topology
     from pjrt_hub.running.distributed.kv_store import Distributed
     from pjrt_hub.running.extensions.custom_calls import CustomCalls

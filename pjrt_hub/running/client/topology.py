@@ -11,7 +11,7 @@ import operator
 import os
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frames import hide_below
@@ -22,7 +22,7 @@ from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.handle import free, free_with
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.compilation import compilation
-from pjrt_hub.running.compilation.policy import Policy
+from pjrt_hub.running.compilation.policy import CompilingClient, Policy
 from pjrt_hub.running.device.device import DeviceDescription
 from pjrt_hub.running.distributed import pickled
 from pjrt_hub.running.executable.executable import Executable
@@ -30,9 +30,6 @@ from pjrt_hub.running.extensions.tpu_topology import TpuTopology
 from pjrt_hub.running.program import entry, partitioning
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.compilation.policy import CompilingClient
 
 _MAX_ELEMENTS = 1 << 48
 

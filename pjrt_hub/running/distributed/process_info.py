@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ClientHandle
+from pjrt_hub.running.capi.handle import ClientHandle
 
 State = Literal["unspecified", "uninitialized", "disconnected", "connected", "error"]
 

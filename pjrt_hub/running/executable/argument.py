@@ -7,12 +7,13 @@ numpy late.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
 from pjrt_hub.running.buffer import placement, tensor
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.device.device import Device, DeviceClient
+from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.program.signature import (
     ANYTHING,
     UNTOLD_LAYOUT,
@@ -20,9 +21,6 @@ from pjrt_hub.running.program.signature import (
     Signature,
     Slot,
 )
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.device.event import Event
 
 
 class Called(Protocol):

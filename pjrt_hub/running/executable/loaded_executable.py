@@ -16,7 +16,7 @@ from pjrt_hub.running.array import display
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks, hotpath, irregular
 from pjrt_hub.running.capi.library import Api
-from pjrt_hub.running.device.device import Device, device_at
+from pjrt_hub.running.device.device import Device, DeviceClient, device_at
 from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.argument import put, put_row, reject
@@ -28,7 +28,6 @@ from pjrt_hub.running.program.option import DeviceAssignment
 from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.device.device import DeviceClient
     from pjrt_hub.running.executable.execute_options import ExecuteOptions
 
 

@@ -24,12 +24,11 @@ from pjrt_hub.errors import (
 )
 from pjrt_hub.running.array import dtypes, packing
 from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, upcall
-from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.library import Api, Extension
 
 if TYPE_CHECKING:
     import numpy
 
-    from pjrt_hub.running.capi.library import Extension
     from pjrt_hub.running.extensions.execute_context import ExecuteContext
 
 _HOST, _CUDA = "Host", "CUDA"

@@ -7,15 +7,13 @@ read; nothing here looks inside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import AlreadyExistsError
 from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.capi.upcall import failure
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.library import Api
 
 _registering = Lock()
 _registered: set[tuple[int, str]] = set()

@@ -6,14 +6,10 @@ Owns a context's lifetime: the plugin needs it until the last execution with it 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import ClosedError
-from pjrt_hub.running.capi.handle import Closing, free_with
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ClientHandle
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.handle import ClientHandle, Closing, free_with
+from pjrt_hub.running.capi.library import Api
 
 
 class ExecuteContext(Closing):

@@ -6,14 +6,11 @@ holds is the plugin's own.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.running.capi.handle import free_with
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import Handle
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.handle import Handle, free_with
+from pjrt_hub.running.capi.library import Api
 
 #: No machine has more devices; for more, plugins allocate memory until the process is killed.
 _MAX_DEVICES = 1 << 16

@@ -6,18 +6,14 @@ What passes between phases is a PjRtPartialProgramProto; the code in it is the p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.running.capi import irregular, wire
-from pjrt_hub.running.capi.handle import free_with
+from pjrt_hub.running.capi.handle import Handle, free_with
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import Handle
-
 
 # The numbers of the fields of PjRtPartialProgramProto.
 _CODE, _FORMAT, _PHASE, _NEXT, _NAME = 1, 2, 3, 4, 6

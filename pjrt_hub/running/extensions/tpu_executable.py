@@ -6,13 +6,11 @@ All of it is libtpu's own protos, kept as bytes; code is an `Executable` of this
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.running.capi import irregular
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ExecutableHandle
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.handle import ExecutableHandle
+from pjrt_hub.running.capi.library import Api
 
 
 def target_arguments(executable: ExecutableHandle) -> bytes:

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pjrt_hub.running.capi import irregular
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import Handle
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.handle import Handle
+from pjrt_hub.running.capi.library import Api
 
 _MAX_DIMS = 8
 _MAX_SLICE_CONFIGS = 1 << 14
