@@ -23,7 +23,7 @@ from pjrt_hub.errors import (
     UnsupportedByPluginError,
 )
 from pjrt_hub.running.array import dtypes, packing
-from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, upcall
+from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, status
 from pjrt_hub.running.capi.library import Api, Extension
 
 if TYPE_CHECKING:
@@ -384,14 +384,14 @@ def _python_entry(
 ) -> custom_calls.PythonEntry:
     """Return what an entry point calls, which raises nothing: an error is a code and text."""
 
-    def run(address: int) -> upcall.Failure | None:
+    def run(address: int) -> status.Failure | None:
         outer = getattr(_running, "call", None)  # A function may itself run a program.
         try:
             frame = custom_calls.Frame(address)
             _running.call = CustomCall(name, platform, api, frame)
             _call(function, frame, _running.call)
         except BaseException as exc:
-            return upcall.failure(exc, name, depth=2)
+            return status.failure(exc, name, depth=2)
         finally:
             _running.call = outer
         return None

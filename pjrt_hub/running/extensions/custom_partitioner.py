@@ -13,7 +13,7 @@ from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import AlreadyExistsError
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.library import Api
-from pjrt_hub.running.capi.upcall import failure
+from pjrt_hub.running.capi.status import failure
 
 _registering = Lock()
 _registered: set[tuple[int, str]] = set()

@@ -13,7 +13,7 @@ from pjrt_hub.errors import AlreadyExistsError
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.capi.library import Api
-from pjrt_hub.running.capi.upcall import Failure, failure
+from pjrt_hub.running.capi.status import Failure, failure
 
 Stage = Literal["pre_scheduler", "post_scheduler"]
 _STAGES: dict[str, int] = {"pre_scheduler": 0, "post_scheduler": 1}
