@@ -1,6 +1,7 @@
 """TPU executables: what libtpu reads out of compiled code (extension TpuExecutable).
 
-All of it is libtpu's own protos, kept as bytes; code is an `Executable` of this process.
+All of it is libtpu's own protos, kept as bytes; code is an `Executable` of this process. Other
+plugins, and an older libtpu, raise UnsupportedByPluginError.
 """
 
 from __future__ import annotations
@@ -18,9 +19,6 @@ def target_arguments(executable: ExecutableHandle) -> bytes:
 
     Args:
         executable: of libtpu, loaded or not.
-
-    Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
     """
     return _read(executable, "PJRT_TpuExecutable_GetTargetArguments")
 
@@ -32,9 +30,6 @@ def hlo_module_with_config(executable: ExecutableHandle) -> bytes:
 
     Args:
         executable: of libtpu, loaded or not.
-
-    Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
     """
     return _read(executable, "PJRT_TpuExecutable_GetHloModuleWithConfig")
 
@@ -47,9 +42,6 @@ def compiled_memory_stats(executable: ExecutableHandle) -> bytes:
 
     Args:
         executable: of libtpu, loaded or not.
-
-    Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
     """
     return _read(executable, "PJRT_TpuExecutable_GetCompiledMemoryStats")
 
@@ -67,7 +59,6 @@ def run_hlo_cost_analysis(
 
     Raises:
         ValueError: there is no module.
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
         UnimplementedError: there are several modules, and this libtpu takes one.
         InvalidArgumentError: a module is damaged.
     """
@@ -91,7 +82,6 @@ def compilation_environments(api: Api, given: bytes = b"") -> bytes:
         given: one to begin with.
 
     Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
         PjrtError: the bytes are damaged.
     """
     return api.extension("TpuExecutable").call(
@@ -109,7 +99,6 @@ def compilation_environment_field(api: Api, environments: bytes, name: str) -> s
         name: of the flag.
 
     Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
         InvalidArgumentError: there is no such flag.
     """
     value = api.extension("TpuExecutable").call(
@@ -128,7 +117,6 @@ def is_predetermined_error(api: Api, status: bytes) -> bool:
         status: a StatusProto, serialized.
 
     Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
         InvalidArgumentError: the bytes are damaged.
     """
     call = api.extension("TpuExecutable").call
