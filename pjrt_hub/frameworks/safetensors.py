@@ -385,7 +385,8 @@ def _tensors(mapped: _Mapped) -> Iterator[tuple[str, _Tensor]]:
     for name, fields in entries.items():
         code, shape, begin, end = _entry(name, fields)
         element, size = _ELEMENTS[code], math.prod(shape[: _MAX_RANK + 1])
-        if size > len(mapped) * 8 or not _describable(shape):
+        elements = math.prod(filter(None, shape[: _MAX_RANK + 1]))
+        if size > len(mapped) * 8 or len(shape) > _MAX_RANK or elements > _MAX_ELEMENTS:
             raise ValueError(f"tensor {name!r} has the impossible dimensions {shape}")
         if size * element.bits % 8:
             raise ValueError(f"tensor {name!r} is {code}{shape}, which ends within a byte")
@@ -425,10 +426,6 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
             raise ValueError(f"the header names {name!r} twice")
         members[name] = value
     return members
-
-
-def _describable(shape: list[int]) -> bool:
-    return len(shape) <= _MAX_RANK and math.prod(filter(None, shape)) <= _MAX_ELEMENTS
 
 
 def _entry(name: str, fields: object) -> tuple[str, list[int], int, int]:

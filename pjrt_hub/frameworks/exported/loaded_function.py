@@ -366,7 +366,9 @@ class Exported(Closing):
         function, client = self.function, self.client
         lapack.register(function.custom_calls, client)
         for doubt in obstacle.doubts(function, client):
-            _log(f"{function.origin}: {doubt}")
+            import logging
+
+            logging.getLogger("pjrt_hub.exported").info("%s: %s", function.origin, doubt)
 
         def compile_program(program: Program) -> LoadedExecutable:
             return client.compile(
@@ -409,9 +411,3 @@ class Exported(Closing):
         inputs = ", ".join(map(str, self.inputs[:8])) + (", ..." if len(self.inputs) > 8 else "")
         outputs = ", ".join(map(str, self.outputs[:8])) + (", ..." if len(self.outputs) > 8 else "")
         return f"<Exported {self.function_name} ({inputs}) -> ({outputs}) on {self.client!r}>"
-
-
-def _log(text: str) -> None:
-    import logging
-
-    logging.getLogger("pjrt_hub.exported").info(text)

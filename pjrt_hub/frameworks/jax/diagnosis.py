@@ -186,7 +186,8 @@ def _uses(
         what = f"JAX_PLATFORMS={text} fails: nothing registers {names}; there are {known}"
         yield Step("platforms", False, what, "set JAX_PLATFORMS to some of these, or unset it")
     rest = [name for name in used if name in priorities or name in ours]
-    if "cuda" in rest and not _has_nvidia_device(world):
+    devices = (world.root / path.lstrip("/") for path in start.NVIDIA_DEVICES)
+    if "cuda" in rest and not any(each.exists() for each in devices):
         rest.remove("cuda")
         what = f"cuda is left out: none of {', '.join(start.NVIDIA_DEVICES)} exists"
         yield Step("platforms", bool(rest), what, "" if rest else "unset JAX_PLATFORMS")
@@ -201,10 +202,6 @@ def _tpu_library(world: World) -> bool:
     """Check whether JAX finds libtpu, without which its TPU platform fails without a word."""
     variable = world.env.get("TPU_LIBRARY_PATH", "")
     return Path(variable).is_file() or bool(start.package_path("libtpu", world.installed.sys_path))
-
-
-def _has_nvidia_device(world: World) -> bool:
-    return any((world.root / path.lstrip("/")).exists() for path in start.NVIDIA_DEVICES)
 
 
 def _files(

@@ -6,7 +6,7 @@ Owns a class for each kind of field; must not know which options there are: see 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pjrt_hub.running.capi import wire
@@ -174,17 +174,13 @@ class Flags(Kind):
         return dict(value)
 
     def write(self, number: int, value: Mapping[str, Flag]) -> bytes:
-        return b"".join(
-            wire.length_delimited(
-                number, wire.length_delimited(1, name.encode()) + wire.length_delimited(2, each)
-            )
-            for name, each in self._overrides(value)
-        )
-
-    def _overrides(self, value: Mapping[str, Flag]) -> Iterator[tuple[str, bytes]]:
+        written = b""
         for name, setting in value.items():
             if setting is not None:
-                yield name, self._override(setting)
+                entry = wire.length_delimited(1, name.encode())
+                entry += wire.length_delimited(2, self._override(setting))
+                written += wire.length_delimited(number, entry)
+        return written
 
     def _override(self, value: str | bool | int | float) -> bytes:
         if isinstance(value, str):
