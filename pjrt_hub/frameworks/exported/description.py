@@ -76,8 +76,4 @@ def verdict(function: ExportedFunction, client: Client) -> RunVerdict:
 
 
 def _type(aval: Aval) -> dict[str, Any]:
-    return {
-        "dtype": aval.dtype.name,
-        "element_type": aval.element_type,
-        "shape": list(aval.shape),
-    }
+    return {"dtype": aval.dtype.name, "element_type": aval.element_type, "shape": list(aval.shape)}

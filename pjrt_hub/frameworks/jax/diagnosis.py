@@ -128,10 +128,7 @@ def _named(world: World) -> dict[str, str]:
 
 
 def _registrations(
-    modules: Sequence[Module],
-    libraries: dict[str, Path],
-    named: dict[str, str],
-    world: World,
+    modules: Sequence[Module], libraries: dict[str, Path], named: dict[str, str], world: World
 ) -> Iterator[Step]:
     owners: dict[str, list[str]] = {}
     for module in modules:

@@ -250,9 +250,7 @@ def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]
         )
     except OSError as exc:
         raise errors.PluginLoadError(
-            f"the library {path} cannot be loaded: {exc}",
-            path=path,
-            hint=f"pjrt-hub doctor {path}",
+            f"the library {path} cannot be loaded: {exc}", path=path, hint=f"pjrt-hub doctor {path}"
         ) from None
     tell("GetPjrtApi")
     address = hotpath.get_pjrt_api(handle)
@@ -267,10 +265,7 @@ def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]
 
 
 def _read_table(
-    path: Path,
-    address: int,
-    through: Callable[[int], int] | None = None,
-    identity: str = "",
+    path: Path, address: int, through: Callable[[int], int] | None = None, identity: str = ""
 ) -> Api:
     size = int(ffi.cast("size_t*", address)[0])
     if size < FIRST_SLOT + 8 or (size - FIRST_SLOT) % 8:

@@ -13,12 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pjrt_hub.running.client.exit  # noqa: F401  (It closes clients when Python ends.)
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frames import hide_below
-from pjrt_hub.errors import (
-    PjrtError,
-    PluginError,
-    UnimplementedError,
-    UnsupportedByPluginError,
-)
+from pjrt_hub.errors import PjrtError, PluginError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array import display
 from pjrt_hub.running.array.shape_spec import ShapeSpec, known_shapes
 from pjrt_hub.running.buffer import placement

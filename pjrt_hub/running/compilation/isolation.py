@@ -12,11 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from pjrt_hub.errors import (
-    PjrtError,
-    PjrtHubError,
-    PluginTimeoutError,
-)
+from pjrt_hub.errors import PjrtError, PjrtHubError, PluginTimeoutError
 from pjrt_hub.running.capi import irregular, library, status
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.program import entry

@@ -14,13 +14,7 @@ from pjrt_hub.running.buffer import placement, tensor
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.device.device import Device, DeviceClient
 from pjrt_hub.running.device.event import Event
-from pjrt_hub.running.program.signature import (
-    ANYTHING,
-    UNTOLD_LAYOUT,
-    UNTOLD_TYPE,
-    Signature,
-    Slot,
-)
+from pjrt_hub.running.program.signature import ANYTHING, UNTOLD_LAYOUT, UNTOLD_TYPE, Signature, Slot
 
 
 class Called(Protocol):

@@ -201,10 +201,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         return (list(outputs), events) if return_events else list(outputs)
 
     def execute_on(
-        self,
-        arguments: Sequence[Any],
-        device: Device,
-        options: ExecuteOptions | None = None,
+        self, arguments: Sequence[Any], device: Device, options: ExecuteOptions | None = None
     ) -> tuple[tuple[Buffer, ...], Event]:
         """Run a portable program, or the part of one of its devices, without waiting for results.
 

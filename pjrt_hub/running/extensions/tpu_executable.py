@@ -85,8 +85,7 @@ def compilation_environments(api: Api, given: bytes = b"") -> bytes:
         PjrtError: the bytes are damaged.
     """
     return api.extension("TpuExecutable").call(
-        "PJRT_TpuExecutable_SetTpuCompilationEnv",
-        serialized_compilation_environments=bytes(given),
+        "PJRT_TpuExecutable_SetTpuCompilationEnv", serialized_compilation_environments=bytes(given)
     )
 
 
