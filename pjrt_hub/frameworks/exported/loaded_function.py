@@ -284,10 +284,9 @@ class Exported(Closing):
         """Replace what is no Buffer by one on the device."""
         for position, index in ready.slots:
             if type(row[position]) is not Buffer:
-                aval = ready.inputs[index]
-                row[position] = argument.put(
-                    self.client, row[position], aval, self.function, index, ready.device
-                )
+                given = row[position]
+                array = argument.host_array(given, ready.inputs[index], self.function, index)
+                row[position] = self.client.buffer_from_host(array, device=ready.device)
 
     def _call_split(self, row: list[Any], ready: _Ready, split: sharding.Split) -> list[Buffer]:
         """Run on several devices, with whole arrays from the host."""
@@ -315,7 +314,8 @@ class Exported(Closing):
             if isinstance(leaf, Buffer):
                 yield leaf
             elif aval.is_static:
-                yield argument.put(self.client, leaf, aval, self.function, index, None)
+                array = argument.host_array(leaf, aval, self.function, index)
+                yield self.client.buffer_from_host(array)
             else:
                 yield self.client.buffer_from_host(leaf, dtype=aval.dtype)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, NamedTuple
 
 from pjrt_hub.errors import InternalError
@@ -36,22 +37,16 @@ class _Option(NamedTuple):
     name: str = ""  # the attribute
 
 
-def _compile(number: int, kind: Kind, default: Any = None) -> Any:
-    """Return a field of CompileOptionsProto."""
-    return _field(_Option(number, kind, default, default, build=False))
-
-
-def _build(number: int, kind: Kind, default: Any = None, unsaid: Any = None) -> Any:
-    """Return a field of the ExecutableBuildOptionsProto inside it."""
+def _field(build: bool, number: int, kind: Kind, default: Any = None, unsaid: Any = None) -> Any:
     unsaid = default if unsaid is None else unsaid
-    return _field(_Option(number, kind, default, unsaid, build=True))
-
-
-def _field(option: _Option) -> Any:
-    said = {"option": option}
-    if isinstance(option.default, dict):
+    said = {"option": _Option(number, kind, default, unsaid, build)}
+    if isinstance(default, dict):
         return field(default_factory=dict, metadata=said)
-    return field(default=option.default, metadata=said)
+    return field(default=default, metadata=said)
+
+
+#: Fields of CompileOptionsProto, and of the ExecutableBuildOptionsProto inside it.
+_compile, _build = partial(_field, False), partial(_field, True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
