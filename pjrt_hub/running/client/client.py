@@ -216,7 +216,7 @@ class Client(Closing, CompilingClient):
         memory: Memory | None = None,
         layout: tuple[int, ...] | None = None,
     ) -> Buffer:
-        """Make a buffer that fails whatever uses it (`PJRT_Client_CreateErrorBuffer`).
+        """Make a buffer that fails whatever uses it (`PJRT_Client_CreateErrorBuffer`, 0.82).
 
         Args:
             error: its code, message and payloads arrive.
@@ -227,7 +227,6 @@ class Client(Closing, CompilingClient):
 
         Raises:
             TypeError: the error is no PjrtError.
-            UnsupportedByPluginError: the plugin is older than API 0.82.
         """
         from pjrt_hub.running.buffer import placeholder
 

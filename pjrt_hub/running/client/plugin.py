@@ -248,13 +248,12 @@ class Plugin:
         return Topology(self.api, address, policy=self.policy)
 
     def deserialize_topology(self, serialized: bytes) -> Topology:
-        """Read the bytes of `Topology.serialize` (`PJRT_TopologyDescription_Deserialize`).
+        """Read the bytes of `Topology.serialize` (`PJRT_TopologyDescription_Deserialize`, 0.75).
 
         Args:
             serialized: the bytes, of a plugin of this platform.
 
         Raises:
-            UnsupportedByPluginError: the plugin is older than 0.75.
             PjrtError: the bytes are damaged, or another plugin's.
         """
         from pjrt_hub.running.client.topology import Topology

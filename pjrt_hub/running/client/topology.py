@@ -85,20 +85,12 @@ class Topology:
 
     @cached_property
     def fingerprint(self) -> int:
-        """64 bits, equal for equal topologies (`PJRT_TopologyDescription_Fingerprint`).
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.101.
-        """
+        """64 bits, equal for equal topologies (`PJRT_TopologyDescription_Fingerprint`, 0.101)."""
         return self._ask("PJRT_TopologyDescription_Fingerprint")
 
     @cached_property
     def memory_space_kind_ids(self) -> tuple[int, ...]:
-        """Ids of its kinds of memory (`PJRT_TopologyDescription_GetMemorySpaceKindIds`).
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.110.
-        """
+        """Ids of its kinds of memory (`PJRT_TopologyDescription_GetMemorySpaceKindIds`, 0.110)."""
         return tuple(self._ask("PJRT_TopologyDescription_GetMemorySpaceKindIds"))
 
     @property

@@ -137,23 +137,15 @@ class Device(DeviceDescription):
         }
 
     def clear_memory_stats(self) -> None:
-        """Reset the peaks of `memory_stats` (`PJRT_Device_ClearMemoryStats`).
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.106.
-        """
+        """Reset the peaks of `memory_stats` (`PJRT_Device_ClearMemoryStats`, 0.106)."""
         self._ask("PJRT_Device_ClearMemoryStats")
 
     def get_attributes(self) -> dict[str, Any]:
-        """Return the vendor's current attributes of the device (`PJRT_Device_GetAttributes`).
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.92.
-        """
+        """Return the vendor's attributes as they are now (`PJRT_Device_GetAttributes`, 0.92)."""
         return self._ask("PJRT_Device_GetAttributes")
 
     def poison_execution(self, launch_id: int, error: PjrtError) -> bool:
-        """Make a launch on this device fail (`PJRT_Device_PoisonExecution`).
+        """Make a launch on this device fail (`PJRT_Device_PoisonExecution`, 0.85).
 
         Args:
             launch_id: that of `LoadedExecutable.execute`, 32 bits.
@@ -166,7 +158,6 @@ class Device(DeviceDescription):
         Raises:
             TypeError: no int, or no PjrtError.
             ValueError: the launch id does not fit 32 bits.
-            UnsupportedByPluginError: the plugin is older than 0.85.
         """
         if not isinstance(error, PjrtError):
             raise TypeError(f"the error is {error!r}, not a PjrtError")
@@ -277,14 +268,11 @@ class AsyncTrackingEvent(Closing):
     __module__ = "pjrt_hub"
 
     def __init__(self, device: Device, description: str) -> None:
-        """Announce external work to the device (`PJRT_Device_CreateAsyncTrackingEvent`).
+        """Announce external work to the device (`PJRT_Device_CreateAsyncTrackingEvent`, 0.86).
 
         Args:
             device: one of `Client.devices`.
             description: for people who look at what the device waits for.
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.86.
         """
         self.device = device
         self.description = description

@@ -35,7 +35,7 @@ class ProcessInfo(NamedTuple):
 
 
 def update(client: ClientHandle, infos: Sequence[ProcessInfo]) -> None:
-    """Report the state of all processes to the plugin (`PJRT_Client_UpdateGlobalProcessInfo`).
+    """Report the state of all processes (`PJRT_Client_UpdateGlobalProcessInfo`, 0.78).
 
     Args:
         client: whose plugin is told.
@@ -44,7 +44,6 @@ def update(client: ClientHandle, infos: Sequence[ProcessInfo]) -> None:
     Raises:
         TypeError: one is no ProcessInfo.
         ValueError: there is none, or one has a number or a state that cannot be.
-        UnsupportedByPluginError: the plugin is older than 0.78.
     """
     name = "PJRT_Client_UpdateGlobalProcessInfo"
     client.api.require(name)

@@ -24,10 +24,9 @@ class ExecuteContext(Closing):
     """
 
     def __init__(self, client: ClientHandle) -> None:
-        """Make one (`PJRT_ExecuteContext_Create`).
+        """Make one (`PJRT_ExecuteContext_Create`, 0.52).
 
         Raises:
-            UnsupportedByPluginError: the plugin is older than 0.52.
             UnimplementedError: the plugin has none (libtpu).
         """
         self.client = client
