@@ -30,9 +30,7 @@ class Handle(Protocol):
     """A client or a topology."""
 
     @property
-    def api(self) -> Api:
-        """The function table of its plugin."""
-
+    def api(self) -> Api: ...
     @property
     def address(self) -> int: ...
 

@@ -18,23 +18,16 @@ from pjrt_hub.running.program.signature import ANYTHING, UNTOLD_LAYOUT, UNTOLD_T
 
 
 class Called(Protocol):
-    """An executable that is called: what it takes, and where it runs."""
+    """An executable that is called: what it takes, and where it runs; see `LoadedExecutable`."""
 
     @property
-    def client(self) -> DeviceClient:
-        """The client that it belongs to."""
-
+    def client(self) -> DeviceClient: ...
     @property
-    def signature(self) -> Signature:
-        """What it takes and gives."""
-
+    def signature(self) -> Signature: ...
     @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices that it runs on; none if each call names one."""
+    def devices(self) -> tuple[Device, ...]: ...
 
-    def _require_open(self) -> None:
-        """Raise once it is closed."""
-
+    def _require_open(self) -> None: ...
     def _launch(
         self,
         rows: tuple[tuple[Any, ...], ...],

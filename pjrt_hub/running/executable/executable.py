@@ -22,18 +22,14 @@ from pjrt_hub.running.program.signature import Signature
 
 
 class DescribedDevices(Handle, Protocol):
-    """The topology of an executable: devices that need not be there."""
+    """The topology of an executable: devices that need not be there; see `Topology`."""
 
     @property
-    def client(self) -> ClientHandle | None:
-        """The client that it belongs to, if any."""
-
+    def client(self) -> ClientHandle | None: ...
     @property
-    def platform_name(self) -> str:
-        """As `Client.platform_name`."""
+    def platform_name(self) -> str: ...
 
     def _call(self, function: str, /, **inputs: Any) -> Any: ...
-
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]: ...
 
 
