@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.listing import WIDTH, cell, escape
@@ -63,11 +63,6 @@ def format_array(
         if not truncated or max(map(len, shown.splitlines())) <= width:
             break
     return f"at [{'0, ' * before}...]\n{shown}" if before and array.size else shown
-
-
-def lines(texts: Iterable[str]) -> str:
-    """Join what a cell shows, a line each."""
-    return "\n".join(texts)
 
 
 def _shorten(text: str) -> str:

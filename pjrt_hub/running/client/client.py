@@ -348,7 +348,7 @@ class Client(Closing, CompilingClient):
         if self.closed:
             return {}
         facts = {"Client": self.platform_name, "version": self.platform_version}
-        devices = display.lines(f"{device} {device.kind}" for device in self.devices)
+        devices = "\n".join(f"{device} {device.kind}" for device in self.devices)
         return {**facts, "plugin": self.plugin.name, "devices": devices}
 
     def __repr__(self) -> str:

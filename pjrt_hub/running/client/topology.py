@@ -217,7 +217,7 @@ class Topology:
         if self.client is not None and self.client.closed:
             return {}
         facts = {"Topology": self.platform_name, "version": self.platform_version}
-        devices = display.lines(f"{each.id} {each.kind}" for each in self.device_descriptions)
+        devices = "\n".join(f"{each.id} {each.kind}" for each in self.device_descriptions)
         return {**facts, "devices": devices, **self.attributes}
 
     def __repr__(self) -> str:

@@ -187,7 +187,7 @@ class Device(DeviceDescription):
         if self.client.closed:
             return {}
         facts = {"Device": self, "kind": self.kind, "process": self.process_index}
-        return {**facts, "memories": display.lines(map(str, self.memories)), **self.attributes}
+        return {**facts, "memories": "\n".join(map(str, self.memories)), **self.attributes}
 
     def __repr__(self) -> str:
         return f"<Device {self} {self.kind!r}>" if not self.client.closed else "<Device closed>"
@@ -243,7 +243,7 @@ class Memory:
     def _repr_html_(self) -> Mapping[str, Any]:
         if self.client.closed:
             return {}
-        devices = display.lines(f"{device} {device.kind}" for device in self.devices)
+        devices = "\n".join(f"{device} {device.kind}" for device in self.devices)
         return {"Memory": self, "kind": self.kind, "devices": devices}
 
     def _row(self) -> dict[str, str]:

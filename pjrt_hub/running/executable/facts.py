@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import UnsupportedByPluginError
-from pjrt_hub.running.array import display
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.capi.status import answer_or_none
@@ -204,7 +203,5 @@ class ExecutableFacts:
         signature = answer_or_none(lambda: self.signature)
         if signature is None:
             return {}
-        takes, gives = (
-            display.lines(map(str, s)) for s in (signature.parameters, signature.outputs)
-        )
+        takes, gives = ("\n".join(map(str, s)) for s in (signature.parameters, signature.outputs))
         return {"takes": takes, "gives": gives}

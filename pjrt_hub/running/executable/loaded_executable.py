@@ -413,7 +413,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         if self.closed:
             return {}
         facts = {"LoadedExecutable": self._title, **self._signature_rows()}
-        return {**facts, "devices": display.lines(map(str, self.devices))}
+        return {**facts, "devices": "\n".join(map(str, self.devices))}
 
     def __repr__(self) -> str:
         if self.closed:

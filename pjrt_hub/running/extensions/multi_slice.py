@@ -88,13 +88,8 @@ def megascale_id(api: Api, slice_id: int, device_id: int) -> int:
     Raises:
         PjrtError: there can be no such device.
     """
-    return int(
-        api.extension("Megascale").call(
-            "PJRT_Megascale_DeviceId_To_MegascaleId",
-            slice_id=slice_id,
-            per_slice_device_id=device_id,
-        )
-    )
+    call, given = api.extension("Megascale").call, {"per_slice_device_id": device_id}
+    return int(call("PJRT_Megascale_DeviceId_To_MegascaleId", slice_id=slice_id, **given))
 
 
 def device_of_megascale_id(api: Api, megascale_id: int) -> tuple[int, int]:

@@ -51,11 +51,9 @@ class PartialProgram(NamedTuple):
         for number, value in wire.fields(memoryview(serialized)):
             if number in found and not isinstance(value, int):
                 found[number].append(bytes(value))
-        format, phase, name = (
-            b"".join(found[number][-1:]).decode() for number in (_FORMAT, _PHASE, _NAME)
-        )
-        following = tuple(each.decode() for each in found[_NEXT])
-        return cls(b"".join(found[_CODE][-1:]), format, phase, following, name)
+        code, *last = (b"".join(found[each][-1:]) for each in (_CODE, _FORMAT, _PHASE, _NAME))
+        format, phase, name = (each.decode() for each in last)
+        return cls(code, format, phase, tuple(each.decode() for each in found[_NEXT]), name)
 
 
 class PhaseCompiler:
