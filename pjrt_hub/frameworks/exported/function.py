@@ -88,17 +88,11 @@ class ExportedFunction:
     def input_paths(self) -> tuple[str, ...]:
         """Where each input is: "args[0]['w']", or "x" for one that is passed by name."""
         positional, named = self.in_tree.children
-        return (*positional.paths("args"), *named_paths(named))
+        by_name = zip(named.keys, named.children, strict=True)
+        found = (path for key, child in by_name for path in child.paths(key))
+        return (*positional.paths("args"), *found)
 
     @cached_property
     def output_paths(self) -> tuple[str, ...]:
         """Where each output is: "result['y']"."""
         return tuple(self.out_tree.paths("result"))
-
-
-def named_paths(named: Tree) -> tuple[str, ...]:
-    """Return the paths of what is passed by name."""
-    found: list[str] = []
-    for key, child in zip(named.keys, named.children, strict=True):
-        found.extend(child.paths(key))
-    return tuple(found)

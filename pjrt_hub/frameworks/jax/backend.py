@@ -88,33 +88,24 @@ def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> M
     known = {each.name: each for each in manifest.options}
     configured = framework.all_create_options(manifest.platform)
     setting = framework.create_options()
-    texts = isinstance(setting, str)
-    # Otherwise the option is refused as it was written.
-    read = option.parse if manifest.path is None else str
-    written = {name: configured[name] for name in configured if _is_written(name, setting)}
-    if texts:
+    if isinstance(setting, str):
+        names = {item.partition(":")[0] for item in setting.split(";")}
+        # Otherwise the option is refused as it was written.
+        read = option.parse if manifest.path is None else str
         written = {
             name: known[name].parse(value) if name in known else read(value)
-            for name, value in written.items()
+            for name, value in configured.items()
+            if name in names
         }
+    else:
+        written = {name: value for name, value in configured.items() if name in setting}
     concluded = {**framework.place_in_job(), **configured}
-    implied = {}
-    for name, value in concluded.items():
-        if name in written:
-            continue
-        if name in known:
-            implied[name] = value
-        else:
-            _LOG.debug("%s has no create option %s, which JAX would give", plugin.name, name)
+    implied = {name: concluded[name] for name in concluded if name in known and name not in written}
+    for name in concluded.keys() - known.keys() - written.keys():
+        _LOG.debug("%s has no create option %s, which JAX would give", plugin.name, name)
     given = dict((own() if callable(own) else own) or {})
     everything = {**implied, **given, **written}
     return plugin.policy.check_create_options(everything, plugin.api_version)
-
-
-def _is_written(name: str, setting: Mapping[str, Any] | str) -> bool:
-    if isinstance(setting, str):
-        return any(item.partition(":")[0] == name for item in setting.split(";"))
-    return name in setting
 
 
 def _require_stablehlo(plugin: Plugin) -> None:
