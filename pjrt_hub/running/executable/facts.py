@@ -189,6 +189,12 @@ class ExecutableFacts:
                 code, form = bytes(hlo.module_in(code, form)), "hlo"
         return Program(code, form, f"the optimized {self._title}")
 
+    def report(self) -> str:
+        """Return all of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
+
+        return report.of(self)
+
     @property
     def _title(self) -> str:
         """The name, where the plugin tells one."""
