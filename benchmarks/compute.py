@@ -58,10 +58,7 @@ def measure() -> report.Section:
         }
         for name, cells in one.items()
     }
-    bars = tuple(
-        report.Bar(f"{name}, times JAX's", name, "÷ jax", 1.1, 1.0)
-        for name in rows
-    )
+    bars = tuple(report.Bar(f"{name}, times JAX's", name, "÷ jax", 1.1, 1.0) for name in rows)
     return report.Section("Computing", NOTE, rows, bars, missed=MISSED)
 
 

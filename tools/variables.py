@@ -20,7 +20,7 @@ as unset, except `PJRT_HUB_SYSTEM_CACHE`, where it means no folder.
 
 **Elevated processes.** A process with more rights than its caller (user or group ids that differ,
 `AT_SECURE`, capabilities of the program's file) uses only those of the terminal, and only folders
-of `sys.path` that root alone can change: no home folder, working directory, user's cache or network.
+of `sys.path` that root alone can change: no home, working directory, user's cache or network.
 Before it loads a plugin it removes all other variables from its own environment. The logger
 `pjrt_hub` warns of this once.
 

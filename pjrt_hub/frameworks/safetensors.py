@@ -34,28 +34,13 @@ _MAX_HEADER_NBYTES = 100_000_000
 _ELEMENTS = {
     code: dtypes.of_numpy(name)
     for code, name in {
-        "BOOL": "bool",
-        "I8": "int8",
-        "I16": "int16",
-        "I32": "int32",
-        "I64": "int64",
-        "U8": "uint8",
-        "U16": "uint16",
-        "U32": "uint32",
-        "U64": "uint64",
-        "F16": "float16",
-        "F32": "float32",
-        "F64": "float64",
-        "BF16": "bfloat16",
-        "C64": "complex64",
-        "F8_E4M3": "float8_e4m3fn",
-        "F8_E5M2": "float8_e5m2",
-        "F8_E4M3FNUZ": "float8_e4m3fnuz",
-        "F8_E5M2FNUZ": "float8_e5m2fnuz",
-        "F8_E8M0": "float8_e8m0fnu",
-        "F6_E2M3": "float6_e2m3fn",
-        "F6_E3M2": "float6_e3m2fn",
-        "F4": "float4_e2m1fn",
+        **{"BOOL": "bool", "I8": "int8", "I16": "int16", "I32": "int32", "I64": "int64"},
+        **{"U8": "uint8", "U16": "uint16", "U32": "uint32", "U64": "uint64"},
+        **{"F16": "float16", "F32": "float32", "F64": "float64", "BF16": "bfloat16"},
+        **{"C64": "complex64", "F8_E4M3": "float8_e4m3fn", "F8_E5M2": "float8_e5m2"},
+        **{"F8_E4M3FNUZ": "float8_e4m3fnuz", "F8_E5M2FNUZ": "float8_e5m2fnuz"},
+        **{"F8_E8M0": "float8_e8m0fnu", "F6_E2M3": "float6_e2m3fn", "F6_E3M2": "float6_e3m2fn"},
+        **{"F4": "float4_e2m1fn"},
     }.items()
 }
 _CODES = {element.numpy: code for code, element in _ELEMENTS.items()}
@@ -400,7 +385,8 @@ def _tensors(mapped: _Mapped) -> Iterator[tuple[str, _Tensor]]:
     for name, fields in entries.items():
         code, shape, begin, end = _entry(name, fields)
         element, size = _ELEMENTS[code], math.prod(shape[: _MAX_RANK + 1])
-        if size > len(mapped) * 8 or not _describable(shape):
+        elements = math.prod(filter(None, shape[: _MAX_RANK + 1]))
+        if size > len(mapped) * 8 or len(shape) > _MAX_RANK or elements > _MAX_ELEMENTS:
             raise ValueError(f"tensor {name!r} has the impossible dimensions {shape}")
         if size * element.bits % 8:
             raise ValueError(f"tensor {name!r} is {code}{shape}, which ends within a byte")
@@ -440,10 +426,6 @@ def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
             raise ValueError(f"the header names {name!r} twice")
         members[name] = value
     return members
-
-
-def _describable(shape: list[int]) -> bool:
-    return len(shape) <= _MAX_RANK and math.prod(filter(None, shape)) <= _MAX_ELEMENTS
 
 
 def _entry(name: str, fields: object) -> tuple[str, list[int], int, int]:

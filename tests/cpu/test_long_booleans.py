@@ -10,7 +10,7 @@ import pytest
 
 from pjrt_hub import CompileOptions, Program
 from pjrt_hub.errors import InvalidArgumentError, UnknownError
-from pjrt_hub.running.program import long_booleans
+from pjrt_hub.running.program import compile_error
 
 CAUSAL = np.tril(np.ones((64, 64), bool))
 BITS = np.random.default_rng(0).random(4096) < 0.5
@@ -121,9 +121,11 @@ def test_what_looks_alike_stays(client):
     found = client.compile(text)()
     assert np.array_equal(found[0], numbers)
     assert np.array_equal(found[1], BITS)
-    changed = long_booleans.rewrite(text.encode()).decode()
+    changed = compile_error.rewrite_booleans(text.encode()).decode()
     assert changed.upper().replace(as_bits(BITS), as_bytes(BITS)) == text.upper()
-    assert long_booleans.rewrite(text.replace(kind(BITS), kind(BITS, "i8")).encode()) is None
+    assert (
+        compile_error.rewrite_booleans(text.replace(kind(BITS), kind(BITS, "i8")).encode()) is None
+    )
 
 
 def test_in_other_words(client):
@@ -154,7 +156,7 @@ def test_ahead_of_time(client):
 
 def test_from_the_compile_cache(client, kept, monkeypatch):
     first = client.compile(MASK, cache=kept)
-    monkeypatch.setattr(long_booleans, "rewrite", None)
+    monkeypatch.setattr(compile_error, "rewrite_booleans", None)
     again = client.compile(MASK, cache=kept)
     x = np.ones((64, 64), np.float32)
     assert len(kept) == 1
@@ -172,5 +174,5 @@ def test_text_of_an_older_mlir_for_a_newer_plugin():
     """As the reference plugin reads it: see `backend/test_reference.py`."""
     old = constants(CAUSAL, BITS[:101], np.ones(1, bool), written=as_bits).encode()
     new = constants(CAUSAL, BITS[:101], np.ones(1, bool)).encode()
-    assert long_booleans.rewrite(old).upper() == new.upper()
-    assert long_booleans.rewrite(new).upper() == old.upper()
+    assert compile_error.rewrite_booleans(old).upper() == new.upper()
+    assert compile_error.rewrite_booleans(new).upper() == old.upper()

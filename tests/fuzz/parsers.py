@@ -178,7 +178,7 @@ class Exported(Parser):
         assert len(described["inputs"]) == len(function.inputs) == function.in_tree.count
         leaves = list(range(len(function.outputs)))
         again: list[object] = []
-        function.out_tree.flatten(function.out_tree.unflatten(iter(leaves), {}), again)
+        function.out_tree.flatten(function.out_tree.maker({})(iter(leaves)), again)
         assert again == leaves
 
 

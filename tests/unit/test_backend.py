@@ -11,7 +11,7 @@ import pytest
 from pjrt_hub import errors
 from pjrt_hub.finding.contract import option
 from pjrt_hub.finding.contract.manifest import default_manifest
-from pjrt_hub.frameworks.jax import framework, settings
+from pjrt_hub.frameworks.jax import backend, framework
 from pjrt_hub.kit import authoring
 from pjrt_hub.kit.authoring import Backend, Device, Executable, Recorder, Signature, Slot
 from pjrt_hub.running.compilation.policy import Policy
@@ -165,7 +165,7 @@ def test_jaxs_variable_is_read_for_a_plugin_that_nobody_described(monkeypatch):
     monkeypatch.setattr(framework, "create_options", lambda: "count:5;name:abacus")
     monkeypatch.setattr(framework, "place_in_job", dict)
     plugin = types.SimpleNamespace(name="toy", policy=Policy(), api_version=None)
-    found = settings.create_options(plugin, default_manifest("toy"), None)
+    found = backend.create_options(plugin, default_manifest("toy"), None)
     assert found == {"count": 5, "name": "abacus"}
 
 

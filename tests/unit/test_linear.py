@@ -18,7 +18,7 @@ from pjrt_hub.finding.store.transfer.transport import Page, Refused
 from pjrt_hub.frameworks.exported import assignment
 from pjrt_hub.frameworks.safetensors import _tensors
 from pjrt_hub.running.capi import wire
-from pjrt_hub.running.program import compile_error, hlo, long_booleans
+from pjrt_hub.running.program import compile_error, hlo
 from pjrt_hub.running.program.entry import signature
 
 SMALL, LARGE = 20_000, 2_000_000  # bytes
@@ -143,7 +143,7 @@ KINDS: dict[str, tuple[Callable[[bytes], object], Make]] = {
     "a sharding of many": (mlir, shared(SHARDING, b"{},", b'{}]>"', b"sdy.sharding")),
     "an OpSharding of many": (mlir, shared(b'#a = "', b"\\18\\01", b'"', b"mhlo.sharding")),
     "axes": (mlir, of(b'"x":(1)9999999999, ', SPLIT + b"mesh<[]>, [{", b"}]>}) {")),
-    "dimensions": (long_booleans.rewrite, of(b"9" * 19 + b"x", BOOLEANS, b"2xi1>")),
+    "dimensions": (compile_error.rewrite_booleans, of(b"9" * 19 + b"x", BOOLEANS, b"2xi1>")),
     "a dictionary of many functions": (mlir, bytecode),
     "fields": (proto, of(b"\x10\x01")),
     "tuples of tuples": (proto, tuples(4, hlo.PROGRAM_RESULT, hlo.MODULE_PROGRAM_SHAPE)),

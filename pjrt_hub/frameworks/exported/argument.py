@@ -12,7 +12,6 @@ from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks.exported.dimension import Place
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import convert
-from pjrt_hub.running.buffer.buffer import Buffer
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.aval import Aval
     from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
     from pjrt_hub.frameworks.exported.tree import Tree
-    from pjrt_hub.running.client.client import Client
-    from pjrt_hub.running.device.device import Device
 
 
 def count(
@@ -45,18 +42,6 @@ def count(
         told += [f"{', '.join(unknown)} unknown"] if unknown else []
         known = ", ".join(named.keys) or "none: its exporter passed all by place"
         raise TypeError(f"of the arguments by name: {'; '.join(told)}\n\nhint: there are {known}")
-
-
-def put(
-    client: Client,
-    value: Any,
-    aval: Aval,
-    function: ExportedFunction,
-    index: int,
-    device: Device | None,
-) -> Buffer:
-    """Move a value of a static type to a device."""
-    return client.buffer_from_host(host_array(value, aval, function, index), device=device)
 
 
 def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -> NDArray[Any]:

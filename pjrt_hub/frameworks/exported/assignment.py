@@ -63,10 +63,9 @@ def assign(
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise TypeError(f"{', '.join(missing[:5])}{more}: no value was given")
     ordered = iter([leaves[each] for each in bare])
-    args = tuple(child.unflatten(ordered, {}) for child in positional.children)
+    args = tuple(child.maker({})(ordered) for child in positional.children)
     return args, {
-        key: child.unflatten(ordered, {})
-        for key, child in zip(named.keys, named.children, strict=True)
+        key: child.maker({})(ordered) for key, child in zip(named.keys, named.children, strict=True)
     }
 
 

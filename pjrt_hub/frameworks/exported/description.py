@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.errors import IncompatiblePluginError
 from pjrt_hub.frameworks.exported import obstacle, specialisation
-from pjrt_hub.frameworks.exported.function import Weight
+from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.aval import Aval
-    from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.client.client import Client
 
 
@@ -77,8 +76,4 @@ def verdict(function: ExportedFunction, client: Client) -> RunVerdict:
 
 
 def _type(aval: Aval) -> dict[str, Any]:
-    return {
-        "dtype": aval.dtype.name,
-        "element_type": aval.element_type,
-        "shape": list(aval.shape),
-    }
+    return {"dtype": aval.dtype.name, "element_type": aval.element_type, "shape": list(aval.shape)}

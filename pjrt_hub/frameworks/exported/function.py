@@ -6,16 +6,14 @@ Must not touch a plugin.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.frameworks.exported.aval import Aval
 from pjrt_hub.frameworks.exported.tree import Tree
 from pjrt_hub.running.program.bytecode import Uses, uses
 from pjrt_hub.running.program.program import Program
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 #: MLIR's bytecode begins with these bytes.
 MLIR_BYTECODE = b"ML\xefR"
@@ -90,17 +88,11 @@ class ExportedFunction:
     def input_paths(self) -> tuple[str, ...]:
         """Where each input is: "args[0]['w']", or "x" for one that is passed by name."""
         positional, named = self.in_tree.children
-        return (*positional.paths("args"), *named_paths(named))
+        by_name = zip(named.keys, named.children, strict=True)
+        found = (path for key, child in by_name for path in child.paths(key))
+        return (*positional.paths("args"), *found)
 
     @cached_property
     def output_paths(self) -> tuple[str, ...]:
         """Where each output is: "result['y']"."""
         return tuple(self.out_tree.paths("result"))
-
-
-def named_paths(named: Tree) -> tuple[str, ...]:
-    """Return the paths of what is passed by name."""
-    found: list[str] = []
-    for key, child in zip(named.keys, named.children, strict=True):
-        found.extend(child.paths(key))
-    return tuple(found)

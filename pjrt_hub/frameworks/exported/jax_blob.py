@@ -54,7 +54,10 @@ def read(data: bytes, origin: str) -> ExportedFunction:
             hint=_hint(data),
         ) from None
     if version > _NEWEST_VERSION:
-        _warn(f"{origin} has the serialization version {version}; pjrt-hub knows {_NEWEST_VERSION}")
+        import logging
+
+        text = f"{origin} has the serialization version {version}; pjrt-hub knows {_NEWEST_VERSION}"
+        logging.getLogger("pjrt_hub.exported").warning(text)
     return function
 
 
@@ -64,12 +67,6 @@ def _hint(data: bytes) -> str:
     except FileFormatError:
         return "write it with jax.export.export(jax.jit(f))(...).serialize()"
     return "it is a program by itself, which client.compile(program) and `pjrt-hub run` take"
-
-
-def _warn(text: str) -> None:
-    import logging
-
-    logging.getLogger("pjrt_hub.exported").warning(text)
 
 
 def _function(root: FlatTable, origin: str) -> ExportedFunction:

@@ -24,11 +24,11 @@ from pjrt_hub.frameworks.exported import (
 from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
 from pjrt_hub.frameworks.exported.tree import LEAF, Tree, Types
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.compilation import compile_cache
 
 if TYPE_CHECKING:
     from pathlib import Path
-    from types import TracebackType
 
     from pjrt_hub.frameworks.exported.aval import Aval
     from pjrt_hub.running.client.client import Client
@@ -53,7 +53,7 @@ class _Ready(NamedTuple):
     split: sharding.Split | None = None  # Of arguments and results over several devices.
 
 
-class Exported:
+class Exported(Closing):
     """A function that was exported to a file, ready to be called.
 
     Values are nested as the exporter's were; leaves are Buffers of the client, or anything that
@@ -260,17 +260,6 @@ class Exported:
         if self._owns_client:
             self.client.close()
 
-    def __enter__(self) -> Exported:
-        return self
-
-    def __exit__(
-        self,
-        type: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         if self._plain and len(args) == len(self._positional) and not kwargs:
             return [*self._bound, *args]
@@ -295,10 +284,9 @@ class Exported:
         """Replace what is no Buffer by one on the device."""
         for position, index in ready.slots:
             if type(row[position]) is not Buffer:
-                aval = ready.inputs[index]
-                row[position] = argument.put(
-                    self.client, row[position], aval, self.function, index, ready.device
-                )
+                given = row[position]
+                array = argument.host_array(given, ready.inputs[index], self.function, index)
+                row[position] = self.client.buffer_from_host(array, device=ready.device)
 
     def _call_split(self, row: list[Any], ready: _Ready, split: sharding.Split) -> list[Buffer]:
         """Run on several devices, with whole arrays from the host."""
@@ -326,7 +314,8 @@ class Exported:
             if isinstance(leaf, Buffer):
                 yield leaf
             elif aval.is_static:
-                yield argument.put(self.client, leaf, aval, self.function, index, None)
+                array = argument.host_array(leaf, aval, self.function, index)
+                yield self.client.buffer_from_host(array)
             else:
                 yield self.client.buffer_from_host(leaf, dtype=aval.dtype)
 
@@ -377,7 +366,9 @@ class Exported:
         function, client = self.function, self.client
         lapack.register(function.custom_calls, client)
         for doubt in obstacle.doubts(function, client):
-            _log(f"{function.origin}: {doubt}")
+            import logging
+
+            logging.getLogger("pjrt_hub.exported").info("%s: %s", function.origin, doubt)
 
         def compile_program(program: Program) -> LoadedExecutable:
             return client.compile(
@@ -420,9 +411,3 @@ class Exported:
         inputs = ", ".join(map(str, self.inputs[:8])) + (", ..." if len(self.inputs) > 8 else "")
         outputs = ", ".join(map(str, self.outputs[:8])) + (", ..." if len(self.outputs) > 8 else "")
         return f"<Exported {self.function_name} ({inputs}) -> ({outputs}) on {self.client!r}>"
-
-
-def _log(text: str) -> None:
-    import logging
-
-    logging.getLogger("pjrt_hub.exported").info(text)

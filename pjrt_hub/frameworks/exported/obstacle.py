@@ -66,8 +66,7 @@ def refuse_platform(function: ExportedFunction, platform: str, devices: int | No
     """Raise NotRunnableError for what a platform cannot run, whatever its program's version."""
     if reasons := find_obstacles(function, platform, devices):
         raise NotRunnableError(
-            f"{function.origin} cannot be run on {platform}: {'; '.join(reasons)}",
-            reasons=reasons,
+            f"{function.origin} cannot be run on {platform}: {'; '.join(reasons)}", reasons=reasons
         )
 
 

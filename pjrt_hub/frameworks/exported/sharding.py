@@ -52,7 +52,7 @@ def split(
     except ValueError as exc:
         raise NotRunnableError(
             f"{origin} is for several devices, and its compiled program does not say how it splits "
-            f"arrays: {exc}",
+            f"arrays: {exc}"
         ) from exc
 
 

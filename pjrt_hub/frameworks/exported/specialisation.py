@@ -14,12 +14,11 @@ from pjrt_hub.base import safe_path
 from pjrt_hub.errors import NotRunnableError
 from pjrt_hub.frameworks.exported import dimension, jaxlib_process, obstacle
 from pjrt_hub.frameworks.exported.aval import Aval
-from pjrt_hub.frameworks.exported.function import PortableProgram
+from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProgram
 from pjrt_hub.frameworks.exported.jaxlib_process import OK, REFUSED, UNREAD
 from pjrt_hub.running.sandbox import last_words
 
 if TYPE_CHECKING:
-    from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.client.topology import Topology
     from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.program.program import Program

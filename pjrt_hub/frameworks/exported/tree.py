@@ -73,13 +73,9 @@ class Tree:
         if kind == LEAF:
             leaves.append(value)
         elif kind == DICT:
-            if not isinstance(value, Mapping):
-                raise self._differs(value, path)
-            if len(value) != len(self.keys):
+            if not isinstance(value, Mapping) or set(value) != set(self.keys):
                 raise self._differs(value, path)
             for key, child in zip(self.keys, self.children, strict=True):
-                if key not in value:
-                    raise self._differs(value, path)
                 child.flatten(value[key], leaves, f"{path}[{key!r}]")
         elif kind == NONE:
             if value is not None:
@@ -146,10 +142,6 @@ class Tree:
             return lambda leaves: [part(leaves) for part in parts]
         make = tuple if self.kind == TUPLE else self._maker(types)
         return lambda leaves: make(tuple([part(leaves) for part in parts]))
-
-    def unflatten(self, leaves: Iterator[Any], types: Types) -> Any:
-        """Put leaves together again."""
-        return self.maker(types)(leaves)
 
     @cached_property
     def _tuple_type(self) -> Callable[[Sequence[Any]], Any] | None:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pjrt_hub.door.diagnosis import Diagnosis
-    from pjrt_hub.frameworks.jax.settings import Options
+    from pjrt_hub.frameworks.jax.backend import Options
 
 __all__ = ["diagnose", "initialize", "register"]
 

@@ -1,20 +1,27 @@
 """One plugin as a platform of JAX: chosen, fetched and loaded when JAX first asks.
 
+Create options are checked before the call: a wrong type ends the process inside some plugins.
 Must not import JAX at its top: `framework` knows JAX.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import IncompatiblePluginError
-from pjrt_hub.frameworks.jax import framework, settings
+from pjrt_hub.finding.contract import option
+from pjrt_hub.frameworks.jax import framework
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
-    from pjrt_hub.frameworks.jax.settings import Options
     from pjrt_hub.running.client.plugin import Plugin
+
+Options = Mapping[str, Any] | Callable[[], Mapping[str, Any]]
+
+_LOG = logging.getLogger("pjrt_hub.jax")
 
 
 class JaxBackend:
@@ -32,7 +39,7 @@ class JaxBackend:
         from pjrt_hub.frameworks.jax import host_functions
 
         plugin, manifest, _ = self._load(to_run=True)
-        options = settings.create_options(plugin, manifest, self._options)
+        options = create_options(plugin, manifest, self._options)
         # In a job, the client that is tried would join the others.
         if not framework.place_in_job():
             plugin.policy.try_client(options)
@@ -68,6 +75,37 @@ class JaxBackend:
                 framework.load(self.name, held, profiles="Profiler" in plugin.extensions)
                 self._loaded = plugin, choice.candidate.manifest, held
             return self._loaded
+
+
+def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> Mapping[str, Any]:
+    """Give all create options of a client, checked.
+
+    What somebody wrote down is refused where the plugin has no such option: JAX's setting
+    `jax_pjrt_client_create_options`, and before it `own`, what `register` was given. What JAX only
+    concludes from other settings is left out there. Another type raises TypeError, an option that
+    the plugin does not have ValueError.
+    """
+    known = {each.name: each for each in manifest.options}
+    configured = framework.all_create_options(manifest.platform)
+    setting = framework.create_options()
+    if isinstance(setting, str):
+        names = {item.partition(":")[0] for item in setting.split(";")}
+        # Otherwise the option is refused as it was written.
+        read = option.parse if manifest.path is None else str
+        written = {
+            name: known[name].parse(value) if name in known else read(value)
+            for name, value in configured.items()
+            if name in names
+        }
+    else:
+        written = {name: value for name, value in configured.items() if name in setting}
+    concluded = {**framework.place_in_job(), **configured}
+    implied = {name: concluded[name] for name in concluded if name in known and name not in written}
+    for name in concluded.keys() - known.keys() - written.keys():
+        _LOG.debug("%s has no create option %s, which JAX would give", plugin.name, name)
+    given = dict((own() if callable(own) else own) or {})
+    everything = {**implied, **given, **written}
+    return plugin.policy.check_create_options(everything, plugin.api_version)
 
 
 def _require_stablehlo(plugin: Plugin) -> None:

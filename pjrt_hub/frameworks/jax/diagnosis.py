@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pjrt_hub.door import dependencies, doctor
 from pjrt_hub.door.dependencies import Opening
@@ -17,15 +16,12 @@ from pjrt_hub.errors import FrameworkError, PluginLoadError
 from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery import hardware, packages
+from pjrt_hub.finding.discovery.installed import Distribution
 from pjrt_hub.finding.discovery.library import manifest_for
 from pjrt_hub.finding.discovery.requirement import admits, find_required
-from pjrt_hub.finding.discovery.source import Candidate
+from pjrt_hub.finding.discovery.source import Candidate, World
 from pjrt_hub.frameworks.jax import start
-
-if TYPE_CHECKING:
-    from pjrt_hub.finding.discovery.installed import Distribution
-    from pjrt_hub.finding.discovery.source import World
-    from pjrt_hub.frameworks.jax.start import Module
+from pjrt_hub.frameworks.jax.start import Module
 
 _OURS = "pjrt_hub."
 _PART = re.compile(r"jaxlib|libtpu|jax-\w+-(plugin|pjrt)")
@@ -132,10 +128,7 @@ def _named(world: World) -> dict[str, str]:
 
 
 def _registrations(
-    modules: Sequence[Module],
-    libraries: dict[str, Path],
-    named: dict[str, str],
-    world: World,
+    modules: Sequence[Module], libraries: dict[str, Path], named: dict[str, str], world: World
 ) -> Iterator[Step]:
     owners: dict[str, list[str]] = {}
     for module in modules:
@@ -190,7 +183,8 @@ def _uses(
         what = f"JAX_PLATFORMS={text} fails: nothing registers {names}; there are {known}"
         yield Step("platforms", False, what, "set JAX_PLATFORMS to some of these, or unset it")
     rest = [name for name in used if name in priorities or name in ours]
-    if "cuda" in rest and not _has_nvidia_device(world):
+    devices = (world.root / path.lstrip("/") for path in start.NVIDIA_DEVICES)
+    if "cuda" in rest and not any(each.exists() for each in devices):
         rest.remove("cuda")
         what = f"cuda is left out: none of {', '.join(start.NVIDIA_DEVICES)} exists"
         yield Step("platforms", bool(rest), what, "" if rest else "unset JAX_PLATFORMS")
@@ -205,10 +199,6 @@ def _tpu_library(world: World) -> bool:
     """Check whether JAX finds libtpu, without which its TPU platform fails without a word."""
     variable = world.env.get("TPU_LIBRARY_PATH", "")
     return Path(variable).is_file() or bool(start.package_path("libtpu", world.installed.sys_path))
-
-
-def _has_nvidia_device(world: World) -> bool:
-    return any((world.root / path.lstrip("/")).exists() for path in start.NVIDIA_DEVICES)
 
 
 def _files(

@@ -89,10 +89,7 @@ def plugin_modules() -> frozenset[str]:
 
 
 def register(
-    name: str,
-    priority: int,
-    make_client: Callable[[], Any],
-    make_topology: Callable[..., Any],
+    name: str, priority: int, make_client: Callable[[], Any], make_topology: Callable[..., Any]
 ) -> None:
     """Put a platform into JAX's table.
 

@@ -15,8 +15,7 @@ from pjrt_hub.errors import FrameworkError
 from pjrt_hub.finding.contract.names import is_name
 from pjrt_hub.finding.discovery.library import plugin_name
 from pjrt_hub.frameworks.jax import framework, host_functions
-from pjrt_hub.frameworks.jax.backend import JaxBackend
-from pjrt_hub.frameworks.jax.settings import Options
+from pjrt_hub.frameworks.jax.backend import JaxBackend, Options
 
 #: JAX makes these platforms by itself, and looks through the aliases before its table.
 BUILT_IN = frozenset({"cpu", "tpu"})

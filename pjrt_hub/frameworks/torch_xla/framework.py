@@ -36,10 +36,7 @@ def require() -> None:
     try:
         import torch_xla.experimental.plugins  # noqa: F401
     except ImportError as exc:
-        raise FrameworkError(
-            f"torch_xla cannot be imported: {exc}",
-            hint=_install_hint(),
-        ) from exc
+        raise FrameworkError(f"torch_xla cannot be imported: {exc}", hint=_install_hint()) from exc
     if release() < OLDEST:
         raise FrameworkError(
             f"torch_xla {'.'.join(map(str, release()))} is too old: plugins of pjrt-hub need "

@@ -27,7 +27,7 @@ from pjrt_hub.kit.authoring.backend import (
     asks_what_is_kept,
 )
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.capi import library, upcall
+from pjrt_hub.running.capi import library, status
 from pjrt_hub.running.client.plugin import Plugin
 from pjrt_hub.running.compilation.policy import Policy
 from pjrt_hub.running.program import compile_options, hlo, option
@@ -62,11 +62,11 @@ class Bridge:
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
 
-    def failure(self, exc: BaseException, name: str) -> upcall.Failure:
+    def failure(self, exc: BaseException, name: str) -> status.Failure:
         """Turn an exception into a status code and text."""
         if type(exc).__module__ == PjrtError.__module__ and isinstance(exc, PjrtError):
             return exc.code, exc.message.encode("utf-8", "replace")  # The backend chose this text.
-        return upcall.failure(exc, name, depth=1)
+        return status.failure(exc, name, depth=1)
 
     def client(self, options: dict[str, Attribute]) -> tuple[Any, tuple[Any, ...]]:
         """Make a client: its state, which is its device ids, and what `topology` gives."""

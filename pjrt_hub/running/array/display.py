@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.listing import WIDTH, cell, escape
@@ -65,11 +65,6 @@ def format_array(
     return f"at [{'0, ' * before}...]\n{shown}" if before and array.size else shown
 
 
-def lines(texts: Iterable[str]) -> str:
-    """Join what a cell shows, a line each."""
-    return "\n".join(texts)
-
-
 def _shorten(text: str) -> str:
     """Cut a text to what a cell shows: its first lines, and not all of a long one."""
     lines = text.splitlines()
@@ -79,14 +74,17 @@ def _shorten(text: str) -> str:
     )
 
 
-def table(shown: object, closed: bool, rows: Callable[[], dict[str, Any]]) -> str:
-    """Return an HTML table of rows by name; the object's repr where it is closed or cannot tell."""
-    with contextlib.suppress(PjrtHubError):
-        if not closed:
-            return f"<table>{''.join(_rows(rows()))}</table>"
-    return f"<code>{escape(repr(shown))}</code>"
+def table(rows: Callable[[Any], Mapping[str, Any]]) -> Callable[[Any], str]:
+    """Make a `_repr_html_` of a method that gives rows by name, and none of what is closed.
 
+    It is an HTML table of them; where there are none, or the object cannot tell, its repr.
+    """
 
-def _rows(rows: dict[str, Any]) -> Iterator[str]:
-    for name, value in rows.items():
-        yield f"<tr>{cell(name, 'row')}{cell(_shorten(str(value)))}</tr>"
+    def html(shown: object) -> str:
+        with contextlib.suppress(PjrtHubError):
+            cells = ((cell(name, "row"), cell(_shorten(str(v)))) for name, v in rows(shown).items())
+            if text := "".join(f"<tr>{name}{value}</tr>" for name, value in cells):
+                return f"<table>{text}</table>"
+        return f"<code>{escape(repr(shown))}</code>"
+
+    return html

@@ -99,7 +99,12 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
     if element is None and isinstance(array, _NUMBERS | list | tuple):
         guess = numpy.asarray(array)
         narrow = _NARROW.get(guess.dtype.name)
-        return guess if narrow is None or _holds_wide(array) else _narrow(guess, narrow)
+        if narrow is None or _holds_wide(array):
+            return guess
+        narrowed = guess.astype(narrow)
+        if narrow == "int32" and (narrowed != guess).any():
+            raise OverflowError("an int does not fit int32, as which it is put: give dtype='int64'")
+        return narrowed
     try:
         given = numpy.asarray(array)
     except TypeError as exc:  # numpy itself has no bfloat16 or float8.
@@ -141,13 +146,6 @@ def convert(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
                 )
     with numpy.errstate(over="ignore"):
         return array.astype(wanted)
-
-
-def _narrow(guess: Any, narrow: str) -> Any:
-    narrowed = guess.astype(narrow)
-    if narrow == "int32" and (narrowed != guess).any():
-        raise OverflowError("an int does not fit int32, as which it is put: give dtype='int64'")
-    return narrowed
 
 
 def _holds_wide(array: Any) -> bool:

@@ -18,17 +18,16 @@ from pjrt_hub.errors import (
     UnimplementedError,
     UnsupportedByPluginError,
 )
-from pjrt_hub.running.array import dtypes, host_array, memory_layout
+from pjrt_hub.running.array import display, dtypes, host_array, memory_layout
 from pjrt_hub.running.array.shape_spec import ShapeSpec, dims_text
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi.handle import compact
-from pjrt_hub.running.device.device import Device, Memory, choose_place, memory_at
+from pjrt_hub.running.device.device import Device, DeviceClient, Memory, choose_place, memory_at
 from pjrt_hub.running.device.event import Event, event_of_work
 
 if TYPE_CHECKING:
     import numpy
 
-    from pjrt_hub.running.device.device import DeviceClient
 
 _SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
 T = TypeVar("T")
@@ -201,10 +200,8 @@ class Buffer(hotpath.Buffer):
         whole = self.size * dtypes.numpy_dtype(self._dtype).itemsize
         try:
             nbytes = call("PJRT_Buffer_ToHostBuffer", **given).dst_size
-        except (
-            InvalidArgumentError,
-            UnimplementedError,
-        ):  # Not every plugin tells the size, for which JAX never asks.
+        # Not every plugin tells the size, for which JAX never asks.
+        except (InvalidArgumentError, UnimplementedError):
             if self._dynamic:
                 raise
             nbytes = whole
@@ -470,8 +467,6 @@ class Buffer(hotpath.Buffer):
 
     def __str__(self) -> str:
         """Print the value like an array; wait for it."""
-        from pjrt_hub.running.array import display
-
         return display.of_array(self.to_numpy())
 
     def __repr__(self) -> str:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.running.device.device import Device
+from pjrt_hub.running.device.device import Device, Memory
 
 if TYPE_CHECKING:
     from pjrt_hub.running.buffer.handle import BufferHandle
-    from pjrt_hub.running.device.device import Memory
 
 
 def copy_through_host(buffer: BufferHandle, place: Device | Memory) -> Any:

@@ -171,10 +171,7 @@ def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
     await_memory(buffer)
     with buffer.client._in_call():
         event = buffer._ask(
-            "PJRT_Buffer_CopyRawToHost",
-            dst=address_of(memory),
-            offset=start,
-            transfer_size=size,
+            "PJRT_Buffer_CopyRawToHost", dst=address_of(memory), offset=start, transfer_size=size
         )
         return event_of_work(buffer.client, event, memory)
 

@@ -38,17 +38,8 @@ LENDING = (
 _KINDS = {"i": 0, "ui": 1, "s": 0, "u": 1, "f": 2, "bf": 4}
 #: The floats in the order of their DLPack codes, which begin at 7.
 _SMALL_FLOATS = (
-    "f8E3M4",
-    "f8E4M3",
-    "f8E4M3B11FNUZ",
-    "f8E4M3FN",
-    "f8E4M3FNUZ",
-    "f8E5M2",
-    "f8E5M2FNUZ",
-    "f8E8M0FNU",
-    "f6E2M3FN",
-    "f6E3M2FN",
-    "f4E2M1FN",
+    *("f8E3M4", "f8E4M3", "f8E4M3B11FNUZ", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2", "f8E5M2FNUZ"),
+    *("f8E8M0FNU", "f6E2M3FN", "f6E3M2FN", "f4E2M1FN"),
 )
 _CODES = {"i1": 6, "complex<f32>": 5, "complex<f64>": 5}
 _CODES |= {name: code for code, name in enumerate(_SMALL_FLOATS, 7)}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numbers
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.array import memory_layout
@@ -18,12 +18,15 @@ from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks, irregular
 from pjrt_hub.running.capi.status import answer_or_none
-from pjrt_hub.running.device.device import Device, Memory, choose_place, default_memory
+from pjrt_hub.running.device.device import (
+    Device,
+    DeviceClient,
+    Memory,
+    choose_place,
+    default_memory,
+)
 from pjrt_hub.running.device.layout import default_layout
 from pjrt_hub.running.device.promise import Promise, read_error
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.device.device import DeviceClient
 
 _DEPENDENCY = "PJRT_Buffer_DonateWithControlDependency_Callback_Args"
 
@@ -249,7 +252,7 @@ def create_view(
     place, memory_address = choose_place(client, device, memory)
 
     # Some plugins abort without a callback, so there is always one.
-    function, argument = callbacks.deleter(on_delete or _ignore, owner)
+    function, argument = callbacks.deleter(on_delete or (lambda: None), owner)
     with client._in_call():
         made = client.api.call(
             "PJRT_Client_CreateViewOfDeviceBuffer",
@@ -275,7 +278,3 @@ def _layout(client: DeviceClient, spec: ShapeSpec) -> Any:
     if own is None:
         return memory_layout.members(memory_layout.row_major(len(spec.shape)))
     return memory_layout.members(own.minor_to_major, own.tiles)
-
-
-def _ignore() -> None:
-    pass

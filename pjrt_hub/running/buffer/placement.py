@@ -6,7 +6,7 @@ what they are given.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes, memory_layout
@@ -15,11 +15,8 @@ from pjrt_hub.running.array.memory_layout import Order, row_major_or
 from pjrt_hub.running.array.shape_spec import known_shape
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, require_layout
 from pjrt_hub.running.capi import callbacks
-from pjrt_hub.running.device.device import choose_place
+from pjrt_hub.running.device.device import Device, DeviceClient, Memory, choose_place
 from pjrt_hub.running.device.event import event_of_work
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.device.device import Device, DeviceClient, Memory
 
 _ROW_BY_ROW = bytes([0, 1, 2, 3, 4, 5])
 

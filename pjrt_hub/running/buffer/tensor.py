@@ -7,7 +7,7 @@ dispatcher's thread where a plugin held it.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.running.array import dtypes, packing
 from pjrt_hub.running.array.host_array import ALIGNMENT
@@ -16,10 +16,7 @@ from pjrt_hub.running.buffer import dlpack, placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, require_layout
 from pjrt_hub.running.capi import callbacks, hotpath
 from pjrt_hub.running.capi.status import answer_or_none
-from pjrt_hub.running.device.device import choose_place
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.device.device import Device, DeviceClient
+from pjrt_hub.running.device.device import Device, DeviceClient, choose_place
 
 
 class Tensor:

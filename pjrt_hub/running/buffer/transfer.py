@@ -9,7 +9,7 @@ import bisect
 import operator
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import ClosedError, PjrtError
@@ -20,12 +20,16 @@ from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import hotpath, irregular
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.handle import Closing
-from pjrt_hub.running.device.device import Device, Memory, choose_place, default_memory, device_at
+from pjrt_hub.running.device.device import (
+    Device,
+    DeviceClient,
+    Memory,
+    choose_place,
+    default_memory,
+    device_at,
+)
 from pjrt_hub.running.device.event import Event, event_of_work
 from pjrt_hub.running.device.promise import read_error
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.device.device import DeviceClient
 
 
 class Transfer(Closing, hotpath.Owned):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.errors import FileFormatError, UnsupportedByPluginError
 from pjrt_hub.running.array import dtypes
@@ -18,11 +18,8 @@ from pjrt_hub.running.buffer import placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.buffer.transfer import Transfer
 from pjrt_hub.running.capi import hotpath, irregular
-from pjrt_hub.running.device.device import choose_place
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.device.device import Device, DeviceClient, Memory
-    from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.device.device import Device, DeviceClient, Memory, choose_place
+from pjrt_hub.running.device.event import Event
 
 #: The bytes of a part, and the number of parts held, where the device has memory of its own.
 PART_NBYTES, PARTS = 8 << 20, 3

@@ -88,7 +88,10 @@ class BoundFunction(hotpath.Function):
                 _address(pointer),
                 ffi.sizeof(struct),
                 self._struct_size if self._sized else 0,
-                tuple(_input_row(struct, field) for field in _inputs(struct)),
+                tuple(
+                    (field.name, ffi.offsetof(struct, field.name), _kind(field.ctype), -1, True)
+                    for field in _inputs(struct)
+                ),
                 tuple(_output_row(struct, field, known) for field, known in self._outputs),
                 SimpleNamespace,
             )
@@ -310,10 +313,6 @@ def _owner(struct: str) -> tuple[str, str] | None:
 
 #: A field's name, offset, kind, offset of its count (or -1), and whether the plugin knows it.
 Row = tuple[str, int, str, int, bool]
-
-
-def _input_row(struct: str, field: table.Field) -> Row:
-    return field.name, ffi.offsetof(struct, field.name), _kind(field.ctype), -1, True
 
 
 def _output_row(struct: str, field: table.Field, known: bool) -> Row:

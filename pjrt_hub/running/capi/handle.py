@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import itertools
 import weakref
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 from typing import Any, Protocol, Self, TypeVar
 
 from pjrt_hub.base.fork import cached_property
+from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.library import Api
 
@@ -28,9 +30,7 @@ class Handle(Protocol):
     """A client or a topology."""
 
     @property
-    def api(self) -> Api:
-        """The function table of its plugin."""
-
+    def api(self) -> Api: ...
     @property
     def address(self) -> int: ...
 
@@ -87,6 +87,17 @@ def compiler_platform(client: ClientHandle) -> str:
 def register(client: ClientHandle) -> None:
     """List a client in `clients`."""
     clients[next(_numbers)] = client
+
+
+def free_with(owner: object, call: Callable[..., object], function: str, **handle: int) -> None:
+    """Free a native object by a C function when its owner dies, unless Python ends then."""
+    weakref.finalize(owner, free, call, function, **handle).atexit = False
+
+
+def free(call: Callable[..., object], function: str, **handle: int) -> None:
+    """Free a native object, or leave it where that cannot be: a leak is better than a crash."""
+    with suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
+        call(function, **handle)
 
 
 def compact(statement: type[T], /) -> type[T]:

@@ -71,13 +71,7 @@ def lend(
 def borrow(
     capsule: object, /
 ) -> tuple[
-    object,
-    int,
-    tuple[int, int],
-    tuple[int, int, int],
-    int,
-    tuple[int, ...],
-    tuple[int, ...] | None,
+    object, int, tuple[int, int], tuple[int, int, int], int, tuple[int, ...], tuple[int, ...] | None
 ]: ...
 
 class Function:

@@ -99,9 +99,8 @@ class Api(hotpath.Functions):
 
     def require(self, name: str) -> None:
         """Refuse a plugin that lacks the function `name`."""
-        if self.has(name):
-            return
-        raise lack(name, self.version, self.path.name)
+        if not self.has(name):
+            raise lack(name, self.version, self.path.name)
 
     def extension(self, name: str) -> Extension:
         """Give a node of the chain by its name, "Layouts"; UnsupportedByPluginError without it."""
@@ -251,9 +250,7 @@ def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]
         )
     except OSError as exc:
         raise errors.PluginLoadError(
-            f"the library {path} cannot be loaded: {exc}",
-            path=path,
-            hint=f"pjrt-hub doctor {path}",
+            f"the library {path} cannot be loaded: {exc}", path=path, hint=f"pjrt-hub doctor {path}"
         ) from None
     tell("GetPjrtApi")
     address = hotpath.get_pjrt_api(handle)
@@ -268,10 +265,7 @@ def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]
 
 
 def _read_table(
-    path: Path,
-    address: int,
-    through: Callable[[int], int] | None = None,
-    identity: str = "",
+    path: Path, address: int, through: Callable[[int], int] | None = None, identity: str = ""
 ) -> Api:
     size = int(ffi.cast("size_t*", address)[0])
     if size < FIRST_SLOT + 8 or (size - FIRST_SLOT) % 8:
@@ -305,13 +299,6 @@ def _version(api: Any) -> ApiVersion:
 
 def _start(api: Api, tell: Callable[[str], None]) -> Api:
     tell("PJRT_Plugin_Initialize")
-    _initialize(api)
-    tell("PJRT_Plugin_Attributes")
-    api.attributes = _attributes(api)
-    return api
-
-
-def _initialize(api: Api) -> None:
     try:
         interruptible(lambda: api.call("PJRT_Plugin_Initialize"), lambda _: None)
     except errors.InvalidArgumentError as exc:
@@ -320,10 +307,9 @@ def _initialize(api: Api) -> None:
             raise
     except (errors.UnsupportedByPluginError, errors.UnimplementedError):
         pass  # The plugin has nothing to set up.
-
-
-def _attributes(api: Api) -> dict[str, values.NamedValue]:
-    return dict(answer_or_none(lambda: api.call("PJRT_Plugin_Attributes")) or {})
+    tell("PJRT_Plugin_Attributes")
+    api.attributes = dict(answer_or_none(lambda: api.call("PJRT_Plugin_Attributes")) or {})
+    return api
 
 
 def _extensions(node: Any) -> Iterator[tuple[str, Any]]:

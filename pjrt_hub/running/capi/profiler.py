@@ -90,10 +90,7 @@ class ProfilerApi:
         finally:
             self._table.error_destroy(self._args("PLUGIN_Profiler_Error_Destroy_Args", pointer))
         raise error_class(code.code)(
-            f"{function}: {text.decode('utf-8', 'replace')}",
-            code=code.code,
-            function=function,
-            payloads={},
+            f"{function}: {text.decode('utf-8', 'replace')}", code=code.code, function=function
         )
 
     def _args(self, struct: str, error: Any) -> Any:

@@ -1,10 +1,12 @@
-"""PJRT_Error -> exception: the one place where a plugin's error is read and freed.
+"""PJRT_Error -> exception: the one place where a plugin's error is read and freed; and back.
 
-Owns the classes per status code; must not decide what to do about an error.
+Owns the classes per status code, and what a plugin gets of an exception in a function that it
+calls (`native/upcall.c`); must not decide what to do about an error.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
@@ -14,6 +16,8 @@ from pjrt_hub.running.capi import hotpath, table
 from pjrt_hub.running.capi._pjrt import ffi
 
 T = TypeVar("T")
+#: A status code and text, and an interrupt, which the main thread raises once the plugin returns.
+Failure = tuple[int, bytes] | tuple[int, bytes, KeyboardInterrupt]
 
 #: The offset in bytes of a table's first function, after struct_size, extensions and version.
 FIRST_SLOT = 40
@@ -119,3 +123,36 @@ def _message(functions: Any, error: Any) -> str:
     # Some plugins put a dump of megabytes into a message, whose beginning says what happened.
     size = min(args.message_size, 1 << 16)
     return bytes(ffi.buffer(args.message, size)).decode("utf-8", "replace").strip("\0\n ")
+
+
+def failure(exc: BaseException, name: str, depth: int) -> Failure:
+    """Return an exception's status code and text; `depth` frames of its traceback are our own."""
+    text = f"{name}: {_words(exc, depth)}".encode("utf-8", "replace").replace(b"\0", b"")
+    code = _code_of(exc)
+    return (code, text, exc) if isinstance(exc, KeyboardInterrupt) else (code, text)
+
+
+def _code_of(exc: BaseException) -> int:
+    if isinstance(exc, errors.PjrtError) and exc.code:
+        return exc.code
+    if isinstance(exc, NotImplementedError):
+        return errors.UnimplementedError.code
+    if isinstance(exc, TypeError | ValueError):
+        return errors.InvalidArgumentError.code
+    is_ordinary = isinstance(exc, Exception)
+    return errors.PluginInternalError.code if is_ordinary else errors.CancelledError.code
+
+
+def _words(exc: BaseException, depth: int) -> str:
+    """Return the last line of the traceback, and where in the function it happened."""
+    import traceback
+
+    try:
+        words = traceback.format_exception_only(exc)[-1].strip()
+    except BaseException as failing:  # Its __str__ may raise anything.
+        words = f"{type(exc).__name__}, whose text raised {type(failing).__name__}"
+    places = traceback.extract_tb(exc.__traceback__)
+    if len(places) > depth:
+        place = places[-1]
+        words += f" ({os.path.basename(place.filename)}:{place.lineno})"
+    return words

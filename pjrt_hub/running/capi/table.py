@@ -7,8 +7,8 @@ Must not know what any function is for.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 Row = TypeVar("Row")
@@ -70,11 +70,6 @@ class Rows(Mapping[str, Row]):
         return len(self._texts)
 
 
-def _function(name: str, row: list[Any]) -> Function:
-    slot, since, returns = row
-    return Function(slot, since, f"{name}_Args", returns)
-
-
 def _fields(_: str, text: str) -> tuple[Field, ...]:
     _, *rows = text.split(";")
     return tuple(
@@ -83,34 +78,23 @@ def _fields(_: str, text: str) -> tuple[Field, ...]:
     )
 
 
-def _struct_size(_: str, text: str) -> int:
-    return int(text.partition(";")[0])
-
-
 def _extension(_: str, row: list[Any]) -> Extension:
     number, struct, functions = row
-    return Extension(
-        number,
-        struct,
-        {
-            field: ExtensionFunction(offset, f"{function}_Args", returns)
-            for field, (offset, function, returns) in functions.items()
-        },
-    )
+    rows = {
+        field: ExtensionFunction(offset, f"{function}_Args", returns)
+        for field, (offset, function, returns) in functions.items()
+    }
+    return Extension(number, struct, rows)
 
 
-def _load() -> dict[str, Any]:
-    with open(os.path.join(os.path.dirname(__file__), "table.json"), "rb") as file:
-        tables: dict[str, Any] = json.load(file)
-    return tables
+_TABLE = json.loads(Path(__file__).with_name("table.json").read_bytes())
 
-
-_TABLE = _load()
-
-FUNCTIONS = Rows(_TABLE["functions"], _function)
+FUNCTIONS = Rows(
+    _TABLE["functions"], lambda name, row: Function(row[0], row[1], f"{name}_Args", row[2])
+)
 #: The fields of every struct, except struct_size, extension_start and base.
 FIELDS = Rows(_TABLE["structs"], _fields)
 #: The offset of the end of a struct's last field, which struct_size holds; sizeof may be more.
-STRUCT_SIZE = Rows(_TABLE["structs"], _struct_size)
+STRUCT_SIZE = Rows(_TABLE["structs"], lambda _, text: int(text.partition(";")[0]))
 ENUMS: dict[str, dict[str, int]] = _TABLE["enums"]
 EXTENSIONS = Rows(_TABLE["extensions"], _extension)

@@ -13,26 +13,21 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pjrt_hub.running.client.exit  # noqa: F401  (It closes clients when Python ends.)
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frames import hide_below
-from pjrt_hub.errors import (
-    PjrtError,
-    PluginError,
-    UnimplementedError,
-    UnsupportedByPluginError,
-)
+from pjrt_hub.errors import PjrtError, PluginError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.running.array import display
 from pjrt_hub.running.array.shape_spec import ShapeSpec, known_shapes
 from pjrt_hub.running.buffer import placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.handle import Closing, register
 from pjrt_hub.running.capi.library import Api
-from pjrt_hub.running.compilation.policy import CompilingClient
+from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient
 from pjrt_hub.running.device.device import Device, Memory, default_memory
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
     from pjrt_hub.running.client.topology import Topology
-    from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.executable.executable import Executable
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
     from pjrt_hub.running.program.compile_options import CompileOptions
@@ -221,7 +216,7 @@ class Client(Closing, CompilingClient):
         memory: Memory | None = None,
         layout: tuple[int, ...] | None = None,
     ) -> Buffer:
-        """Make a buffer that fails whatever uses it (`PJRT_Client_CreateErrorBuffer`).
+        """Make a buffer that fails whatever uses it (`PJRT_Client_CreateErrorBuffer`, 0.82).
 
         Args:
             error: its code, message and payloads arrive.
@@ -232,7 +227,6 @@ class Client(Closing, CompilingClient):
 
         Raises:
             TypeError: the error is no PjrtError.
-            UnsupportedByPluginError: the plugin is older than API 0.82.
         """
         from pjrt_hub.running.buffer import placeholder
 
@@ -349,19 +343,13 @@ class Client(Closing, CompilingClient):
             "topologies and buffers can be pickled"
         )
 
-    def _repr_html_(self) -> str:
-        from pjrt_hub.running.array import display
-
-        return display.table(
-            self,
-            self.closed,
-            lambda: {
-                "Client": self.platform_name,
-                "version": self.platform_version,
-                "plugin": self.plugin.name,
-                "devices": display.lines(f"{device} {device.kind}" for device in self.devices),
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        if self.closed:
+            return {}
+        facts = {"Client": self.platform_name, "version": self.platform_version}
+        devices = "\n".join(f"{device} {device.kind}" for device in self.devices)
+        return {**facts, "plugin": self.plugin.name, "devices": devices}
 
     def __repr__(self) -> str:
         if self.closed:

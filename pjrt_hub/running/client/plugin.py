@@ -8,18 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import UnimplementedError, UnsupportedByPluginError
-from pjrt_hub.running.capi import handle, library
+from pjrt_hub.running.array import display
+from pjrt_hub.running.capi import handle, library, values
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.client.client import Client
 from pjrt_hub.running.compilation.policy import DefaultFlags, Policy
 
 if TYPE_CHECKING:
-    from pjrt_hub.running.capi import values
     from pjrt_hub.running.client.topology import Topology
     from pjrt_hub.running.distributed.kv_store import Distributed
     from pjrt_hub.running.extensions.custom_calls import CustomCalls
@@ -248,13 +248,12 @@ class Plugin:
         return Topology(self.api, address, policy=self.policy)
 
     def deserialize_topology(self, serialized: bytes) -> Topology:
-        """Read the bytes of `Topology.serialize` (`PJRT_TopologyDescription_Deserialize`).
+        """Read the bytes of `Topology.serialize` (`PJRT_TopologyDescription_Deserialize`, 0.75).
 
         Args:
             serialized: the bytes, of a plugin of this platform.
 
         Raises:
-            UnsupportedByPluginError: the plugin is older than 0.75.
             PjrtError: the bytes are damaged, or another plugin's.
         """
         from pjrt_hub.running.client.topology import Topology
@@ -269,20 +268,10 @@ class Plugin:
             "other process; programs, options, executables, topologies and buffers can be pickled"
         )
 
-    def _repr_html_(self) -> str:
-        from pjrt_hub.running.array import display
-
-        return display.table(
-            self,
-            False,
-            lambda: {
-                "Plugin": self.name,
-                "PJRT API": self.api_version,
-                "library": self.path,
-                **self.attributes,
-                "extensions": ", ".join(self.extensions),
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        facts = {"Plugin": self.name, "PJRT API": self.api_version, "library": self.path}
+        return {**facts, **self.attributes, "extensions": ", ".join(self.extensions)}
 
     def __repr__(self) -> str:
         return f"<Plugin {self.name} API {self.api_version} {self.path}>"

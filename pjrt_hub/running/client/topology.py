@@ -9,34 +9,27 @@ import contextlib
 import math
 import operator
 import os
-import weakref
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frames import hide_below
 from pjrt_hub.base.listing import Listing
-from pjrt_hub.errors import (
-    ClosedError,
-    NotFoundError,
-    PjrtError,
-)
+from pjrt_hub.errors import NotFoundError, PjrtError
 from pjrt_hub.running.array import display, dtypes
 from pjrt_hub.running.capi.call import interruptible
+from pjrt_hub.running.capi.handle import free, free_with
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.compilation import compilation
-from pjrt_hub.running.compilation.policy import Policy
+from pjrt_hub.running.compilation.policy import CompilingClient, Policy
 from pjrt_hub.running.device.device import DeviceDescription
 from pjrt_hub.running.distributed import pickled
-from pjrt_hub.running.executable.executable import Executable, destroy
+from pjrt_hub.running.executable.executable import Executable
 from pjrt_hub.running.extensions.tpu_topology import TpuTopology
 from pjrt_hub.running.program import entry, partitioning
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.compilation.policy import CompilingClient
 
 _MAX_ELEMENTS = 1 << 48
 
@@ -66,7 +59,7 @@ class Topology:
         self._policy = client._policy if client else policy or Policy()
         self.address = address
         if client is None:  # A client frees its own; freeing it twice would abort.
-            weakref.finalize(self, _destroy, api, address).atexit = False
+            free_with(self, api.call, "PJRT_TopologyDescription_Destroy", topology=address)
 
     @cached_property
     def platform_name(self) -> str:
@@ -92,20 +85,12 @@ class Topology:
 
     @cached_property
     def fingerprint(self) -> int:
-        """64 bits, equal for equal topologies (`PJRT_TopologyDescription_Fingerprint`).
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.101.
-        """
+        """64 bits, equal for equal topologies (`PJRT_TopologyDescription_Fingerprint`, 0.101)."""
         return self._ask("PJRT_TopologyDescription_Fingerprint")
 
     @cached_property
     def memory_space_kind_ids(self) -> tuple[int, ...]:
-        """Ids of its kinds of memory (`PJRT_TopologyDescription_GetMemorySpaceKindIds`).
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.110.
-        """
+        """Ids of its kinds of memory (`PJRT_TopologyDescription_GetMemorySpaceKindIds`, 0.110)."""
         return tuple(self._ask("PJRT_TopologyDescription_GetMemorySpaceKindIds"))
 
     @property
@@ -203,7 +188,7 @@ class Topology:
                 compile_options=message,
                 client=self.client.address if self.client else 0,
             ),
-            lambda late: destroy(self, late),
+            lambda late: free(self._call, "PJRT_Executable_Destroy", executable=late),
         )
         return address
 
@@ -227,19 +212,13 @@ class Topology:
         """Keep what it belongs to from being freed in a `with` block."""
         return self.client._in_call() if self.client else contextlib.nullcontext()
 
-    def _repr_html_(self) -> str:
-        return display.table(
-            self,
-            self.client is not None and self.client.closed,
-            lambda: {
-                "Topology": self.platform_name,
-                "version": self.platform_version,
-                "devices": display.lines(
-                    f"{each.id} {each.kind}" for each in self.device_descriptions
-                ),
-                **self.attributes,
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        if self.client is not None and self.client.closed:
+            return {}
+        facts = {"Topology": self.platform_name, "version": self.platform_version}
+        devices = "\n".join(f"{each.id} {each.kind}" for each in self.device_descriptions)
+        return {**facts, "devices": devices, **self.attributes}
 
     def __repr__(self) -> str:
         if self.client and self.client.closed:
@@ -256,8 +235,3 @@ def _hint(error: PjrtError) -> str:
             'CompileOptions(flags={"xla_gpu_autotune_level": 0})'
         )
     return ""
-
-
-def _destroy(api: Api, address: int) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
-        api.call("PJRT_TopologyDescription_Destroy", topology=address)

@@ -9,14 +9,10 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from pjrt_hub.errors import (
-    PjrtError,
-    PjrtHubError,
-    PluginTimeoutError,
-)
+from pjrt_hub.errors import PjrtError, PjrtHubError, PluginTimeoutError
 from pjrt_hub.running.capi import irregular, library, status
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.program import entry
@@ -71,8 +67,9 @@ def compile(
             answer.seek(0)
             told = said["signature"]
             return answer.read(said["nbytes"]), told and Signature.of_lists(told)
-    if "refusal" in said:
-        raise _refusal(**said["refusal"])
+    if refusal := said.get("refusal"):
+        payloads = {name: bytes.fromhex(value) for name, value in refusal["payloads"].items()}
+        raise status.error_class(refusal["code"])(**{**refusal, "payloads": payloads})
     if late and "step" in said:
         raise PluginTimeoutError(
             f"{path} was not done with compiling {program.origin} within {workplace.seconds:g} s",
@@ -146,11 +143,6 @@ def _file() -> BinaryIO:
     from tempfile import TemporaryFile
 
     return TemporaryFile()
-
-
-def _refusal(code: int, payloads: Mapping[str, str], **details: str) -> PjrtError:
-    received = {name: bytes.fromhex(value) for name, value in payloads.items()}
-    return status.error_class(code)(code=code, payloads=received, **details)
 
 
 def work(

@@ -6,16 +6,15 @@ All are borrowed, from a client or a topology: they are views that end with it a
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from pjrt_hub.base.fork import cached_property
+from pjrt_hub.base.listing import Listing
 from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.running.array import display
 from pjrt_hub.running.capi.handle import ClientHandle, Closing
 from pjrt_hub.running.capi.status import answer_or_none
-
-if TYPE_CHECKING:
-    from pjrt_hub.base.listing import Listing
 
 
 class Owner(Protocol):
@@ -115,7 +114,8 @@ class Device(DeviceDescription):
     @cached_property
     def memories(self) -> Listing[Memory]:
         """The memories that it can address (`PJRT_Device_AddressableMemories`)."""
-        return _memories(self.client, self._ask("PJRT_Device_AddressableMemories"))
+        addresses = self._ask("PJRT_Device_AddressableMemories")
+        return Listing(memory_at(self.client, each) for each in addresses)
 
     @cached_property
     def default_memory(self) -> Memory:
@@ -137,23 +137,15 @@ class Device(DeviceDescription):
         }
 
     def clear_memory_stats(self) -> None:
-        """Reset the peaks of `memory_stats` (`PJRT_Device_ClearMemoryStats`).
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.106.
-        """
+        """Reset the peaks of `memory_stats` (`PJRT_Device_ClearMemoryStats`, 0.106)."""
         self._ask("PJRT_Device_ClearMemoryStats")
 
     def get_attributes(self) -> dict[str, Any]:
-        """Return the vendor's current attributes of the device (`PJRT_Device_GetAttributes`).
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.92.
-        """
+        """Return the vendor's attributes as they are now (`PJRT_Device_GetAttributes`, 0.92)."""
         return self._ask("PJRT_Device_GetAttributes")
 
     def poison_execution(self, launch_id: int, error: PjrtError) -> bool:
-        """Make a launch on this device fail (`PJRT_Device_PoisonExecution`).
+        """Make a launch on this device fail (`PJRT_Device_PoisonExecution`, 0.85).
 
         Args:
             launch_id: that of `LoadedExecutable.execute`, 32 bits.
@@ -166,7 +158,6 @@ class Device(DeviceDescription):
         Raises:
             TypeError: no int, or no PjrtError.
             ValueError: the launch id does not fit 32 bits.
-            UnsupportedByPluginError: the plugin is older than 0.85.
         """
         if not isinstance(error, PjrtError):
             raise TypeError(f"the error is {error!r}, not a PjrtError")
@@ -191,20 +182,12 @@ class Device(DeviceDescription):
     def __str__(self) -> str:
         return f"{self.client.platform_name}:{self.id}"
 
-    def _repr_html_(self) -> str:
-        from pjrt_hub.running.array import display
-
-        return display.table(
-            self,
-            self.client.closed,
-            lambda: {
-                "Device": self,
-                "kind": self.kind,
-                "process": self.process_index,
-                "memories": display.lines(map(str, self.memories)),
-                **self.attributes,
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        if self.client.closed:
+            return {}
+        facts = {"Device": self, "kind": self.kind, "process": self.process_index}
+        return {**facts, "memories": "\n".join(map(str, self.memories)), **self.attributes}
 
     def __repr__(self) -> str:
         return f"<Device {self} {self.kind!r}>" if not self.client.closed else "<Device closed>"
@@ -250,23 +233,18 @@ class Memory:
     @cached_property
     def devices(self) -> Listing[Device]:
         """The devices that address it (`PJRT_Memory_AddressableByDevices`)."""
-        return _devices(self.client, self._ask("PJRT_Memory_AddressableByDevices"))
+        addresses = self._ask("PJRT_Memory_AddressableByDevices")
+        return Listing(device_at(self.client, each) for each in addresses)
 
     def _ask(self, function: str) -> Any:
         return self.client._call(function, memory=self.address)
 
-    def _repr_html_(self) -> str:
-        from pjrt_hub.running.array import display
-
-        return display.table(
-            self,
-            self.client.closed,
-            lambda: {
-                "Memory": self,
-                "kind": self.kind,
-                "devices": display.lines(f"{device} {device.kind}" for device in self.devices),
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        if self.client.closed:
+            return {}
+        devices = "\n".join(f"{device} {device.kind}" for device in self.devices)
+        return {"Memory": self, "kind": self.kind, "devices": devices}
 
     def _row(self) -> dict[str, str]:
         devices = ", ".join(map(str, self.devices))
@@ -290,14 +268,11 @@ class AsyncTrackingEvent(Closing):
     __module__ = "pjrt_hub"
 
     def __init__(self, device: Device, description: str) -> None:
-        """Announce external work to the device (`PJRT_Device_CreateAsyncTrackingEvent`).
+        """Announce external work to the device (`PJRT_Device_CreateAsyncTrackingEvent`, 0.86).
 
         Args:
             device: one of `Client.devices`.
             description: for people who look at what the device waits for.
-
-        Raises:
-            UnsupportedByPluginError: the plugin is older than 0.86.
         """
         self.device = device
         self.description = description
@@ -336,12 +311,13 @@ class DeviceClient(ClientHandle):
     @cached_property
     def all_devices(self) -> Listing[Device]:
         """The devices of all processes (`PJRT_Client_Devices`)."""
-        return _devices(self, self._ask("PJRT_Client_Devices"))
+        return Listing(device_at(self, each) for each in self._ask("PJRT_Client_Devices"))
 
     @cached_property
     def devices(self) -> Listing[Device]:
         """The devices that this process can use (`PJRT_Client_AddressableDevices`)."""
-        return _devices(self, self._ask("PJRT_Client_AddressableDevices"))
+        addresses = self._ask("PJRT_Client_AddressableDevices")
+        return Listing(device_at(self, each) for each in addresses)
 
     @cached_property
     def process_count(self) -> int:
@@ -406,7 +382,8 @@ class DeviceClient(ClientHandle):
     @cached_property
     def memories(self) -> Listing[Memory]:
         """The memories that this process can use (`PJRT_Client_AddressableMemories`)."""
-        return _memories(self, self._ask("PJRT_Client_AddressableMemories"))
+        addresses = self._ask("PJRT_Client_AddressableMemories")
+        return Listing(memory_at(self, each) for each in addresses)
 
     def memory(self, kind: str) -> Memory:
         """Return the memory of a kind, such as "pinned_host", of the default device.
@@ -478,18 +455,6 @@ def memory_at(client: DeviceClient, address: int) -> Memory:
     if memory is None:
         memory = client._memories[address] = Memory(client, address)
     return memory
-
-
-def _devices(client: DeviceClient, addresses: Iterable[int]) -> Listing[Device]:
-    from pjrt_hub.base.listing import Listing
-
-    return Listing(device_at(client, address) for address in addresses)
-
-
-def _memories(client: DeviceClient, addresses: Iterable[int]) -> Listing[Memory]:
-    from pjrt_hub.base.listing import Listing
-
-    return Listing(memory_at(client, address) for address in addresses)
 
 
 def int32(what: str, value: int) -> int:

@@ -41,11 +41,7 @@ class Event(hotpath.Event):
             raise TimeoutError(f"not ready after {timeout:g} s; the work goes on")
 
     def done(self) -> bool:
-        """Return whether it is ready, failed included, as futures do: the same as `is_ready`.
-
-        Raises:
-            ClosedError: the client was closed.
-        """
+        """Return whether it is ready, failed included, as futures do: the same as `is_ready`."""
         return bool(self.is_ready())
 
     def result(self, timeout: float | None = None) -> None:
@@ -53,11 +49,6 @@ class Event(hotpath.Event):
 
         Args:
             timeout: seconds; None waits for ever.
-
-        Raises:
-            TimeoutError: it did not become ready in time; the work goes on.
-            PjrtError: the work failed.
-            ClosedError: the client was closed.
         """
         self.wait(timeout)
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.capi.handle import Handle
 from pjrt_hub.running.capi.library import Api
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import Handle
 
 _ORDER = re.compile(r"\{([\d,]*)")
 _TILE = re.compile(r"\(([\d,*]+)\)")

@@ -7,14 +7,11 @@ closes, because a plugin would wait for it for ever.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import CancelledError, ClosedError, PjrtError
 from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.capi.handle import ClientHandle
 from pjrt_hub.running.device.event import Event
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ClientHandle
 
 Answer = Callable[[int, str, int], object]
 

@@ -16,17 +16,13 @@ from pjrt_hub.running.executable import serialized
 
 
 class LoadedPlugin(Protocol):
-    """What `reload` gives: the plugin, loaded in this process."""
+    """What `reload` gives: the `Plugin`, loaded in this process."""
 
     @property
-    def api(self) -> Api:
-        """Its function table."""
+    def api(self) -> Api: ...
 
-    def client(self, options: Mapping[str, Any] | None = None) -> Any:
-        """Make a client."""
-
-    def deserialize_topology(self, serialized: bytes) -> Any:
-        """Take what `Topology.serialize` gave."""
+    def client(self, options: Mapping[str, Any] | None = None) -> Any: ...
+    def deserialize_topology(self, serialized: bytes) -> Any: ...
 
 
 #: Loads the plugin in the other process; it is pickled, so it must be importable by its name.

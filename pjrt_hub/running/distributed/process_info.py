@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, get_args
 
 from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ClientHandle
+from pjrt_hub.running.capi.handle import ClientHandle
 
 State = Literal["unspecified", "uninitialized", "disconnected", "connected", "error"]
 
@@ -37,7 +35,7 @@ class ProcessInfo(NamedTuple):
 
 
 def update(client: ClientHandle, infos: Sequence[ProcessInfo]) -> None:
-    """Report the state of all processes to the plugin (`PJRT_Client_UpdateGlobalProcessInfo`).
+    """Report the state of all processes (`PJRT_Client_UpdateGlobalProcessInfo`, 0.78).
 
     Args:
         client: whose plugin is told.
@@ -46,7 +44,6 @@ def update(client: ClientHandle, infos: Sequence[ProcessInfo]) -> None:
     Raises:
         TypeError: one is no ProcessInfo.
         ValueError: there is none, or one has a number or a state that cannot be.
-        UnsupportedByPluginError: the plugin is older than 0.78.
     """
     name = "PJRT_Client_UpdateGlobalProcessInfo"
     client.api.require(name)

@@ -7,42 +7,27 @@ numpy late.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
 from pjrt_hub.running.buffer import placement, tensor
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
 from pjrt_hub.running.device.device import Device, DeviceClient
-from pjrt_hub.running.program.signature import (
-    ANYTHING,
-    UNTOLD_LAYOUT,
-    UNTOLD_TYPE,
-    Signature,
-    Slot,
-)
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.device.event import Event
+from pjrt_hub.running.program.signature import ANYTHING, UNTOLD_LAYOUT, UNTOLD_TYPE, Signature, Slot
 
 
 class Called(Protocol):
-    """An executable that is called: what it takes, and where it runs."""
+    """An executable that is called: what it takes, and where it runs; see `LoadedExecutable`."""
 
     @property
-    def client(self) -> DeviceClient:
-        """The client that it belongs to."""
-
+    def client(self) -> DeviceClient: ...
     @property
-    def signature(self) -> Signature:
-        """What it takes and gives."""
-
+    def signature(self) -> Signature: ...
     @property
-    def devices(self) -> tuple[Device, ...]:
-        """The devices that it runs on; none if each call names one."""
+    def devices(self) -> tuple[Device, ...]: ...
 
-    def _require_open(self) -> None:
-        """Raise once it is closed."""
-
+    def _require_open(self) -> None: ...
     def _launch(
         self,
         rows: tuple[tuple[Any, ...], ...],

@@ -6,15 +6,14 @@ Owns what a compiled program tells about itself; it cannot run: `Client.load` lo
 from __future__ import annotations
 
 import contextlib
-import weakref
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.errors import ClosedError, PjrtError
+from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.array import display, dtypes
 from pjrt_hub.running.capi import irregular
-from pjrt_hub.running.capi.handle import ClientHandle, Handle
+from pjrt_hub.running.capi.handle import ClientHandle, Handle, free_with
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.facts import ExecutableFacts
@@ -23,18 +22,14 @@ from pjrt_hub.running.program.signature import Signature
 
 
 class DescribedDevices(Handle, Protocol):
-    """The topology of an executable: devices that need not be there."""
+    """The topology of an executable: devices that need not be there; see `Topology`."""
 
     @property
-    def client(self) -> ClientHandle | None:
-        """The client that it belongs to, if any."""
-
+    def client(self) -> ClientHandle | None: ...
     @property
-    def platform_name(self) -> str:
-        """As `Client.platform_name`."""
+    def platform_name(self) -> str: ...
 
     def _call(self, function: str, /, **inputs: Any) -> Any: ...
-
     def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]: ...
 
 
@@ -56,7 +51,7 @@ class Executable(ExecutableFacts):
         self.address = address
         self._program_signature = program_signature
         self._is_given_away = False
-        weakref.finalize(self, destroy, topology, address).atexit = False
+        free_with(self, topology._call, "PJRT_Executable_Destroy", executable=address)
 
     @cached_property
     def output_element_types(self) -> tuple[str, ...]:
@@ -96,12 +91,6 @@ class Executable(ExecutableFacts):
         )
         return guards.seal(code)
 
-    def report(self) -> str:
-        """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
-
-        return report.of(self)
-
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle `serialize()`; it is loaded there on the oldest open client of the same plugin.
 
@@ -122,18 +111,13 @@ class Executable(ExecutableFacts):
         with self.topology._in_call():
             yield self.address
 
-    def _repr_html_(self) -> str:
-        client = self.topology.client
-        return display.table(
-            self,
-            client is not None and client.closed,
-            lambda: {
-                "Executable": self._title,
-                **self._signature_rows(),
-                "for": self.topology,
-                "split": f"{self.num_replicas} replica(s) x {self.num_partitions} partition(s)",
-            },
-        )
+    @display.table
+    def _repr_html_(self) -> Mapping[str, Any]:
+        if self.topology.client is not None and self.topology.client.closed:
+            return {}
+        split = f"{self.num_replicas} replica(s) x {self.num_partitions} partition(s)"
+        facts = {"Executable": self._title, **self._signature_rows()}
+        return {**facts, "for": self.topology, "split": split}
 
     def __repr__(self) -> str:
         if self._is_given_away:
@@ -148,10 +132,3 @@ def give_away(executable: Executable) -> tuple[int, Signature | None]:
     with executable.view() as view:
         executable._is_given_away = True
         return view, executable._program_signature
-
-
-def destroy(topology: DescribedDevices, address: int) -> None:
-    """Free a `PJRT_Executable` (`PJRT_Executable_Destroy`)."""
-    # After a fork, or without its client, this raises ClosedError; a leak is better than a crash.
-    with contextlib.suppress(ClosedError, PjrtError):
-        topology._call("PJRT_Executable_Destroy", executable=address)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.capi.values import NamedValue
@@ -16,11 +16,7 @@ from pjrt_hub.running.extensions.execute_context import ExecuteContext
 
 if TYPE_CHECKING:
     from pjrt_hub.running.executable.argument import Called
-    from pjrt_hub.running.executable.host_transfer import (
-        OutputCallback,
-        RecvCallback,
-        SendCallback,
-    )
+    from pjrt_hub.running.executable.host_transfer import OutputCallback, RecvCallback, SendCallback
 
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
@@ -92,8 +88,13 @@ class ExecuteOptions:
             _check_int("a task id of incarnations", task, _INT32)
             _check_int("an incarnation id", incarnation, _INT64)
 
-    def _for(self, executable: Called, num_devices: int, whole: bool) -> Prepared:
-        """Make the struct for one execution; `whole`: on all the devices of the program."""
+    def _for(
+        self, executable: Called, num_devices: int, whole: bool
+    ) -> tuple[Struct, list[object]]:
+        """Make the struct for one execution; `whole`: on all the devices of the program.
+
+        The plugin reads it during the call; what comes with it, until the execution is done.
+        """
         client, signature = executable.client, executable.signature
         count = len(signature.parameters)
         for index in self.non_donatable:  # The plugin would ignore a wrong index, and donate.
@@ -137,7 +138,7 @@ class ExecuteOptions:
                 transfers.exchange(struct, way, rows)
         if self.send_callbacks or self.recv_callbacks or self.hlo_output_callbacks:
             kept += [transfers, struct]
-        return Prepared(struct, kept)
+        return struct, kept
 
 
 def require_options(options: object) -> ExecuteOptions:
@@ -147,13 +148,6 @@ def require_options(options: object) -> ExecuteOptions:
     if not isinstance(options, ExecuteOptions):
         raise TypeError(f"the options are {options!r}, not ExecuteOptions")
     return options
-
-
-class Prepared(NamedTuple):
-    """The options of one execution."""
-
-    struct: Struct  # what the plugin reads during the call
-    kept: list[object]  # what it uses until the execution is done
 
 
 def _check_rows(name: str, rows: Any) -> tuple[Mapping[int, Any], ...]:

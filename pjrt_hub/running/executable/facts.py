@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import UnsupportedByPluginError
-from pjrt_hub.running.array import display
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.capi.status import answer_or_none
@@ -190,6 +189,12 @@ class ExecutableFacts:
                 code, form = bytes(hlo.module_in(code, form)), "hlo"
         return Program(code, form, f"the optimized {self._title}")
 
+    def report(self) -> str:
+        """Return all of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
+
+        return report.of(self)
+
     @property
     def _title(self) -> str:
         """The name, where the plugin tells one."""
@@ -204,7 +209,5 @@ class ExecutableFacts:
         signature = answer_or_none(lambda: self.signature)
         if signature is None:
             return {}
-        takes, gives = (
-            display.lines(map(str, s)) for s in (signature.parameters, signature.outputs)
-        )
+        takes, gives = ("\n".join(map(str, s)) for s in (signature.parameters, signature.outputs))
         return {"takes": takes, "gives": gives}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import address_of, as_bytes
-from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, irregular, upcall
+from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, irregular, status
 from pjrt_hub.running.capi.call import Struct
 from pjrt_hub.running.device.event import Event, event_of_work
 
@@ -87,7 +87,7 @@ class CopyToDeviceStream(hotpath.Owned):
                 raise ValueError(f"{memory.nbytes} bytes are given, {missing} are missing")
             if memory.nbytes % max(granule, 1):
                 raise ValueError(f"{memory.nbytes} bytes are given, no multiple of {granule}")
-            deleter, argument = callbacks.deleter(_ignore, memory)
+            deleter, argument = callbacks.deleter(lambda: None, memory)
             chunk = {
                 "data": address_of(memory),
                 "size": memory.nbytes,
@@ -153,10 +153,6 @@ class HostTransfers:
         return user_arg, functions[("send", "recv", "output").index(way)]
 
 
-def _ignore() -> None:
-    """Let go of a chunk that has arrived."""
-
-
 # C calls the functions that these make. A sender returns None or (code, text), and raises nothing.
 
 
@@ -165,7 +161,7 @@ def _sender(channel: int, callback: SendCallback) -> Callable[..., object]:
         try:
             callback(chunk, total, done)
         except BaseException as exc:
-            return upcall.failure(exc, f"the send callback of channel {channel}", depth=1)
+            return status.failure(exc, f"the send callback of channel {channel}", depth=1)
         return None
 
     return send

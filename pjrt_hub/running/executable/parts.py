@@ -46,11 +46,7 @@ class Parts:
         self._waiting: list[_Launch] = []
 
     def bring(
-        self,
-        executable: Called,
-        row: tuple[Buffer, ...],
-        device: Device,
-        options: ExecuteOptions,
+        self, executable: Called, row: tuple[Buffer, ...], device: Device, options: ExecuteOptions
     ) -> tuple[tuple[Buffer, ...], Event]:
         """Wait for the other parts, and give what the launch gives on this part's device.
 

@@ -56,7 +56,10 @@ def _facts(program: ExecutableFacts) -> Iterator[tuple[str, Any]]:
     for index, output in enumerate(signature.outputs):
         where = _layout(texts, index, output.order) + _kind(kinds, index)
         yield f"output {index}", f"{output}{where}"
-    yield from _costs(program.cost_analysis() or {})
+    costs = program.cost_analysis() or {}
+    for name in _COSTS:
+        if costs.get(name, -1) >= 0:
+            yield name.replace("_", " "), f"{costs[name]:,.10g}"
     memory = program.memory_stats() or {}
     sizes = [
         f"{size_text(size, of_memory=True):>10}  {name.removesuffix('_in_bytes').replace('_', ' ')}"
@@ -69,7 +72,8 @@ def _facts(program: ExecutableFacts) -> Iterator[tuple[str, Any]]:
     if options is not None:
         changed = options.changed()
         changed |= changed.pop("flags", {})  # Each of XLA's flags gets a line as well.
-        yield "options", [_line(name, value) for name, value in changed.items()] or "defaults"
+        told = [f"{name} = {_option(value)}" for name, value in changed.items()]
+        yield "options", [x if len(x) <= 82 else f"{x[:79]}..." for x in told] or "defaults"
 
 
 def _layout(texts: Sequence[object], index: int, order: tuple[int, ...] | None) -> str:
@@ -83,17 +87,6 @@ def _layout(texts: Sequence[object], index: int, order: tuple[int, ...] | None) 
 
 def _kind(kinds: Sequence[str], index: int) -> str:
     return f" in {kinds[index]}" if index < len(kinds) else ""
-
-
-def _costs(costs: dict[str, float]) -> Iterator[tuple[str, str]]:
-    for name in _COSTS:
-        if costs.get(name, -1) >= 0:
-            yield name.replace("_", " "), f"{costs[name]:,.10g}"
-
-
-def _line(name: str, value: Any) -> str:
-    text = f"{name} = {_option(value)}"
-    return text if len(text) <= 82 else f"{text[:79]}..."
 
 
 def _option(value: Any) -> str:

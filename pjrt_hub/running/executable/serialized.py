@@ -7,16 +7,13 @@ also says what the code takes and gives, which plugins need long to tell. Must n
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 from pjrt_hub.running.capi import wire
-from pjrt_hub.running.capi.handle import compiler_platform
+from pjrt_hub.running.capi.handle import ClientHandle, compiler_platform
 from pjrt_hub.running.capi.status import answer_or_none
 from pjrt_hub.running.program.signature import Signature
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ClientHandle
 
 #: The magic number. After it come the sha256 of the rest, the header's length in four
 #: little-endian bytes, the header as JSON, and the plugin's bytes.

@@ -15,13 +15,7 @@ from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.capi.status import refuse_answer
 from pjrt_hub.running.program import entry, hlo, signature
 from pjrt_hub.running.program.program import Program
-from pjrt_hub.running.program.signature import (
-    ANYTHING,
-    UNTOLD_LAYOUT,
-    UNTOLD_TYPE,
-    Signature,
-    Slot,
-)
+from pjrt_hub.running.program.signature import ANYTHING, UNTOLD_LAYOUT, UNTOLD_TYPE, Signature, Slot
 
 if TYPE_CHECKING:
     import logging
@@ -166,7 +160,7 @@ def _compose(
                 _each(outputs.shapes, count),
                 strict=True,
             )
-        ),
+        )
     )
 
 

@@ -7,12 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
+from pjrt_hub.running.capi.handle import ExecutableHandle
 from pjrt_hub.running.capi.library import Api
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ExecutableHandle
 
 
 class ExecutableAbiVersion:

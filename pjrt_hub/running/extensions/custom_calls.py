@@ -23,13 +23,12 @@ from pjrt_hub.errors import (
     UnsupportedByPluginError,
 )
 from pjrt_hub.running.array import dtypes, packing
-from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, upcall
-from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, status
+from pjrt_hub.running.capi.library import Api, Extension
 
 if TYPE_CHECKING:
     import numpy
 
-    from pjrt_hub.running.capi.library import Extension
     from pjrt_hub.running.extensions.execute_context import ExecuteContext
 
 _HOST, _CUDA = "Host", "CUDA"
@@ -224,9 +223,7 @@ class CustomCalls:
             if (name, platform) in known:
                 raise AlreadyExistsError(
                     f"the custom call {name!r} is registered on {platform} already",
-                    code=AlreadyExistsError.code,
                     function="PJRT_FFI_Register_Handler",
-                    payloads={},
                 )
             entries: list[int] = []
             try:
@@ -319,9 +316,7 @@ class CustomCalls:
             if not custom_calls.register(functions, name, platform, stages, traits):
                 raise PluginInternalError(
                     f"the plugin refused the custom call {name!r} and its stages",
-                    code=PluginInternalError.code,
                     function="XLA_FFI_Handler_Register",
-                    payloads={},
                 )
 
     def _functions(self) -> int:
@@ -389,14 +384,14 @@ def _python_entry(
 ) -> custom_calls.PythonEntry:
     """Return what an entry point calls, which raises nothing: an error is a code and text."""
 
-    def run(address: int) -> upcall.Failure | None:
+    def run(address: int) -> status.Failure | None:
         outer = getattr(_running, "call", None)  # A function may itself run a program.
         try:
             frame = custom_calls.Frame(address)
             _running.call = CustomCall(name, platform, api, frame)
             _call(function, frame, _running.call)
         except BaseException as exc:
-            return upcall.failure(exc, name, depth=2)
+            return status.failure(exc, name, depth=2)
         finally:
             _running.call = outer
         return None

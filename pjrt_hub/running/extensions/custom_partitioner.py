@@ -7,15 +7,13 @@ read; nothing here looks inside.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import AlreadyExistsError
 from pjrt_hub.running.capi import hotpath
-from pjrt_hub.running.capi.upcall import failure
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.status import failure
 
 _registering = Lock()
 _registered: set[tuple[int, str]] = set()
@@ -103,10 +101,7 @@ def register(
     with _registering:
         if (api.address, name) in _registered:  # The plugin would drop the first.
             raise AlreadyExistsError(
-                f"the custom call {name!r} has a partitioner already",
-                code=AlreadyExistsError.code,
-                function=function,
-                payloads={},
+                f"the custom call {name!r} has a partitioner already", function=function
             )
         callbacks = hotpath.custom_partitioner(_guard(name, partitioner), replicated_side_effects)
         node.call(function, name=name, callbacks=callbacks)

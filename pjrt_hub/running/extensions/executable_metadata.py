@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from pjrt_hub.running.capi import irregular
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ExecutableHandle
+from pjrt_hub.running.capi.handle import ExecutableHandle
 
 
 def executable_metadata(executable: ExecutableHandle) -> bytes:

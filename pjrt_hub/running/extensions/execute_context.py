@@ -5,16 +5,11 @@ Owns a context's lifetime: the plugin needs it until the last execution with it 
 
 from __future__ import annotations
 
-import contextlib
-import weakref
-from typing import TYPE_CHECKING
+from functools import partial
 
-from pjrt_hub.errors import ClosedError, PjrtError
-from pjrt_hub.running.capi.handle import Closing
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ClientHandle
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.errors import ClosedError
+from pjrt_hub.running.capi.handle import ClientHandle, Closing, free_with
+from pjrt_hub.running.capi.library import Api
 
 
 class ExecuteContext(Closing):
@@ -29,10 +24,9 @@ class ExecuteContext(Closing):
     """
 
     def __init__(self, client: ClientHandle) -> None:
-        """Make one (`PJRT_ExecuteContext_Create`).
+        """Make one (`PJRT_ExecuteContext_Create`, 0.52).
 
         Raises:
-            UnsupportedByPluginError: the plugin is older than 0.52.
             UnimplementedError: the plugin has none (libtpu).
         """
         self.client = client
@@ -83,9 +77,9 @@ class _Native:
         self.address = address
         self.kept: list[object] = []
         # What the context keeps must outlive it, so the finalizer refers to the list as well.
-        weakref.finalize(self, _destroy, api, address, self.kept).atexit = False
+        destroy = partial(_destroy, api, self.kept)
+        free_with(self, destroy, "PJRT_ExecuteContext_Destroy", context=address)
 
 
-def _destroy(api: Api, address: int, _kept: list[object]) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
-        api.call("PJRT_ExecuteContext_Destroy", context=address)
+def _destroy(api: Api, _kept: list[object], function: str, **handle: int) -> None:
+    api.call(function, **handle)

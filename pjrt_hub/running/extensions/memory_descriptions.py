@@ -5,13 +5,10 @@ From the extension MemoryDescriptions; the memories of real devices are `Device.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from pjrt_hub.running.device.device import Device
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import Handle
-    from pjrt_hub.running.device.device import DeviceClient, DeviceDescription
+from pjrt_hub.running.capi.handle import Handle
+from pjrt_hub.running.device.device import Device, DeviceClient, DeviceDescription
 
 
 class MemoryDescription(NamedTuple):

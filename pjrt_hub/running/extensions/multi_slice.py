@@ -6,17 +6,11 @@ holds is the plugin's own.
 
 from __future__ import annotations
 
-import contextlib
-import weakref
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.errors import ClosedError, PjrtError
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import Handle
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.handle import Handle, free_with
+from pjrt_hub.running.capi.library import Api
 
 #: No machine has more devices; for more, plugins allocate memory until the process is killed.
 _MAX_DEVICES = 1 << 16
@@ -53,8 +47,8 @@ class MultiSliceConfig:
             self.address: int = call(
                 "PJRT_Megascale_CreateAoTConfig", topology=topology.address, num_slices=num_slices
             )
-        free = partial(self.api.extension("MultiSlice").call, "PJRT_MultiSlice_Config_Destroy")
-        weakref.finalize(self, _free, partial(free, config=self.address)).atexit = False
+        call = self.api.extension("MultiSlice").call
+        free_with(self, call, "PJRT_MultiSlice_Config_Destroy", config=self.address)
 
     @cached_property
     def num_slices(self) -> int:
@@ -94,13 +88,8 @@ def megascale_id(api: Api, slice_id: int, device_id: int) -> int:
     Raises:
         PjrtError: there can be no such device.
     """
-    return int(
-        api.extension("Megascale").call(
-            "PJRT_Megascale_DeviceId_To_MegascaleId",
-            slice_id=slice_id,
-            per_slice_device_id=device_id,
-        )
-    )
+    call, given = api.extension("Megascale").call, {"per_slice_device_id": device_id}
+    return int(call("PJRT_Megascale_DeviceId_To_MegascaleId", slice_id=slice_id, **given))
 
 
 def device_of_megascale_id(api: Api, megascale_id: int) -> tuple[int, int]:
@@ -128,8 +117,3 @@ def _check_slices(topology: Any, num_slices: int) -> None:
         raise ValueError(
             f"{topology!r} is of several slices already: describe one, and give their number here"
         )
-
-
-def _free(free: partial[Any]) -> None:
-    with contextlib.suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
-        free()

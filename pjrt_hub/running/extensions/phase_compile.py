@@ -5,21 +5,15 @@ What passes between phases is a PjRtPartialProgramProto; the code in it is the p
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.capi import irregular, wire
+from pjrt_hub.running.capi.handle import Handle, free_with
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import Handle
-
 
 # The numbers of the fields of PjRtPartialProgramProto.
 _CODE, _FORMAT, _PHASE, _NEXT, _NAME = 1, 2, 3, 4, 6
@@ -57,11 +51,9 @@ class PartialProgram(NamedTuple):
         for number, value in wire.fields(memoryview(serialized)):
             if number in found and not isinstance(value, int):
                 found[number].append(bytes(value))
-        format, phase, name = (
-            b"".join(found[number][-1:]).decode() for number in (_FORMAT, _PHASE, _NAME)
-        )
-        following = tuple(each.decode() for each in found[_NEXT])
-        return cls(b"".join(found[_CODE][-1:]), format, phase, following, name)
+        code, *last = (b"".join(found[each][-1:]) for each in (_CODE, _FORMAT, _PHASE, _NAME))
+        format, phase, name = (each.decode() for each in last)
+        return cls(code, format, phase, tuple(each.decode() for each in found[_NEXT]), name)
 
 
 class PhaseCompiler:
@@ -78,8 +70,9 @@ class PhaseCompiler:
                 extension without a compiler in it).
         """
         self._api = api
-        self.address = api.extension("PhaseCompile").call("PJRT_PhaseCompile_Get_Compiler")
-        weakref.finalize(self, _destroy, api, self.address).atexit = False
+        call = api.extension("PhaseCompile").call
+        self.address: int = call("PJRT_PhaseCompile_Get_Compiler")
+        free_with(self, call, "PJRT_PhaseCompile_Destroy_Compiler", phase_compiler=self.address)
 
     @cached_property
     def phase_names(self) -> tuple[str, ...]:
@@ -137,10 +130,3 @@ def _partial(program: bytes | Program) -> bytes:
     if isinstance(program, Program):
         return wire.length_delimited(_CODE, program.code)
     return bytes(memoryview(program))
-
-
-def _destroy(api: Api, address: int) -> None:
-    with suppress(ClosedError):  # Calls in a forked child raise it.
-        api.extension("PhaseCompile").call(
-            "PJRT_PhaseCompile_Destroy_Compiler", phase_compiler=address
-        )

@@ -5,10 +5,7 @@ Gives serialized OpSharding messages, which XLA's own tools read.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ExecutableHandle
+from pjrt_hub.running.capi.handle import ExecutableHandle
 
 
 def parameter_shardings(executable: ExecutableHandle) -> tuple[bytes, ...]:

@@ -1,18 +1,17 @@
 """TPU executables: what libtpu reads out of compiled code (extension TpuExecutable).
 
-All of it is libtpu's own protos, kept as bytes; code is an `Executable` of this process.
+All of it is libtpu's own protos, kept as bytes; code is an `Executable` of this process. Other
+plugins, and an older libtpu, raise UnsupportedByPluginError.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pjrt_hub.running.capi import irregular
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import ExecutableHandle
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.handle import ExecutableHandle
+from pjrt_hub.running.capi.library import Api
 
 
 def target_arguments(executable: ExecutableHandle) -> bytes:
@@ -20,9 +19,6 @@ def target_arguments(executable: ExecutableHandle) -> bytes:
 
     Args:
         executable: of libtpu, loaded or not.
-
-    Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
     """
     return _read(executable, "PJRT_TpuExecutable_GetTargetArguments")
 
@@ -34,9 +30,6 @@ def hlo_module_with_config(executable: ExecutableHandle) -> bytes:
 
     Args:
         executable: of libtpu, loaded or not.
-
-    Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
     """
     return _read(executable, "PJRT_TpuExecutable_GetHloModuleWithConfig")
 
@@ -49,9 +42,6 @@ def compiled_memory_stats(executable: ExecutableHandle) -> bytes:
 
     Args:
         executable: of libtpu, loaded or not.
-
-    Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
     """
     return _read(executable, "PJRT_TpuExecutable_GetCompiledMemoryStats")
 
@@ -69,7 +59,6 @@ def run_hlo_cost_analysis(
 
     Raises:
         ValueError: there is no module.
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
         UnimplementedError: there are several modules, and this libtpu takes one.
         InvalidArgumentError: a module is damaged.
     """
@@ -93,12 +82,10 @@ def compilation_environments(api: Api, given: bytes = b"") -> bytes:
         given: one to begin with.
 
     Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
         PjrtError: the bytes are damaged.
     """
     return api.extension("TpuExecutable").call(
-        "PJRT_TpuExecutable_SetTpuCompilationEnv",
-        serialized_compilation_environments=bytes(given),
+        "PJRT_TpuExecutable_SetTpuCompilationEnv", serialized_compilation_environments=bytes(given)
     )
 
 
@@ -111,7 +98,6 @@ def compilation_environment_field(api: Api, environments: bytes, name: str) -> s
         name: of the flag.
 
     Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
         InvalidArgumentError: there is no such flag.
     """
     value = api.extension("TpuExecutable").call(
@@ -130,7 +116,6 @@ def is_predetermined_error(api: Api, status: bytes) -> bool:
         status: a StatusProto, serialized.
 
     Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
         InvalidArgumentError: the bytes are damaged.
     """
     call = api.extension("TpuExecutable").call

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pjrt_hub.running.capi import irregular
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.handle import Handle
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.handle import Handle
+from pjrt_hub.running.capi.library import Api
 
 _MAX_DIMS = 8
 _MAX_SLICE_CONFIGS = 1 << 14
@@ -65,7 +63,8 @@ class TpuTopology:
     """What libtpu reports of a topology beyond the C API: `topology.tpu`.
 
     Chips stand on a grid of (x, y, z); a chip has cores, and one or several of its cores are a
-    device. Devices have the ids of `topology.device_descriptions`.
+    device. Devices have the ids of `topology.device_descriptions`. A chip or device that is not
+    there is a ValueError; a process, or a chip at a coordinate, an InvalidArgumentError.
     """
 
     def __init__(self, topology: Any) -> None:
@@ -192,9 +191,6 @@ class TpuTopology:
 
         Args:
             process_id: one of `process_ids`.
-
-        Raises:
-            InvalidArgumentError: there is no such process.
         """
         return self._read_numbers(
             "PJRT_TpuTopology_ProcessCoordFromId", _MAX_DIMS, process_id=_number(process_id)
@@ -205,9 +201,6 @@ class TpuTopology:
 
         Args:
             process_id: one of `process_ids`.
-
-        Raises:
-            InvalidArgumentError: there is no such process.
         """
         return self._read_numbers(
             "PJRT_TpuTopology_LogiDeviceIdsOnProcess",
@@ -220,9 +213,6 @@ class TpuTopology:
 
         Args:
             chip_id: from 0 to `chip_count` - 1.
-
-        Raises:
-            ValueError: there is no such chip.
         """
         found = self._ask("PJRT_TpuTopology_ProcIdAndIdxOnProcForChip", chip_id=self._chip(chip_id))
         return OnProcess(found.process_id, found.index_on_process)
@@ -232,9 +222,6 @@ class TpuTopology:
 
         Args:
             device_id: from 0 to `device_count` - 1.
-
-        Raises:
-            ValueError: there is no such device.
         """
         found = self._ask(
             "PJRT_TpuTopology_ProcIdAndIdxOnProcForLogiDevice", device_id=self._device(device_id)
@@ -246,9 +233,6 @@ class TpuTopology:
 
         Args:
             coordinates: along x, y and z.
-
-        Raises:
-            InvalidArgumentError: no chip is there.
         """
         coords = _numbers(coordinates)
         return self._ask("PJRT_TpuTopology_ChipIdFromCoord", coords=coords)
@@ -280,9 +264,6 @@ class TpuTopology:
 
         Args:
             device_id: from 0 to `device_count` - 1.
-
-        Raises:
-            ValueError: there is no such device.
         """
         with self.topology._in_call():
             numbers, args = irregular.fill_array(

@@ -6,16 +6,14 @@ From the extension XlaTransform. Modules pass as serialized HloModuleProto; noth
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import AlreadyExistsError
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.handle import Closing
-from pjrt_hub.running.capi.upcall import Failure, failure
-
-if TYPE_CHECKING:
-    from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.library import Api
+from pjrt_hub.running.capi.status import Failure, failure
 
 Stage = Literal["pre_scheduler", "post_scheduler"]
 _STAGES: dict[str, int] = {"pre_scheduler": 0, "post_scheduler": 1}
@@ -77,9 +75,7 @@ class XlaTransform(Closing):
             if (api.address, name, stage) in _registered.values():  # The plugin would run both.
                 raise AlreadyExistsError(
                     f"there is a transform {name!r} at the stage {stage} already",
-                    code=AlreadyExistsError.code,
                     function="PJRT_Register_Xla_Transform",
-                    payloads={},
                 )
             self._callbacks = hotpath.xla_transform(_guard(name, function))
             node.call(

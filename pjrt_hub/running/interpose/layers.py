@@ -56,8 +56,13 @@ class Chain(NamedTuple):
         if not self.names:
             return address
         place = os.fsencode(self.folder) if self.folder is not None else None
-        words = [each.encode() for each in (self.names, self.without, self.discrete)]
-        return _wrap(address, words[0], place, *words[1:])
+        names, *words = [each.encode() for each in (self.names, self.without, self.discrete)]
+        import ctypes  # Imported late, because processes without layers do not need it.
+
+        function = ctypes.CDLL(os.fspath(preload_path())).pjrt_hub_wrap
+        function.restype = ctypes.c_void_p
+        function.argtypes = (ctypes.c_void_p, *[ctypes.c_char_p] * 4)
+        return int(function(address, names, place, *words))
 
 
 def read(
@@ -149,17 +154,6 @@ def settings(text: str) -> list[str]:
                 "silence=100, hold and tiled, joined by commas",
             )
     return given
-
-
-def _wrap(
-    address: int, layers: bytes, folder: bytes | None, without: bytes, discrete: bytes
-) -> int:
-    import ctypes  # Imported late, because processes without layers do not need it.
-
-    function = ctypes.CDLL(os.fspath(preload_path())).pjrt_hub_wrap
-    function.restype = ctypes.c_void_p
-    function.argtypes = (ctypes.c_void_p, *[ctypes.c_char_p] * 4)
-    return int(function(address, layers, folder, without, discrete))
 
 
 def growing_structs(host: int, plugin: int) -> tuple[str, ...]:

@@ -22,10 +22,10 @@ from pjrt_hub.running.program.main_function import (
 T = TypeVar("T")
 
 _DICTIONARY = 1
-_FLOATS = {
-    **{3: "bf16", 4: "f16", 5: "f32", 6: "f64", 22: "f8E5M2", 23: "f8E4M3", 24: "f8E4M3FN"},
-    **{25: "f8E5M2FNUZ", 26: "f8E4M3FNUZ", 27: "f8E4M3B11FNUZ", 28: "f8E3M4", 29: "f4E2M1FN"},
-    **{30: "f6E2M3FN", 31: "f6E3M2FN", 32: "f8E8M0FNU"},
+_OWN_ELEMENTS = {
+    **{1: "index", 3: "bf16", 4: "f16", 5: "f32", 6: "f64", 22: "f8E5M2", 23: "f8E4M3"},
+    **{24: "f8E4M3FN", 25: "f8E5M2FNUZ", 26: "f8E4M3FNUZ", 27: "f8E4M3B11FNUZ", 28: "f8E3M4"},
+    **{29: "f4E2M1FN", 30: "f6E2M3FN", 31: "f6E3M2FN", 32: "f8E8M0FNU"},
 }
 _PORTABLE_ELEMENTS = {
     **{0: "i1", 31: "i2", 10: "i4", 11: "i8", 12: "i16", 13: "i32", 14: "i64"},
@@ -34,6 +34,9 @@ _PORTABLE_ELEMENTS = {
     **{27: "f8E4M3FNUZ", 28: "f8E5M2FNUZ", 29: "f8E4M3B11FNUZ", 35: "f8E4M3", 36: "f8E3M4"},
     **{37: "f4E2M1FN", 38: "f6E2M3FN", 39: "f6E3M2FN", 40: "f8E8M0FNU"},
 }
+#: The element types that are no more than a number, by dialect and number.
+_ELEMENTS = {("builtin", kind): name for kind, name in _OWN_ELEMENTS.items()}
+_ELEMENTS |= {("vhlo", kind): name for kind, name in _PORTABLE_ELEMENTS.items()}
 #: The signedness of integers: signless, signed, unsigned.
 _SIGNS = ("i", "si", "ui")
 #: Shardy's shardings, which have one number for each way to describe how values are summed.
@@ -113,47 +116,30 @@ class Values:
         dialect, is_text, content = entry
         if is_text:
             return mlir_text.attribute(content.rest().rstrip(b"\0"))
-        read = {
-            "builtin": self._builtin_attribute,
-            "vhlo": self._portable_attribute,
-            "stablehlo": self._stablehlo_attribute,
-            "sdy": self._shardy_attribute,
-        }.get(dialect)
-        return "" if read is None else read(content.varint(), content)
-
-    def _builtin_attribute(self, kind: int, content: Reader) -> Any:
-        if kind == 0:
-            return _read_list(content, self._attribute_in)
-        if kind == _DICTIONARY:
-            return dict(_read_list(content, lambda of: (self._name(of), self._attribute_in(of))))
-        if kind in (2, 3):  # These are strings, without and with a type.
-            return self._strings[content.varint()]
-        if kind == 4:
-            name = self._attribute_in(content)
-            return f'@"{name.decode("utf-8", "replace")}"' if isinstance(name, bytes) else ""
-        if kind == 6:
-            return TypeNumber(content.varint())
-        if kind == 8:
-            return self._integer(content)
+        if dialect not in ("builtin", "vhlo", "stablehlo", "sdy"):
+            return ""
+        match dialect, content.varint():
+            case ("builtin", 0) | ("vhlo", 1):
+                return _read_list(content, self._attribute_in)
+            case ("builtin", 1) | ("vhlo", 6):
+                pairs = _read_list(content, lambda of: (self._name(of), self._attribute_in(of)))
+                return dict(pairs)
+            case ("builtin", 2 | 3) | ("vhlo", 14):  # These are strings, without and with a type.
+                return self._strings[content.varint()]
+            case "builtin", 4:
+                name = self._attribute_in(content)
+                return f'@"{name.decode("utf-8", "replace")}"' if isinstance(name, bytes) else ""
+            case ("builtin", 6) | ("vhlo", 17):
+                return TypeNumber(content.varint())
+            case ("builtin", 8) | ("vhlo", 9):
+                return self._integer(content)
+            case "vhlo", 2:
+                return bool(content.varint())
+            case ("vhlo", 18) | ("stablehlo", 13):
+                return _bounds(content)
+            case "sdy", kind:
+                return self._shardy_attribute(kind, content)
         return ""
-
-    def _portable_attribute(self, kind: int, content: Reader) -> Any:
-        if kind == 1:
-            return _read_list(content, self._attribute_in)
-        if kind == 2:
-            return bool(content.varint())
-        if kind == 6:
-            return dict(_read_list(content, lambda of: (self._name(of), self._attribute_in(of))))
-        if kind == 9:
-            return self._integer(content)
-        if kind == 14:
-            return self._strings[content.varint()]
-        if kind == 17:
-            return TypeNumber(content.varint())
-        return _bounds(content) if kind == 18 else ""
-
-    def _stablehlo_attribute(self, kind: int, content: Reader) -> str:
-        return _bounds(content) if kind == 13 else ""
 
     def _shardy_attribute(self, kind: int, content: Reader) -> str:
         """Return the assembly, as text has it."""
@@ -179,43 +165,24 @@ class Values:
         dialect, is_text, content = entry
         if is_text:
             return mlir_text.value_type(content.rest().rstrip(b"\0"))
-        kind = content.varint()
-        if dialect == "builtin":
-            return self._builtin_type(kind, content)
-        if dialect == "vhlo":
-            return self._portable_type(kind, content)
-        if (dialect, kind) == ("stablehlo", 0):  # This is a token.
-            return ()
-        raise Unreadable(f"type {kind} of {dialect}")
-
-    def _builtin_type(self, kind: int, content: Reader) -> TensorTypes:
-        if kind == 0:
-            told = content.varint()
-            return (TensorType(f"{_SIGNS[told & 3]}{told >> 2}", ()),)
-        if kind in _FLOATS:
-            return (TensorType(_FLOATS[kind], ()),)
-        if kind == 1:
-            return (TensorType("index", ()),)
-        if kind == 9:
-            return (TensorType(f"complex<{self._element(content)}>", ()),)
-        if kind in (13, 14):
-            return (self._tensor(content, has_encoding=kind == 14),)
-        if kind == 15:
-            return self._tuple(content)
-        raise Unreadable(f"type {kind} of MLIR itself")
-
-    def _portable_type(self, kind: int, content: Reader) -> TensorTypes:
-        if kind in _PORTABLE_ELEMENTS:
-            return (TensorType(_PORTABLE_ELEMENTS[kind], ()),)
-        if kind == 1:
-            return (TensorType(f"complex<{self._element(content)}>", ()),)
-        if kind in (20, 21):
-            return (self._tensor(content, has_encoding=kind == 21),)
-        if kind == 22:
-            return ()
-        if kind == 23:
-            return self._tuple(content)
-        raise Unreadable(f"type {kind} of StableHLO's portable form")
+        kind = dialect, content.varint()
+        if kind in _ELEMENTS:
+            return (TensorType(_ELEMENTS[kind], ()),)
+        match kind:
+            case "builtin", 0:
+                told = content.varint()
+                return (TensorType(f"{_SIGNS[told & 3]}{told >> 2}", ()),)
+            case ("builtin", 9) | ("vhlo", 1):
+                return (TensorType(f"complex<{self._element(content)}>", ()),)
+            case ("builtin", 13) | ("vhlo", 20):
+                return (self._tensor(content, has_encoding=False),)
+            case ("builtin", 14) | ("vhlo", 21):
+                return (self._tensor(content, has_encoding=True),)
+            case ("builtin", 15) | ("vhlo", 23):
+                return self._tuple(content)
+            case ("vhlo", 22) | ("stablehlo", 0):  # These are tokens.
+                return ()
+        raise Unreadable(f"type {kind[1]} of {dialect}")
 
     def _tensor(self, content: Reader, *, has_encoding: bool) -> TensorType:
         encoding = self._attribute_in(content) if has_encoding else None

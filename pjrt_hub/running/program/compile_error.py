@@ -1,15 +1,16 @@
 """Compile errors: the next step after what a compiler refused.
 
-Owns reading the compilers' words; must not compile, nor replace what they say.
+Owns reading the compilers' words, and writing what only an MLIR of another age reads; must not
+compile, nor replace what they say.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import replace
 
 from pjrt_hub.errors import PjrtError, UnknownError
-from pjrt_hub.running.program import long_booleans
 from pjrt_hub.running.program.program import Program
 
 _NO_FUNCTION = re.compile(
@@ -34,6 +35,12 @@ _NO_ARTIFACT = "failed to deserialize portable artifact"
 _NO_FUNC = re.compile(r"[Dd]ialect [`']func' (?:not found|is unknown)")
 #: The custom calls by which JAX and Shardy mark where a program is split.
 _SPLITS = ("xla.sdy.", "SPMDFullToShardShape", "SPMDShardToFullShape")
+#: A long boolean constant of MLIR's text: a bit for each element, or since 2026 a byte. No MLIR
+#: reads the other's.
+_CONSTANT = re.compile(
+    rb'dense<"0x(?P<digits>(?:[0-9A-Fa-f]{2})*+)">'
+    rb"(?P<type>\s*:\s*(?:tensor|vector)<(?P<sizes>(?:\s*\d{1,19}\s*x){0,99})\s*i1\s*[,>])"
+)
 _READS = re.compile(r"using StableHLO v(\d+\.\d+\.\d+)")
 
 
@@ -47,8 +54,40 @@ def rewrite(error: PjrtError, program: Program) -> Program | None:
     """Write the program as an MLIR of another age does, where the plugin's reads only that."""
     if not _OTHER_BOOLEANS.search(error.message):
         return None
-    code = long_booleans.rewrite(program.code)
+    code = rewrite_booleans(program.code)
     return None if code is None else replace(program, code=code)
+
+
+def rewrite_booleans(text: bytes) -> bytes | None:
+    """Write constants that have bytes with bits or, where none has, those of bits with bytes.
+
+    Gives None where there is no such constant.
+    """
+    found = [_size(constant) for constant in _CONSTANT.finditer(text)]
+    has_bytes = any(nbytes == count > 1 for nbytes, count in found)
+    if not has_bytes and not any(nbytes == -(-count // 8) > 1 for nbytes, count in found):
+        return None
+    import numpy as np
+
+    def other(constant: re.Match[bytes]) -> bytes:
+        nbytes, count = _size(constant)
+        # Any other size is one value for all elements, or malformed.
+        if nbytes != (count if has_bytes else -(-count // 8)):
+            return constant[0]
+        data = np.frombuffer(bytes.fromhex(constant["digits"].decode()), np.uint8)
+        if has_bytes:
+            data = np.packbits(data, bitorder="little")
+        else:
+            data = np.unpackbits(data, count=count, bitorder="little")
+        return b'dense<"0x%s">%s' % (data.tobytes().hex().encode(), constant["type"])
+
+    return _CONSTANT.sub(other, text)
+
+
+def _size(constant: re.Match[bytes]) -> tuple[int, int]:
+    """Return the bytes of a constant's digits, and how many elements it has."""
+    sizes = map(int, re.findall(rb"\d+", constant["sizes"]))
+    return len(constant["digits"]) // 2, math.prod(sizes)
 
 
 def hint(error: PjrtError, program: Program) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, NamedTuple
 
 from pjrt_hub.errors import InternalError
@@ -19,17 +20,10 @@ from pjrt_hub.running.program.option import Flag, Kind
 _BUILD_OPTIONS = 3
 _DEVICE_ORDINAL, _UNSET_ORDINAL = 1, -1
 _ALWAYS = ("num_replicas", "num_partitions")
-_EFFORT: dict[str | int, int] = {
-    0: 9,
-    1: 19,
-    2: 29,
-    3: 39,
-}  # The values of ExecutionOptions.EffortLevel, EFFORT_O0 to EFFORT_O3.
-_PRECISION: dict[str | int, int] = {
-    "default": 0,
-    "high": 1,
-    "highest": 2,
-}  # The values of PrecisionConfig.Precision.
+#: The values of ExecutionOptions.EffortLevel, EFFORT_O0 to EFFORT_O3, and of
+#: PrecisionConfig.Precision.
+_EFFORT: dict[str | int, int] = {0: 9, 1: 19, 2: 29, 3: 39}
+_PRECISION: dict[str | int, int] = {"default": 0, "high": 1, "highest": 2}
 
 
 class _Option(NamedTuple):
@@ -43,22 +37,16 @@ class _Option(NamedTuple):
     name: str = ""  # the attribute
 
 
-def _compile(number: int, kind: Kind, default: Any = None) -> Any:
-    """Return a field of CompileOptionsProto."""
-    return _field(_Option(number, kind, default, default, build=False))
-
-
-def _build(number: int, kind: Kind, default: Any = None, unsaid: Any = None) -> Any:
-    """Return a field of the ExecutableBuildOptionsProto inside it."""
+def _field(build: bool, number: int, kind: Kind, default: Any = None, unsaid: Any = None) -> Any:
     unsaid = default if unsaid is None else unsaid
-    return _field(_Option(number, kind, default, unsaid, build=True))
-
-
-def _field(option: _Option) -> Any:
-    said = {"option": option}
-    if isinstance(option.default, dict):
+    said = {"option": _Option(number, kind, default, unsaid, build)}
+    if isinstance(default, dict):
         return field(default_factory=dict, metadata=said)
-    return field(default=option.default, metadata=said)
+    return field(default=default, metadata=said)
+
+
+#: Fields of CompileOptionsProto, and of the ExecutableBuildOptionsProto inside it.
+_compile, _build = partial(_field, False), partial(_field, True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,45 +110,45 @@ class CompileOptions:
     num_replicas: int | None = _build(4, option.Int(1, option.INT32_MAX), unsaid=1)
     num_partitions: int | None = _build(5, option.Int(1, option.INT32_MAX), unsaid=1)
     device_ids: Sequence[Sequence[int]] | None = _build(9, option.DeviceAssignment())
-    use_spmd_partitioning: bool | None = _build(6, option.Bool(), unsaid=False)
-    use_shardy_partitioner: bool | None = _build(19, option.Bool(), unsaid=False)
+    use_spmd_partitioning: bool | None = _build(6, option.BOOL, unsaid=False)
+    use_shardy_partitioner: bool | None = _build(19, option.BOOL, unsaid=False)
     allow_spmd_sharding_propagation_to_parameters: Sequence[bool] = _build(
-        18, option.Several(option.Bool()), ()
+        18, option.Several(option.BOOL), ()
     )
     allow_spmd_sharding_propagation_to_output: Sequence[bool] = _build(
-        12, option.Several(option.Bool()), ()
+        12, option.Several(option.BOOL), ()
     )
-    use_auto_spmd_partitioning: bool = _build(7, option.Bool(), False)
+    use_auto_spmd_partitioning: bool = _build(7, option.BOOL, False)
     auto_spmd_partitioning_mesh_shape: Sequence[int] = _build(
         16, option.Several(option.Int(1, option.INT32_MAX)), ()
     )
     auto_spmd_partitioning_mesh_ids: Sequence[int] = _build(
         17, option.Several(option.Int(0, option.INT32_MAX)), ()
     )
-    compile_portable_executable: bool = _compile(4, option.Bool(), False)
-    parameter_is_tupled_arguments: bool = _compile(2, option.Bool(), False)
+    compile_portable_executable: bool = _compile(4, option.BOOL, False)
+    parameter_is_tupled_arguments: bool = _compile(2, option.BOOL, False)
     argument_layouts: Sequence[tuple[Any, ...]] = _compile(1, option.Shapes(), ())
     result_layout: Sequence[tuple[Any, ...]] = _build(2, option.Shapes(one=True), ())
     optimization_level: int | None = _build(24, option.OneOf(_EFFORT))
     memory_fitting_level: int | None = _build(25, option.OneOf(_EFFORT))
     device_memory_size: int | None = _build(15, option.Int(1))
-    deduplicate_hlo: bool = _build(8, option.Bool(), False)
-    alias_passthrough_params: bool = _build(10, option.Bool(), False)
-    run_backend_only: bool = _build(11, option.Bool(), False)
-    allow_in_place_mlir_modification: bool = _compile(9, option.Bool(), False)
+    deduplicate_hlo: bool = _build(8, option.BOOL, False)
+    alias_passthrough_params: bool = _build(10, option.BOOL, False)
+    run_backend_only: bool = _build(11, option.BOOL, False)
+    allow_in_place_mlir_modification: bool = _compile(9, option.BOOL, False)
     matrix_unit_operand_precision: str | None = _compile(10, option.OneOf(_PRECISION))
-    fdo_profile: bytes | None = _build(14, option.Message())
+    fdo_profile: bytes | None = _build(14, option.MESSAGE)
     profile_version: int | None = _compile(5, option.Int())
     process_index: int | None = _build(22, option.Int(0, option.INT32_MAX))
     process_count: int | None = _build(23, option.Int(1, option.INT32_MAX))
-    compiler_variant: str | None = _compile(11, option.Text())
+    compiler_variant: str | None = _compile(11, option.TEXT)
     individually_defined_output_indices: Sequence[int] = _compile(
         12, option.Several(option.Int(0, option.INT32_MAX)), ()
     )
-    target_config: bytes | None = _compile(8, option.Message())
-    gpu_topology: bytes | None = _build(27, option.Message())
-    serialized_multi_slice_config: bytes | None = _compile(6, option.Message())
-    comp_envs: bytes | None = _build(13, option.Message())
+    target_config: bytes | None = _compile(8, option.MESSAGE)
+    gpu_topology: bytes | None = _build(27, option.MESSAGE)
+    serialized_multi_slice_config: bytes | None = _compile(6, option.MESSAGE)
+    comp_envs: bytes | None = _build(13, option.MESSAGE)
     flags: Mapping[str, Flag] = _compile(7, option.Flags(), {})
     unread: bytes | None = field(default=None, compare=False)
 

@@ -113,7 +113,8 @@ def _of_function(
 
     parameters, donated = list[Slot](), list[int]()
     for each, declared in zip(slots(function.parameters), function.parameters, strict=True):
-        if _is_donated(declared.attributes):
+        said = declared.attributes  # XLA takes a donor for one even where it says false.
+        if isinstance(said.get(_ALIASED), int) or isinstance(said.get(_DONATED), bool):
             donated += range(len(parameters), len(parameters) + len(each))
         parameters += each
     outputs = [slot for each in slots(function.results) for slot in each]
@@ -165,9 +166,3 @@ def _layout(mode: object, rank: int) -> tuple[int, ...] | None:
     if sorted(order) != list(range(rank)):
         raise Unreadable(f"the layout {mode[:80]!r} of {rank} dimension(s)")
     return row_major_or(order)
-
-
-def _is_donated(attributes: Attributes) -> bool:
-    """XLA takes a donor for one even where it says false."""
-    aliased, donor = attributes.get(_ALIASED), attributes.get(_DONATED)
-    return isinstance(aliased, int) or isinstance(donor, bool)

@@ -6,7 +6,7 @@ Owns a class for each kind of field; must not know which options there are: see 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NoReturn
 
 from pjrt_hub.running.capi import wire
@@ -39,17 +39,27 @@ class Kind:
         raise NotImplementedError
 
 
-class Bool(Kind):
-    """A bool."""
+class Plain(Kind):
+    """A value of one type of Python's, which a message holds as it is."""
 
-    def check(self, name: str, value: Any) -> bool:
-        return bool(value) if isinstance(value, bool) else _wrong(name, value, "a bool")
+    def __init__(
+        self,
+        type_: type,
+        words: str,
+        write: Callable[[int, Any], bytes],
+        read: Callable[[int | memoryview], Any],
+    ) -> None:
+        self._type, self._words, self._write, self._read = type_, words, write, read
 
-    def write(self, number: int, value: bool) -> bytes:
-        return wire.varint(number, value)
+    def check(self, name: str, value: Any) -> Any:
+        is_one = isinstance(value, self._type)
+        return self._type(value) if is_one else _wrong(name, value, self._words)
 
-    def read(self, found: Found) -> bool:
-        return bool(_integer(found[-1]))
+    def write(self, number: int, value: Any) -> bytes:
+        return self._write(number, value)
+
+    def read(self, found: Found) -> Any:
+        return self._read(found[-1])
 
 
 class Int(Kind):
@@ -91,36 +101,19 @@ class OneOf(Kind):
         return next((each for each, number in self.numbers.items() if number == found[-1]), None)
 
 
-class Text(Kind):
-    """A str."""
-
-    def check(self, name: str, value: Any) -> str:
-        return str(value) if isinstance(value, str) else _wrong(name, value, "a str")
-
-    def write(self, number: int, value: str) -> bytes:
-        return wire.length_delimited(number, value.encode())
-
-    def read(self, found: Found) -> str:
-        return _bytes(found[-1]).decode("utf-8", "replace")
-
-
-class Message(Kind):
-    """Bytes: a serialized message, or what only the compiler reads."""
-
-    def check(self, name: str, value: Any) -> bytes:
-        return bytes(value) if isinstance(value, bytes) else _wrong(name, value, "bytes")
-
-    def write(self, number: int, value: bytes) -> bytes:
-        return wire.length_delimited(number, value)
-
-    def read(self, found: Found) -> bytes:
-        return _bytes(found[-1])
+BOOL = Plain(bool, "a bool", wire.varint, lambda value: bool(_integer(value)))
+TEXT = Plain(
+    *(str, "a str", lambda number, value: wire.length_delimited(number, value.encode())),
+    lambda value: _bytes(value).decode("utf-8", "replace"),
+)
+#: Bytes: a serialized message, or what only the compiler reads.
+MESSAGE = Plain(bytes, "bytes", wire.length_delimited, lambda value: _bytes(value))
 
 
 class Several(Kind):
     """A list of bools or ints, each of the kind `element`."""
 
-    def __init__(self, element: Bool | Int) -> None:
+    def __init__(self, element: Kind) -> None:
         self.element = element
 
     def check(self, name: str, value: Any) -> tuple[int, ...]:
@@ -133,7 +126,7 @@ class Several(Kind):
 
     def read(self, found: Found) -> tuple[int, ...]:
         numbers = [each for part in found for each in wire.integers(part)]
-        return tuple(map(bool, numbers)) if isinstance(self.element, Bool) else tuple(numbers)
+        return tuple(map(bool, numbers)) if self.element is BOOL else tuple(numbers)
 
 
 class Shapes(Kind):
@@ -181,17 +174,13 @@ class Flags(Kind):
         return dict(value)
 
     def write(self, number: int, value: Mapping[str, Flag]) -> bytes:
-        return b"".join(
-            wire.length_delimited(
-                number, wire.length_delimited(1, name.encode()) + wire.length_delimited(2, each)
-            )
-            for name, each in self._overrides(value)
-        )
-
-    def _overrides(self, value: Mapping[str, Flag]) -> Iterator[tuple[str, bytes]]:
+        written = b""
         for name, setting in value.items():
             if setting is not None:
-                yield name, self._override(setting)
+                entry = wire.length_delimited(1, name.encode())
+                entry += wire.length_delimited(2, self._override(setting))
+                written += wire.length_delimited(number, entry)
+        return written
 
     def _override(self, value: str | bool | int | float) -> bytes:
         if isinstance(value, str):

@@ -192,7 +192,9 @@ class Signature(NamedTuple):
         names = tuple(bytes(each).decode("utf-8", "replace") for each in told)
         if len(names) != len(parameters):  # A tuple of arguments has one name.
             names = ()
-        return cls(parameters, outputs, names, _find_donated(module))
+        donated = {*_parameters(module, hlo.MODULE_DONORS, hlo.DONOR_PARAMETER)}
+        donated |= {*_parameters(module, hlo.MODULE_ALIASES, hlo.ALIAS_PARAMETER)}
+        return cls(parameters, outputs, names, tuple(sorted(donated)))
 
     def to_lists(self) -> list[Any]:
         """Return it as lists, numbers and strings, for JSON."""
@@ -235,12 +237,6 @@ def tuple_parameters(code: bytes, form: str) -> list[bool]:
     return [(_SHAPE_TYPE, _TUPLE) in wire.fields(each) for each in shapes]
 
 
-def _find_donated(module: memoryview) -> tuple[int, ...]:
-    """Return the parameters that alias an output or give their memory away."""
-    found = set(_parameters(module, hlo.MODULE_DONORS, hlo.DONOR_PARAMETER))
-    return tuple(sorted(found.union(_parameters(module, hlo.MODULE_ALIASES, hlo.ALIAS_PARAMETER))))
-
-
 def _parameters(module: memoryview, field: int, number_field: int) -> Iterator[int]:
     """Yield parameters; one in a tuple of all arguments is told by its place in it."""
     for entries in wire.messages(module, field):
@@ -277,7 +273,8 @@ def flatten(shape: memoryview, depth: int = 0) -> Iterator[Slot]:
         elif number == _SHAPE_TUPLE and isinstance(value, memoryview):
             parts.append(value)
         elif number == _SHAPE_LAYOUT and isinstance(value, memoryview):
-            layout = _minor_to_major(value)
+            told = (each for n, each in wire.fields(value) if n == _LAYOUT_MINOR_TO_MAJOR)
+            layout = tuple(dimension for each in told for dimension in wire.integers(each))
         elif number == _SHAPE_DYNAMIC:
             dynamic += wire.integers(value)
     if element == _TUPLE:
@@ -287,8 +284,3 @@ def flatten(shape: memoryview, depth: int = 0) -> Iterator[Slot]:
         code = dtypes.of_primitive(element).code
         bounds = [d for d, is_dynamic in enumerate(dynamic) if is_dynamic]
         yield Slot.make(code, dimensions, row_major_or(layout), bounds)
-
-
-def _minor_to_major(layout: memoryview) -> tuple[int, ...]:
-    told = (value for number, value in wire.fields(layout) if number == _LAYOUT_MINOR_TO_MAJOR)
-    return tuple(each for value in told for each in wire.integers(value))

@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -142,7 +142,8 @@ def work(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) 
         tell(step=_DESCRIBE)
         topology_error = _topology_error(api)
     mapped = [each for each in code_files() if each not in files]
-    imported = _files_of(sys.modules.keys() - modules)
+    those = (getattr(sys.modules.get(n), "__file__", None) for n in sys.modules.keys() - modules)
+    imported = sorted({file for file in those if isinstance(file, str)})
     version, attributes = str(api.version), dict[str, object](api.attributes)
     found = (version, api.extensions, attributes, mapped, imported, client_error, topology_error)
     tell(**ProbeResult(*found)._asdict())
@@ -158,9 +159,3 @@ def _topology_error(api: Api) -> str:
     except errors.PjrtHubError:  # It only demands a name or options.
         pass
     return ""
-
-
-def _files_of(modules: Iterable[str]) -> list[str]:
-    """Return the files that modules were imported from, of those that have one."""
-    found = (getattr(sys.modules.get(name), "__file__", None) for name in modules)
-    return sorted({file for file in found if isinstance(file, str)})
