@@ -20,9 +20,29 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 
+#: Which threads call an author's functions, and whether hosts reach the memory.
+HOST = "plugin->host_memory = true;"
+THREADS = {
+    "each device's": HOST,
+    "the caller's": f"{HOST} plugin->any_thread = true;",
+    "the caller's, for far memory": "plugin->any_thread = true;",
+    "one for all devices": f"{HOST} plugin->any_thread = plugin->asynchronous = true;",
+}
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return native.build(native.write(tmp_path_factory.mktemp("example")))
+
+
+@pytest.fixture(params=THREADS)
+def threaded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The worked example, whose functions are called by one thread or another."""
+    source = native.write(tmp_path)
+    text = source.read_text("utf-8")
+    assert text.count(HOST) == 1
+    source.write_text(text.replace(HOST, THREADS[request.param]), "utf-8")
+    return native.build(source)
 
 
 def test_the_header_is_made_of_the_declarations():
@@ -49,6 +69,33 @@ def test_only_one_function_is_exported_and_what_an_author_writes_is_short(librar
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert [line.split()[-1] for line in printed.splitlines()] == ["GetPjrtApi"]
     assert len(native.write(tmp_path, example=False).read_text().splitlines()) <= 300
+
+
+#: An author's first lines, and lines that tell an attribute of the plugin.
+DESCRIBE = "static void describe(Plugin *plugin) {"
+ATTRIBUTE = """static PJRT_NamedValue generation;
+
+static void describe(Plugin *plugin) {
+  generation.struct_size = PJRT_NamedValue_STRUCT_SIZE;
+  generation.name = "generation";
+  generation.name_size = strlen(generation.name);
+  generation.type = PJRT_NamedValue_kInt64;
+  generation.int64_value = 7;
+  generation.value_size = 1;
+  plugin->attributes = &generation;
+  plugin->num_attributes = 1;"""
+
+
+@pytest.fixture
+def described(tmp_path: Path) -> Path:
+    source = native.write(tmp_path, example=False)
+    source.write_text(source.read_text("utf-8").replace(DESCRIBE, ATTRIBUTE), "utf-8")
+    return native.build(source)
+
+
+@in_child
+def test_what_an_author_says_of_the_plugin_is_told(described):
+    assert pjrt_hub.client(described).plugin.attributes == {"generation": 7}
 
 
 #: By name, on `m`, which is jax.numpy or numpy.
@@ -111,12 +158,29 @@ module @layer {
 
 
 @in_child
-def test_pjrt_hub_runs_text(library):
-    client = pjrt_hub.client(library)
+def test_pjrt_hub_runs_text(threaded):
+    client = pjrt_hub.client(threaded)
     x = np.arange(6, dtype=np.float32).reshape(2, 3)
     kept, more = client.compile(PROGRAM)(x, np.ones((3, 2), np.float32))
     assert kept.tolist() == [[4.0, 13.0], [0.0, 4.0]]
     assert more.tolist() == [[True, False], [True, True]]
+
+
+@pytest.mark.slow
+def test_any_thread_serves_as_well(threaded, tmp_path):
+    report = tmp_path / "report.json"
+    areas = ("async_transfers", "buffers", "donation", "execute", "external", "transfers")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pjrt_hub.cli", "check", threaded, "--output", report),
+            *(word for area in areas for word in ("--area", area)),
+        ],
+        capture_output=True,
+        timeout=280,
+    )
+    verdicts = Counter(each["verdict"] for each in json.loads(report.read_text())["results"])
+    assert set(verdicts) <= {"pass", "unsupported", "skip"}
+    assert verdicts["pass"] > 150
 
 
 @pytest.mark.slow

@@ -4,17 +4,30 @@
 
 #include "error.h"
 
+/* A plugin that is more than one file defines this as nothing: what the kit asks of it is then defined in one of them. */
+#ifndef PLUGIN_ASKED
+#define PLUGIN_ASKED static inline
+#endif
+/* It may define this, too, which each function begins with: it returns an error, or does nothing. */
+#ifndef PLUGIN_FIRST
+#define PLUGIN_FIRST(name)
+#endif
+
 /* Begins a function of the table. `args` may be longer than this version knows. It may also be shorter, if it has all
    fields of the first version; ask PLUGIN_HAS about later fields. */
 #define PLUGIN_FUNCTION(name)                                                              \
   static inline PJRT_Error *plugin_answer_##name(name##_Args *args);                       \
   static inline PJRT_Error *plugin_##name(name##_Args *args) {                             \
-    if (args->struct_size >= name##_Args_FIRST_SIZE) return plugin_answer_##name(args);    \
-    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,                                  \
-                        "Unexpected " #name "_Args size: expected %d, got %zu",            \
-                        name##_Args_FIRST_SIZE, args->struct_size);                        \
+    if (args->struct_size < name##_Args_FIRST_SIZE)                                        \
+      return plugin_wrong_size(#name, name##_Args_FIRST_SIZE, args->struct_size);          \
+    PLUGIN_FIRST(name)                                                                     \
+    return plugin_answer_##name(args);                                                     \
   }                                                                                        \
   static inline PJRT_Error *plugin_answer_##name(name##_Args *args __attribute__((unused)))
+static inline PJRT_Error *plugin_wrong_size(const char *name, size_t expected, size_t found) {
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "Unexpected %s_Args size: expected %zu, got %zu", name,
+                      expected, found);
+}
 #define PLUGIN_HAS(args, type, field) \
   ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
 
