@@ -9,16 +9,17 @@ import signal
 import subprocess
 import sys
 import sysconfig
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from faulty import FAULTS, THROWN
 
 import pjrt_hub
 from pjrt_hub.finding.store.catalog import Artifact, Catalog
 
 HERE = Path(__file__).parent
-FAULTS = HERE / "fake" / "faults"
+FAKE = HERE / "fake"
 PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 
@@ -90,18 +91,35 @@ def header_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def faults(header_folder: Path) -> dict[str, Path]:
-    """Every faulty plugin, compiled, by its name."""
+def stub(header_folder: Path) -> Callable[..., Path]:
+    """`stub("ON_INITIALIZE=abort()")` compiles a plugin with these macros and gives its path.
 
-    def build(source: Path) -> tuple[str, Path]:
-        variable, standard = ("CC", "-std=gnu11") if source.suffix == ".c" else ("CXX", "-xc++")
-        compiler = (sysconfig.get_config_var(variable) or variable.lower()).split()
-        library = header_folder / f"{source.stem}.so"
-        flags = [standard, "-w", "-fPIC", "-shared", "-pthread", f"-I{header_folder}"]
-        command = [*compiler, *flags, "-o", str(library), str(source)]
-        subprocess.run(command, check=True, timeout=120)
-        return source.stem, library
+    `stub("WHILE_LOADED", source="throws.cc")` compiles another one than `plugin.c`.
+    """
+    built: dict[tuple[str, ...], Path] = {}
 
-    sources = sorted(path for path in FAULTS.iterdir() if path.suffix in (".c", ".cc"))
-    with ThreadPoolExecutor(2) as pool:
-        return dict(pool.map(build, sources))
+    def build(*macros: str, source: str = "plugin.c") -> Path:
+        if (source, *macros) not in built:
+            library = header_folder / f"stub_{len(built)}.so"
+            variable, standard = ("CC", "-std=c11") if source.endswith(".c") else ("CXX", "-xc++")
+            command = (sysconfig.get_config_var(variable) or variable.lower()).split()
+            command += [standard, "-Wall", "-Werror", "-Wno-unused", "-g", "-fPIC", "-shared"]
+            command += ["-pthread", f"-I{header_folder}", "-o", str(library)]
+            command += [f"-D{macro}" for macro in macros]
+            subprocess.run([*command, str(FAKE / source)], check=True, timeout=60)
+            built[source, *macros] = library
+        return built[source, *macros]
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def faults(stub: Callable[..., Path]) -> Callable[[str], Path]:
+    """`faults("exit_3")` compiles that faulty plugin and gives its path."""
+
+    def build(name: str) -> Path:
+        if name in THROWN:
+            return stub(*THROWN[name], source="throws.cc")
+        return stub(*FAULTS[name])
+
+    return build

@@ -54,9 +54,3 @@ FUNCTION(PJRT_Client_Load) {
   leave(given);
   return error;
 }
-
-#define AHEAD_OF_TIME \
-  SLOT(PJRT_TopologyDescription_Create), SLOT(PJRT_TopologyDescription_Destroy), \
-      SLOT(PJRT_TopologyDescription_PlatformName), \
-      SLOT(PJRT_TopologyDescription_GetDeviceDescriptions), SLOT(PJRT_Compile), \
-      SLOT(PJRT_Client_Load)

@@ -118,16 +118,11 @@ static void poison(PJRT_Buffer *buffer) {
   memset(buffer->data, 0xdd, buffer->count * buffer->width);
 }
 
-FUNCTION(PJRT_Client_BufferFromHostBuffer) {
-  PJRT_Client *client = enter(args->client, CLIENT);
-  args->buffer =
-      new_buffer(client, args->type, args->dims, args->num_dims, args->device_layout);
-  fill(args->buffer, args->data, args->byte_strides);
-  args->buffer->signal->fired = true;
-  args->done_with_host_buffer = new_event(client, args->buffer->signal);
-  leave(client);
-  return NULL;
-}
+TELLS(PJRT_Client_BufferFromHostBuffer, client, CLIENT,
+      args->buffer = new_buffer(it, args->type, args->dims, args->num_dims, args->device_layout);
+      fill(args->buffer, args->data, args->byte_strides);
+      args->buffer->signal->fired = true;
+      args->done_with_host_buffer = new_event(it, args->buffer->signal))
 
 FUNCTION(PJRT_Buffer_Destroy) {
   if (args->buffer->lent != 0) die("destroyed while lent out", BUFFER);
@@ -136,37 +131,28 @@ FUNCTION(PJRT_Buffer_Destroy) {
   return NULL;
 }
 
-FUNCTION(PJRT_Buffer_Delete) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  buffer->deleted = true;
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_Delete, buffer, BUFFER, it->deleted = true)
 
 TELLS(PJRT_Buffer_IsDeleted, buffer, BUFFER, args->is_deleted = it->deleted)
 
-FUNCTION(PJRT_Buffer_ReadyEvent) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
-  if (error == NULL) args->event = new_event(buffer->head.client, buffer->signal);
-  leave(buffer);
-  return error;
-}
+/* A function of a buffer, `it`, that fails where it was deleted. */
+#define OF_BUFFER(name, buffer_, ...)                                              \
+  FUNCTION(name) {                                                                 \
+    PJRT_Buffer *it = enter(args->buffer_, BUFFER);                                \
+    PJRT_Error *error = it->deleted ? fail(3, "the buffer was deleted") : NULL;    \
+    if (error == NULL) {                                                           \
+      __VA_ARGS__;                                                                 \
+    }                                                                              \
+    leave(it);                                                                     \
+    return error;                                                                  \
+  }
 
-FUNCTION(PJRT_Buffer_IncreaseExternalReferenceCount) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
-  if (error == NULL) buffer->lent++;
-  leave(buffer);
-  return error;
-}
+OF_BUFFER(PJRT_Buffer_ReadyEvent, buffer, args->event = new_event(it->head.client, it->signal))
 
-FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  if (buffer->lent-- == 0) die("taken back more often than lent", BUFFER);
-  leave(buffer);
-  return NULL;
-}
+OF_BUFFER(PJRT_Buffer_IncreaseExternalReferenceCount, buffer, it->lent++)
+
+TELLS(PJRT_Buffer_DecreaseExternalReferenceCount, buffer, BUFFER,
+      if (it->lent-- == 0) die("taken back more often than lent", BUFFER))
 
 TELLS(PJRT_Buffer_OpaqueDeviceMemoryDataPointer, buffer, BUFFER, args->device_memory_ptr = it->data)
 
@@ -208,7 +194,6 @@ FUNCTION(PJRT_Buffer_GetMemoryLayout) {
 FUNCTION(PJRT_Buffer_ToHostBuffer) {
   ON_TO_HOST;
   PJRT_Buffer *buffer = enter(args->src, BUFFER);
-  size_t nbytes = buffer->count * buffer->width;
   PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
   if (error == NULL && args->dst != NULL) {
     const int64_t *wish =
@@ -218,7 +203,7 @@ FUNCTION(PJRT_Buffer_ToHostBuffer) {
              (char *)buffer->data + place_in(buffer, i) * buffer->width, buffer->width);
     args->event = new_event(buffer->head.client, buffer->signal);
   }
-  args->dst_size = nbytes;
+  args->dst_size = buffer->count * buffer->width;
   leave(buffer);
   return error;
 }
@@ -226,13 +211,9 @@ FUNCTION(PJRT_Buffer_ToHostBuffer) {
 TELLS(PJRT_Buffer_OnDeviceSizeInBytes, buffer, BUFFER,
       args->on_device_size_in_bytes = it->count * it->width)
 
-FUNCTION(PJRT_Buffer_CopyRawToHost) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  memcpy(args->dst, (char *)buffer->data + args->offset, (size_t)args->transfer_size);
-  args->event = new_event(buffer->head.client, buffer->signal);
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_CopyRawToHost, buffer, BUFFER,
+      memcpy(args->dst, (char *)it->data + args->offset, (size_t)args->transfer_size);
+      args->event = new_event(it->head.client, it->signal))
 
 typedef struct {
   Signal *signal;
@@ -242,30 +223,24 @@ typedef struct {
 
 static void raw_copy_ready(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *args) {
   RawCopy *copy = args->callback_data;
-  if (copy->signal->fired) die("answered twice", BUFFER);
-  copy->signal->code = (int)args->error_code;
-  copy->signal->reason = new_reason(args->error_message, args->error_message_size, NULL, 0);
   if (args->error_code == 0) memcpy(args->dst, copy->from, copy->size);
-  fire(copy->signal);
+  settle(copy->signal, (int)args->error_code, args->error_message, args->error_message_size);
 }
 
-FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  RawCopy *copy = calloc(1, sizeof(RawCopy));
-  *copy = (RawCopy){new_signal(), (char *)buffer->data + args->offset, (size_t)args->transfer_size};
-  args->event = new_event(buffer->head.client, copy->signal);
-  args->callback_data = copy;
-  args->future_ready_callback = raw_copy_ready;
-  leave(buffer);
-  return NULL;
-}
+TELLS(PJRT_Buffer_CopyRawToHostFuture, buffer, BUFFER,
+      RawCopy copy = {new_signal(), (char *)it->data + args->offset, (size_t)args->transfer_size};
+      args->event = new_event(it->head.client, copy.signal);
+      args->callback_data = copied(&copy, sizeof copy);
+      args->future_ready_callback = raw_copy_ready)
 
 TELLS(PJRT_Device_DefaultMemory, device->client, CLIENT, args->memory = &it->memory.memory)
 
-static PJRT_Client *client_of(PJRT_Memory *memory) { return ((StubMemory *)memory)->client; }
+static PJRT_Client *client_of(PJRT_Memory *memory) {
+  return enter(((StubMemory *)memory)->client, CLIENT);
+}
 
 FUNCTION(PJRT_Memory_AddressableByDevices) {
-  PJRT_Client *client = enter(client_of(args->memory), CLIENT);
+  PJRT_Client *client = client_of(args->memory);
   args->devices = client->devices;
   args->num_devices = 1;
   leave(client);
@@ -273,13 +248,13 @@ FUNCTION(PJRT_Memory_AddressableByDevices) {
 }
 
 FUNCTION(PJRT_Memory_Id) {
-  leave(enter(client_of(args->memory), CLIENT));
+  leave(client_of(args->memory));
   args->id = 0;
   return NULL;
 }
 
 FUNCTION(PJRT_Memory_Kind) {
-  leave(enter(client_of(args->memory), CLIENT));
+  leave(client_of(args->memory));
   args->kind = "device";
   args->kind_size = 6;
   return NULL;
@@ -289,8 +264,8 @@ TELLS(PJRT_Buffer_Memory, buffer, BUFFER, args->memory = &it->head.client->memor
 
 /* Failed from the beginning, and whatever uses it fails for the same reason. */
 FUNCTION(PJRT_Client_CreateErrorBuffer) {
-  PJRT_Client *client = enter(args->client, CLIENT);
-  if (client_of(args->memory) != client) die("the memory of another client", CLIENT);
+  PJRT_Client *client = client_of(args->memory);
+  if (args->client != client) die("the memory of another client", CLIENT);
   PJRT_Buffer *buffer = new_buffer(client, args->shape_element_type, args->shape_dims,
                                    args->shape_num_dims, args->device_layout);
   buffer->signal->code = (int)args->error_code;
@@ -312,41 +287,26 @@ static PJRT_Buffer *heir(PJRT_Buffer *from, PJRT_Buffer_Type type, const int64_t
   return buffer;
 }
 
-FUNCTION(PJRT_Buffer_Bitcast) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  size_t nbytes = width_of(args->element_type);
-  for (size_t i = 0; i < args->num_dims; i++) nbytes *= (size_t)args->dims[i];
-  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
-  if (error == NULL && nbytes != buffer->count * buffer->width) error = fail(3, "another size");
-  if (error == NULL) {
-    args->out_buffer =
-        heir(buffer, args->element_type, args->dims, args->num_dims, args->device_layout);
-    args->out_buffer->signal = buffer->signal;
-  }
-  leave(buffer);
-  return error;
-}
+OF_BUFFER(PJRT_Buffer_Bitcast, buffer, size_t nbytes = width_of(args->element_type);
+          for (size_t i = 0; i < args->num_dims; i++) nbytes *= (size_t)args->dims[i];
+          if (nbytes != it->count * it->width) {
+            error = fail(3, "another size");
+          } else {
+            args->out_buffer =
+                heir(it, args->element_type, args->dims, args->num_dims, args->device_layout);
+            args->out_buffer->signal = it->signal;
+          })
 
 static void dependency_ready(PJRT_Buffer_DonateWithControlDependency_Callback_Args *args) {
-  Signal *signal = args->callback_data;
-  if (signal->fired) die("answered twice", BUFFER);
-  signal->code = (int)args->error_code;
-  signal->reason = new_reason(args->error_message, args->error_message_size, NULL, 0);
-  fire(signal);
+  settle(args->callback_data, (int)args->error_code, args->error_message,
+         args->error_message_size);
 }
 
 /* The heir is ready once the dependency is. */
-FUNCTION(PJRT_Buffer_DonateWithControlDependency) {
-  PJRT_Buffer *buffer = enter(args->buffer, BUFFER);
-  PJRT_Error *error = buffer->deleted ? fail(3, "the buffer was deleted") : NULL;
-  if (error == NULL) {
-    args->out_buffer = heir(buffer, PJRT_Buffer_Type_F32, buffer->dims, buffer->rank, NULL);
-    args->callback_data = args->out_buffer->signal;
-    args->dependency_ready_callback = dependency_ready;
-  }
-  leave(buffer);
-  return error;
-}
+OF_BUFFER(PJRT_Buffer_DonateWithControlDependency, buffer,
+          args->out_buffer = heir(it, PJRT_Buffer_Type_F32, it->dims, it->rank, NULL);
+          args->callback_data = args->out_buffer->signal;
+          args->dependency_ready_callback = dependency_ready)
 
 /* Transfers */
 
@@ -446,10 +406,8 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral) {
 }
 
 FUNCTION(PJRT_AsyncHostToDeviceTransferManager_SetBufferError) {
-  PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
-  buffer->signal->code = (int)args->error_code;
-  buffer->signal->reason = new_reason(args->error_message, args->error_message_size, NULL, 0);
-  fire(buffer->signal);
+  settle(part(args->transfer_manager, args->buffer_index)->signal, (int)args->error_code,
+         args->error_message, args->error_message_size);
   return NULL;
 }
 

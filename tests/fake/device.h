@@ -19,29 +19,21 @@ FUNCTION(PJRT_Device_MemoryStats) {
   return NULL;
 }
 
-FUNCTION(PJRT_Device_ClearMemoryStats) {
-  leave(enter(args->device->client, CLIENT));
-  stub_cleared++;
-  return NULL;
-}
+TELLS(PJRT_Device_ClearMemoryStats, device->client, CLIENT, stub_cleared++)
 
 static void forget_attributes(PJRT_Device_Attributes *attributes) {
   free(attributes);
   stub_attributes--;
 }
 
-FUNCTION(PJRT_Device_GetAttributes) {
-  leave(enter(args->device->client, CLIENT));
-  PJRT_NamedValue value = {.name = "temperature", .name_size = 11, .type = PJRT_NamedValue_kInt64,
-                           .int64_value = 40, .value_size = 1};
-  PJRT_NamedValue *values = memcpy(malloc(sizeof value), &value, sizeof value);
-  args->attributes = values;
-  args->num_attributes = 1;
-  args->device_attributes = (PJRT_Device_Attributes *)values;
-  args->attributes_deleter = forget_attributes;
-  stub_attributes++;
-  return NULL;
-}
+TELLS(PJRT_Device_GetAttributes, device->client, CLIENT,
+      PJRT_NamedValue value = {.name = "temperature", .name_size = 11, .int64_value = 40,
+                               .type = PJRT_NamedValue_kInt64, .value_size = 1};
+      args->attributes = copied(&value, sizeof value);
+      args->num_attributes = 1;
+      args->device_attributes = (PJRT_Device_Attributes *)args->attributes;
+      args->attributes_deleter = forget_attributes;
+      stub_attributes++)
 
 FUNCTION(PJRT_Device_PoisonExecution) {
   leave(enter(args->device->client, CLIENT));
@@ -56,12 +48,9 @@ FUNCTION(PJRT_Device_PoisonExecution) {
   return NULL;
 }
 
-FUNCTION(PJRT_Device_CreateAsyncTrackingEvent) {
-  leave(enter(args->device->client, CLIENT));
-  args->event = (PJRT_AsyncTrackingEvent *)strndup(args->description, args->description_size);
-  stub_tracked++;
-  return NULL;
-}
+TELLS(PJRT_Device_CreateAsyncTrackingEvent, device->client, CLIENT,
+      args->event = (PJRT_AsyncTrackingEvent *)strndup(args->description, args->description_size);
+      stub_tracked++)
 
 FUNCTION(PJRT_AsyncTrackingEvent_Destroy) {
   free(args->event);

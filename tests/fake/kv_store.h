@@ -4,11 +4,6 @@
 static PJRT_Client_Create_Args kv; /* the callbacks of the newest client that brought some */
 static int64_t node_id, num_nodes;
 
-static PJRT_Error *kv_error(PJRT_Error_Code code, const char *message, size_t message_size) {
-  return fail((int)code, strndup(message, message_size));
-}
-static PJRT_CallbackError kv_error_maker = kv_error;
-
 enum { GET, TRY_GET, PUT };
 
 typedef struct {
@@ -21,30 +16,28 @@ typedef struct {
   char text[256];
 } Question;
 
+/* The arguments of a callback about a question's key. */
+#define ABOUT(type, way)                                                                 \
+  type args = {.key = question->key, .key_size = question->key_size,                     \
+               .callback_error = &error_maker, .user_arg = kv.kv_##way##_user_arg}
+
 static void ask(Question *question) {
   PJRT_Error *error = NULL;
   void (*deleter)(char *) = NULL;
   char *value = NULL;
   size_t size = 0;
   if (question->operation == GET) {
-    PJRT_KeyValueGetCallback_Args args = {.key = question->key, .key_size = question->key_size};
+    ABOUT(PJRT_KeyValueGetCallback_Args, get);
     args.timeout_in_ms = question->timeout_in_ms;
-    args.callback_error = &kv_error_maker;
-    args.user_arg = kv.kv_get_user_arg;
     error = kv.kv_get_callback(&args);
     value = args.value, size = args.value_size, deleter = args.value_deleter_callback;
   } else if (question->operation == TRY_GET) {
-    PJRT_KeyValueTryGetCallback_Args args = {.key = question->key, .key_size = question->key_size};
-    args.callback_error = &kv_error_maker;
-    args.user_arg = kv.kv_try_get_user_arg;
+    ABOUT(PJRT_KeyValueTryGetCallback_Args, try_get);
     error = kv.kv_try_get_callback(&args);
     value = args.value, size = args.value_size, deleter = args.value_deleter_callback;
   } else {
-    PJRT_KeyValuePutCallback_Args args = {.key = question->key, .key_size = question->key_size};
-    args.value = question->value;
-    args.value_size = question->value_size;
-    args.callback_error = &kv_error_maker;
-    args.user_arg = kv.kv_put_user_arg;
+    ABOUT(PJRT_KeyValuePutCallback_Args, put);
+    args.value = question->value, args.value_size = question->value_size;
     error = kv.kv_put_callback(&args);
   }
   question->code = 0;
@@ -81,11 +74,7 @@ void stub_ask(Question *question) {
 }
 
 /* Asks from a thread of the plugin until the process ends. */
-void stub_ask_always(Question *question) {
-  pthread_t thread;
-  pthread_create(&thread, NULL, ask_always, question);
-  pthread_detach(thread);
-}
+void stub_ask_always(Question *question) { in_background(ask_always, question); }
 
 static int64_t option(const PJRT_Client_Create_Args *args, const char *name, int64_t otherwise) {
   for (size_t i = 0; i < args->num_options; i++) {

@@ -75,7 +75,7 @@ static void *enter(const void *object, int kind) {
   return head;
 }
 
-static void leave(void *object) { ((Head *)object)->uses--; }
+static void leave(const void *object) { ((Head *)object)->uses--; }
 
 static void destroy(void *object, int kind) {
   Head *head = object;
@@ -96,6 +96,16 @@ static void nap(double seconds) {
   while (nanosleep(&left, &left) != 0 && errno == EINTR) continue;
 }
 
+static void *copied(const void *from, size_t size) {
+  return size != 0 ? memcpy(malloc(size), from, size) : NULL;
+}
+
+static void in_background(void *(*work)(void *), void *arg) {
+  pthread_t thread;
+  pthread_create(&thread, NULL, work, arg);
+  pthread_detach(thread);
+}
+
 /* What is held goes on once a test sets this. */
 atomic_bool stub_released;
 
@@ -112,39 +122,15 @@ static void leave_trace(void) {
   close(file);
 }
 
-/* A process of the plugin's own, which holds none of our pipes and has left its trace. */
-static void start_daemon(void) {
-  int ends[2];
-  char nothing;
-  if (pipe(ends) != 0) abort();
-  if (fork() != 0) {
-    close(ends[1]);
-    while (read(ends[0], &nothing, 1) != 0) continue;
-    close(ends[0]);
-    return;
-  }
-  close(1);
-  close(2);
-  leave_trace();
-  close(ends[1]);
-  for (;;) pause();
-}
-
 /* Errors */
 
 /* Why something failed, where somebody gave a reason. */
 typedef struct {
   char *message;
   size_t size, num_payload;
-  struct {
-    char *name, *value;
-    size_t name_size, value_size;
-  } payload[4];
+  PJRT_NamedValue payload[4];
 } Reason;
 
-static void *copied(const void *from, size_t size) {
-  return size != 0 ? memcpy(malloc(size), from, size) : NULL;
-}
 
 static Reason *new_reason(const char *message, size_t size, const PJRT_NamedValue *payload,
                           size_t num_payload) {
@@ -153,10 +139,9 @@ static Reason *new_reason(const char *message, size_t size, const PJRT_NamedValu
   reason->size = size;
   reason->num_payload = num_payload;
   for (size_t i = 0; i < num_payload; i++) {
+    reason->payload[i] = payload[i];
     reason->payload[i].name = copied(payload[i].name, payload[i].name_size);
-    reason->payload[i].name_size = payload[i].name_size;
-    reason->payload[i].value = copied(payload[i].string_value, payload[i].value_size);
-    reason->payload[i].value_size = payload[i].value_size;
+    reason->payload[i].string_value = copied(payload[i].string_value, payload[i].value_size);
   }
   return reason;
 }
@@ -175,6 +160,12 @@ static PJRT_Error *fail(int code, const char *word) {
   return (PJRT_Error *)error;
 }
 
+/* What callbacks of the host make their errors by. */
+static PJRT_Error *make_error(PJRT_Error_Code code, const char *message, size_t size) {
+  return fail((int)code, strndup(message, size));
+}
+static PJRT_CallbackError error_maker = make_error;
+
 static void PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) { destroy(args->error, ERROR); }
 
 static void PJRT_Error_Message(PJRT_Error_Message_Args *args) {
@@ -182,19 +173,14 @@ static void PJRT_Error_Message(PJRT_Error_Message_Args *args) {
   static char huge[1 << 20];
   args->message = error->word;
   args->message_size = strlen(error->word);
-  if (error->reason != NULL) {
-    args->message = error->reason->message;
-    args->message_size = error->reason->size;
-  } else if (strcmp(error->word, "empty") == 0) {
-    args->message = NULL;
-    args->message_size = 0;
-  } else if (strcmp(error->word, "bytes") == 0) {
-    args->message = "caf\xe9 \xff!";
-    args->message_size = 7;
-  } else if (strcmp(error->word, "huge") == 0) {
-    args->message = memset(huge, 'x', sizeof huge);
-    args->message_size = sizeof huge;
-  }
+  if (error->reason != NULL)
+    args->message = error->reason->message, args->message_size = error->reason->size;
+  else if (strcmp(error->word, "empty") == 0)
+    args->message = NULL, args->message_size = 0;
+  else if (strcmp(error->word, "bytes") == 0)
+    args->message = "caf\xe9 \xff!", args->message_size = 7;
+  else if (strcmp(error->word, "huge") == 0)
+    args->message = memset(huge, 'x', sizeof huge), args->message_size = sizeof huge;
   leave(error);
 }
 
@@ -213,20 +199,25 @@ static PJRT_Error *wrong_size(const char *function, size_t ours, size_t given) {
   return fits ? NULL : fail(3, "unexpected struct size");
 }
 
+static PJRT_Api api;
+
+/* Defines a function, which is in the table by that. */
 #define FUNCTION(name)                                                                    \
   static PJRT_Error *name##_of_any_size(name##_Args *args);                               \
   static PJRT_Error *name(name##_Args *args) {                                            \
     PJRT_Error *error = wrong_size(#name, name##_Args_STRUCT_SIZE, args->struct_size);    \
     return error != NULL ? error : name##_of_any_size(args);                              \
   }                                                                                       \
+  __attribute__((constructor)) static void list_##name(void) { api.name = name; }         \
   static PJRT_Error *name##_of_any_size(name##_Args *args)
 
-/* A function that only tells of an object, which is `it`: TELLS(name, client, CLIENT, args->a = it->b). */
+/* A function that cannot fail, and what it does with an object, which is `it`:
+   TELLS(name, client, CLIENT, args->a = it->b). */
 #define TELLS(name, object, kind, ...)   \
   FUNCTION(name) {                       \
     __auto_type it = args->object;       \
     enter(it, kind);                     \
-    (void)(__VA_ARGS__);                 \
+    __VA_ARGS__;                         \
     leave(it);                           \
     return NULL;                         \
   }
@@ -242,19 +233,15 @@ FUNCTION(PJRT_Error_GetCode) {
   return NULL;
 }
 
-FUNCTION(PJRT_Error_ForEachPayload) {
-  Error *error = enter(args->error, ERROR);
-  if (strcmp(error->word, "payload") == 0) {
-    args->visitor("stub/first", 10, "\0\1", 2, args->user_arg);
-    args->visitor("stub/\xff", 6, "", 0, args->user_arg);
-  }
-  for (size_t i = 0; error->reason != NULL && i < error->reason->num_payload; i++)
-    args->visitor(error->reason->payload[i].name, error->reason->payload[i].name_size,
-                  error->reason->payload[i].value, error->reason->payload[i].value_size,
-                  args->user_arg);
-  leave(error);
-  return NULL;
-}
+TELLS(PJRT_Error_ForEachPayload, error, ERROR, const Error *error = (const Error *)it;
+      if (strcmp(error->word, "payload") == 0) {
+        args->visitor("stub/first", 10, "\0\1", 2, args->user_arg);
+        args->visitor("stub/\xff", 6, "", 0, args->user_arg);
+      }
+      for (size_t i = 0; error->reason != NULL && i < error->reason->num_payload; i++)
+        args->visitor(error->reason->payload[i].name, error->reason->payload[i].name_size,
+                      error->reason->payload[i].string_value, error->reason->payload[i].value_size,
+                      args->user_arg))
 
 /* Signals: what events look at. They outlive both the events and the work. */
 
@@ -313,11 +300,7 @@ static void call_back(PJRT_Event_OnReadyCallback call, PJRT_Error *error, void *
   call(error, user_arg);
   if (!TWICE) return;
   call(error, user_arg);
-  Again *again = malloc(sizeof(Again));
-  *again = (Again){call, user_arg, error};
-  pthread_t thread;
-  pthread_create(&thread, NULL, call_later, again);
-  pthread_detach(thread);
+  in_background(call_later, copied(&(Again){call, user_arg, error}, sizeof(Again)));
 }
 
 static void *fire(void *arg) {
@@ -351,14 +334,9 @@ FUNCTION(PJRT_Event_Destroy) {
   return NULL;
 }
 
-FUNCTION(PJRT_Event_IsReady) {
-  PJRT_Event *event = enter(args->event, EVENT);
-  pthread_mutex_lock(&event->signal->mutex);
-  args->is_ready = event->signal->fired;
-  pthread_mutex_unlock(&event->signal->mutex);
-  leave(event);
-  return NULL;
-}
+TELLS(PJRT_Event_IsReady, event, EVENT, pthread_mutex_lock(&it->signal->mutex);
+      args->is_ready = it->signal->fired;
+      pthread_mutex_unlock(&it->signal->mutex))
 
 FUNCTION(PJRT_Event_Error) {
   PJRT_Event *event = enter(args->event, EVENT);
@@ -395,12 +373,13 @@ FUNCTION(PJRT_Event_Create) {
   return NULL;
 }
 
-FUNCTION(PJRT_Event_Set) {
-  PJRT_Event *event = enter(args->event, EVENT);
-  if (event->signal->fired) die("set twice", EVENT);
-  event->signal->code = (int)args->error_code;
-  event->signal->reason = new_reason(args->error_message, args->error_message_size, NULL, 0);
-  fire(event->signal);
-  leave(event);
-  return NULL;
+/* Fires a signal, which was promised, with a code or 0, and the reason. */
+static void settle(Signal *signal, int code, const char *message, size_t message_size) {
+  if (signal->fired) die("answered twice", EVENT);
+  signal->code = code;
+  signal->reason = new_reason(message, message_size, NULL, 0);
+  fire(signal);
 }
+
+TELLS(PJRT_Event_Set, event, EVENT,
+      settle(it->signal, (int)args->error_code, args->error_message, args->error_message_size))

@@ -8,6 +8,7 @@
 #include "buffers.h"
 #include "transfers.h"
 #include "create_options.h"
+#include "faults.h"
 
 #ifndef ON_LOAD
 #define ON_LOAD (void)0
@@ -179,13 +180,9 @@ FUNCTION(PJRT_LoadedExecutable_Destroy) {
 TELLS(PJRT_LoadedExecutable_AddressableDevices, executable, EXECUTABLE,
       args->addressable_devices = it->head.client->devices, args->num_addressable_devices = DEVICES)
 
-FUNCTION(PJRT_LoadedExecutable_GetExecutable) {
-  PJRT_LoadedExecutable *exe = enter(args->loaded_executable, EXECUTABLE);
-  args->executable = make(sizeof(PJRT_Executable), VIEW, exe->head.client);
-  args->executable->loaded = exe;
-  leave(exe);
-  return NULL;
-}
+TELLS(PJRT_LoadedExecutable_GetExecutable, loaded_executable, EXECUTABLE,
+      args->executable = make(sizeof(PJRT_Executable), VIEW, it->head.client);
+      args->executable->loaded = it)
 
 FUNCTION(PJRT_Executable_Destroy) {
   destroy(args->executable, VIEW);
@@ -193,71 +190,36 @@ FUNCTION(PJRT_Executable_Destroy) {
 }
 
 #ifdef COUNTS_OUTPUTS
-FUNCTION(PJRT_Executable_NumOutputs) {
-  args->num_outputs = 1;
-  return NULL;
-}
+TELLS(PJRT_Executable_NumOutputs, executable, VIEW, args->num_outputs = 1)
 #endif
 
-FUNCTION(PJRT_Executable_Name) {
-  PJRT_Executable *view = enter(args->executable, VIEW);
-  PJRT_LoadedExecutable *exe = enter(view->loaded, EXECUTABLE);
-  args->executable_name = "stub_program";
-  args->executable_name_size = 12;
-  leave(exe);
-  leave(view);
-  return NULL;
-}
+TELLS(PJRT_Executable_Name, executable, VIEW, leave(enter(it->loaded, EXECUTABLE));
+      args->executable_name = "stub_program", args->executable_name_size = 12)
 
-FUNCTION(PJRT_Executable_ParameterMemoryKinds) {
-  static const char *const kinds[] = {"device_not_terminated", "pinned_host"};
-  static const size_t sizes[] = {6, 11};
-  PJRT_Executable *view = enter(args->executable, VIEW);
-  args->memory_kinds = kinds;
-  args->memory_kind_sizes = sizes;
-  args->num_parameters = (size_t)view->loaded->num_args;
-  leave(view);
-  return NULL;
-}
+static const char *const memory_kinds[] = {"device_not_terminated", "pinned_host"};
+static const size_t memory_kind_sizes[] = {6, 11};
 
-FUNCTION(PJRT_Executable_OutputMemoryKinds) {
-  static const char *const kinds[] = {"device_not_terminated"};
-  static const size_t sizes[] = {6};
-  leave(enter(args->executable, VIEW));
-  args->memory_kinds = kinds;
-  args->memory_kind_sizes = sizes;
-  args->num_outputs = 1;
-  return NULL;
-}
+TELLS(PJRT_Executable_ParameterMemoryKinds, executable, VIEW,
+      args->memory_kinds = memory_kinds, args->memory_kind_sizes = memory_kind_sizes;
+      args->num_parameters = (size_t)it->loaded->num_args)
+
+TELLS(PJRT_Executable_OutputMemoryKinds, executable, VIEW,
+      args->memory_kinds = memory_kinds, args->memory_kind_sizes = memory_kind_sizes;
+      args->num_outputs = 1)
 
 static void release_options(PJRT_SerializedCompileOptions *options) { free(options); }
 
-FUNCTION(PJRT_Executable_GetCompileOptions) {
-  PJRT_Executable *view = enter(args->executable, VIEW);
-  PJRT_LoadedExecutable *exe = view->loaded;
-  char *copy = memcpy(malloc(exe->options_size), exe->options, exe->options_size);
-  args->serialized_bytes = copy;
-  args->serialized_bytes_size = exe->options_size;
-  args->serialized_compile_options = (PJRT_SerializedCompileOptions *)copy;
-  args->serialized_compile_options_deleter = release_options;
-  leave(view);
-  return NULL;
-}
+TELLS(PJRT_Executable_GetCompileOptions, executable, VIEW,
+      char *copy = copied(it->loaded->options, it->loaded->options_size);
+      args->serialized_bytes = copy, args->serialized_bytes_size = it->loaded->options_size;
+      args->serialized_compile_options = (PJRT_SerializedCompileOptions *)copy;
+      args->serialized_compile_options_deleter = release_options)
 
-FUNCTION(PJRT_LoadedExecutable_AddressableDeviceLogicalIds) {
-  static PJRT_LogicalDeviceIds ids[] = {{.replica = 3, .partition = 4}};
-  leave(enter(args->executable, EXECUTABLE));
-  args->addressable_device_logical_ids = ids;
-  args->num_addressable_device_logical_ids = 1;
-  return NULL;
-}
+TELLS(PJRT_LoadedExecutable_AddressableDeviceLogicalIds, executable, EXECUTABLE,
+      static PJRT_LogicalDeviceIds ids[] = {{.replica = 3, .partition = 4}};
+      args->addressable_device_logical_ids = ids, args->num_addressable_device_logical_ids = 1)
 
-FUNCTION(PJRT_LoadedExecutable_Delete) {
-  PJRT_LoadedExecutable *exe = enter(args->executable, EXECUTABLE);
-  exe->deleted = true;
-  leave(exe);
-  return NULL;
-}
+TELLS(PJRT_LoadedExecutable_Delete, executable, EXECUTABLE, it->deleted = true)
 
 TELLS(PJRT_LoadedExecutable_IsDeleted, executable, EXECUTABLE, args->is_deleted = it->deleted)
 
@@ -346,11 +308,9 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
     if (says(exe, "exchange")) {
       start_exchange(exe->text, exe->head.client, args->options, out->data, out->data, out->signal);
     } else if (says(exe, "later") || says(exe, "held")) {
-      pthread_t thread;
       out->signal->delay = says(exe, "later") ? 0.2 : 0;
       out->signal->held = says(exe, "held");
-      pthread_create(&thread, NULL, fire, out->signal);
-      pthread_detach(thread);
+      in_background(fire, out->signal);
     } else if (!says(exe, "never")) {
       out->signal->fired = true;
     }
@@ -368,96 +328,12 @@ FUNCTION(PJRT_LoadedExecutable_Execute) {
 
 #include "ahead_of_time.h"
 
-#define SLOT(name) .name = name
 static PJRT_Api api = {
     .pjrt_api_version = {.struct_size = PJRT_Api_Version_STRUCT_SIZE,
                          .major_version = MAJOR,
                          .minor_version = MINOR},
-    SLOT(PJRT_Error_Destroy),
-    SLOT(PJRT_Error_Message),
-    SLOT(PJRT_Error_GetCode),
-    SLOT(PJRT_Error_ForEachPayload),
-    SLOT(PJRT_Event_Destroy),
-    SLOT(PJRT_Event_IsReady),
-    SLOT(PJRT_Event_Error),
-    SLOT(PJRT_Event_OnReady),
-    SLOT(PJRT_Event_Create),
-    SLOT(PJRT_Event_Set),
-#ifdef COUNTS_OUTPUTS
-    SLOT(PJRT_Executable_NumOutputs),
-#endif
-    SLOT(PJRT_Plugin_Initialize),
-    SLOT(PJRT_Plugin_Attributes),
-    SLOT(PJRT_Client_Create),
-    SLOT(PJRT_Client_Destroy),
-    SLOT(PJRT_Client_UpdateGlobalProcessInfo),
-    AHEAD_OF_TIME,
-    SLOT(PJRT_Client_PlatformName),
-    SLOT(PJRT_Client_ProcessIndex),
-    SLOT(PJRT_Client_Devices),
-    SLOT(PJRT_Client_AddressableDevices),
-    SLOT(PJRT_Client_BufferFromHostBuffer),
-    SLOT(PJRT_Client_Compile),
-    SLOT(PJRT_Device_GetDescription),
-    SLOT(PJRT_DeviceDescription_Id),
-    SLOT(PJRT_DeviceDescription_ProcessIndex),
-    SLOT(PJRT_DeviceDescription_Kind),
-    SLOT(PJRT_Device_MemoryStats),
-    SLOT(PJRT_Device_ClearMemoryStats),
-    SLOT(PJRT_Device_GetAttributes),
-    SLOT(PJRT_Device_PoisonExecution),
-    SLOT(PJRT_Device_CreateAsyncTrackingEvent),
-    SLOT(PJRT_AsyncTrackingEvent_Destroy),
-    SLOT(PJRT_Buffer_Destroy),
-    SLOT(PJRT_Buffer_Delete),
-    SLOT(PJRT_Buffer_IsDeleted),
-    SLOT(PJRT_Buffer_ReadyEvent),
-    SLOT(PJRT_Buffer_IncreaseExternalReferenceCount),
-    SLOT(PJRT_Buffer_DecreaseExternalReferenceCount),
-    SLOT(PJRT_Buffer_OpaqueDeviceMemoryDataPointer),
-    SLOT(PJRT_Buffer_GetMemoryLayout),
-    SLOT(PJRT_Buffer_ToHostBuffer),
-    SLOT(PJRT_Buffer_OnDeviceSizeInBytes),
-    SLOT(PJRT_Buffer_CopyRawToHostFuture),
-    SLOT(PJRT_CopyToDeviceStream_Destroy),
-    SLOT(PJRT_CopyToDeviceStream_AddChunk),
-    SLOT(PJRT_CopyToDeviceStream_TotalBytes),
-    SLOT(PJRT_CopyToDeviceStream_GranuleSize),
-    SLOT(PJRT_CopyToDeviceStream_CurrentBytes),
-    SLOT(PJRT_Buffer_CopyRawToHost),
-    SLOT(PJRT_Buffer_Memory),
-    SLOT(PJRT_Buffer_Bitcast),
-    SLOT(PJRT_Buffer_DonateWithControlDependency),
-    SLOT(PJRT_Client_CreateErrorBuffer),
-    SLOT(PJRT_Client_CreateBuffersForAsyncHostToDevice),
-    SLOT(PJRT_AsyncHostToDeviceTransferManager_Destroy),
-    SLOT(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer),
-    SLOT(PJRT_AsyncHostToDeviceTransferManager_BufferCount),
-    SLOT(PJRT_AsyncHostToDeviceTransferManager_BufferSize),
-    SLOT(PJRT_AsyncHostToDeviceTransferManager_Device),
-    SLOT(PJRT_AsyncHostToDeviceTransferManager_TransferData),
-    SLOT(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral),
-    SLOT(PJRT_AsyncHostToDeviceTransferManager_SetBufferError),
-    SLOT(PJRT_AsyncHostToDeviceTransferManager_AddMetadata),
-    SLOT(PJRT_Client_DmaMap),
-    SLOT(PJRT_Client_DmaUnmap),
-    SLOT(PJRT_Device_DefaultMemory),
-    SLOT(PJRT_Memory_Id),
-    SLOT(PJRT_Memory_Kind),
-    SLOT(PJRT_Memory_AddressableByDevices),
-    SLOT(PJRT_LoadedExecutable_Destroy),
-    SLOT(PJRT_LoadedExecutable_AddressableDevices),
-    SLOT(PJRT_LoadedExecutable_GetExecutable),
-    SLOT(PJRT_LoadedExecutable_Execute),
-    SLOT(PJRT_LoadedExecutable_AddressableDeviceLogicalIds),
-    SLOT(PJRT_LoadedExecutable_Delete),
-    SLOT(PJRT_LoadedExecutable_IsDeleted),
-    SLOT(PJRT_Executable_Destroy),
-    SLOT(PJRT_Executable_Name),
-    SLOT(PJRT_Executable_OptimizedProgram),
-    SLOT(PJRT_Executable_ParameterMemoryKinds),
-    SLOT(PJRT_Executable_OutputMemoryKinds),
-    SLOT(PJRT_Executable_GetCompileOptions),
+    .PJRT_Error_Destroy = PJRT_Error_Destroy,
+    .PJRT_Error_Message = PJRT_Error_Message,
 };
 
 static PJRT_Extension_Base cycle = {sizeof cycle, PJRT_Extension_Type_Stream, &cycle};

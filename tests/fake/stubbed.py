@@ -6,10 +6,12 @@ import ast
 import ctypes
 import importlib
 import inspect
+import os
 import re
+import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, KeysView
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ if __name__ == "__main__":  # as pytest's pythonpath has them
 
 from children import show
 
+from pjrt_hub import errors
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
@@ -29,6 +32,13 @@ from pjrt_hub.running.client.plugin import Plugin
 path = "".join(sys.argv[1:2])
 staying: list[object] = []
 ONE_TO_FOUR = np.arange(1, 5, dtype=np.float32)
+#: The classes of errors by their codes.
+CLASSES = {each.code: each for each in errors.PjrtError.__subclasses__()}
+
+
+def functions(prefix: str, names: str) -> KeysView[str]:
+    """The functions whose names begin so: `functions("Buffer_", "Delete Destroy")`."""
+    return {f"PJRT_{prefix}{each}": None for each in names.split()}.keys()
 
 
 def func(words: str) -> str:
@@ -77,14 +87,49 @@ def begin() -> Any:
     return Plugin(load(path)).client()
 
 
+def run(a: Any, words: str) -> Any:
+    """What a program of these words gives for a buffer."""
+    return a.client.compile(func(words))(a)
+
+
 def number(name: str) -> int:
     """What the stub counts under a name."""
     return ctypes.c_long.in_dll(ctypes.CDLL(path), name).value
 
 
+def text_of(name: str) -> str:
+    """What the stub says under a name."""
+    return (ctypes.c_char * 256).in_dll(ctypes.CDLL(path), name).value.decode()
+
+
 def release() -> None:
     """Let what the stub holds go on; from now on it holds nothing."""
     ctypes.c_bool.in_dll(ctypes.CDLL(path), "stub_released").value = True
+
+
+def traces(folder: Path) -> list[int]:
+    """The processes that loaded a stub, or were left by it."""
+    file = folder / "loads"
+    return [int(line) for line in file.read_text().split()] if file.exists() else []
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it goes on, and is not only waited for by nobody."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def ends(pid: int) -> bool:
+    """Whether a process that was just killed is gone soon."""
+    for _ in range(1000):
+        if not is_alive(pid):
+            return True
+        time.sleep(0.02)
+    os.kill(pid, signal.SIGKILL)
+    return False
 
 
 def stay(*things: object) -> None:
@@ -103,12 +148,17 @@ def made_for(body: Callable[..., object]) -> Iterator[Any]:
             yield client.buffer_from_host(ONE_TO_FOUR)
 
 
-def slot(name: str, address: int | None = None) -> ctypes.c_void_p:
-    """The pointer to a function in the table of the stub, or of another plugin."""
+def own_table() -> int:
+    """The address of the stub's table."""
     library = ctypes.CDLL(path)
     library.GetPjrtApi.restype = ctypes.c_void_p
-    table_address = address or library.GetPjrtApi()
-    return ctypes.c_void_p.from_address(table_address + 40 + 8 * table.FUNCTIONS[name].slot)
+    return library.GetPjrtApi()
+
+
+def slot(name: str, address: int | None = None) -> ctypes.c_void_p:
+    """The pointer to a function in the table of the stub, or of another plugin."""
+    at = (address or own_table()) + 40 + 8 * table.FUNCTIONS[name].slot
+    return ctypes.c_void_p.from_address(at)
 
 
 def replace(name: str, answer: Callable[[Any, int], int | None]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import threading
 from functools import partial
@@ -12,7 +11,7 @@ import anyio
 import pytest
 import trio
 from children import in_threads
-from stubbed import func, live, number, raises, release, soon, with_stub
+from stubbed import live, number, raises, release, run, soon, with_stub
 
 from pjrt_hub import errors
 
@@ -25,41 +24,28 @@ LIBRARIES = {
 on_each = pytest.mark.parametrize("library", LIBRARIES)
 
 
-def run(a, words):
-    """The event of a program's result."""
-    return a.client.compile(func(words))(a).ready
-
-
 async def awaited(event):
     return await event
 
 
 @on_each
 @with_stub()
-def test_what_is_ready_and_what_comes(a, library):
+def test_what_is_ready_what_comes_and_what_fails(a, library):
     async def main():
         assert await a.ready is None
-        later = run(a, "identity held")
+        later = run(a, "identity held").ready
         assert not later.is_ready()
         threading.Timer(0.05, release).start()
         assert await later is None
         assert later.is_ready()
+        for words in ("identity fails", "identity fails later"):
+            with pytest.raises(errors.PluginInternalError) as caught:
+                await run(a, words).ready
+            assert caught.value.message == "the stub failed later"
+        del caught
         return "done"
 
     assert LIBRARIES[library](main) == "done"
-
-
-@on_each
-@with_stub()
-def test_errors_are_raised_in_the_task(a, library):
-    async def main():
-        for words in ("identity fails", "identity fails later"):
-            with pytest.raises(errors.PluginInternalError) as caught:
-                await run(a, words)
-            assert caught.value.message == "the stub failed later"
-        del caught
-
-    LIBRARIES[library](main)
     assert "error" not in live(), live()
 
 
@@ -68,28 +54,10 @@ def test_errors_are_raised_in_the_task(a, library):
 @with_stub()
 def test_a_client_that_is_closed_meanwhile(client, a, library):
     async def main():
-        event = run(a, "identity later")
+        event = run(a, "identity later").ready
         threading.Timer(0.05, client.close).start()
-        try:
+        with pytest.raises(errors.ClosedError):
             await event
-        except errors.ClosedError:
-            return True
-
-    assert LIBRARIES[library](main)
-
-
-@on_each
-@with_stub()
-def test_others_run_meanwhile(a, library):
-    async def main():
-        async def tick():
-            for _ in range(4):
-                await anyio.sleep(0.005)
-            release()
-
-        async with anyio.create_task_group() as group:
-            group.start_soon(tick)
-            await run(a, "identity held")
 
     LIBRARIES[library](main)
 
@@ -105,7 +73,7 @@ def test_many_events_and_many_tasks(a, library):
             await event
             came.append(number)
 
-        events = [run(a, "identity later") for _ in range(300)]
+        events = [run(a, "identity later").ready for _ in range(300)]
         async with anyio.create_task_group() as group:
             for number in range(3000):
                 group.start_soon(wait, events[number % len(events)], number)
@@ -121,7 +89,7 @@ def test_a_cancelled_wait_leaves_nothing(a, library):
     """One callback stays with the plugin for the event, however many waits are given up."""
 
     async def main():
-        never = run(a, "identity never")
+        never = run(a, "identity never").ready
         before = number("stub_callbacks")
         for _ in range(2000):
             with anyio.move_on_after(0.0001) as scope:
@@ -129,20 +97,17 @@ def test_a_cancelled_wait_leaves_nothing(a, library):
             assert scope.cancelled_caught
         assert number("stub_callbacks") == before + 1, (before, number("stub_callbacks"))
         assert len(never._waiters) == 0, len(never._waiters)
-        try:
-            with anyio.fail_after(0.01):
-                await never
-        except TimeoutError:
-            return True
+        with pytest.raises(TimeoutError), anyio.fail_after(0.01):
+            await never
 
-    assert LIBRARIES[library](main)
+    LIBRARIES[library](main)
 
 
 @on_each
 @with_stub()
 def test_a_cancelled_task_among_others(a, library):
     async def main():
-        later, scopes, came = run(a, "identity held"), [], []
+        later, scopes, came = run(a, "identity held").ready, [], []
 
         async def wait():
             with anyio.CancelScope() as scope:
@@ -167,7 +132,7 @@ def test_a_cancelled_task_among_others(a, library):
 @on_each
 @with_stub()
 def test_a_loop_that_ends_first(a, library):
-    later = run(a, "identity held")
+    later = run(a, "identity held").ready
 
     async def main():
         async with anyio.create_task_group() as group:
@@ -186,7 +151,7 @@ def test_a_loop_that_ends_first(a, library):
 @on_each
 @with_stub()
 def test_an_event_of_one_loop_awaited_in_another(a, library):
-    later, ends = run(a, "identity later"), []
+    later, ends = run(a, "identity later").ready, []
 
     def elsewhere(run_main):
         run_main(lambda: awaited(later))
@@ -198,30 +163,9 @@ def test_an_event_of_one_loop_awaited_in_another(a, library):
 
 
 @with_stub()
-def test_timeouts_of_asyncio(a):
-    async def main():
-        never = run(a, "identity never")
-        for _ in range(3):
-            try:
-                await asyncio.wait_for(awaited(never), 0.01)
-            except TimeoutError:
-                continue
-            raise AssertionError("it never comes")
-        task = asyncio.create_task(awaited(never))
-        await asyncio.sleep(0)
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
-        assert number("stub_callbacks") == 1
-        assert len(never._waiters) == 0
-
-    asyncio.run(main())
-
-
-@with_stub()
 def test_a_loop_of_asyncio_that_is_closed_under_its_tasks(a):
     """Nobody cancels them: they are destroyed while they sleep."""
-    later, complaints = run(a, "identity held"), []
+    later, complaints = run(a, "identity held").ready, []
     loop = asyncio.new_event_loop()
     loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
     task = loop.create_task(awaited(later))
@@ -253,7 +197,7 @@ def test_trio_as_a_guest_of_asyncio(a):
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         async def guest():
-            await run(a, "identity later")
+            await run(a, "identity later").ready
             return "guest"
 
         def ended(outcome):
@@ -263,7 +207,7 @@ def test_trio_as_a_guest_of_asyncio(a):
         trio.lowlevel.start_guest_run(
             guest, run_sync_soon_threadsafe=loop.call_soon_threadsafe, done_callback=ended
         )
-        await run(a, "identity later")
+        await run(a, "identity later").ready
         ends.append("host")
         await done.wait()
 
@@ -274,6 +218,6 @@ def test_trio_as_a_guest_of_asyncio(a):
 
 @with_stub()
 def test_outside_of_every_loop(a):
-    steps = run(a, "identity never").__await__()
+    steps = run(a, "identity never").ready.__await__()
     raises(RuntimeError, next, steps)
     assert next(a.ready.__await__(), "nothing to wait for") == "nothing to wait for"

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import os
-import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 from children import in_threads
-from stubbed import ONE_TO_FOUR, func, live, path, raises, with_stub
+from stubbed import (
+    CLASSES,
+    ONE_TO_FOUR,
+    ends,
+    func,
+    live,
+    path,
+    raises,
+    traces,
+    with_stub,
+)
 from trees import compile_library
 
 import pjrt_hub
@@ -17,8 +26,6 @@ from pjrt_hub import errors
 from pjrt_hub.door import preflight
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
-from pjrt_hub.running.sandbox import child
-from pjrt_hub.running.sandbox.probe import probe
 
 
 @pytest.fixture
@@ -38,12 +45,15 @@ def refused(meet, cls, library: Path, **env: str):
     return caught.value
 
 
+ATTRIBUTES = {"stub_version": [1, 2, 3], "stub_name": "stub"}
+
+
 def test_a_working_plugin_tells_about_itself(stub, meet) -> None:
     library = stub()
     assert meet(library) == {
         "api_version": "0.117",
         "extensions": {},
-        "attributes": {"stub_version": [1, 2, 3], "stub_name": "stub"},
+        "attributes": ATTRIBUTES,
         "libraries": [str(library)],
         "modules": [],
         "client_error": None,
@@ -87,22 +97,26 @@ def test_a_version_that_cannot_be_used(stub, meet, macros, have: str, why: str) 
     assert "install a release" in error.hint
 
 
+LOUD = 'for (int i = 0; i < 1 << 17; i++) dprintf(2, "loud %06d\\n", i)'
+AGAIN = 'return fail(3, "the plugin was already initialized")'
+
+
 @pytest.mark.parametrize(
-    ("macros", "version"),
-    [(["MINOR=57", "TABLE_SIZE=848"], "0.57"), (["MINOR=130", "TABLE_SIZE=1144"], "0.130")],
+    ("macros", "name", "told"),
+    [
+        (["MINOR=57", "TABLE_SIZE=848"], "api_version", "0.57"),
+        (["MINOR=130", "TABLE_SIZE=1144"], "api_version", "0.130"),
+        (["EXTENSIONS=&cycle"], "extensions", {"Stream": 24}),
+        (["EXTENSIONS=&unknown"], "extensions", {"unknown 4242": 24, "Stream": 24}),
+        (['ON_ATTRIBUTES=return fail(12, "absent")'], "attributes", {}),
+        (["TABLE_SIZE=1144", "MINOR=81"], "attributes", ATTRIBUTES),
+        ([f"ON_INITIALIZE={LOUD}"], "api_version", "0.117"),
+        (['ON_INITIALIZE=dprintf(1, "no end of line")'], "api_version", "0.117"),
+        ([f"ON_INITIALIZE={AGAIN}"], "api_version", "0.117"),
+    ],
 )
-def test_a_version_that_can_be_used(stub, meet, macros, version: str) -> None:
-    assert meet(stub(*macros))["api_version"] == version
-
-
-def test_extension_chains_are_walked_with_care(stub, meet) -> None:
-    assert meet(stub("EXTENSIONS=&cycle"))["extensions"] == {"Stream": 24}
-    assert meet(stub("EXTENSIONS=&unknown"))["extensions"] == {"unknown 4242": 24, "Stream": 24}
-
-
-def test_attributes_may_be_unimplemented(stub, meet) -> None:
-    assert meet(stub('ON_ATTRIBUTES=return fail(12, "absent")'))["attributes"] == {}
-    assert meet(stub("TABLE_SIZE=1144", "MINOR=81"))["attributes"]["stub_name"] == "stub"
+def test_what_can_be_used_tells_about_itself(stub, meet, macros, name, told) -> None:
+    assert meet(stub(*macros))[name] == told
 
 
 @pytest.mark.parametrize(
@@ -129,64 +143,11 @@ def test_a_crash_is_an_error_here(stub, meet, macro: str, signal, returncode: in
     assert "another release" in error.hint
 
 
-def test_last_words_are_kept_and_bounded(stub, meet) -> None:
-    loud = 'for (int i = 0; i < 1 << 17; i++) dprintf(2, "loud %06d\\n", i)'
-    error = refused(meet, errors.PluginCrashedError, stub(f"ON_INITIALIZE={loud}; abort()"))
-    assert error.stderr.endswith("loud 131071")
-    assert 1000 < len(error.stderr) <= 2000
-    assert error.stderr in error.message
-
-
-def test_noise_is_no_failure(stub, meet) -> None:
-    loud = 'for (int i = 0; i < 1 << 17; i++) dprintf(2, "loud %06d\\n", i)'
-    assert meet(stub(f"ON_INITIALIZE={loud}"))["api_version"] == "0.117"
-    assert meet(stub('ON_INITIALIZE=dprintf(1, "no end of line")'))["api_version"] == "0.117"
-
-
-@pytest.fixture
-def hang(environment, tmp_path, monkeypatch):
-    """`hang(library, 2)` meets one that hangs; the clock stands until two processes are there."""
-    clock = time.monotonic
-    (tmp_path / "loads").touch()
-
-    def first_contact(library: Path, count: int) -> errors.PluginTimeoutError:
-        begun = clock()
-
-        def now() -> float:
-            return clock() if len(loads(tmp_path)) == count else begun
-
-        monkeypatch.setattr(time, "monotonic", now)
-        monkeypatch.setattr(child, "_TO_END", 60.0)
-        with pytest.raises(errors.PluginTimeoutError) as caught:
-            preflight.first_contact(library, (), {**environment, "PJRT_HUB_PROBE_SECONDS": "1.5"})
-        return caught.value
-
-    return first_contact
-
-
-def test_a_hang_ends_at_its_deadline(stub, hang, tmp_path) -> None:
-    error = hang(stub("ON_INITIALIZE=pause()"), 1)
-    assert error.seconds == 1.5
-    assert "within 1.5 s" in error.message
-    (pid,) = loads(tmp_path)
-    assert not is_alive(pid)
-
-
-def test_a_hang_that_ignores_the_end_takes_its_children_along(stub, hang, tmp_path) -> None:
-    stubborn = "signal(SIGTERM, SIG_IGN); start_daemon(); for (;;) pause()"
-    hang(stub(f"ON_INITIALIZE={stubborn}"), 2)
-    for pid in loads(tmp_path):
-        assert ends(pid)
-
-
 def test_what_a_crashed_plugin_started_ends_with_it(stub, environment, tmp_path) -> None:
-    leaving = "start_daemon(); abort()"
+    leaving = stub("ON_INITIALIZE=leave_daemon(false); abort()")
     with pytest.raises(errors.PluginCrashedError):
-        preflight.first_contact(stub(f"ON_INITIALIZE={leaving}"), (), environment)
-    pids = loads(tmp_path)
-    assert len(pids) == 2
-    for pid in pids:
-        assert ends(pid)
+        preflight.first_contact(leaving, (), environment)
+    assert [ends(pid) for pid in traces(tmp_path)] == [True] * 2
 
 
 def test_a_deadline_that_is_no_number_is_said(stub, meet) -> None:
@@ -197,24 +158,10 @@ def test_a_deadline_that_is_no_number_is_said(stub, meet) -> None:
 
 @pytest.mark.parametrize("code", [3, 9, 13])
 def test_an_error_of_initialize_keeps_its_class(stub, meet, code: int) -> None:
-    error = refused(
-        meet, error_class(code), stub(f'ON_INITIALIZE=return fail({code}, "no driver here")')
-    )
+    macro = f'ON_INITIALIZE=return fail({code}, "no driver here")'
+    error = refused(meet, CLASSES[code], stub(macro))
     assert error.message == "PJRT_Plugin_Initialize: no driver here"
     assert (error.code, error.function) == (code, "PJRT_Plugin_Initialize")
-
-
-def test_a_plugin_that_was_initialized_before_is_used(stub, meet) -> None:
-    again = 'ON_INITIALIZE=return fail(3, "the plugin was already initialized")'
-    assert meet(stub(again))["api_version"] == "0.117"
-
-
-def test_a_missing_slot_is_found_at_first_contact(stub, meet) -> None:
-    error = refused(
-        meet, errors.UnsupportedByPluginError, stub("ON_LOAD=api.PJRT_Error_Message=NULL")
-    )
-    assert error.function == "PJRT_Error_Message"
-    assert error.have == "0.117"
 
 
 def connect():
@@ -227,16 +174,16 @@ def test_success_is_remembered_by_content(stub, check, tmp_path) -> None:
     library = tmp_path / "plugin.so"
     library.write_bytes(stub().read_bytes())
     check(library, connect)
-    assert len(loads(tmp_path)) == 2  # the probe, then the process itself
+    assert len(traces(tmp_path)) == 2  # the probe, then the process itself
     check(library, connect)
-    assert len(loads(tmp_path)) == 3
+    assert len(traces(tmp_path)) == 3
     copy = tmp_path / "copy.so"
     copy.write_bytes(library.read_bytes())
     check(copy, connect)
-    assert len(loads(tmp_path)) == 4
+    assert len(traces(tmp_path)) == 4
     library.write_bytes(stub("MINOR=81").read_bytes())
     check(library, connect)
-    assert len(loads(tmp_path)) == 6
+    assert len(traces(tmp_path)) == 6
 
 
 def crash(seconds=600.0):
@@ -253,9 +200,9 @@ def crash(seconds=600.0):
 def test_a_death_is_remembered_for_a_while(stub, check, tmp_path) -> None:
     library = stub('ON_INITIALIZE=dprintf(2, "no chip"); abort()')
     check(library, crash)
-    assert len(loads(tmp_path)) == 1
+    assert len(traces(tmp_path)) == 1
     check(library, crash, 0.0)  # time has passed
-    assert len(loads(tmp_path)) == 3
+    assert len(traces(tmp_path)) == 3
 
 
 def die_until_it_is_mended():
@@ -292,7 +239,7 @@ def test_what_hung_is_met_again_where_something_changed(stub, check, tmp_path, c
     elif change == "a package":
         (site / "npu_driver").mkdir()
     check(library, hang_twice, change == "nothing", env=env)
-    assert len(loads(tmp_path)) == (1 if change == "nothing" else 2)
+    assert len(traces(tmp_path)) == (1 if change == "nothing" else 2)
 
 
 @pytest.mark.parametrize("loaded", [False, True])
@@ -321,9 +268,9 @@ def choose_options():
 def test_options_of_an_undescribed_plugin_are_tried_each(stub, check, tmp_path) -> None:
     library = stub()
     check(library, choose_options)
-    assert len(loads(tmp_path)) == 5  # the library, itself, and three kinds of client
+    assert len(traces(tmp_path)) == 5  # the library, itself, and three kinds of client
     check(library, choose_options)
-    assert len(loads(tmp_path)) == 6
+    assert len(traces(tmp_path)) == 6
 
 
 def crash_while_loading():
@@ -336,7 +283,7 @@ def test_a_dependency_that_changes_is_met_again(stub, check, tmp_path) -> None:
     macro = f'ON_LOAD=extern void *dlopen(const char *, int); dlopen("{dependency}", 2)'
     check(stub(macro), connect)
     check(stub(macro), connect)
-    assert len(loads(tmp_path)) == 3
+    assert len(traces(tmp_path)) == 3
     dying = "__attribute__((constructor)) static void die(void) { __builtin_trap(); }"
     dependency.unlink()
     compile_library(dying, dependency)
@@ -347,7 +294,7 @@ def test_a_dependency_that_changes_is_met_again(stub, check, tmp_path) -> None:
 def test_another_search_is_another_contact(stub, check, tmp_path, variable: str) -> None:
     check(stub(), connect)
     check(stub(), connect, env={variable: str(compile_library("", tmp_path / "other.so"))})
-    assert len(loads(tmp_path)) == 4
+    assert len(traces(tmp_path)) == 4
 
 
 @with_stub('ON_CREATE=return fail(9, "no device of ours")')
@@ -372,9 +319,8 @@ def test_a_library_is_initialized_once_for_each_file(tmp_path):
     plugins, (link, same) = [], (f"{tmp_path}/{name}.so" for name in ("link", "same"))
     os.symlink(path, link)
     os.link(path, same)
-    in_threads(
-        *(lambda each=each: plugins.append(Plugin(load(each))) for each in (path, link, same) * 4)
-    )
+    ways = [lambda each=each: plugins.append(Plugin(load(each))) for each in (path, link, same)]
+    in_threads(*ways * 4)
     assert len(plugins) == 12
     assert len({plugin.api.address for plugin in plugins}) == 1
 
@@ -393,42 +339,3 @@ def test_two_plugins_of_the_same_symbols_stay_apart(client, a, other):
     assert exe(a, copy).tolist() == [2, 4, 6, 8]
     other.close()
     assert exe(a, a).tolist() == [2, 4, 6, 8]
-
-
-def test_the_deadline_has_a_default(stub, environment) -> None:
-    assert preflight.DEADLINE == 30.0
-    assert probe(stub(), env=environment).api_version == "0.117"
-
-
-def error_class(code: int) -> type[errors.PjrtError]:
-    (found,) = (
-        each
-        for each in vars(errors).values()
-        if isinstance(each, type)
-        and issubclass(each, errors.PjrtError)
-        and each is not errors.PjrtError
-        and each.code == code
-    )
-    return found
-
-
-def loads(folder: Path) -> list[int]:
-    return [int(line) for line in (folder / "loads").read_text().split()]
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] not in "ZX"
-
-
-def ends(pid: int) -> bool:
-    """Whether a process that was just killed is gone soon."""
-    for _ in range(1000):
-        if not is_alive(pid):
-            return True
-        time.sleep(0.02)
-    os.kill(pid, 9)
-    return False

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
-
-import stubbed
-from stubbed import ONE_TO_FOUR, begin, func, number, raises, with_stub
+from stubbed import ONE_TO_FOUR, func, number, path, raises, text_of, with_stub
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -16,58 +13,39 @@ from pjrt_hub.running.distributed.process_info import ProcessInfo
 
 
 @with_stub()
-def test_memory_statistics():
-    client = begin()
+def test_devices_tell_and_are_told(client):
     device = client.devices[0]
-    assert device.memory_stats() == {
-        "bytes_in_use": 100,
-        "peak_bytes_in_use": 200,
-        "peak_allocated_bytes": 300,
-    }
+    peaks = {"peak_bytes_in_use": 200, "peak_allocated_bytes": 300}
+    assert device.memory_stats() == {"bytes_in_use": 100, **peaks}
     device.clear_memory_stats()
     assert number("stub_cleared") == 1
+    assert device.get_attributes() == {"temperature": 40}
+    assert number("stub_attributes") == 0, "the attributes are not freed"
+    error = errors.AbortedError("the host went away", payloads={"who": b"host 3"})
+    assert device.poison_execution(5, error) is True
+    assert text_of("stub_poison") == "5 10 the host went away who=host 3"
+    assert device.poison_execution(-1, errors.PjrtError("", code=13)) is False
+    assert text_of("stub_poison") == "-1 13 "
+    error = errors.AbortedError("gone", code=10, function="f", payloads={})
+    process_info.update(client, [ProcessInfo(0, 2**63), ProcessInfo(1, 7, "error", error)])
+    assert text_of("stub_processes") == "48:0:9223372036854775808:3:0: 48:1:7:4:10:gone "
 
 
 @with_stub("MINOR=112")
-def test_an_older_plugin_never_writes_the_newest_statistic():
-    client = begin()
-    device = client.devices[0]
-    assert set(device.memory_stats()) == {"bytes_in_use", "peak_bytes_in_use"}
+def test_an_older_plugin_never_writes_the_newest_statistic(client):
+    assert set(client.devices[0].memory_stats()) == {"bytes_in_use", "peak_bytes_in_use"}
 
 
-@with_stub('ON_MEMORY_STATS=return fail(12, "not counted")')
-def test_no_memory_statistics():
-    assert begin().devices[0].memory_stats() is None
-
-
-@with_stub('ON_MEMORY_STATS=return fail(13, "broken")')
-def test_memory_statistics_that_fail():
-    raises(errors.PluginInternalError, begin().devices[0].memory_stats)
+@with_stub('ON_MEMORY_STATS=if (stub_cleared) return fail(13, ""); return fail(12, "")')
+def test_memory_statistics_that_are_not_counted_or_fail(client):
+    (device,) = client.devices
+    assert device.memory_stats() is None
+    device.clear_memory_stats()
+    raises(errors.PluginInternalError, device.memory_stats)
 
 
 @with_stub()
-def test_attributes_are_copied_and_freed():
-    client = begin()
-    device = client.devices[0]
-    assert device.get_attributes() == {"temperature": 40}
-    assert number("stub_attributes") == 0
-
-
-@with_stub()
-def test_poison():
-    client = begin()
-    device = client.devices[0]
-    error = errors.AbortedError("the host went away", payloads={"who": b"host 3"})
-    assert device.poison_execution(5, error) is True
-    poison = (ctypes.c_char * 512).in_dll(ctypes.CDLL(stubbed.path), "stub_poison")
-    assert poison.value == b"5 10 the host went away who=host 3", poison.value
-    assert device.poison_execution(-1, errors.PjrtError("", code=13)) is False
-    assert poison.value == b"-1 13 "
-
-
-@with_stub()
-def test_tracking_events_end_once():
-    client = begin()
+def test_tracking_events_end_once(client):
     device = client.devices[0]
     with pjrt_hub.AsyncTrackingEvent(device, "a transfer") as event:
         assert number("stub_tracked") == 1
@@ -81,19 +59,8 @@ def test_tracking_events_end_once():
     assert number("stub_tracked") == 1
 
 
-@with_stub()
-def test_what_other_processes_do():
-    client = begin()
-    client.devices[0]
-    error = errors.AbortedError("gone", code=10, function="f", payloads={})
-    process_info.update(client, [ProcessInfo(0, 2**63), ProcessInfo(1, 7, "error", error)])
-    told = (ctypes.c_char * 256).in_dll(ctypes.CDLL(stubbed.path), "stub_processes").value
-    assert told == b"48:0:9223372036854775808:3:0: 48:1:7:4:10:gone ", told
-
-
 @with_stub("MINOR=77")
-def test_the_plugin_reads_process_information_otherwise():
-    client = begin()
+def test_the_plugin_reads_process_information_otherwise(client):
     told = [ProcessInfo(0)]
     error = raises(errors.UnsupportedByPluginError, process_info.update, client, told)
     assert (error.since, error.have) == ("0.78", "0.77"), error
@@ -101,7 +68,7 @@ def test_the_plugin_reads_process_information_otherwise():
 
 def compiled():
     """A client, and what was compiled for it without it."""
-    plugin = Plugin(load(stubbed.path))
+    plugin = Plugin(load(path))
     client = plugin.client()
     return client, plugin.topology("any").compile(func("add"))
 

@@ -26,6 +26,12 @@ NO_DEVICE = '[probe]\nkind = "files"\nfiles = ["/dev/no-such-device"]\n'
 PRELOAD = '[[preload]]\nmodule = "vendor.libs"\nlibraries = ["libcudnn.so.99", "libmore.so"]\n'
 
 
+def hub(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
+    """Run `pjrt-hub` with these words."""
+    command = [sys.executable, "-m", "pjrt_hub.cli", *words]
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+
 @pytest.fixture
 def doctor(stub, environment, tmp_path: Path) -> Callable[..., list[tuple[str, bool, str, str]]]:
     """`doctor(manifest, "ON_CREATE=abort()")` gives the steps for such a plugin."""
@@ -36,13 +42,8 @@ def doctor(stub, environment, tmp_path: Path) -> Callable[..., list[tuple[str, b
         shutil.copy(stub(*macros), folder / "libtoy.so")
         (folder / "pjrt_plugin.toml").write_text(MANIFEST + more)
         python_path = os.pathsep.join([str(tmp_path / "site"), environment["PYTHONPATH"]])
-        done = subprocess.run(
-            [sys.executable, "-m", "pjrt_hub.cli", "doctor", "toy", "--json", *words],
-            env={**environment, "PYTHONPATH": python_path, **env},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        own = {**environment, "PYTHONPATH": python_path, **env}
+        done = hub(own, "doctor", "toy", "--json", *words)
         steps = [tuple(step.values()) for step in json.loads(done.stdout)]
         assert done.returncode == (0 if all(ok for _, ok, _, _ in steps) else 1), done.stderr
         return steps
@@ -65,33 +66,23 @@ def test_absent_hardware_is_a_no_to_run_and_a_yes_to_compile(doctor) -> None:
     [
         ('ON_DESCRIBE=return fail(12, "only what is there")', "topology", "only what is there"),
         ("ON_DESCRIBE=abort()", "load", "died of SIGABRT in PJRT_TopologyDescription_Create"),
+        ('ON_CREATE=return fail(9, "no driver")', "client", "PJRT_Client_Create: no driver"),
+        ("ON_CREATE=abort()", "load", "died of SIGABRT in PJRT_Client_Create"),
     ],
 )
-def test_a_plugin_that_describes_no_devices_is_a_no_to_compile(doctor, macro, what, said) -> None:
-    (step,) = [step for step in doctor("", macro, words=("--for", "compile")) if not step[1]]
+def test_without_a_client_nothing_runs_and_undescribed_nothing_compiles(doctor, macro, what, said):
+    to_run, to_compile = (), ("--for", "compile")
+    fails, works = (to_run, to_compile) if "CREATE" in macro else (to_compile, to_run)
+    (step,) = [step for step in doctor("", macro, words=fails) if not step[1]]
     assert step[0] == what
     assert said in step[2]
     assert step[3]
-    assert all(ok for _, ok, _, _ in doctor("", macro))
+    assert all(ok for _, ok, _, _ in doctor("", macro, words=works))
 
 
 def test_a_plugin_that_wants_the_name_of_a_machine_is_a_yes_to_compile(doctor) -> None:
     macro = 'ON_DESCRIBE=return fail(3, "name a machine")'
     assert all(ok for _, ok, _, _ in doctor("", macro, words=("--for", "compile")))
-
-
-@pytest.mark.parametrize(
-    ("macro", "what", "said"),
-    [
-        ('ON_CREATE=return fail(9, "no driver")', "client", "PJRT_Client_Create: no driver"),
-        ("ON_CREATE=abort()", "load", "died of SIGABRT in PJRT_Client_Create"),
-    ],
-)
-def test_a_client_that_cannot_be_made_is_a_no(doctor, macro: str, what: str, said: str) -> None:
-    steps = {step[0]: step for step in doctor("", macro)}
-    assert steps[what][1] is False
-    assert said in steps[what][2]
-    assert steps[what][3]
 
 
 def test_a_plugin_that_is_here_says_itself_that_its_hardware_is_not(doctor) -> None:
@@ -127,9 +118,13 @@ def test_libraries_that_only_some_programs_need_are_told(doctor) -> None:
     assert hint.endswith("it may lack what is told above: pip install 'pjrt-hub[cuda]'")
 
 
+def cudnn(folder: Path, name: str = "libcudnn.so.99") -> Path:
+    """A library that the plugin opens, as if it were cuDNN."""
+    return compile_library("void nothing(void) {}", folder / name, "-Wl,-soname,libcudnn.so.99")
+
+
 def test_a_library_of_the_system_is_found_once(doctor, tmp_path: Path) -> None:
-    source = "void nothing(void) {}"
-    folder = compile_library(source, tmp_path / "lib" / "libcudnn.so.99.0.96").parent
+    folder = cudnn(tmp_path / "lib", "libcudnn.so.99.0.96").parent
     (folder / "libcudnn.so.99").symlink_to("libcudnn.so.99.0.96")
     opened = 'ON_LOAD=extern void *dlopen(const char *, int); dlopen("libcudnn.so.99", 2)'
     told = doctor(PRELOAD, opened, LD_LIBRARY_PATH=str(folder))
@@ -143,24 +138,21 @@ def test_a_library_of_the_system_is_found_once(doctor, tmp_path: Path) -> None:
 
 
 def test_the_file_that_wins_is_told_with_those_that_it_hides(doctor, tmp_path: Path) -> None:
-    source, named = "void nothing(void) {}", "-Wl,-soname,libcudnn.so.99"
-    package = tmp_path / "site" / "vendor" / "libs" / "lib"
-    own = compile_library(source, package / "libcudnn.so.99", named)
+    own = cudnn(tmp_path / "site" / "vendor" / "libs" / "lib")
     info = tmp_path / "site" / "vendor_libs-1.2.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vendor-libs\nVersion: 1.2\n")
     (info / "RECORD").write_text("vendor/libs/lib/libcudnn.so.99,,\n")
-    other = compile_library(source, tmp_path / "other" / "libcudnn.so.99", named)
+    other = cudnn(tmp_path / "other")
     told = doctor(PRELOAD, LD_LIBRARY_PATH=str(other.parent))
-    assert next(detail for what, _, detail, _ in told if what == "opens") == (
-        f"libcudnn.so.99: {own} of vendor-libs 1.2, loaded before the plugin; it hides {other}"
-    )
+    opened = next(detail for what, _, detail, _ in told if what == "opens")
+    own = f"{own} of vendor-libs 1.2, loaded before the plugin"
+    assert opened == f"libcudnn.so.99: {own}; it hides {other}"
 
 
 def test_what_a_framework_has_loaded_before_wins(doctor, tmp_path: Path) -> None:
-    source, named = "void nothing(void) {}", "-Wl,-soname,libcudnn.so.99"
-    other = compile_library(source, tmp_path / "other" / "libcudnn.so.99", named)
-    own = compile_library(source, tmp_path / "site" / "vendor" / "libs" / "lib" / other.name, named)
+    other = cudnn(tmp_path / "other")
+    own = cudnn(tmp_path / "site" / "vendor" / "libs" / "lib")
     frame = tmp_path / "site" / "frame.py"
     frame.write_text(f"import ctypes\nctypes.CDLL({str(other)!r})\n")
     told = doctor(PRELOAD, words=("--after", "frame"))
@@ -188,22 +180,14 @@ def test_what_is_missing_is_a_no_where_the_hardware_is(doctor, tmp_path: Path) -
 
 def listed(word: str, environment: dict[str, str]) -> tuple[int, str, str]:
     """`pjrt-hub list WORD --json`: its exit status, and what it printed."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pjrt_hub.cli", "list", word, "--json"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = hub(environment, "list", word, "--json")
     return done.returncode, done.stdout, done.stderr
 
 
 @pytest.mark.parametrize(
     ("name", "data", "system"), [("a.dylib", macho(), "macos"), ("b.dll", pe(), "windows")]
 )
-def test_a_library_of_another_system_is_a_no(
-    environment, tmp_path: Path, name: str, data: bytes, system: str
-) -> None:
+def test_a_library_of_another_system_is_a_no(environment, tmp_path, name, data, system):
     path = tmp_path / name
     path.write_bytes(data)
     why = f"it is built for {system}, this machine runs linux"

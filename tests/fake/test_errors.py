@@ -10,7 +10,18 @@ from queue import Queue
 from types import SimpleNamespace
 
 import pytest
-from stubbed import ONE_TO_FOUR, begin, func, live, path, raises, slot, with_stub
+from stubbed import (
+    CLASSES,
+    ONE_TO_FOUR,
+    begin,
+    func,
+    functions,
+    live,
+    path,
+    raises,
+    slot,
+    with_stub,
+)
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -31,24 +42,14 @@ ROOT = Path(__file__).parents[2]
 
 
 @with_stub()
-def test_every_status_code_has_its_class():
-    classes = {
-        each.code: each
-        for each in vars(errors).values()
-        if isinstance(each, type)
-        and issubclass(each, errors.PjrtError)
-        and each is not errors.PjrtError
-    }
-    client = begin()
-    a = client.buffer_from_host(ONE_TO_FOUR)
+def test_every_status_code_has_its_class(client, a):
     for code in range(1, 17):
         exe = client.compile(func(f"identity error={code}:words"))
-        error = raises(classes[code], exe, a)
-        assert error.code == code, error
-        assert error.message == "PJRT_LoadedExecutable_Execute: words", error
+        error = raises(CLASSES[code], exe, a)
+        assert (error.code, error.payloads) == (code, {}), error
+        assert error.message == f"{error.function}: words", error
         assert error.function == "PJRT_LoadedExecutable_Execute", error
-        assert error.payloads == {}, error
-        raises(classes[code], client.compile, func(f"reject error={code}:words"))
+        raises(CLASSES[code], client.compile, func(f"reject error={code}:words"))
     exe = client.compile(func("identity error=77:words"))
     error = raises(errors.PjrtError, exe, a)
     assert error.code == 77, error
@@ -77,30 +78,25 @@ def test_words_of_an_error(client, word, code, message):
     assert live() == {"client": 1}, live()
 
 
-def read_payloads(client):
+NO_PAYLOADS = "offsetof(PJRT_Api, PJRT_Error_ForEachPayload)"
+PAYLOADS = {"stub/first": b"\0\1", "stub/\N{REPLACEMENT CHARACTER}": b""}
+
+
+@pytest.mark.parametrize(
+    ("size", "payloads"), [("PJRT_Api_STRUCT_SIZE", PAYLOADS), (NO_PAYLOADS, {})]
+)
+@with_stub("MINOR=81", "TABLE_SIZE={size}")
+def test_payloads_are_read_but_not_past_the_end_of_a_table(client, size, payloads):
     exe = client.compile(func("identity error=8:payload"))
     error = raises(errors.ResourceExhaustedError, exe, client.buffer_from_host(ONE_TO_FOUR))
+    assert error.payloads == payloads
     del exe
     client.close()
     assert live() == {}, live()
-    return error.payloads
 
 
 @with_stub()
-def test_payloads_are_read(client):
-    expected = {"stub/first": b"\0\1", "stub/\N{REPLACEMENT CHARACTER}": b""}
-    assert read_payloads(client) == expected
-
-
-@with_stub("MINOR=81", "TABLE_SIZE=offsetof(PJRT_Api,PJRT_Error_ForEachPayload)")
-def test_no_payloads_past_the_end_of_an_older_table(client):
-    assert read_payloads(client) == {}
-
-
-@with_stub()
-def test_errors_in_every_place_are_freed():
-    client = begin()
-    a = client.buffer_from_host(ONE_TO_FOUR)
+def test_errors_in_every_place_are_freed(client, a):
     failing = client.compile(func("identity fails"))
     for _ in range(3):
         out = failing(a)
@@ -142,8 +138,7 @@ def test_errors_in_every_place_are_freed():
 )
 @pytest.mark.slow
 @with_stub("ON_OPTIMIZED_PROGRAM=leave(exe); leave(view); {fault}")
-def test_a_program_runs_without_the_optimized_one(fault):
-    client = begin()
+def test_a_program_runs_without_the_optimized_one(client, fault):
     exe = client.compile(func("add"))
     assert str(exe.signature) == "(f32[4], f32[4]) -> (f32[4])", exe.signature
     assert exe(ONE_TO_FOUR, ONE_TO_FOUR).to_numpy().tolist() == [2, 4, 6, 8]
@@ -153,8 +148,7 @@ def test_a_program_runs_without_the_optimized_one(fault):
 
 
 @with_stub()
-def test_an_error_while_a_program_is_loaded_frees_it():
-    client = begin()
+def test_an_error_while_a_program_is_loaded_frees_it(client):
     signature_sources.of_executable = None  # called, it raises
     raises(TypeError, client.compile, func("identity"))
     assert live() == {"client": 1}, live()
@@ -178,14 +172,10 @@ OPTIONAL = {
     "PJRT_Client_AddressableMemories": lambda it: it.client.memories,
     "PJRT_Client_Compile": lambda it: it.client.compile(func("identity")),
     "PJRT_Client_Create": lambda it: it.plugin.client(),
-    "PJRT_Client_CreateAliasBuffer": lambda it: pjrt_hub.Alias(
-        it.client, (4,), "f32", memory=it.space()
-    ),
+    "PJRT_Client_CreateAliasBuffer": lambda it: it.promised(),
     "PJRT_Client_CreateBuffersForAsyncHostToDevice": lambda it: it.filled(),
     "PJRT_Client_CreateErrorBuffer": lambda it: it.failed(),
-    "PJRT_Client_CreateUninitializedBuffer": lambda it: it.client.create_uninitialized_buffer(
-        (4,), "f32"
-    ),
+    "PJRT_Client_CreateUninitializedBuffer": lambda it: it.uninitialized(),
     "PJRT_Client_DefaultDeviceAssignment": lambda it: it.client.default_device_assignment(),
     "PJRT_Client_Devices": lambda it: it.plugin.client().all_devices,
     "PJRT_Client_DmaMap": lambda it: pjrt_hub.DmaMapping(it.client, ONE_TO_FOUR),
@@ -245,24 +235,18 @@ OPTIONAL = {
     "PJRT_TopologyDescription_Create": lambda it: it.plugin.topology("x"),
     "PJRT_TopologyDescription_Deserialize": lambda it: it.plugin.deserialize_topology(b"x"),
     "PJRT_TopologyDescription_Fingerprint": lambda it: it.described().fingerprint,
-    "PJRT_TopologyDescription_GetDeviceDescriptions": lambda it: (
-        it.described(()).device_descriptions
-    ),
-    "PJRT_TopologyDescription_GetMemorySpaceKindIds": lambda it: (
-        it.described().memory_space_kind_ids
-    ),
+    "PJRT_TopologyDescription_GetDeviceDescriptions": lambda it: it.description(),
+    "PJRT_TopologyDescription_GetMemorySpaceKindIds": lambda it: it.memory_kinds(),
     "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace": lambda it: it.shaped(),
     "PJRT_TopologyDescription_PlatformName": lambda it: it.described().platform_name,
     "PJRT_TopologyDescription_PlatformVersion": lambda it: it.described().platform_version,
     "PJRT_TopologyDescription_Serialize": lambda it: it.described().serialize(),
 }
 
+
 #: Asked for by the compiled path itself: absent, the copy takes the place of the view.
-LENDING = {
-    "PJRT_Buffer_IncreaseExternalReferenceCount",
-    "PJRT_Buffer_DecreaseExternalReferenceCount",
-    "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",
-}
+LENDING = functions("Buffer_", "IncreaseExternalReferenceCount DecreaseExternalReferenceCount")
+LENDING |= {"PJRT_Buffer_OpaqueDeviceMemoryDataPointer"}
 
 #: Called by the compiled call path, which names what is not there; values are waited for otherwise.
 COMPILED = {
@@ -281,63 +265,37 @@ COUNTS = {
 }
 
 #: What is not given back by it goes with the process, and nobody can do more.
-ENDING = {
-    "PJRT_Buffer_Delete",
-    "PJRT_Buffer_Destroy",
-    "PJRT_Client_Destroy",
-    "PJRT_Event_Destroy",
-    "PJRT_LoadedExecutable_Destroy",
-}
+ENDING = functions("Buffer_", "Delete Destroy")
+ENDING |= functions("", "Client_Destroy Event_Destroy LoadedExecutable_Destroy")
 
 #: Looked for in the table by the compiled call path, which does without.
-ASKED_FIRST = {
-    "PJRT_Buffer_ElementType",
-    "PJRT_Buffer_Dimensions",
-    "PJRT_Error_ForEachPayload",
-    "PJRT_Buffer_DynamicDimensionIndices",
-    "PJRT_Buffer_GetMemoryLayout",
-    "PJRT_Client_AddressableDevices",
-    "PJRT_Buffer_CopyRawToHost",
-    "PJRT_Buffer_CopyToDevice",
-    "PJRT_Buffer_OnDeviceSizeInBytes",
-}
+ASKED_FIRST = functions(
+    "Buffer_",
+    "ElementType Dimensions DynamicDimensionIndices GetMemoryLayout CopyRawToHost CopyToDevice "
+    "OnDeviceSizeInBytes",
+)
+ASKED_FIRST |= functions("", "Error_ForEachPayload Client_AddressableDevices")
 
 #: Of the compiled call path, and asked for by the runtime before a program receives.
-RECEIVING = {
-    f"PJRT_CopyToDeviceStream_{each}"
-    for each in ("AddChunk", "CurrentBytes", "Destroy", "GranuleSize", "TotalBytes")
-}
+RECEIVING = functions("CopyToDeviceStream_", "AddChunk CurrentBytes Destroy GranuleSize TotalBytes")
 
 #: Asked for only where the plugin has it, because there is another way.
-CHOSEN = {
-    "PJRT_LoadedExecutable_AddressableDevices",
-    "PJRT_Executable_NumOutputs",
-    "PJRT_Buffer_CopyRawToHost",
-    "PJRT_Buffer_GetMemoryLayout",
-    "PJRT_Client_CreateViewOfDeviceBuffer",
-    "PJRT_LoadedExecutable_AddressableDeviceLogicalIds",
-}
+CHOSEN = functions("LoadedExecutable_", "AddressableDevices AddressableDeviceLogicalIds")
+CHOSEN |= functions("Buffer_", "CopyRawToHost GetMemoryLayout")
+CHOSEN |= functions("", "Executable_NumOutputs Client_CreateViewOfDeviceBuffer")
 
 #: Asked for only where another function gave what it is asked about.
-AFTER = {
-    "PJRT_AsyncHostToDeviceTransferManager_AddMetadata",
-    "PJRT_AsyncHostToDeviceTransferManager_BufferCount",
-    "PJRT_AsyncHostToDeviceTransferManager_BufferSize",
-    "PJRT_AsyncHostToDeviceTransferManager_Destroy",
-    "PJRT_AsyncHostToDeviceTransferManager_Device",
-    "PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer",
-    "PJRT_AsyncHostToDeviceTransferManager_SetBufferError",
-    "PJRT_AsyncHostToDeviceTransferManager_TransferData",
-    "PJRT_AsyncHostToDeviceTransferManager_TransferLiteral",
-    "PJRT_AsyncTrackingEvent_Destroy",
-    "PJRT_Client_DmaUnmap",
-    "PJRT_Client_FulfillAliasBuffer",
-    "PJRT_Event_Set",
-    "PJRT_Executable_Destroy",
-    "PJRT_Executable_OutputDimensions",
-    "PJRT_ExecuteContext_Destroy",
-    "PJRT_TopologyDescription_Destroy",
-}
+AFTER = functions(
+    "AsyncHostToDeviceTransferManager_",
+    "AddMetadata BufferCount BufferSize Destroy Device RetrieveBuffer SetBufferError TransferData "
+    "TransferLiteral",
+)
+AFTER |= functions(
+    "",
+    "AsyncTrackingEvent_Destroy Client_DmaUnmap Client_FulfillAliasBuffer Event_Set "
+    "Executable_Destroy Executable_OutputDimensions ExecuteContext_Destroy "
+    "TopologyDescription_Destroy",
+)
 
 
 def test_every_function_that_is_called_is_in_one_of_the_lists() -> None:
@@ -396,6 +354,18 @@ class Life:
         specs = [ShapeSpec((4,), "f32")]
         return pjrt_hub.Transfer(self.client, specs, memory=self.space())
 
+    def description(self):
+        return self.described(()).device_descriptions
+
+    def memory_kinds(self):
+        return self.described().memory_space_kind_ids
+
+    def promised(self):
+        return pjrt_hub.Alias(self.client, (4,), "f32", memory=self.space())
+
+    def uninitialized(self):
+        return self.client.create_uninitialized_buffer((4,), "f32")
+
     def failed(self):
         error = errors.PjrtError("x")
         return self.client.create_error_buffer(error, (4,), "f32", memory=self.space())
@@ -440,44 +410,6 @@ def test_what_a_plugin_does_not_count_is_none():
             assert operation(it) is None, name
 
 
-@with_stub()
-def test_a_plugin_whose_errors_cannot_be_read_is_refused():
-    for name in library.REQUIRED:
-        at = slot(name)
-        pointer, at.value = at.value, None
-        error = raises(errors.UnsupportedByPluginError, load, path)
-        assert error.function == name, error
-        at.value = pointer
-    begin().close()
-
-
-@with_stub()
-def test_what_cannot_be_given_back_goes_with_the_process():
-    plugin = Plugin(load(path))
-    for name in ENDING:
-        before = live()
-        with without(plugin.api, name), plugin.client() as client:
-            a = client.buffer_from_host(ONE_TO_FOUR)
-            assert client.compile(func("identity"))(a).to_numpy().tolist() == [1, 2, 3, 4]
-            a.delete()
-            assert a.is_deleted
-        kept = {kind: number - before.get(kind, 0) for kind, number in live().items()}
-        noun = name.split("_")[1].lower().replace("loadedexecutable", "executable")
-        staying = {noun, "client"} if name.endswith("_Destroy") else set()
-        assert {kind for kind, number in kept.items() if number} <= staying, (name, kept)
-
-
-@with_stub()
-def test_without_lent_memory_the_value_is_copied():
-    plugin = Plugin(load(path))
-    for name in [*LENDING, "PJRT_Buffer_ReadyEvent"]:
-        with without(plugin.api, name), plugin.client() as client:
-            a = client.buffer_from_host(ONE_TO_FOUR)
-            assert a.to_numpy().tolist() == [1, 2, 3, 4]
-            del a
-    assert live() == {}, live()
-
-
 @with_stub(
     "MINOR=58",
     "TABLE_SIZE=offsetof(PJRT_Api,PJRT_Executable_GetCompiledMemoryStats)",
@@ -489,9 +421,7 @@ def test_a_slot_past_the_end_is_not_read():
     error = raises(errors.UnsupportedByPluginError, exe._ask, name)
     assert error.function == name, error
     assert (error.since, error.have) == ("0.40", "0.58"), error
-    assert "it came with PJRT API 0.40, the plugin leaves it out and has 0.58" in error.message, (
-        error
-    )
+    assert "it came with PJRT API 0.40, the plugin leaves it out and has 0.58" in str(error), error
 
 
 @with_stub('ON_COMPILE=return fail(14, "No PTX compilation provider is available. Neither ptxas")')

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import re
 import signal
@@ -15,7 +14,7 @@ from functools import partial
 import numpy as np
 import pytest
 from children import in_threads
-from stubbed import ONE_TO_FOUR, func, live, number, path, raises, release, soon, stay, with_stub
+from stubbed import ONE_TO_FOUR, func, live, number, raises, release, soon, stay, text_of, with_stub
 
 from pjrt_hub import ExecuteOptions, errors
 
@@ -25,10 +24,6 @@ TEN = np.arange(10, 14, dtype=np.float32)
 def left():
     """The chunks and the streams that nobody destroyed yet."""
     return number("stub_chunks"), number("stub_streams")
-
-
-def failure():
-    return (ctypes.c_char * 256).in_dll(ctypes.CDLL(path), "stub_failure").value.decode()
 
 
 def start(a, words="exchange", **given):
@@ -50,20 +45,17 @@ def fill(stream, value=TEN):
 
 @with_stub()
 def test_a_program_sends(a):
-    came = []
+    came, threads = [], set()
 
-    def one(chunk, total, done):
-        came.append((1, chunk, total, done, threading.get_ident()))
+    def tell(channel, *chunk):
+        came.append((channel, *chunk))
+        threads.add(threading.get_ident())
 
-    def two(chunk, total, done):
-        came.append((2, chunk, total, done, threading.get_ident()))
-
-    finish(a, send_callbacks=[{1: one, 2**40: two}])
+    finish(a, send_callbacks=[{each: partial(tell, each) for each in (1, 2**40)}])
     parts = [ONE_TO_FOUR[:2].tobytes(), ONE_TO_FOUR[2:].tobytes()]
-    assert [each[:4] for each in came] == [
-        (channel, part, 16, part is parts[1]) for channel in (1, 2) for part in parts
-    ], came
-    assert threading.get_ident() not in {each[4] for each in came}
+    told = [(channel, part, 16, part is parts[1]) for channel in (1, 2**40) for part in parts]
+    assert came == told, came
+    assert threading.get_ident() not in threads
     assert left() == (0, 0)
 
 
@@ -140,8 +132,9 @@ def test_an_exception_while_sending_is_the_programs_error(a):
     ):
         _result, event = start(a, send_callbacks=[{7: broken}])
         assert raises(cls, event.wait, 20).code == code
-        assert failure().startswith(text + type(what).__name__) or code == 8, failure()
-        assert "(test_host_transfer.py:" in failure(), failure()
+        failure = text_of("stub_failure")
+        assert failure.startswith(text + type(what).__name__) or code == 8, failure
+        assert "(test_host_transfer.py:" in failure, failure
     assert left() == (0, 0)
     assert finish(a) == ONE_TO_FOUR.tolist()
 
@@ -238,11 +231,8 @@ def test_output_callbacks(a):
 
 @with_stub()
 def test_callbacks_are_kept_until_the_execution_is_done(a):
-    class Callback:
-        def __call__(self, chunk, total, done):
-            came.append(chunk)
-
-    came, callback = [], Callback()
+    came = []
+    callback = partial(lambda *chunk: came.append(chunk))
     gone = weakref.ref(callback)
     _result, event = start(a, "held_exchange", send_callbacks=[{1: callback}])
     del callback
@@ -256,11 +246,7 @@ def test_callbacks_are_kept_until_the_execution_is_done(a):
 
 @with_stub()
 def test_a_failed_launch_keeps_nothing(client, a):
-    class Callback:
-        def __call__(self, *_):
-            raise AssertionError("it was never launched")
-
-    callback = Callback()
+    callback = partial(print)
     gone = weakref.ref(callback)
     exe = client.compile(func("error=3:refused_now"))
     options = ExecuteOptions(send_callbacks=[{1: callback}])

@@ -18,7 +18,7 @@ from ipaddress import IPv4Address
 import pytest
 import redis
 from children import in_threads
-from stubbed import live, path, raises, stay, with_stub
+from stubbed import live, path, raises, soon, stay, with_stub
 
 from pjrt_hub import DirectoryStore, Distributed, InMemoryStore, errors
 from pjrt_hub.frameworks.redis import RedisStore
@@ -95,8 +95,8 @@ def test_every_operation():
 def test_waiting():
     store = InMemoryStore()
     client = joined(store)
-    code, text = ask(GET, b"never", timeout=450)
-    assert (code, text) == (DEADLINE_EXCEEDED, "nobody put a value under the key in time")
+    late = (DEADLINE_EXCEEDED, "nobody put a value under the key in time")
+    assert ask(GET, b"never", timeout=450) == late
     assert ask(GET, b"never", timeout=0)[0] == DEADLINE_EXCEEDED
     threading.Timer(0.5, lambda: store.put("later", b"here")).start()
     assert ask(GET, b"later", timeout=30_000) == (OK, b"here")
@@ -128,19 +128,15 @@ def test_exceptions_become_the_plugins_errors():
     class Bad:
         what = b"node:0"
 
-        def put(self, key, value):
-            return self.give() and None
-
-        def get(self, key, timeout):
-            return self.give()
-
-        def try_get(self, key):
-            return self.give()
-
-        def give(self):
+        def get(self, *_):
             if isinstance(self.what, BaseException):
                 raise self.what
             return self.what
+
+        def put(self, *_):
+            self.get()
+
+        try_get = get
 
     store = Bad()
     client = joined(store)
@@ -267,28 +263,19 @@ class Server:
         self.start()
 
     def start(self):
-        self._process = subprocess.Popen(
+        self.process = subprocess.Popen(
             [*self._command, "--dir", str(self._folder)], stdout=subprocess.DEVNULL
         )
-        deadline = time.monotonic() + 20
-        while True:
-            try:
-                socket.create_connection(self.place, 1).close()
-                return
-            except OSError:
-                assert time.monotonic() < deadline, "redis-server does not listen"
-                time.sleep(0.02)
+        soon(self.listens)
 
-    @property
-    def pid(self):
-        return self._process.pid
-
-    def signal(self, number):
-        self._process.send_signal(number)
+    def listens(self):
+        with contextlib.suppress(OSError):
+            socket.create_connection(self.place, 1).close()
+            return True
 
     def stop(self):
-        self._process.kill()
-        self._process.wait(20)
+        self.process.kill()
+        self.process.wait(20)
 
 
 @pytest.fixture
@@ -303,16 +290,21 @@ def server(tmp_path):
 
 
 @pytest.fixture
-def redis_server(server):
+def url(server):
     return server.url
 
 
-def test_processes_meet_on_a_redis_server(stub, start, redis_server):
-    three_processes(stub, start, redis_server)
+@pytest.fixture
+def pid(server):
+    return server.process.pid
 
 
-def test_jobs_on_one_server_do_not_meet(redis_server):
-    one, two = RedisStore(redis_server, "one:"), RedisStore(redis_server, "two:")
+def test_processes_meet_on_a_redis_server(stub, start, url):
+    three_processes(stub, start, url)
+
+
+def test_jobs_on_one_server_do_not_meet(url):
+    one, two = RedisStore(url, "one:"), RedisStore(url, "two:")
     one.put("k", b"\0\xff")
     assert one.try_get("k") == one.get("k", 1) == b"\0\xff"
     assert two.try_get("k") is None
@@ -373,13 +365,11 @@ def test_a_server_that_is_back_within_a_second(redis_store, server, monkeypatch)
 def test_a_server_that_hangs(redis_store, server):
     redis_store.put("k", b"v")
     hurry(redis_store, server.url)
-    server.signal(signal.SIGSTOP)
-    for ask in (redis_store.try_get, lambda key: redis_store.get(key, 3600)):
+    server.process.send_signal(signal.SIGSTOP)
+    for ask, *more in ((redis_store.try_get,), (redis_store.get, 3600), (redis_store.put, b"w")):
         with pytest.raises(redis.TimeoutError):
-            ask("k")
-    with pytest.raises(redis.TimeoutError):
-        redis_store.put("k", b"w")
-    server.signal(signal.SIGCONT)
+            ask("k", *more)
+    server.process.send_signal(signal.SIGCONT)
     assert redis_store.get("k", 30) in (b"v", b"w")
 
 
@@ -391,17 +381,16 @@ def test_what_on_a_server_is_no_value_of_ours(redis_store, server):
     for value in (None, ["v"], object()):
         with pytest.raises(redis.DataError):
             redis_store.put("k", value)
-    with (
-        redis.Redis.from_url(server.url, decode_responses=True) as decoding,
-        pytest.raises(TypeError, match="decodes responses"),
-    ):
+    decoding = redis.Redis.from_url(server.url, decode_responses=True)
+    with decoding, pytest.raises(TypeError, match="decodes responses"):
         RedisStore(decoding)
     for wrong in ("127.0.0.1:6379", "http://127.0.0.1"):
         with pytest.raises(ValueError, match="scheme"):
             RedisStore(wrong)
 
 
-def hear_of_a_server_that_is_gone(url, pid):
+@with_stub()
+def test_a_plugin_hears_of_a_server_that_is_gone(url, pid):
     store = RedisStore(url)
     os.kill(pid, signal.SIGKILL)
     caught = raises(errors.PluginInternalError, joined, store)
@@ -409,21 +398,14 @@ def hear_of_a_server_that_is_gone(url, pid):
     assert not live()
 
 
-def test_a_plugin_hears_of_a_server_that_is_gone(stub, check, server):
-    check(stub(), hear_of_a_server_that_is_gone, server.url, server.pid)
-
-
-def end_while_threads_ask(url, pid, operation):
+@pytest.mark.parametrize("operation", [GET, TRY_GET, PUT])
+@with_stub(seconds=30)
+def test_python_ends_while_threads_ask_a_server_that_hangs(url, pid, operation):
     store = RedisStore(url)
     client = joined(store)
     hurry(store, url)
     os.kill(pid, signal.SIGSTOP)
     stay(client, ask_always(operation))
-
-
-@pytest.mark.parametrize("operation", [GET, TRY_GET, PUT])
-def test_python_ends_while_threads_ask_a_server_that_hangs(stub, check, server, operation):
-    check(stub(), end_while_threads_ask, server.url, server.pid, operation, seconds=30)
 
 
 def write(folder, name):

@@ -1,7 +1,11 @@
-"""What plugins and compilers say as they die: the line that tells why is always left."""
+"""What plugins and compilers say as they die: the line that tells why is always left.
+
+What they say as they live is a record of `pjrt_hub.native`, where that is asked for.
+"""
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
@@ -9,6 +13,7 @@ from stubbed import func, path, raises
 
 import pjrt_hub
 from pjrt_hub import errors
+from pjrt_hub.base import native_log
 from pjrt_hub.running.sandbox.last_words import LastWords
 
 _FRAMES = "".join(f" --- /lib/libnpu.so(+0x{n:x}) [0x7f5ddb36{n:04x}]\n" for n in range(80))
@@ -136,19 +141,24 @@ def test_reading_is_linear() -> None:
         assert seconds(many) < 40 * max(seconds(few), 0.005), unit
 
 
-@pytest.mark.parametrize("death", DEATHS)
-@pytest.mark.slow
-def test_a_plugin_that_dies_at_first_contact(stub, run, tmp_path, death) -> None:
-    meets_death(stub(f"ON_INITIALIZE={SAY}"), run, tmp_path, death, load)
+def load():
+    print(raises(errors.PluginCrashedError, pjrt_hub.load, path).message)
+
+
+def compile_isolated():
+    client = pjrt_hub.load(path).client()
+    print(raises(errors.PluginCrashedError, client.compile, func("add"), isolated=True).message)
 
 
 @pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize(
+    ("where", "meet"),
+    [("INITIALIZE", load), ("COMPILE", compile_isolated)],
+    ids=["plugin", "compiler"],
+)
 @pytest.mark.slow
-def test_a_compiler_that_dies(stub, run, tmp_path, death) -> None:
-    meets_death(stub(f"ON_COMPILE={SAY}"), run, tmp_path, death, compile_isolated)
-
-
-def meets_death(library, run, tmp_path, death, meet) -> None:
+def test_the_telling_line_of_a_process_is_left(stub, run, tmp_path, death, where, meet) -> None:
+    library = stub(f"ON_{where}={SAY}")
     written, telling = DEATHS[death]
     (tmp_path / "words").write_text(written, newline="")
     ended = run(library, meet, env={"WORDS": str(tmp_path / "words")})
@@ -160,10 +170,31 @@ def meets_death(library, run, tmp_path, death, meet) -> None:
     assert ended.stderr == ""
 
 
-def load():
-    print(raises(errors.PluginCrashedError, pjrt_hub.load, path).message)
+NOISE = r'ON_INITIALIZE=dprintf(2, "W0000 00:00:1.1 7 stub.cc:12] it is old\nplain\n")'
 
 
-def compile_isolated():
-    client = pjrt_hub.load(path).client()
-    print(raises(errors.PluginCrashedError, client.compile, func("add"), isolated=True).message)
+def load_and_hear(captures):
+    native_log._PATIENCE = 60
+    heard = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append((record.levelname, record.getMessage()))
+    logger = logging.getLogger("pjrt_hub.native")
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    pjrt_hub.load(path).client().close()
+    if captures:
+        pjrt_hub.capture_native_logs().close()
+    print(heard)
+
+
+def test_the_variable_turns_words_into_records(stub, run) -> None:
+    ended = run(stub(NOISE), load_and_hear, True, env={"PJRT_HUB_CAPTURE": "1"})
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.strip() == "[('WARNING', 'it is old'), ('INFO', 'plain')]"
+    assert "it is old" in ended.stderr  # the former stderr has it, too
+
+
+def test_without_it_nothing_is_captured(stub, run) -> None:
+    ended = run(stub(NOISE), load_and_hear, False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, "[]")
+    assert "it is old" in ended.stderr

@@ -19,6 +19,7 @@ from stubbed import (
     ONE_TO_FOUR,
     begin,
     func,
+    functions,
     live,
     number,
     path,
@@ -94,41 +95,41 @@ def errors_of(plugin):
     return said
 
 
-#: Function -> what is said of it; it is written into `said` by the first use that needs it.
+#: Function -> what is said of it by the first use that needs it.
 SILENT = {
-    "PJRT_Client_Create": "PJRT_Client_Create: the plugin answered without an error and gave NULL",
+    name: f"{name}: the plugin answered"
+    for name in (
+        *functions("Client_", "Create BufferFromHostBuffer Compile CreateErrorBuffer"),
+        *functions("Client_", "CreateBuffersForAsyncHostToDevice"),
+        *functions("Device_", "GetDescription DefaultMemory"),
+        *functions("Buffer_", "Memory Bitcast"),
+        *functions("AsyncHostToDeviceTransferManager_", "RetrieveBuffer"),
+        *functions("LoadedExecutable_", "GetExecutable Execute"),
+    )
+}
+SILENT |= {
     "PJRT_Client_Devices": "made a client of ",
-    "PJRT_Client_AddressableDevices": "",
-    "PJRT_Client_BufferFromHostBuffer": "PJRT_Client_BufferFromHostBuffer: the plugin answered",
-    "PJRT_Client_Compile": "PJRT_Client_Compile: the plugin answered without an error and gave",
-    "PJRT_Device_GetDescription": "PJRT_Device_GetDescription: the plugin answered",
-    "PJRT_Device_DefaultMemory": "PJRT_Device_DefaultMemory: the plugin answered",
-    "PJRT_Buffer_Memory": "PJRT_Buffer_Memory: the plugin answered",
     "PJRT_Buffer_ReadyEvent": "no event",
     "PJRT_Buffer_OpaqueDeviceMemoryDataPointer": "no address of a value's memory",
     "PJRT_Buffer_CopyRawToHost": "no event",
-    "PJRT_Buffer_Bitcast": "PJRT_Buffer_Bitcast: the plugin answered",
-    "PJRT_Client_CreateErrorBuffer": "PJRT_Client_CreateErrorBuffer: the plugin answered",
-    "PJRT_Client_CreateBuffersForAsyncHostToDevice": "AsyncHostToDevice: the plugin answered",
-    "PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer": "RetrieveBuffer: the plugin answered",
-    "PJRT_LoadedExecutable_GetExecutable": "PJRT_LoadedExecutable_GetExecutable: the plugin",
-    "PJRT_LoadedExecutable_AddressableDevices": "",
-    "PJRT_LoadedExecutable_Execute": "PJRT_LoadedExecutable_Execute: the plugin answered",
-    "PJRT_Executable_Name": "",
-    "PJRT_Executable_ParameterMemoryKinds": "",
-    "PJRT_Executable_GetCompileOptions": "",
-    "PJRT_Device_GetAttributes": "",
 }
+SILENT |= dict.fromkeys(functions("Executable_", "Name ParameterMemoryKinds GetCompileOptions"), "")
+SILENT |= dict.fromkeys(functions("LoadedExecutable_", "AddressableDevices"), "")
+SILENT |= dict.fromkeys(functions("", "Client_AddressableDevices Device_GetAttributes"), "")
 
 
 #: Only the host's memory is looked into.
 ON_HOST = "PJRT_Buffer_OpaqueDeviceMemoryDataPointer"
 
 
-@pytest.mark.parametrize(
-    ("function", "platform"),
-    [(each, "cpu") for each in SILENT] + [(each, "other") for each in SILENT if each != ON_HOST],
-)
+def on_both(functions, host=(), elsewhere=()):
+    """Each on a plugin for the host and on another, but for those of one of them."""
+    cases = [(each, "cpu") for each in functions if each not in elsewhere]
+    cases += [(each, "other") for each in functions if each not in host]
+    return pytest.mark.parametrize(("function", "platform"), cases)
+
+
+@on_both(SILENT, host=[ON_HOST])
 @pytest.mark.slow
 @with_stub('PLATFORM="{platform}"')
 def test_what_is_left_out_is_an_error(function, platform):
@@ -166,11 +167,7 @@ NUMBERS = {
 OFF_HOST = ("PJRT_Buffer_GetMemoryLayout", "PJRT_Buffer_ToHostBuffer")
 
 
-@pytest.mark.parametrize(
-    ("function", "platform"),
-    [(each, "cpu") for each in NUMBERS if each not in OFF_HOST]
-    + [(each, "other") for each in NUMBERS],
-)
+@on_both(NUMBERS, elsewhere=OFF_HOST)
 @pytest.mark.slow
 @with_stub('PLATFORM="{platform}"')
 def test_an_absurd_number_is_an_error(function, platform):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import resource
@@ -10,13 +9,14 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stubbed import path
+from faulty import FAULTS, THROWN
+from stubbed import ends, path, traces
+from trees import compile_library
 
 from pjrt_hub import errors
 from pjrt_hub.base import digest
@@ -25,19 +25,13 @@ from pjrt_hub.finding.discovery import hardware
 from pjrt_hub.running.capi import library as loading
 from pjrt_hub.running.sandbox import probe
 
-HERE = Path(__file__).parent
-FAULTS = sorted(path for path in (HERE / "faults").iterdir() if path.suffix in (".c", ".cc"))
 #: Of what hangs, on a machine that has nothing else to do; a busy one adds its own pace.
 DEADLINE = 2.0
 SLACK = 1.0
 PACES = 4  # how many healthy contacts what is timed may take longer
 
 WORKS = None
-Load, Crash, Hang = (
-    errors.PluginLoadError,
-    errors.PluginCrashedError,
-    errors.PluginTimeoutError,
-)
+Load, Crash, Hang = errors.PluginLoadError, errors.PluginCrashedError, errors.PluginTimeoutError
 Unfit, Lacking = errors.IncompatiblePluginError, errors.UnsupportedByPluginError
 
 #: The fault -> its error, and what its text says.
@@ -103,42 +97,23 @@ def meet(environment, monkeypatch) -> Callable[[Path], None]:
     return first_contact
 
 
-def traces(folder: Path) -> list[int]:
-    """The processes that loaded the library, or were left by it."""
-    return [int(line) for line in (folder / "loads").read_text().split()]
-
-
 def until_loaded(folder: Path, times: int = 1) -> None:
     """Wait for that many processes, for as long as first contact would."""
     for _ in range(1500):
-        if (folder / "loads").exists() and len(traces(folder)) >= times:
+        if len(traces(folder)) >= times:
             return
         time.sleep(0.02)
-
-
-def is_gone(pid: int) -> bool:
-    for _ in range(1000):
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-        except OSError as exc:
-            return exc.errno in (errno.ENOENT, errno.ESRCH)
-        if state in "ZX":  # whoever it was left to has only not waited for it yet
-            return True
-        time.sleep(0.02)
-    os.kill(pid, signal.SIGKILL)
-    return False
 
 
 def pace(faults, meet) -> float:
     """The seconds that this machine takes for a contact with a plugin that is well."""
     began = time.monotonic()
-    meet(faults["new"])
+    meet(faults("new"))
     return time.monotonic() - began
 
 
 def test_every_fault_has_an_ending():
-    assert sorted(ENDINGS) == sorted(path.stem for path in FAULTS)
-    assert len(ENDINGS) >= 25
+    assert ENDINGS.keys() == FAULTS.keys() | THROWN.keys()
 
 
 @pytest.mark.parametrize("fault", sorted(ENDINGS))
@@ -155,59 +130,53 @@ def test_a_fault_is_told_apart_and_leaves_nothing(faults, meet, tmp_path, fault,
     folder = Path.cwd()
     began = time.monotonic()
     if cls is WORKS:
-        meet(faults[fault])
+        meet(faults(fault))
     else:
         with pytest.raises(errors.PjrtHubError) as caught:
-            meet(faults[fault])
+            meet(faults(fault))
         assert type(caught.value) is cls, repr(caught.value)
         for words in said:
             assert words in caught.value.message
         if not isinstance(caught.value, errors.PjrtError):
-            assert str(faults[fault].name) in caught.value.message
+            assert str(faults(fault).name) in caught.value.message
         if cls in (Load, Crash, Hang, Unfit):
             assert caught.value.hint
     took = time.monotonic() - began
     if cls is Hang:
         assert abs(took - deadline) <= slack
-    for pid in traces(tmp_path) if (tmp_path / "loads").exists() else ():
-        assert is_gone(pid)
+    assert all(ends(pid) for pid in traces(tmp_path))
     assert resource.getrlimit(resource.RLIMIT_NOFILE) == limits
     assert [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT)] == handlers
     assert Path.cwd() == folder
 
 
-def damaged(library: Path, path: Path, **at: int) -> Path:
-    """A copy with other bytes at some offsets."""
-    content = bytearray(library.read_bytes())
+def damage(whole: bytes, path: Path, **at: int) -> None:
+    """Write a copy with other bytes at some offsets."""
+    content = bytearray(whole)
     for offset, byte in at.items():
         content[int(offset[1:])] = byte
     path.write_bytes(content)
-    return path
 
 
-FILES: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
-    "absent": (lambda whole, path: path, "absent.so"),
-    "directory": (lambda whole, path: (path.mkdir(), path)[1], "director"),
-    "empty": (lambda whole, path: (path.touch(), path)[1], "empty"),
-    "a page": (
-        lambda whole, path: (path.write_text("<!DOCTYPE html><html>Sign in</html>"), path)[1],
-        "HTML",
-    ),
-    "of another machine": (lambda whole, path: damaged(whole, path, _18=183, _19=0), "aarch64"),
-    "of 32 bits": (lambda whole, path: damaged(whole, path, _4=1), "32"),
-    "of another byte order": (lambda whole, path: damaged(whole, path, _5=2), "endian"),
-    "cut": (lambda whole, path: (path.write_bytes(whole.read_bytes()[:5000]), path)[1], "cut"),
-    "cut in its headers": (
-        lambda whole, path: (path.write_bytes(whole.read_bytes()[:40]), path)[1],
-        "cut",
-    ),
+#: What makes a file of a library, and what is said of it.
+FILES: dict[str, tuple[Callable[[bytes, Path], object], str]] = {
+    "absent": (lambda whole, path: None, "absent.so"),
+    "directory": (lambda whole, path: path.mkdir(), "director"),
+    "empty": (lambda whole, path: path.touch(), "empty"),
+    "a page": (lambda whole, path: path.write_text("<!DOCTYPE html><html>Sign in</html>"), "HTML"),
+    "of another machine": (lambda whole, path: damage(whole, path, _18=183, _19=0), "aarch64"),
+    "of 32 bits": (lambda whole, path: damage(whole, path, _4=1), "32"),
+    "of another byte order": (lambda whole, path: damage(whole, path, _5=2), "endian"),
+    "cut": (lambda whole, path: path.write_bytes(whole[:5000]), "cut"),
+    "cut in its headers": (lambda whole, path: path.write_bytes(whole[:40]), "cut"),
 }
 
 
 @pytest.mark.parametrize("kind", sorted(FILES))
 def test_a_file_that_is_no_library_for_here_is_never_loaded(stub, meet, tmp_path, kind):
     make, said = FILES[kind]
-    path = make(stub(), tmp_path / f"{kind.replace(' ', '_')}.so")
+    path = tmp_path / f"{kind.replace(' ', '_')}.so"
+    make(stub().read_bytes(), path)
     with pytest.raises(errors.PluginError) as caught:
         meet(path)
     assert said in caught.value.message
@@ -217,41 +186,12 @@ def test_a_file_that_is_no_library_for_here_is_never_loaded(stub, meet, tmp_path
 
 
 def test_a_missing_library_is_named(meet, tmp_path):
-    needed = tmp_path / "libneeded.so"
-    (tmp_path / "needed.c").write_text("int needed(void) { return 1; }\n")
-    (tmp_path / "plugin.c").write_text("int needed(void);\nint GetPjrtApi(void) {return needed();}")
-    for name, output, more in (
-        ("needed.c", needed, ["-Wl,-soname,libnowhere_to_be_found.so.7"]),
-        ("plugin.c", tmp_path / "plugin.so", [str(needed)]),
-    ):
-        command = ["cc", "-fPIC", "-shared", "-o", str(output), str(tmp_path / name), *more]
-        subprocess.run(command, check=True, timeout=60)
+    named = "-Wl,-soname,libnowhere_to_be_found.so.7"
+    needed = compile_library("int needed(void) { return 1; }", tmp_path / "libneeded.so", named)
+    source = "int needed(void); int GetPjrtApi(void) { return needed(); }"
+    plugin = compile_library(source, tmp_path / "plugin.so", str(needed))
     with pytest.raises(errors.PluginLoadError, match=r"libnowhere_to_be_found\.so\.7"):
-        meet(tmp_path / "plugin.so")
-
-
-@pytest.mark.slow
-def test_an_interrupt_ends_the_child_too(faults, environment, tmp_path):
-    env = {**environment, "PJRT_HUB_PROBE_SECONDS": "30"}
-
-    def interrupt(*_):
-        raise KeyboardInterrupt
-
-    def once_it_was_loaded():
-        until_loaded(tmp_path)
-        os.kill(os.getpid(), signal.SIGALRM)
-
-    before = signal.signal(signal.SIGALRM, interrupt)
-    thread = threading.Thread(target=once_it_was_loaded)
-    thread.start()
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            preflight.first_contact(faults["initialize_hang"], (), env)
-    finally:
-        thread.join()
-        signal.signal(signal.SIGALRM, before)
-    (pid,) = traces(tmp_path)
-    assert is_gone(pid)
+        meet(plugin)
 
 
 def meet_it():
@@ -259,14 +199,11 @@ def meet_it():
 
 
 def test_the_child_ends_with_a_parent_that_is_killed(faults, start, tmp_path):
-    child = start(faults["hangs_with_a_daemon"], meet_it)
+    child = start(faults("hangs_with_a_daemon"), meet_it)
     until_loaded(tmp_path, 2)
     child.kill()
     child.wait(10)
-    pids = traces(tmp_path)
-    assert len(pids) == 2
-    for pid in pids:
-        assert is_gone(pid)
+    assert [ends(pid) for pid in traces(tmp_path)] == [True] * 2
 
 
 def test_an_answer_holds_for_the_drivers_that_it_was_given_under(stub, meet, tmp_path, monkeypatch):

@@ -1,15 +1,13 @@
-"""What ends a wait, a process or a thread: Ctrl-C, fork, and the eight ways to leave Python."""
+"""What ends a wait, a process or a thread: Ctrl-C, fork, and ways to leave Python."""
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import ctypes
 import gc
 import os
 import random
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -22,6 +20,7 @@ from stubbed import (
     ONE_TO_FOUR,
     begin,
     destroys,
+    ends,
     func,
     live,
     path,
@@ -29,6 +28,8 @@ from stubbed import (
     release,
     soon,
     stay,
+    text_of,
+    traces,
     with_stub,
 )
 
@@ -66,29 +67,15 @@ def end_by_ctrl_c(child):
     assert (stdout, stderr, child.returncode) == ("interrupted\n", "", 0)
 
 
-WAITS = {
-    "wait": ([], lambda it: it.never.ready.wait()),
-    "wait_limit": ([], lambda it: it.never.ready.wait(1000)),
-    "read": ([], lambda it: it.never.to_numpy()),
-    "read_copy": (['PLATFORM="other"'], lambda it: it.never.to_numpy()),
-    "compile": ([], lambda it: it.client.compile(func("identity slow_compile"))),
-    "client": (
-        ["ON_CREATE=if (stub_live[CLIENT] == 1) nap(30)"],
-        lambda it: it.client.plugin.client(),
-    ),
-}
-
-
-def wait_for(name):
+def wait_for_a_client():
     it = busy()
-    interrupted(lambda: WAITS[name][1](it))
+    interrupted(it.client.plugin.client)
     assert it.a.tolist() == [1, 2, 3, 4]
 
 
-@pytest.mark.parametrize("wait", WAITS)
 @pytest.mark.slow
-def test_ctrl_c_ends_the_waiting(stub, start, wait: str) -> None:
-    end_by_ctrl_c(start(stub(*WAITS[wait][0]), wait_for, wait))
+def test_ctrl_c_while_a_client_is_made(stub, start) -> None:
+    end_by_ctrl_c(start(stub("ON_CREATE=if (stub_live[CLIENT] == 1) nap(30)"), wait_for_a_client))
 
 
 def wait_for_a_library():
@@ -105,11 +92,44 @@ def wait_for_first_contact():
 
 def test_ctrl_c_during_first_contact_leaves_no_orphan(stub, start, tmp_path) -> None:
     child = start(stub("ON_INITIALIZE=pause()"), wait_for_first_contact)
-    loads = tmp_path / "loads"
-    soon(lambda: loads.exists() and loads.read_text().endswith("\n"))
+    soon(lambda: traces(tmp_path))
     end_by_ctrl_c(child)
-    (pid,) = loads.read_text().split()
-    soon(lambda: subprocess.run(["kill", "-0", pid], capture_output=True).returncode != 0)
+    (pid,) = traces(tmp_path)
+    assert ends(pid)
+
+
+@with_stub("ON_LOAD=usleep(300000)")
+def test_the_main_thread_has_other_work_while_a_library_loads():
+    steps = []
+    api = load(path, steps.append, meanwhile=lambda: steps.append("meanwhile"))
+    assert steps[:3] == ["dlopen", "meanwhile", "GetPjrtApi"], steps
+    assert load(path, steps.append) is api
+    assert len(steps) == 5, steps
+
+
+@pytest.mark.slow
+@with_stub("ON_LOAD=usleep(4000000)")
+def test_an_interrupt_ends_the_waiting_and_the_library_is_still_looked_at():
+    looked = threading.Event()
+
+    def tell(step):
+        if step == "dlopen":
+            threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+        if step == "GetPjrtApi":
+            looked.set()
+            raise errors.PluginLoadError("it was changed", path=path)
+
+    begun = time.monotonic()
+    raises(KeyboardInterrupt, load, path, tell)
+    assert time.monotonic() - begun < 3.5
+    assert not looked.is_set()
+    assert looked.wait(30)
+    assert load(path).version.minor == 117
+
+
+@with_stub("ON_LOAD=kill(getpid(), SIGINT); usleep(700000)")
+def test_an_interrupted_process_ends_in_order_while_a_library_loads():
+    raises(KeyboardInterrupt, load, path)
 
 
 @with_stub("ON_COMPILE=kill(getpid(), SIGINT); hold()")
@@ -124,21 +144,6 @@ def end_well(pid):
     """Wait for a child of this process."""
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, status
-
-
-@with_stub()
-def test_fork_while_a_thread_waits():
-    it = busy()
-    threading.Thread(target=it.never.to_numpy, daemon=True).start()
-    late = it.client.compile(func("identity later"))(it.a).ready
-    late.add_done_callback(lambda event: None)
-    time.sleep(0.1)
-    pid = os.fork()
-    if pid == 0:
-        raises(errors.ClosedError, it.exe, it.a, it.a)
-        it.client.close()
-        sys.exit(0)
-    end_well(pid)
 
 
 @with_stub(other="ON_INITIALIZE=nap(1.5)")
@@ -171,17 +176,6 @@ def test_a_child_can_load_what_its_parent_did_not(other):
     end_well(pid)
 
 
-def raise_silently(it):
-    sys.excepthook = lambda *_: None
-    raise ValueError
-
-
-def wait_in_threads(it):
-    for wait in (it.never.ready.wait, it.never.to_numpy):
-        threading.Thread(target=wait, daemon=True).start()
-    time.sleep(0.1)
-
-
 def tie_a_cycle(it):
     node = SimpleNamespace(all=it)
     node.self = it.client.mine = it.exe.mine = node
@@ -208,10 +202,6 @@ def close_in_a_finalizer(it):
     sys.modules["held"] = Owner()
 
 
-def hold_arrays(it):
-    sys.modules["held"] = [it.out.to_numpy(), it.a.to_numpy()]
-
-
 def hear_of_events(it):
     class Slow:
         def __call__(self, event):
@@ -230,32 +220,22 @@ def compile_in_a_thread(it):
 
 
 LEAVING = {
-    "the end": (lambda it: None, 0),
-    "sys.exit": (lambda it: sys.exit(3), 3),
-    "an exception": (raise_silently, 1),
-    "os._exit": (lambda it: os._exit(4), 4),
-    "a daemon thread waits": (wait_in_threads, 0),
-    "a cycle holds the client": (tie_a_cycle, 0),
-    "a hook uses the client": (register_a_hook, 0),
-    "close in __del__": (close_in_a_finalizer, 0),
-    "arrays are alive": (hold_arrays, 0),
-    "events fire while leaving": (hear_of_events, 0),
-    "a compile goes on": (compile_in_a_thread, 0),
+    "a cycle holds the client": tie_a_cycle,
+    "a hook uses the client": register_a_hook,
+    "close in __del__": close_in_a_finalizer,
+    "events fire while leaving": hear_of_events,
+    "a compile goes on": compile_in_a_thread,
 }
-
-
-def leave(style):
-    it = busy()
-    stay(it)
-    LEAVING[style][0](it)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
 @pytest.mark.parametrize("style", LEAVING)
 @pytest.mark.slow
-def test_leaving_python(stub, run, style: str, platform: str) -> None:
-    ended = run(stub(f'PLATFORM="{platform}"'), leave, style, seconds=20)
-    assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", LEAVING[style][1])
+@with_stub('PLATFORM="{platform}"', seconds=20)
+def test_leaving_python(platform, style):
+    it = busy()
+    stay(it)
+    LEAVING[style](it)
 
 
 @pytest.mark.parametrize("platform", ["cpu", "other"])
@@ -273,32 +253,21 @@ def test_threads_close_what_others_use(platform):
         client, a, exe, later = shared
         mine = []
 
-        def use():
-            match choose.randrange(12):
-                case 0 | 1 | 2:
-                    mine.append(exe(a, a))
-                case 3:
-                    mine.append(client.buffer_from_host(ONE_TO_FOUR))
-                case 4:
-                    mine and mine[-1].to_numpy()
-                case 5:
-                    mine and mine.pop(choose.randrange(len(mine)))
-                case 6:
-                    mine and mine[0].delete()
-                case 7:
-                    assert exe.name == "stub_program"
-                case 8:
-                    later(a).ready.add_done_callback(lambda event: None)
-                case 9:
-                    a.ready.wait(1)
-                case 10:
-                    repr(a), repr(exe), a.is_deleted
-                case 11:
-                    client.compile(func("add")).close()
-
+        uses = [
+            *[lambda: mine.append(exe(a, a))] * 3,
+            lambda: mine.append(client.buffer_from_host(ONE_TO_FOUR)),
+            lambda: mine and mine[-1].to_numpy(),
+            lambda: mine and mine.pop(choose.randrange(len(mine))),
+            lambda: mine and mine[0].delete(),
+            lambda: exe.name,
+            lambda: later(a).ready.add_done_callback(lambda event: None),
+            lambda: a.ready.wait(1),
+            lambda: (repr(a), repr(exe), a.is_deleted),
+            lambda: client.compile(func("add")).close(),
+        ]
         for _ in range(60):
             with suppress(*allowed):
-                use()
+                choose.choice(uses)()
         if choose.random() < 0.5:
             (exe if choose.random() < 0.5 else client).close()
 
@@ -333,7 +302,7 @@ def test_close_waits_for_the_last_call(client, a):
     came = []
     thread = threading.Thread(target=lambda: came.append(slow(a)))
     thread.start()
-    soon(lambda: (ctypes.c_char * 512).in_dll(ctypes.CDLL(path), "stub_executed").value)
+    soon(lambda: text_of("stub_executed"))
     before = destroys()
     slow.close()
     client.close()

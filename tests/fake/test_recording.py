@@ -78,26 +78,20 @@ def test_every_call_is_there_in_order_with_its_arguments(record, stub):
     assert all(0 <= call.duration_ns < 60e9 for call in recording.calls)
 
 
-def test_a_failed_call_says_nothing_but_its_error(record):
-    failed = [call for call in record("nothing").calls if call.error]
-    assert [call.function for call in failed] == ["PJRT_LoadedExecutable_Execute"]
-    assert failed[0].status == f"error {failed[0].error:#x}"  # nobody asked for more
-    assert results(failed[0], 117) == {}
-
-
-def test_a_failed_call_says_what_the_host_asked_about_its_error(record):
-    (failed,) = [call for call in record("another_plugin").calls if call.error]
+def test_a_failed_call_says_its_error_and_what_the_host_asked_about_it(record):
+    (failed,) = [call for call in record("nothing").calls if call.error]
+    assert failed.function == "PJRT_LoadedExecutable_Execute"
+    assert failed.status == f"error {failed.error:#x}"  # nobody asked for more
+    assert results(failed, 117) == {}
+    (*_, failed) = [call for call in record("another_plugin").calls if call.error]
     assert failed.status == "word"
 
 
-def test_a_killed_process_leaves_what_it_did(record):
-    recording = record("killed", -signal.SIGKILL)
+@pytest.mark.parametrize(("name", "status"), [("killed", -signal.SIGKILL), ("ended", 0)])
+def test_a_process_that_ends_at_once_leaves_what_it_did(record, name, status):
+    recording = record(name, status)
     assert names(recording) == BEGIN + PUT
     assert all(call.duration_ns is not None for call in recording.calls)
-
-
-def test_a_process_that_ends_at_once_leaves_what_it_did(record):
-    assert names(record("ended")) == BEGIN + PUT
 
 
 def test_a_call_that_ends_the_process_did_not_return(host, tmp_path):

@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from stubbed import ONE_TO_FOUR, func, path, with_stub
+from stubbed import ONE_TO_FOUR, func, own_table, path, with_stub
 
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi.library import load
@@ -50,15 +50,11 @@ SAME = (
     "if (first != NULL) { destroy(out, BUFFER); out = first; } "
     "args->output_lists[0][0] = first = out"
 )
+BOTH = 'args->callback(NULL, args->user_arg); return fail(3, "no")'
 #: What the plugin does wrong, the host that meets it, and the findings.
 FAULTS = [
     ("listens", "TWICE=1", [24], "called 1 time(s)\n"),
-    (
-        "listens",
-        'ON_READY=args->callback(NULL, args->user_arg); return fail(3, "no")',
-        [24],
-        "called 1 time(s)\n",
-    ),
+    ("listens", f"ON_READY={BOTH}", [24], "called 1 time(s)\n"),
     ("executes", f"ON_EXECUTED={NONE}", [25, 25], ""),
     ("executes", f"ON_EXECUTED={SAME}", [26], ""),
     ("asks_for_the_code", "", [27], ""),
@@ -132,18 +128,14 @@ GROWING = ("PJRT_ExecuteOptions", "PJRT_Plugin_Attributes_Args")
 @with_stub()
 def test_all_is_padded_for_hosts_that_say_less_than_they_have():
     api = load(path, through=lambda address: layers.pad(address, 84, GROWING))
-    library = ctypes.CDLL(path)
-    library.GetPjrtApi.restype = ctypes.c_void_p
-    differ = functions_that_differ(api.address, library.GetPjrtApi())
+    differ = functions_that_differ(api.address, own_table())
     assert differ >= {"PJRT_Error_Destroy", "PJRT_Buffer_Delete", "PJRT_Client_Create"}
 
 
 @with_stub()
 def test_only_what_grew_is_padded():
     api = load(path, through=lambda address: layers.pad(address, 85, GROWING))
-    library = ctypes.CDLL(path)
-    library.GetPjrtApi.restype = ctypes.c_void_p
-    assert functions_that_differ(api.address, library.GetPjrtApi()) == {
+    assert functions_that_differ(api.address, own_table()) == {
         "PJRT_LoadedExecutable_Execute",  # which is given the options
         "PJRT_Plugin_Attributes",
     }
@@ -155,6 +147,4 @@ def test_only_what_grew_is_padded():
 
 @with_stub()
 def test_where_nothing_is_asked_for_the_table_is_the_plugins_own():
-    library = ctypes.CDLL(path)
-    library.GetPjrtApi.restype = ctypes.c_void_p
-    assert Plugin(load(path)).api.address == library.GetPjrtApi()
+    assert Plugin(load(path)).api.address == own_table()

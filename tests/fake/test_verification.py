@@ -1,21 +1,26 @@
-"""No byte of a library runs before it was compared, and what was compared is what is loaded."""
+"""No byte of a library runs before it was compared, and what was compared is what is loaded.
+
+What a loaded plugin requires stays in the cache until its process ends.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import shutil
-import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from stubbed import path, stay
+from stubbed import path, soon, stay
 
 import pjrt_hub
 from pjrt_hub import errors
 from pjrt_hub.base import digest
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import preflight
-from pjrt_hub.finding.store.catalog import Artifact, Member
+from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact, Member, Requirement
 from pjrt_hub.finding.store.pins import Pins
 from pjrt_hub.kit.conformance import check, create_options
 from pjrt_hub.kit.conformance.suite import Suite
@@ -38,6 +43,32 @@ def write(new: Path, library: Path) -> None:
 def link(new: Path, library: Path) -> None:
     library.unlink()
     library.symlink_to(new)
+
+
+def archive(folder: Path, package: str, member: str, content: bytes) -> dict[str, object]:
+    """The columns of a zip with one member, which lies in the folder then."""
+    file = folder / f"{package}.zip"
+    with zipfile.ZipFile(file, "w") as out:
+        out.writestr(member, content)
+    return {
+        "plugin": "stub",
+        "platform": "stub",
+        "package": package,
+        "version": "1.0",
+        "file_name": file.name,
+        "size": file.stat().st_size,
+        "sha256": digest.of_file(file),
+        "members": (Member(member, len(content), hashlib.sha256(content).hexdigest()),),
+        "license": "MIT",
+    }
+
+
+def lock(folder: Path, library: str, columns: dict[str, object], **more: object) -> dict[str, str]:
+    """The variable that names a lock file with a row for this machine."""
+    host = HostTag.current()
+    row = Artifact(**columns, library=library, host=host, api_note="not loaded", **more)
+    Pins(folder / "named.lock", (), (), (row,)).write()
+    return {"PJRT_HUB_LOCK": str(folder / "named.lock")}
 
 
 @pytest.fixture
@@ -66,25 +97,8 @@ def other(stub, ran: Path) -> Path:
 @pytest.fixture
 def locked(library: Path, tmp_path: Path) -> dict[str, str]:
     """The variable that names a lock file with the library."""
-    member = Member("library.so", library.stat().st_size, digest.of_file(library))
-    host = HostTag.current()
-    row = Artifact(
-        plugin="stub",
-        platform="stub",
-        package="stub",
-        version="1.0",
-        file_name="stub-1.0.tar.gz",
-        size=9,
-        sha256="a" * 64,
-        members=(member,),
-        library="library.so",
-        host=host,
-        license="MIT",
-        api_note="not loaded",
-    )
-    pins = Pins(tmp_path / "named.lock", (), (), (row,))
-    pins.write()
-    return {"PJRT_HUB_LOCK": str(pins.path)}
+    own = archive(tmp_path, "stub", library.name, library.read_bytes())
+    return lock(tmp_path, library.name, own)
 
 
 WAYS = {
@@ -115,17 +129,8 @@ def open_by(start, library: Path, locked: dict[str, str]) -> Callable[..., tuple
     return open_by
 
 
-def wait_for(path: Path) -> None:
-    until = time.monotonic() + 60
-    while not path.exists():
-        assert time.monotonic() < until
-        time.sleep(0.005)
-
-
 @pytest.mark.parametrize("way", ["load", "client", "topology"])  # a name would fetch the locked one
-def test_another_library_than_the_locked_one_never_runs(
-    open_by, library: Path, other: Path, ran: Path, met: Path, way: str
-) -> None:
+def test_another_library_than_the_locked_one_never_runs(open_by, library, other, ran, met, way):
     rename(other, library)
     status, words = open_by(way)
     assert status == 1
@@ -142,7 +147,7 @@ def test_what_is_put_there_during_first_contact_never_runs(
     open_by, library: Path, other: Path, ran: Path, met: Path, swap: Swap, way: str, lock: str
 ) -> None:
     def meanwhile() -> None:
-        wait_for(met)  # the child has it loaded
+        soon(met.exists)  # the child has it loaded
         swap(other, library)
 
     status, words = open_by(way, meanwhile, **({"PJRT_HUB_LOCK": "0"} if lock == "0" else {}))
@@ -152,9 +157,7 @@ def test_what_is_put_there_during_first_contact_never_runs(
 
 
 @pytest.mark.parametrize("swap", [rename, write, link], ids=lambda swap: swap.__name__)
-def test_the_child_meets_no_other_file_either(
-    library: Path, other: Path, ran: Path, swap: Swap, environment
-) -> None:
+def test_the_child_meets_no_other_file_either(library, other, ran, swap, environment):
     seen = digest.identity(library)
     swap(other, library)
     with pytest.raises(errors.PluginLoadError, match="was changed or removed"):
@@ -164,9 +167,7 @@ def test_the_child_meets_no_other_file_either(
     assert ran.exists()
 
 
-def test_the_children_that_ask_for_options_meet_no_other_file(
-    library: Path, other: Path, ran: Path, environment
-) -> None:
+def test_the_children_that_ask_for_options_meet_no_other_file(library, other, ran, environment):
     seen = digest.identity(library)
     rename(other, library)
     with pytest.raises(errors.PluginLoadError, match="was changed or removed"):
@@ -199,3 +200,39 @@ def test_the_class_itself_opens_no_file(start, library: Path, met: Path) -> None
     assert "TypeError: a Plugin is made of a library that was loaded, not of '/" in stderr
     assert stderr.endswith("hint: pjrt_hub.load(path) verifies and loads one\n")
     assert not met.exists()
+
+
+@pytest.fixture
+def requiring(stub, tmp_path: Path) -> dict[str, str]:
+    """Name a place and a lock file of a stub that requires another archive."""
+    own = archive(tmp_path, "stub-plugin", "stub/stub.so", stub().read_bytes())
+    needed = Requirement(**archive(tmp_path, "dep", "dep/lib/dep.so", b"dep"))
+    named = lock(tmp_path, "stub/stub.so", own, requires=(needed,))
+    return {**named, "PJRT_HUB_MIRRORS": str(tmp_path), "PIP_NO_INDEX": "1"}
+
+
+def work(ready: str, done: str) -> None:
+    client = pjrt_hub.client("stub")
+    assert Path(client.plugin.path).parents[1].joinpath("dep/lib/dep.so").read_bytes() == b"dep"
+    stay(client)
+    Path(ready).touch()
+    soon(Path(done).exists)
+
+
+def test_entries_stay_while_a_process_has_the_plugin_loaded(
+    start, requiring, environment, tmp_path: Path
+) -> None:
+    ready, done = tmp_path / "ready", tmp_path / "done"
+    child = start(Path(path or "-"), work, ready, done, env=requiring)
+    soon(lambda: ready.exists() or child.poll() is not None)
+    cache = Cache(Path(environment["PJRT_HUB_CACHE"]))
+    removal = cache.clear()
+    kept = {entry.artifact.package for entry in cache.entries()}
+    done.touch()
+    stderr = child.communicate(timeout=60)[1]
+    assert child.returncode == 0, stderr
+    assert "Traceback" not in stderr
+    assert kept == {"stub-plugin", "dep"}
+    assert len(removal.kept) == 2
+    cache.clear()
+    assert cache.entries() == ()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from stubbed import ONE_TO_FOUR, live, path, raises, with_stub
+from stubbed import path, with_stub
 
-from pjrt_hub import errors
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.kit import tracing
 from pjrt_hub.kit.tracing import call_log, recording
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi.library import load
-from pjrt_hub.running.client.plugin import Plugin
 from pjrt_hub.running.interpose import layers
 
 
@@ -22,41 +19,11 @@ def without(names, others=""):
     return load(path, through=lambda address: tracing.wrap(address, layers, without=names))
 
 
-@with_stub()
-def test_a_function_answers_unimplemented():
-    api = without("PJRT_Client_PlatformName, PJRT_Plugin_Attributes")
-    assert api.has("PJRT_Client_PlatformName")
-    for name in ("PJRT_Client_PlatformName", "PJRT_Plugin_Attributes"):
-        exc = raises(errors.UnimplementedError, api.call, name)
-        assert f"{name} is taken away" in str(exc), exc
-
-
-@with_stub()
-def test_a_function_is_null():
-    api = without("PJRT_Client_PlatformName:null")
-    assert not api.has("PJRT_Client_PlatformName")
-    assert api.has("PJRT_Buffer_Delete")
-    exc = raises(errors.UnsupportedByPluginError, api.call, "PJRT_Client_PlatformName")
-    assert exc.function == "PJRT_Client_PlatformName"
-
-
-@with_stub()
-def test_what_is_not_taken_is_the_plugins():
-    client = Plugin(without("PJRT_Client_ProcessIndex,PJRT_Executable_Name:null", ",pad")).client()
-    buffer = client.buffer_from_host(ONE_TO_FOUR)
-    assert np.asarray(buffer).tolist() == [1, 2, 3, 4]
-    client.close()
-    assert live() == {}
-
-
+@pytest.mark.parametrize("is_taken", [False, True])
 @with_stub("EXTENSIONS=&unknown")
-def test_an_extension_is_not_in_the_chain():
-    assert "Stream" not in without("Stream").extensions
-
-
-@with_stub("EXTENSIONS=&unknown")
-def test_it_is_in_the_chain_otherwise():
-    assert "Stream" in load(path).extensions
+def test_an_extension_that_is_taken_is_not_in_the_chain(is_taken):
+    api = without("Stream") if is_taken else load(path)
+    assert ("Stream" not in api.extensions) == is_taken
 
 
 def test_a_host_in_c_that_was_preloaded_into(host):

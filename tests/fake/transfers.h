@@ -94,9 +94,7 @@ FUNCTION(PJRT_CopyToDeviceStream_AddChunk) {
   args->transfer_complete = new_event(stream->client, arrival->signal);
   stub_chunks++;
   exchanging++;
-  pthread_t thread;
-  pthread_create(&thread, NULL, arrive, arrival);
-  pthread_detach(thread);
+  in_background(arrive, arrival);
   return NULL;
 }
 
@@ -110,11 +108,6 @@ typedef struct {
   Signal *signal;
   char text[256];
 } Exchange;
-
-static PJRT_Error *exchange_error(PJRT_Error_Code code, const char *message, size_t size) {
-  return fail((int)code, strndup(message, size));
-}
-static PJRT_CallbackError exchange_error_maker = exchange_error;
 
 char stub_failure[256]; /* the text of the last error that a send callback gave */
 
@@ -130,7 +123,7 @@ static int send_all(Exchange *exchange, PJRT_SendCallbackInfo *info) {
     PJRT_Chunk chunk = {.size = CHUNK, .deleter = free_sent, .deleter_arg = &stub_chunks};
     chunk.data = memcpy(malloc(CHUNK), (char *)exchange->in + at, CHUNK);
     stub_chunks++;
-    PJRT_Error *error = info->send_callback(&chunk, &exchange_error_maker, sizeof exchange->in,
+    PJRT_Error *error = info->send_callback(&chunk, &error_maker, sizeof exchange->in,
                                             at + CHUNK == sizeof exchange->in, info->user_arg);
     if (error == NULL) continue;
     int code = ((Error *)error)->code;
@@ -200,24 +193,22 @@ static void start_exchange(const char *text, PJRT_Client *client, const PJRT_Exe
   exchange->num_sends = options->num_send_ops;
   exchange->num_recvs = options->num_recv_ops;
   exchange->num_outputs = options->num_hlo_output_callbacks;
-  size_t sends = exchange->num_sends * sizeof(PJRT_SendCallbackInfo);
-  size_t recvs = exchange->num_recvs * sizeof(PJRT_RecvCallbackInfo);
-  size_t outputs = exchange->num_outputs * sizeof(PJRT_HloOutputCallbackInfo);
-  if (sends > 0) exchange->sends = memcpy(malloc(sends), options->send_callbacks[0], sends);
-  if (recvs > 0) exchange->recvs = memcpy(malloc(recvs), options->recv_callbacks[0], recvs);
-  if (outputs > 0)
-    exchange->outputs = memcpy(malloc(outputs), options->hlo_output_callbacks, outputs);
+  exchange->outputs = copied(options->hlo_output_callbacks,
+                             exchange->num_outputs * sizeof *exchange->outputs);
+  if (exchange->num_sends > 0)
+    exchange->sends =
+        copied(options->send_callbacks[0], exchange->num_sends * sizeof *exchange->sends);
+  if (exchange->num_recvs > 0)
+    exchange->recvs =
+        copied(options->recv_callbacks[0], exchange->num_recvs * sizeof *exchange->recvs);
   memcpy(exchange->in, in, sizeof exchange->in);
   exchange->out = out;
   exchange->signal = signal;
   exchanging++;
-  if (strstr(text, "inline") != NULL) {
+  if (strstr(text, "inline") != NULL)
     run_exchange(exchange);
-    return;
-  }
-  pthread_t thread;
-  pthread_create(&thread, NULL, run_exchange, exchange);
-  pthread_detach(thread);
+  else
+    in_background(run_exchange, exchange);
 }
 
 static void finish_exchanges(void) {

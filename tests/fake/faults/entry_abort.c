@@ -1,3 +1,0 @@
-/* Aborts in GetPjrtApi. */
-#define TABLE (abort(), &api)
-#include "../plugin.c"

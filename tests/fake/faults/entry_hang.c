@@ -1,3 +1,0 @@
-/* Never returns from GetPjrtApi. */
-#define TABLE (pause(), &api)
-#include "../plugin.c"

@@ -1,3 +1,0 @@
-/* Speaks a newer minor version, with functions that nobody knows yet. */
-#define MINOR 999
-#include "../plugin.c"

@@ -1,3 +1,0 @@
-/* Exports no GetPjrtApi. */
-#define NO_ENTRY
-#include "../plugin.c"

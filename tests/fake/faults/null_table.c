@@ -1,3 +1,0 @@
-/* GetPjrtApi returns NULL. */
-#define TABLE NULL
-#include "../plugin.c"
