@@ -1,4 +1,0 @@
-/* Forgets the callbacks of events. */
-#include "../real.h"
-
-REPLACE(PJRT_Event_OnReady) { return NULL; }

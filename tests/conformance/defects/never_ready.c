@@ -1,7 +1,0 @@
-/* Has no event that is ready. */
-#include "../real.h"
-
-REPLACE(PJRT_Event_IsReady) {
-  args->is_ready = false;
-  return NULL;
-}

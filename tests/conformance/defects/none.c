@@ -1,2 +1,0 @@
-/* Has no defect. */
-#include "../complete.h"

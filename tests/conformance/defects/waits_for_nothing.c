@@ -1,4 +1,0 @@
-/* Returns from Await at once. */
-#include "../real.h"
-
-REPLACE(PJRT_Event_Await) { return NULL; }
