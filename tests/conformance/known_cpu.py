@@ -36,6 +36,12 @@ def of(known: list[Known], api_version: str) -> dict[str, Known]:
     return {each.check: each for each in known if api_version in SpecifierSet(each.builds)}
 
 
+def alike(area: str, checks: str, text: str, builds: str) -> list[Known]:
+    """Give several checks of an area of which the same is known."""
+    return [Known(area + each, text, builds) for each in checks.split()]
+
+
+TAKEN, LOADS = "expected an error, found success", "PJRT_Executable_DeserializeAndLoad"
 DEFECTS = [
     Known("buffers.type_invalid", "SIGABRT", "<0.115", Verdict.CRASH),
     Known("buffers.type_invalid", "SIGABRT", ">=0.115", Verdict.CRASH, by_chance=True),
@@ -45,19 +51,13 @@ DEFECTS = [
     Known("client.assignment_overflow", "SIGABRT", "<0.115", Verdict.CRASH),
     Known("client.assignment_zero", "SIGABRT", "<0.115", Verdict.CRASH),
     Known("client.mistyped_option", "cpu_device_count = 'wrong': the process died", "<0.115"),
-    Known("client.unknown_option", "expected an error, found success", "<0.115"),
+    Known("client.unknown_option", TAKEN, "<0.115"),
     Known("compile.empty_options", "SIGABRT", "", Verdict.CRASH),
     Known("execute.argument_of_another_type", "an f32[4] and an s32[4]"),
     Known("execute.deleted_executable", "IsDeleted after Delete: expected True", "<0.115"),
-    Known(
-        "execute.deleted_executable",
-        "a run of a deleted executable: expected an error, found success",
-        ">=0.115",
-    ),
+    Known("execute.deleted_executable", f"a run of a deleted executable: {TAKEN}", ">=0.115"),
     Known("plugin.older_memory_stats", "found 48 bytes of the caller's memory changed", "<0.106"),
-    Known(
-        "serialization.flipped", "in PJRT_Executable_DeserializeAndLoad", "<0.115", Verdict.CRASH
-    ),
+    Known("serialization.flipped", f"in {LOADS}", "<0.115", Verdict.CRASH),
     Known("transfers.device_layout", "found [[1.0, 3.0, 5.0], [2.0, 4.0, 6.0]]", "==0.106"),
     Known("transfers.parts_past_the_end", "did not end within", "<0.106", Verdict.TIMEOUT),
     Known("transfers.raw_of_running_work", "SIGSEGV", "<0.106", Verdict.CRASH),
@@ -68,19 +68,17 @@ BRIEF = "transfers.raw_of_running_work"
 #: Why a launch is not poisoned by a plugin that can do so: its work was done before.
 OVER = "the launch was not poisoned: it may have been over"
 #: Facts of checks that pass: what their notes say.
+UNUSUAL, ABSENT = "where INVALID_ARGUMENT is usual", "absent of 138 functions: PJRT_"
+MAKES = "TopologyDescription_MakeCanonicalShapeForMemorySpace"
 NOTES = [
     Known("buffers.alias_fails", "returns the very error that it was given"),
-    Known(
-        "client.assignment_negative",
-        "FAILED_PRECONDITION, where INVALID_ARGUMENT is usual",
-        "<0.115",
-    ),
+    Known("client.assignment_negative", f"FAILED_PRECONDITION, {UNUSUAL}", "<0.115"),
     Known("client.buffer_outlives_client", "works"),
     Known("compile.artifact_of_newer_version", "takes an artifact of StableHLO 1.14.0", "<0.106"),
     Known("compile.artifact_of_newer_version", "takes an artifact of StableHLO 1.17.0", "==0.106"),
     Known("compile.artifact_of_newer_version", "takes an artifact of StableHLO 1.21.0", ">=0.115"),
     Known("compile.hlo_proto", "takes an HloModuleProto"),
-    Known("compile.junk_mlir", "UNKNOWN, where INVALID_ARGUMENT is usual"),
+    Known("compile.junk_mlir", f"UNKNOWN, {UNUSUAL}"),
     Known("compile.mhlo_text", "takes MHLO text"),
     Known("donation.must_alias_of_kept", "gets a copy", "<0.115"),
     Known("donation.referenced", "makes a copy"),
@@ -89,16 +87,8 @@ NOTES = [
     Known("extensions.node_functions", "PhaseCompile: NULL are PJRT_PhaseCompile_Get_Compiler"),
     Known("extensions.second_handler", "a second handler is taken without an error"),
     Known("kv_store.callbacks", "asked the store: nothing"),
-    Known(
-        "plugin.absent_functions",
-        "absent of 138 functions: PJRT_Client_CreateErrorBuffer",
-        "<0.106",
-    ),
-    Known(
-        "plugin.absent_functions",
-        "absent of 138 functions: PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
-        "==0.106",
-    ),
+    Known("plugin.absent_functions", f"{ABSENT}Client_CreateErrorBuffer", "<0.106"),
+    Known("plugin.absent_functions", ABSENT + MAKES, "==0.106"),
     Known("plugin.older_client_create", "takes no PJRT_Client_Create_Args of 72 bytes"),
     Known("plugin.older_execute_options", "takes no PJRT_ExecuteOptions of 72 bytes"),
     Known("runtime.types", "types that pass through a program: i1, i8,"),
@@ -110,20 +100,11 @@ NOTES = [
 ]
 #: What it lacks beside what is newer: an extension, a compiler ahead of time, counts of memory.
 LACKS = [
-    Known("analysis.costs", "GetCostAnalysis is not implemented", ">=0.106"),
-    Known("analysis.flops", "GetCostAnalysis is not implemented", ">=0.106"),
-    Known("analysis.stable", "GetCostAnalysis is not implemented", ">=0.106"),
     Known("client.dma_map", "DmaMap is not supported", ">=0.115"),
     Known("client.dma_map", "DmaMap not supported on platform cpu", "<0.115"),
     Known("devices.clear_memory_stats", "GetAllocatorStats is not supported", ">=0.106"),
     Known("devices.memory_in_use", "GetAllocatorStats is not supported"),
     Known("devices.memory_stats", "GetAllocatorStats is not supported"),
-    Known("donation.control_dependency", "DonateWithControlDependency is not supported", "==0.106"),
-    Known(
-        "donation.control_dependency_fails",
-        "DonateWithControlDependency is not supported",
-        "==0.106",
-    ),
     Known("execute.exchange", "`send` is not supported"),
     Known("extensions.abi_version_of_junk", "no extension AbiVersion"),
     Known("extensions.abi_versions", "no extension AbiVersion"),
@@ -144,17 +125,14 @@ LACKS = [
     Known("memories.parameter_kinds", "GetParameterMemoryKinds is not supported", "==0.106"),
     Known("plugin.older_device_memory_stats", "GetAllocatorStats is not supported"),
     Known("serialization.load_twice", "No compiler factory for platform: cpu", "==0.106"),
-    Known("topology.compile_artifacts", "No compiler factory for platform: cpu", "==0.106"),
-    Known("topology.compile_artifacts", "No compiler registered for platform cpu", "<0.106"),
-    Known("topology.compile_for_it", "No compiler factory for platform: cpu", "==0.106"),
-    Known("topology.compile_for_it", "No compiler registered for platform cpu", "<0.106"),
-    Known("topology.compile_junk", "No compiler factory for platform: cpu", "==0.106"),
-    Known("topology.compile_junk", "No compiler registered for platform cpu", "<0.106"),
     Known("topology.create_by_unknown_name", "not supported for CPU compilation"),
     Known("topology.create_unnamed", "not supported for CPU compilation"),
-    Known("topology.deserialize", "No compiler factory for platform: cpu", "==0.106"),
-    Known("topology.deserialize", "No compiler registered for platform", "<0.106"),
-    Known("topology.deserialize_junk", "No compiler factory for platform: cpu", "==0.106"),
-    Known("topology.deserialize_junk", "No compiler registered for platform", "<0.106"),
-    Known("topology.load_what_was_compiled", "No compiler factory for platform: cpu", "==0.106"),
 ]
+LACKS += alike("analysis.", "costs flops stable", "GetCostAnalysis is not implemented", ">=0.106")
+COMPILING, LOADING = "compile_artifacts compile_for_it compile_junk", "deserialize deserialize_junk"
+LACKS += alike("topology.", COMPILING, "No compiler registered for platform cpu", "<0.106")
+LACKS += alike("topology.", LOADING, "No compiler registered for platform", "<0.106")
+ALL = f"{COMPILING} {LOADING} load_what_was_compiled"
+LACKS += alike("topology.", ALL, "No compiler factory for platform: cpu", "==0.106")
+DONATING = "control_dependency control_dependency_fails"
+LACKS += alike("donation.", DONATING, "DonateWithControlDependency is not supported", "==0.106")

@@ -95,19 +95,15 @@ def test_a_disagreement_of_oracles_is_no_program(generator):
 
     one = CorpusTensor.of([1.0], "f32")
     wrong = draft("negate", "f32", [one], [one])
-    with (
-        Interpreter() as interpreter,
-        pytest.raises(Disagreement, match=r"expected 1\.0, found -1\.0"),
-    ):
+    refused = pytest.raises(Disagreement, match=r"expected 1\.0, found -1\.0")
+    with Interpreter() as interpreter, refused:
         wrong.settle(interpreter)
 
 
 def program(**fields) -> Program:
-    one = CorpusTensor.of([1.5, -2.0], "f32")
+    given, negated = (CorpusTensor.of(each, "f32") for each in ([1.5, -2.0], [-1.5, 2.0]))
     body = '%r0 = "stablehlo.negate"(%a0) : (tensor<2xf32>) -> tensor<2xf32>'
-    made = Program(
-        "negate", "f32", "", body, (one,), (CorpusTensor.of([-1.5, 2.0], "f32"),), ("exact",)
-    )
+    made = Program("negate", "f32", "", body, (given,), (negated,), ("exact",))
     return replace(made, **fields)
 
 
@@ -161,18 +157,14 @@ def test_it_is_read_as_it_was_written(tmp_path):
         (lambda head, row: (head, {}), "oracle"),
     ],
 )
-def test_another_form_is_refused(tmp_path, change, said):
-    head, row = map(json.loads, gzip.decompress(corpus.pack([program()])).splitlines())
-    path = tmp_path / "corpus.jsonl.gz"
+def test_another_form_is_refused_and_a_file_that_is_cut_off(tmp_path, change, said):
+    packed, path = corpus.pack([program()]), tmp_path / "corpus.jsonl.gz"
+    path.write_bytes(packed[:-20])
+    with pytest.raises(FileFormatError, match="is not of this version"):
+        corpus.programs(path)
+    head, row = map(json.loads, gzip.decompress(packed).splitlines())
     path.write_bytes(gzip.compress("\n".join(map(json.dumps, change(head, row))).encode()))
     with pytest.raises(FileFormatError, match=said):
-        corpus.programs(path)
-
-
-def test_a_file_that_is_cut_off_is_refused(tmp_path):
-    path = tmp_path / "corpus.jsonl.gz"
-    path.write_bytes(corpus.pack([program()])[:-20])
-    with pytest.raises(FileFormatError, match="is not of this version"):
         corpus.programs(path)
 
 
@@ -181,11 +173,8 @@ def run(subject: Subject, given: Program) -> list[str]:
     return subject.notes
 
 
-def test_a_right_value_passes(subject):
+def test_a_right_value_passes_and_a_wrong_one_fails(subject):
     assert run(subject, program()) == []
-
-
-def test_a_wrong_value_fails(subject):
     wrong = program(results=(CorpusTensor.of([-1.5, 2.5], "f32"),))
     with pytest.raises(Failed, match=r"^of arguments: 1 of 2 .* at \[1\] expected 2.5, found 2.0$"):
         run(subject, wrong)
@@ -210,9 +199,8 @@ def test_a_value_that_is_wrong_only_of_constants_fails(subject):
 def test_zeros_for_subnormal_numbers_are_noted(subject):
     tiny, zero = CorpusTensor.of([2.0**-130], "f32"), CorpusTensor.of([0.0], "f32")
     body = '%r0 = "stablehlo.add"(%a0, %a0) : (tensor<1xf32>, tensor<1xf32>) -> tensor<1xf32>'
-    given = program(
-        op="add", body=body, arguments=(tiny,), results=(CorpusTensor.of([2.0**-129], "f32"),)
-    )
+    results = (CorpusTensor.of([2.0**-129], "f32"),)
+    given = program(op="add", body=body, arguments=(tiny,), results=results)
     with pytest.raises(Failed, match=r"found 0\.0"):
         run(subject, given)
     noted = run(subject, replace(given, flushed=(zero,)))

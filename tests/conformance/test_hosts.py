@@ -31,11 +31,8 @@ def without(clean_env):
     """`without("PJRT_X", "check", "cpu")` runs a command over plugins that lack something."""
 
     def run(names: str, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
-        layer = {
-            "LD_PRELOAD": str(layers.preload_path()),
-            "PJRT_HUB_LAYERS": "without",
-            "PJRT_HUB_WITHOUT": names,
-        }
+        layer = {"PJRT_HUB_LAYERS": "without", "PJRT_HUB_WITHOUT": names}
+        layer["LD_PRELOAD"] = str(layers.preload_path())
         return subprocess.run(
             [sys.executable, "-m", "pjrt_hub.cli", *map(str, words)],
             env={**clean_env, **(layer if names else {}), **env},
@@ -59,13 +56,10 @@ def test_a_profile_speaks_of_functions_and_steps_that_there_are(each):
     assert each.learned.split()[0] in ("measured", "read")
 
 
-def test_a_host_runs_on_a_plugin_that_lacks_nothing():
-    assert jax().word(jax().without()) == "runs"
-    assert jax().word(jax().without(["PJRT_Event_Await"])) == "runs"
-
-
-def test_of_several_ends_the_first_is_told_and_of_several_steps_all():
+def test_what_becomes_of_a_host_without_functions():
+    """Of several ends the first is told, and of several steps all."""
     jax_ = jax()
+    assert jax_.word(jax_.without()) == jax_.word(jax_.without(["PJRT_Event_Await"])) == "runs"
     found = jax_.without([ASSIGNMENT, "PJRT_Buffer_Delete"], ["PJRT_Memory_Kind"])
     assert jax_.word(found) == "aborts at devices (SIGABRT)"
     assert found.functions == ("PJRT_Memory_Kind",)
@@ -110,10 +104,8 @@ def test_check_says_who_aborts(without, tmp_path):
 
 
 def test_what_registers_with_jax_must_not_end_it(without, library, tmp_path):
-    packed = without(
-        "", "pack", library, "--name", "mychip", "--version", "1.0", "--license", "MIT",
-        "--output", tmp_path,
-    )  # fmt: skip
+    named = ("--name", "mychip", "--version", "1.0", "--license", "MIT")
+    packed = without("", "pack", library, *named, "--output", tmp_path)
     assert packed.returncode == 0, packed.stderr
     (wheel,) = tmp_path.glob("*.whl")
     linted = without(ASSIGNMENT, "lint", wheel, "--json")
@@ -124,8 +116,7 @@ def test_what_registers_with_jax_must_not_end_it(without, library, tmp_path):
     site = tmp_path / "site"
     zipfile.ZipFile(wheel).extractall(site)
     installed = next(site.rglob("*.so"))
-    ended = without(
-        ASSIGNMENT, "check", installed, "--area", "hosts", "--json", PYTHONPATH=str(site)
-    )
+    words = ("check", installed, "--area", "hosts", "--json")
+    ended = without(ASSIGNMENT, *words, PYTHONPATH=str(site))
     assert ended.returncode == 1
     assert Report.from_json(ended.stdout)[JAX].verdict is Verdict.FAIL
