@@ -60,7 +60,6 @@ class BuildNative(build_ext):
         generated.mkdir(parents=True, exist_ok=True)
         api = capi.read()
         (generated / "pjrt_api.h").write_text(capi.header(api))
-        (generated / "pjrt_slots.h").write_text(capi.slots(api))
         (generated / "functions.h").write_text(layers.header(api))
         (generated / "functions.c").write_text(layers.source(api))
         ffi = FFI()

@@ -129,6 +129,12 @@ class Api:
         """Return what is sent as `struct_size`: the end of the last field, without tail padding."""
         return self.extent(name)[0]
 
+    def first_size(self, name: str) -> int:
+        """Return the end of the last field that a struct had from its beginning."""
+        since = self.structs[name].since
+        placed = [each for each in self.offsets(name) if each[0].since <= since]
+        return max(offset + self.width(member)[0] for member, offset in placed)
+
     def extent(self, name: str) -> tuple[int, int]:
         """Return the end of the last field and the alignment."""
         placed = list(self.offsets(name))
@@ -336,7 +342,6 @@ def c_types(api: Api) -> str:
 
 def header(api: Api) -> str:
     """Return the text of `pjrt_api.h`."""
-    sizes = [f"#define {name}_STRUCT_SIZE {api.struct_size(name)}" for name in api.structs]
     return "\n".join(
         [
             "/* Made by tools/capi.py from pjrt_hub/running/capi/declarations. */",
@@ -346,17 +351,22 @@ def header(api: Api) -> str:
             "#include <stddef.h>",
             "#include <stdint.h>",
             c_types(api),
-            *sizes,
+            c_sizes(api),
             "#endif",
             "",
         ]
     )
 
 
-def slots(api: Api) -> str:
-    """Return the text of `pjrt_slots.h`: SLOT(what it returns, function), in order."""
-    rows = (api.functions[slot.function] for slot in api.slots)
-    return "".join(f"SLOT({function.returns}, {function.name})\n" for function in rows)
+def c_sizes(api: Api) -> str:
+    """Return the sizes of structs, now and at first, and the functions that return an error."""
+    rows = [api.functions[slot.function] for slot in api.slots]
+    names = [function.name for function in rows if function.returns != "void"]
+    lines = [f"#define {name}_STRUCT_SIZE {api.struct_size(name)}" for name in api.structs]
+    lines += [f"#define {name}_FIRST_SIZE {api.first_size(name)}" for name in api.structs]
+    lines += ["", "#define PJRT_API_FUNCTIONS(DO) \\"]
+    lines += [f"  DO({name}) \\" for name in names[:-1]] + [f"  DO({names[-1]})"]
+    return "\n".join(lines) + "\n"
 
 
 def _callbacks(api: Api) -> Iterator[Callback]:

@@ -42,18 +42,8 @@ TAIL = """
 def text(api: capi.Api) -> str:
     """Return the header's text."""
     used = narrowed(api)
-    names = [function.name for function in functions(used) if function.returns != "void"]
-    lines = [f"#define {name}_STRUCT_SIZE {used.struct_size(name)}" for name in used.structs]
-    lines += [f"#define {name}_FIRST_SIZE {first_size(used, name)}" for name in used.structs]
-    lines += ["", "#define PJRT_API_FUNCTIONS(DO) \\"]
-    lines += [f"  DO({name}) \\" for name in names[:-1]] + [f"  DO({names[-1]})"]
     version = f"{api.constants['PJRT_API_MAJOR']}.{api.constants['PJRT_API_MINOR']}"
-    return HEAD.format(version=version) + capi.c_types(used) + "\n".join(lines) + "\n" + TAIL
-
-
-def functions(api: capi.Api) -> list[capi.Function]:
-    """Return the functions of the table, in its order."""
-    return [api.functions[slot.function] for slot in api.slots]
+    return HEAD.format(version=version) + capi.c_types(used) + capi.c_sizes(used) + TAIL
 
 
 def narrowed(api: capi.Api) -> capi.Api:
@@ -82,10 +72,3 @@ def types(api: capi.Api, name: str) -> str:
     members = api.structs[name].members
     args = (api.functions[each.function].args for each in members if each.function)
     return " ".join([*(f"{each.ctype} {each.params or ''}" for each in members), *args])
-
-
-def first_size(api: capi.Api, name: str) -> int:
-    """Return the end of the last field that a struct had from its beginning."""
-    struct = api.structs[name]
-    placed = [each for each in api.offsets(name) if each[0].since <= struct.since]
-    return max(offset + api.width(member)[0] for member, offset in placed)

@@ -16,10 +16,30 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 
+#: Which threads call an author's functions, and whether hosts reach the memory.
+HOST = "plugin->host_memory = true;"
+THREADS = {
+    "each device's": HOST,
+    "the caller's": f"{HOST} plugin->any_thread = true;",
+    "the caller's, for far memory": "plugin->any_thread = true;",
+    "one for all devices": f"{HOST} plugin->any_thread = plugin->asynchronous = true;",
+}
+
+
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The worked example."""
     return native.build(native.write(tmp_path_factory.mktemp("example")))
+
+
+@pytest.fixture(params=THREADS)
+def threaded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The worked example, whose functions are called by one thread or another."""
+    source = native.write(tmp_path)
+    text = source.read_text("utf-8")
+    assert text.count(HOST) == 1
+    source.write_text(text.replace(HOST, THREADS[request.param]), "utf-8")
+    return native.build(source)
 
 
 def run(function, *words: object, **env: str) -> str:
@@ -61,6 +81,33 @@ def test_only_one_function_is_exported(library):
         ["nm", "-D", "--defined-only", library], check=True, capture_output=True, text=True
     ).stdout
     assert [line.split()[-1] for line in printed.splitlines()] == ["GetPjrtApi"]
+
+
+def asked_for_its_attributes(library: str) -> None:
+    import pjrt_hub
+
+    print(json.dumps(dict(pjrt_hub.client(library).plugin.attributes)))
+
+
+def test_what_an_author_says_of_the_plugin_is_told(tmp_path):
+    source = native.write(tmp_path, example=False)
+    text = source.read_text("utf-8").replace(
+        "static void describe(Plugin *plugin) {",
+        """static PJRT_NamedValue generation;
+
+static void describe(Plugin *plugin) {
+  generation.struct_size = PJRT_NamedValue_STRUCT_SIZE;
+  generation.name = "generation";
+  generation.name_size = strlen(generation.name);
+  generation.type = PJRT_NamedValue_kInt64;
+  generation.int64_value = 7;
+  generation.value_size = 1;
+  plugin->attributes = &generation;
+  plugin->num_attributes = 1;""",
+    )
+    source.write_text(text, "utf-8")
+    told = json.loads(run(asked_for_its_attributes, native.build(source)))
+    assert told == {"generation": 7}
 
 
 def test_what_an_author_writes_is_short(tmp_path):
@@ -156,10 +203,27 @@ def run_a_layer(library: str) -> None:
     print(json.dumps([np.asarray(y).tolist(), np.asarray(more).tolist()]))
 
 
-def test_pjrt_hub_runs_text(library):
-    kept, more = json.loads(run(run_a_layer, library))
+def test_pjrt_hub_runs_text(threaded):
+    kept, more = json.loads(run(run_a_layer, threaded))
     assert kept == [[4.0, 13.0], [0.0, 4.0]]
     assert more == [[True, False], [True, True]]
+
+
+@pytest.mark.slow
+def test_any_thread_serves_as_well(threaded, tmp_path):
+    report = tmp_path / "report.json"
+    areas = ("buffers", "donation", "execute", "external", "transfers")
+    subprocess.run(
+        [
+            *(sys.executable, "-m", "pjrt_hub.cli", "check", threaded, "--output", report),
+            *(word for area in areas for word in ("--area", area)),
+        ],
+        capture_output=True,
+        timeout=280,
+    )
+    verdicts = Counter(each["verdict"] for each in json.loads(report.read_text())["results"])
+    assert set(verdicts) <= {"pass", "unsupported", "skip"}
+    assert verdicts["pass"] > 150
 
 
 @pytest.mark.slow

@@ -121,11 +121,10 @@ class Bridge:
             text = f"{name}:{device.id}"
             hardware_id = local if device.process_index == _PROCESS_INDEX else -1
             local += hardware_id >= 0
-            row = (device.id, device.process_index, hardware_id, device.kind, text, text)
+            row = (device.id, device.process_index, hardware_id, device.kind, text)
             described.append((*row, dict(device.attributes)))
         version = self.backend.platform_version
-        attributes: dict[str, Attribute] = {}
-        return name, version, _PROCESS_INDEX, serialized, fingerprint, attributes, described
+        return name, version, _PROCESS_INDEX, serialized, fingerprint, described
 
     def compile(
         self, device_ids: list[int] | None, code: bytes, form: str, options: bytes

@@ -8,9 +8,9 @@
 atomic_bool faults_armed;
 
 static const char *const names[] = {
-#define SLOT(returns, name) #name,
-#include "pjrt_slots.h"
-#undef SLOT
+#define NAME(name) #name,
+    PJRT_API_FUNCTIONS(NAME)
+#undef NAME
 };
 
 typedef struct {
@@ -30,13 +30,6 @@ static long calls[NUM_SLOTS];
 static unsigned char record[RECORD]; /* slots in their order; the oldest RECORD of them */
 static size_t num_recorded;
 _Static_assert(NUM_SLOTS <= 256, "a slot is a byte of the record");
-
-PJRT_Error *wrong_size(const char *name, size_t expected, size_t found) {
-  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                      "unexpected %s_Args size: expected %zu, got %zu: the caller is older than the "
-                      "versions that this plugin serves",
-                      name, expected, found);
-}
 
 PJRT_Error *fault_answer(int slot, bool *answered) {
   Fault fault = {0};

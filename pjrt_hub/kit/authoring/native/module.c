@@ -6,20 +6,19 @@ static PyObject *table(PyObject *module, PyObject *args) {
   PyObject *bridge, *attributes;
   int asynchronous, own_memory;
   if (!PyArg_ParseTuple(args, "OOpp", &bridge, &attributes, &asynchronous, &own_memory)) return NULL;
-  Backend *backend = calloc(1, sizeof(Backend));
-  if (backend == NULL) return PyErr_NoMemory();
-  backend->asynchronous = asynchronous;
-  backend->own_memory = own_memory;
-  if (!named_values(attributes, &backend->attributes, &backend->num_attributes)) {
-    free(backend);
-    return NULL;
-  }
-  const PJRT_Api *api = table_new(backend);
+  Plugin *plugin = PLUGIN_NEW(Plugin, 1);
+  plugin->asynchronous = asynchronous;
+  plugin->host_memory = !own_memory;
+  plugin->any_thread = true; /* what may wait is the caller's to do: it may hold Python's lock */
+  bool well = named_values(&plugin->arena, attributes, &plugin->attributes, &plugin->num_attributes);
+  const PJRT_Api *api = well ? table_new(plugin) : NULL;
   if (api == NULL) {
-    free(backend);
+    plugin_arena_end(&plugin->arena);
+    free(plugin);
+    if (!well) return NULL;
     return PyErr_Format(PyExc_RuntimeError, "this process has %d plugins in Python already", PLUGINS);
   }
-  backend->bridge = Py_NewRef(bridge);
+  plugin->bridge = Py_NewRef(bridge);
   return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)api);
 }
 

@@ -1,102 +1,43 @@
-/* What the files of a plugin in Python share. Objects, their lifetimes and every answer that needs no
-   Python are here in C; only compiling, running and where a device has memory of its own ask Python.
-   Each file uses those before it: value, fault, bridge, event, worker, platform, client, array,
-   storage, buffer, transfer, executable, execute, table, module. interpreter/ and launcher/ hold a library
-   of their own each. Errors and promises are those of the headers for plugins in C.
+/* What the files of a plugin in Python share. The headers for plugins in C do what needs no Python; here is what they
+   ask of a plugin, of which a process has several: only compiling, running, describing devices, and memory that a
+   device has of its own ask Python.
+   Each file uses those before it: value, fault, bridge, platform, storage, executable, execute, table, module.
+   interpreter/ and launcher/ hold a library of their own each.
 
    Rules that hold everywhere in it:
    - Python is asked between upcall_begins and upcall_ends only, and with no lock of ours held: while it
      ends it is not asked any more, and what belongs to it is left alone.
-   - What is shared is counted; a handle that the host destroys holds one reference. */
+   - No thread is waited for: the caller may hold what that one needs to go on, Python's lock. */
 #ifndef PJRT_HUB_PLUGIN_H
 #define PJRT_HUB_PLUGIN_H
 
 #include "upcall.h"
 
-#include "pjrt_plugin/promise.h"
+#include "pjrt_plugin/arena.h"
 
 #include <stdatomic.h>
 
-enum { PLUGINS = 256 }; /* backends of one process */
+enum { PLUGINS = 256 }; /* of one process */
 
-/* value.c */
-typedef struct {
-  char *text;
-  size_t size;
-} Text;
-Text text_of(PyObject *object);
-void text_free(Text text);
-bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count);
+/* value.c: what is made of Python's values lies in an arena */
+bool is_text(PyObject *object, const char **data, size_t *size);
+const char *take_text(PluginArena *arena, PyObject *object);
+bool named_values(PluginArena *arena, PyObject *dict, PJRT_NamedValue **values, size_t *count);
 PyObject *dict_of(const PJRT_NamedValue *values, size_t count);
-void named_values_free(PJRT_NamedValue *values, size_t count);
 
 /* fault.c */
-PJRT_Error *wrong_size(const char *name, size_t expected, size_t found);
+enum {
+#define SLOT(name) SLOT_##name,
+  PJRT_API_FUNCTIONS(SLOT)
+#undef SLOT
+  NUM_SLOTS
+};
 PJRT_Error *fault_answer(int slot, bool *answered);
 extern atomic_bool faults_armed;
 PyObject *record_begins(PyObject *module, PyObject *unused);
 PyObject *record_ends(PyObject *module, PyObject *unused);
 PyObject *recorded(PyObject *module, PyObject *unused);
 PyObject *fault(PyObject *module, PyObject *args);
-
-/* Functions of the table. Each refuses a struct that is too short for what every version of it has,
-   and goes through faults first. */
-enum {
-#define SLOT(returns, name) SLOT_##name,
-#include "pjrt_slots.h"
-#undef SLOT
-  NUM_SLOTS
-};
-#define SLOT(returns, name) returns plugin_##name(name##_Args *args);
-#include "pjrt_slots.h"
-#undef SLOT
-#define FUNCTION_OF_SIZE(name, size)                                                   \
-  static PJRT_Error *answer_##name(name##_Args *args);                                 \
-  __attribute__((noinline)) PJRT_Error *plugin_##name(name##_Args *args) {             \
-    if (args->struct_size < (size)) return wrong_size(#name, size, args->struct_size); \
-    if (atomic_load_explicit(&faults_armed, memory_order_relaxed)) {                   \
-      bool answered = false;                                                           \
-      PJRT_Error *error = fault_answer(SLOT_##name, &answered);                        \
-      if (answered) return error;                                                      \
-    }                                                                                  \
-    return answer_##name(args);                                                        \
-  }                                                                                    \
-  static PJRT_Error *answer_##name(name##_Args *args)
-#define FUNCTION(name) FUNCTION_OF_SIZE(name, name##_Args_STRUCT_SIZE)
-/* The end of a field, which is how much of a struct that has grown must be there. */
-#define THROUGH(name, field) \
-  (offsetof(name##_Args, field) + sizeof(((name##_Args *)NULL)->field))
-#define HAS(args, type, field) \
-  ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
-
-/* An answer that is a value, a Text, or a list and how many it holds; `args` is in scope. */
-#define TELLS(function, field, value) \
-  FUNCTION(function) {                \
-    args->field = (value);            \
-    return NULL;                      \
-  }
-#define TELLS_TEXT(function, field, value) \
-  FUNCTION(function) {                     \
-    args->field = (value).text;            \
-    args->field##_size = (value).size;     \
-    return NULL;                           \
-  }
-#define TELLS_LIST(function, field, list, count) \
-  FUNCTION(function) {                           \
-    args->field = (list);                        \
-    args->num_##field = (count);                 \
-    return NULL;                                 \
-  }
-/* Serialized bytes that its object keeps: the host's release of them does nothing. */
-#define TELLS_KEPT(function, holder, type, owner, kept)   \
-  static void function##_release(type *serialized) {}     \
-  FUNCTION(function) {                                    \
-    args->serialized_bytes = (kept).text;                 \
-    args->serialized_bytes_size = (kept).size;            \
-    args->holder = (type *)(owner);                       \
-    args->holder##_deleter = function##_release;          \
-    return NULL;                                          \
-  }
 
 /* bridge.c */
 /* Asking Python: bridge.name(*arguments), whose tuple is taken; the answer or, with *error, NULL. */
@@ -105,180 +46,32 @@ PJRT_Error *python_is_ending(void);
 PJRT_Error *wrong_answer(const char *name);
 void let_go_of_python(PyObject *object);
 
-/* worker.c */
-typedef struct Worker Worker;
-typedef struct Job {
-  struct Job *next;
-  void (*run)(struct Job *job); /* takes it */
-} Job;
-Worker *worker_new(void);
-void worker_end(Worker *worker);
-void worker_expect(Worker *worker);
-void worker_do(Worker *worker, Job *job);
-
-/* platform.c: backends, topologies, memories */
-typedef struct {
+/* platform.c, storage.c, executable.c, execute.c: what the headers for plugins in C ask. Each function of the C API
+   goes through faults first. */
+typedef struct Plugin {
   PyObject *bridge; /* answers what C asks; never freed */
-  bool asynchronous, own_memory;
+  bool asynchronous, host_memory, any_thread;
+  PluginArena arena;
   PJRT_NamedValue *attributes;
   size_t num_attributes;
-} Backend;
+} Plugin;
 
-struct PJRT_DeviceDescription {
-  int id, process_index, local_hardware_id;
-  Text kind, debug, text;
-  PJRT_NamedValue *attributes;
-  size_t num_attributes;
-};
+#define PLUGIN_ASKED
+#define PLUGIN_FIRST(name)                                                   \
+  if (atomic_load_explicit(&faults_armed, memory_order_relaxed)) {           \
+    bool answered = false;                                                   \
+    PJRT_Error *error = fault_answer(SLOT_##name, &answered);                \
+    if (answered) return error;                                              \
+  }
+#include "pjrt_plugin/table.h"
 
-struct PJRT_TopologyDescription {
-  Backend *backend;
-  Text name, version, serialized;
-  uint64_t fingerprint;
-  int process_index;
-  size_t num_devices;
-  struct PJRT_DeviceDescription *devices;
-  PJRT_DeviceDescription **list;
-  PJRT_NamedValue *attributes;
-  size_t num_attributes;
-};
-
-typedef struct UserData UserData;
-typedef struct {
-  PJRT_Memory base;
-  PJRT_Device *device;
-  UserData *data;
-  Text debug;
-} Memory;
-
-struct PJRT_Device {
-  PJRT_DeviceDescription *description;
-  PJRT_Client *client;
-  Memory memory;
-  PJRT_Memory *memories[1];
-  atomic_llong in_use, peak, allocations, largest;
-};
-
-struct PJRT_Client {
-  atomic_int references; /* the host's, and those of what lies on its devices */
-  Backend *backend;
-  PJRT_TopologyDescription *topology;
-  size_t num_devices, num_addressable;
-  PJRT_Device *devices;
-  PJRT_Device **list, **addressable;
-  PJRT_Memory **memories;
-  PyObject *state; /* what the bridge knows the client by */
-  Worker *worker;  /* NULL until something must run later */
-  pthread_mutex_t lock; /* for the worker's making */
-};
-
-#define DEVICE_OF(memory) (((Memory *)(memory))->device)
-PJRT_TopologyDescription *topology_of(Backend *backend, PyObject *answer);
-void topology_free(PJRT_TopologyDescription *topology);
-void memory_init(PJRT_Device *device);
-void memory_end(Memory *memory);
-extern const char MEMORY_KIND[];
-extern const int MEMORY_KIND_ID;
-PJRT_Error *topology_create(Backend *backend, PJRT_TopologyDescription_Create_Args *args);
-PJRT_Error *topology_deserialize(Backend *backend, PJRT_TopologyDescription_Deserialize_Args *args);
-PJRT_Error *plugin_attributes(Backend *backend, PJRT_Plugin_Attributes_Args *args);
-
-/* client.c: clients, devices */
-PJRT_Client *client_share(PJRT_Client *client);
-void client_let_go(PJRT_Client *client);
-PJRT_Device *client_device(PJRT_Client *client, int64_t id);
-bool client_has_worker(PJRT_Client *client);
-PJRT_Error *client_create(Backend *backend, PJRT_Client_Create_Args *args);
-
-/* array.c */
-typedef struct {
-  int type;
-  size_t rank, size;
-  int64_t *dims;
-} ArrayType;
-PJRT_Error *array_type(int type, const int64_t *dims, size_t rank, ArrayType *array);
-ArrayType array_type_copy(const ArrayType *array);
-PyObject *array_type_for_python(const ArrayType *array);
-PJRT_Error *check_layout(const PJRT_Buffer_MemoryLayout *layout, size_t rank);
-size_t element_size(int type);
-bool shape_size(int type, const int64_t *dims, size_t rank, size_t *size);
-void dense_strides(int64_t *strides, const int64_t *dims, size_t rank, size_t width,
-                   const int64_t *minor_to_major);
-void copy_strided(char *to, const int64_t *to_strides, const char *from, const int64_t *from_strides,
-                  const int64_t *dims, size_t rank, size_t width);
-
-/* storage.c: the memory of a buffer, shared by what still reads it. There from the beginning, and filled
-   before the promise beside it is kept. */
-typedef struct Storage {
-  atomic_int references;
-  void *data; /* host memory; or NULL, where the device has memory of its own: */
-  PyObject *handle;
-  size_t size;
-  PJRT_Device *device; /* whose statistics count it, or NULL */
-  bool borrowed;       /* somebody else's, given back by: */
-  void (*release)(void *, void *);
-  void *release_argument;
-} Storage;
-Storage *storage_new(PJRT_Device *device, size_t size);
-Storage *storage_view(void *data, size_t size, void (*release)(void *, void *), void *argument);
-Storage *storage_room(PJRT_Device *device, size_t size);
-Storage *storage_staging(Storage *storage);
-Storage *storage_share(Storage *storage);
-void storage_let_go(Storage *storage);
-PyObject *storage_for_python(Storage *storage);
-PJRT_Error *storage_fill(Storage *to, Storage *host, const ArrayType *array);
-PJRT_Error *storage_on_host(Storage *storage, const ArrayType *array, Storage **host);
-PJRT_Error *storage_copy(Storage *to, Storage *from, const ArrayType *array);
+/* storage.c: memory of the host's or, where the device has memory of its own, what its bridge knows it by */
+PyObject *storage_for_python(PluginStorage *storage);
+bool storage_take(PluginStorage *storage, PyObject *answer);
 extern PyTypeObject *StorageType;
 extern PyType_Spec storage_spec;
-enum { ALIGNMENT = 64 };
-
-/* buffer.c */
-struct PJRT_Buffer {
-  PJRT_Device *device;
-  ArrayType array;
-  pthread_mutex_t lock; /* for the rest */
-  Storage *storage;     /* NULL once deleted */
-  PluginPromise *ready;
-  size_t external; /* references by pointer, which keep: */
-  Storage *pinned;
-};
-PJRT_Buffer *buffer_new(PJRT_Device *device, ArrayType array, Storage *storage, PluginPromise *ready);
-PJRT_Error *buffer_take(PJRT_Buffer *buffer, Storage **storage, PluginPromise **ready);
-PJRT_Error *buffer_donate(PJRT_Buffer *buffer, Storage **storage, PluginPromise **ready);
-void buffer_give_back(PJRT_Buffer *buffer, Storage *storage);
-void buffer_delete(PJRT_Buffer *buffer);
-void buffer_destroy(PJRT_Buffer *buffer);
-
-/* executable.c */
-struct PJRT_Executable {
-  atomic_int references;
-  Backend *backend;
-  PyObject *object; /* what the bridge knows it by */
-  Text name, fingerprint, options, assignment;
-  Text optimized, optimized_format; /* asked for when it is first wanted */
-  size_t num_replicas, num_partitions, num_parameters, num_outputs, num_donated, num_devices;
-  ArrayType *parameters, *outputs;
-  int64_t *donated, *devices, code_size;
-  PJRT_Buffer_Type *output_types;
-  int64_t *output_dims;
-  size_t *output_ranks;
-  const char **kinds; /* as many as there are parameters or outputs */
-  size_t *kind_sizes;
-  PJRT_NamedValue *cost;
-  size_t num_cost;
-};
-struct PJRT_LoadedExecutable {
-  PJRT_Executable *executable;
-  PJRT_Client *client;
-  PJRT_Device **devices;
-  PJRT_LogicalDeviceIds *logical;
-  atomic_bool deleted;
-};
-PJRT_Executable *executable_share(PJRT_Executable *executable);
-void executable_let_go(PJRT_Executable *executable);
 
 /* table.c */
-const PJRT_Api *table_new(Backend *backend);
+const PJRT_Api *table_new(Plugin *plugin);
 
 #endif

@@ -1,164 +1,104 @@
 /* Storage: the memory of a buffer. In host memory, unless the backend keeps it on a device of its own. */
 #include "plugin.h"
 
-static void count(PJRT_Device *device, size_t size) {
-  long long now = atomic_fetch_add(&device->in_use, (long long)size) + (long long)size;
-  atomic_fetch_add(&device->allocations, 1);
-  for (long long peak = atomic_load(&device->peak); now > peak;)
-    if (atomic_compare_exchange_weak(&device->peak, &peak, now)) break;
-  for (long long largest = atomic_load(&device->largest); (long long)size > largest;)
-    if (atomic_compare_exchange_weak(&device->largest, &largest, (long long)size)) break;
+enum { ALIGNMENT = 64 };
+
+static Plugin *plugin_of(const PluginStorage *storage) { return storage->device->client->plugin; }
+
+/* Whether it is the bridge's, or the host can read it. */
+static bool is_far(const PluginStorage *storage) {
+  return !storage->lent && !plugin_of(storage)->host_memory;
 }
 
-static Storage *make(PJRT_Device *device, size_t size) {
-  Storage *storage = calloc(1, sizeof(Storage));
-  if (storage == NULL) return NULL;
-  atomic_init(&storage->references, 1);
-  storage->size = size;
-  storage->device = device;
-  if (device != NULL) {
-    client_share(device->client);
-    count(device, size);
-  }
-  return storage;
+PJRT_Error *plugin_allocate(PJRT_Device *device, size_t size, void **memory) {
+  if (!device->client->plugin->host_memory) return NULL; /* `put` or `execute` gives it */
+  *memory = aligned_alloc(ALIGNMENT, (size / ALIGNMENT + 1) * ALIGNMENT);
+  return *memory != NULL ? NULL : plugin_no_memory(size);
 }
 
-/* Host memory; NULL where there is not enough. */
-Storage *storage_new(PJRT_Device *device, size_t size) {
-  size_t rounded = (size / ALIGNMENT + 1) * ALIGNMENT;
-  void *data = aligned_alloc(ALIGNMENT, rounded);
-  Storage *storage = data == NULL ? NULL : make(device, size);
-  if (storage == NULL) {
-    free(data);
-    return NULL;
-  }
-  storage->data = data;
-  return storage;
+void plugin_release(PJRT_Device *device, void *memory) {
+  if (device->client->plugin->host_memory)
+    free(memory);
+  else
+    let_go_of_python(memory);
 }
 
-/* Somebody else's memory, which release(data, argument) gives back. */
-Storage *storage_view(void *data, size_t size, void (*release)(void *, void *), void *argument) {
-  Storage *storage = make(NULL, size);
-  if (storage == NULL) return NULL;
-  storage->data = data;
-  storage->borrowed = true;
-  storage->release = release;
-  storage->release_argument = argument;
-  return storage;
+/* (type, dims) */
+static PyObject *kind_of(const PluginArray *array) {
+  PyObject *dims = PyTuple_New((Py_ssize_t)array->rank);
+  for (size_t i = 0; dims != NULL && i < array->rank; i++)
+    PyTuple_SetItem(dims, (Py_ssize_t)i, PyLong_FromLongLong(array->dims[i]));
+  return dims == NULL ? NULL : Py_BuildValue("(iN)", (int)array->type, dims);
 }
 
-/* Where a device keeps a buffer: a handle to come, if the backend has memory of its own. */
-Storage *storage_room(PJRT_Device *device, size_t size) {
-  return device->client->backend->own_memory ? make(device, size) : storage_new(device, size);
-}
-
-/* Host memory from which that is filled: itself, where it is host memory. */
-Storage *storage_staging(Storage *storage) {
-  return storage->data == NULL ? storage_new(NULL, storage->size) : storage_share(storage);
-}
-
-Storage *storage_share(Storage *storage) {
-  atomic_fetch_add(&storage->references, 1);
-  return storage;
-}
-
-void storage_let_go(Storage *storage) {
-  if (storage == NULL || atomic_fetch_sub(&storage->references, 1) > 1) return;
-  let_go_of_python(storage->handle);
-  if (!storage->borrowed)
-    free(storage->data);
-  else if (storage->release != NULL)
-    storage->release(storage->data, storage->release_argument);
-  if (storage->device != NULL) {
-    atomic_fetch_sub(&storage->device->in_use, (long long)storage->size);
-    client_let_go(storage->device->client);
-  }
-  free(storage);
-}
-
-/* How Python sees host memory: an object with the buffer protocol that holds a reference. */
-typedef struct {
-  PyObject_HEAD
-  Storage *storage;
-} StorageObject;
-
-PyTypeObject *StorageType;
-
-PyObject *storage_for_python(Storage *storage) {
-  if (storage->handle != NULL) return Py_NewRef(storage->handle);
-  StorageObject *object = (StorageObject *)PyType_GenericAlloc(StorageType, 0);
-  if (object != NULL) object->storage = storage_share(storage);
-  return (PyObject *)object;
-}
-
-/* Memory of the backend's own, by asking */
-
-/* Writes host memory to a device; nothing to do where they are one. */
-PJRT_Error *storage_fill(Storage *to, Storage *host, const ArrayType *array) {
-  if (to == host) return NULL;
-  if (to->data != NULL) {
-    memcpy(to->data, host->data, to->size);
+PJRT_Error *plugin_write(PluginStorage *to, PluginStorage *from, const PluginArray *array) {
+  if (!is_far(to)) {
+    memcpy(to->memory, from->memory, to->size);
     return NULL;
   }
   PyGILState_STATE state;
   PJRT_Error *error = NULL;
   if (!upcall_begins(&state)) return python_is_ending();
-  PyObject *bridge = to->device->client->backend->bridge;
   PyObject *arguments =
-      Py_BuildValue("(NNi)", storage_for_python(host), array_type_for_python(array),
-                    to->device->description->id);
-  to->handle = ask(bridge, "put", arguments, &error);
+      Py_BuildValue("(NNi)", storage_for_python(from), kind_of(array), to->device->description->id);
+  to->memory = ask(plugin_of(to)->bridge, is_far(from) ? "copy" : "put", arguments, &error);
   upcall_ends(state);
   return error;
 }
 
-/* Copies an answer of the bridge, contiguous bytes, into host memory. */
-static PJRT_Error *read_bytes(PyObject *answer, Storage *to, const char *name) {
-  Py_buffer view;
-  if (PyObject_GetBuffer(answer, &view, PyBUF_C_CONTIGUOUS) < 0) return wrong_answer(name);
-  bool fits = (size_t)view.len == to->size;
-  if (fits) memcpy(to->data, view.buf, to->size);
-  PyBuffer_Release(&view);
-  return fits ? NULL : wrong_answer(name);
-}
-
-/* Shares or makes host memory with what is on a device. */
-PJRT_Error *storage_on_host(Storage *storage, const ArrayType *array, Storage **host) {
+PJRT_Error *plugin_read(PluginStorage *from, PluginStorage *host, const PluginArray *array) {
+  if (!is_far(from)) {
+    memcpy(host->memory, from->memory, from->size);
+    return NULL;
+  }
   PyGILState_STATE state;
   PJRT_Error *error = NULL;
-  *host = storage_staging(storage);
-  if (*host == NULL) return plugin_no_memory(storage->size);
-  if (*host == storage) return NULL;
   if (!upcall_begins(&state)) return python_is_ending();
-  PyObject *arguments = Py_BuildValue("(NN)", storage_for_python(storage), array_type_for_python(array));
-  PyObject *answer = ask(storage->device->client->backend->bridge, "get", arguments, &error);
-  if (answer != NULL) error = read_bytes(answer, *host, "get");
+  PyObject *arguments = Py_BuildValue("(NN)", storage_for_python(from), kind_of(array));
+  PyObject *answer = ask(plugin_of(from)->bridge, "get", arguments, &error);
+  if (answer != NULL && !storage_take(host, answer)) error = wrong_answer("get");
   Py_XDECREF(answer);
   upcall_ends(state);
   return error;
 }
 
-/* Between devices of one backend. */
-PJRT_Error *storage_copy(Storage *to, Storage *from, const ArrayType *array) {
-  if (from->data != NULL) return storage_fill(to, from, array);
-  PyGILState_STATE state;
-  PJRT_Error *error = NULL;
-  if (!upcall_begins(&state)) return python_is_ending();
-  PyObject *arguments = Py_BuildValue("(NNi)", storage_for_python(from), array_type_for_python(array),
-                                      to->device->description->id);
-  to->handle = ask(to->device->client->backend->bridge, "copy", arguments, &error);
-  upcall_ends(state);
-  return error;
+/* Takes an answer of the bridge: what it knows its memory by or, for host memory, contiguous bytes. */
+bool storage_take(PluginStorage *storage, PyObject *answer) {
+  if (is_far(storage)) {
+    storage->memory = Py_NewRef(answer);
+    return true;
+  }
+  Py_buffer view;
+  if (PyObject_GetBuffer(answer, &view, PyBUF_C_CONTIGUOUS) < 0) return false;
+  bool fits = (size_t)view.len == storage->size;
+  if (fits) memcpy(storage->memory, view.buf, storage->size);
+  PyBuffer_Release(&view);
+  return fits;
+}
+
+/* How Python sees host memory: an object with the buffer protocol that holds a reference. */
+typedef struct {
+  PyObject_HEAD
+  PluginStorage *storage;
+} StorageObject;
+
+PyTypeObject *StorageType;
+
+PyObject *storage_for_python(PluginStorage *storage) {
+  if (is_far(storage)) return Py_NewRef(storage->memory);
+  StorageObject *object = (StorageObject *)PyType_GenericAlloc(StorageType, 0);
+  if (object != NULL) object->storage = plugin_storage_share(storage);
+  return (PyObject *)object;
 }
 
 static int get_buffer(PyObject *self, Py_buffer *view, int flags) {
-  Storage *storage = ((StorageObject *)self)->storage;
-  return PyBuffer_FillInfo(view, self, storage->data, (Py_ssize_t)storage->size, 1, flags);
+  PluginStorage *storage = ((StorageObject *)self)->storage;
+  return PyBuffer_FillInfo(view, self, storage->memory, (Py_ssize_t)storage->size, 1, flags);
 }
 
 static void dealloc(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
-  storage_let_go(((StorageObject *)self)->storage);
+  plugin_storage_let_go(((StorageObject *)self)->storage);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);
   Py_DECREF(type);
 }

@@ -1,53 +1,12 @@
-/* The function table. Functions that are given no object know their backend by which of them they are. */
+/* The function table. Functions that are given no object know their plugin by which of them they are. */
 #include "plugin.h"
 
-static Backend *backends[PLUGINS];
+static Plugin *plugins[PLUGINS];
 static PJRT_Api tables[PLUGINS];
 static int num_plugins; /* guarded by the GIL */
 
-/* What these functions ask of the plugin, a host plugin in Python has not. */
-#define ABSENT(name)                                                                  \
-  FUNCTION_OF_SIZE(name, sizeof(size_t)) {                                            \
-    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has no %s", #name); \
-  }
-ABSENT(PJRT_CopyToDeviceStream_Destroy)
-ABSENT(PJRT_CopyToDeviceStream_AddChunk)
-ABSENT(PJRT_CopyToDeviceStream_TotalBytes)
-ABSENT(PJRT_CopyToDeviceStream_GranuleSize)
-ABSENT(PJRT_CopyToDeviceStream_CurrentBytes)
-ABSENT(PJRT_Client_DmaMap)
-ABSENT(PJRT_Client_DmaUnmap)
-ABSENT(PJRT_Client_UpdateGlobalProcessInfo)
-ABSENT(PJRT_Device_PoisonExecution)
-ABSENT(PJRT_Device_CreateAsyncTrackingEvent)
-ABSENT(PJRT_AsyncTrackingEvent_Destroy)
-ABSENT(PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace)
-
-/* Errors are what faults are told by, so their functions are not beside them. */
-
-void plugin_PJRT_Error_Destroy(PJRT_Error_Destroy_Args *args) { plugin_error_destroy(args->error); }
-
-void plugin_PJRT_Error_Message(PJRT_Error_Message_Args *args) {
-  plugin_error_message(args->error, &args->message, &args->message_size);
-}
-
-TELLS(PJRT_Error_GetCode, code, plugin_error_code(args->error))
-
-FUNCTION(PJRT_Error_ForEachPayload) {
-  plugin_error_visit(args->error, args->visitor, args->user_arg);
-  return NULL;
-}
-
-/* Which backend a function without an object is for: FUNCTION hands on `args` only. */
 static _Thread_local int current;
-FUNCTION(PJRT_Plugin_Attributes) { return plugin_attributes(backends[current], args); }
-FUNCTION_OF_SIZE(PJRT_Client_Create, THROUGH(PJRT_Client_Create, client)) {
-  return client_create(backends[current], args);
-}
-FUNCTION(PJRT_TopologyDescription_Create) { return topology_create(backends[current], args); }
-FUNCTION(PJRT_TopologyDescription_Deserialize) {
-  return topology_deserialize(backends[current], args);
-}
+Plugin *plugin_here(void) { return plugins[current]; }
 
 /* Sixteen of them, by a digit; all of them, in hexadecimal. */
 #define SIXTEEN(DO, function, row)                                                            \
@@ -78,20 +37,12 @@ OWN_ENTRIES(PJRT_TopologyDescription_Create)
 OWN_ENTRIES(PJRT_TopologyDescription_Deserialize)
 
 /* NULL where there are too many. It is for the life of the process: a host keeps it. */
-const PJRT_Api *table_new(Backend *backend) {
+const PJRT_Api *table_new(Plugin *plugin) {
   if (num_plugins == PLUGINS) return NULL;
   int n = num_plugins++;
   PJRT_Api *table = &tables[n];
-  backends[n] = backend;
-  *table = (PJRT_Api){
-      .struct_size = PJRT_Api_STRUCT_SIZE,
-      .pjrt_api_version = {.struct_size = PJRT_Api_Version_STRUCT_SIZE,
-                           .major_version = PJRT_API_MAJOR,
-                           .minor_version = PJRT_API_MINOR},
-#define SLOT(returns, name) .name = plugin_##name,
-#include "pjrt_slots.h"
-#undef SLOT
-  };
+  plugins[n] = plugin;
+  plugin_fill(table);
   table->PJRT_Plugin_Attributes = PJRT_Plugin_Attributes_entries[n];
   table->PJRT_Client_Create = PJRT_Client_Create_entries[n];
   table->PJRT_TopologyDescription_Create = PJRT_TopologyDescription_Create_entries[n];

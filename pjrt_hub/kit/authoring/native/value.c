@@ -1,27 +1,30 @@
 /* Values: texts and PJRT_NamedValue, copied from Python's and made Python's again. */
 #include "plugin.h"
 
-/* A copy of a str or bytes, with a NUL behind it; of {NULL, 0} an exception is set. */
-Text text_of(PyObject *object) {
-  Text text = {NULL, 0};
-  const char *data = NULL;
-  Py_ssize_t size = 0;
-  if (object != NULL && PyBytes_Check(object))
-    PyBytes_AsStringAndSize(object, (char **)&data, &size);
-  else if (object != NULL)
-    data = PyUnicode_AsUTF8AndSize(object, &size);
-  if (data == NULL) return text;
-  return (Text){plugin_copy_text(data, (size_t)size), (size_t)size};
+/* The bytes of a str or bytes; false with an exception. */
+bool is_text(PyObject *object, const char **data, size_t *size) {
+  Py_ssize_t length = 0;
+  *data = NULL;
+  if (PyBytes_Check(object))
+    PyBytes_AsStringAndSize(object, (char **)data, &length);
+  else
+    *data = PyUnicode_AsUTF8AndSize(object, &length);
+  *size = (size_t)length;
+  return *data != NULL;
 }
 
-void text_free(Text text) { free(text.text); }
+/* A copy with a NUL behind it; NULL with an exception. */
+const char *take_text(PluginArena *arena, PyObject *object) {
+  const char *data;
+  size_t size;
+  return is_text(object, &data, &size) ? plugin_take_text(arena, data, size) : NULL;
+}
 
-static bool named_value(PyObject *name, PyObject *value, PJRT_NamedValue *to) {
-  Text key = text_of(name);
-  *to = (PJRT_NamedValue){.struct_size = PJRT_NamedValue_STRUCT_SIZE,
-                          .name = key.text,
-                          .name_size = key.size,
-                          .value_size = 1};
+static bool named_value(PluginArena *arena, PyObject *name, PyObject *value, PJRT_NamedValue *to) {
+  const char *text;
+  *to = (PJRT_NamedValue){.struct_size = PJRT_NamedValue_STRUCT_SIZE, .value_size = 1};
+  if (!is_text(name, &text, &to->name_size)) return false;
+  to->name = plugin_take_text(arena, text, to->name_size);
   if (PyBool_Check(value)) {
     to->type = PJRT_NamedValue_kBool;
     to->bool_value = value == Py_True;
@@ -32,13 +35,11 @@ static bool named_value(PyObject *name, PyObject *value, PJRT_NamedValue *to) {
     to->type = PJRT_NamedValue_kFloat;
     to->float_value = (float)PyFloat_AsDouble(value);
   } else if (PyUnicode_Check(value)) {
-    Text text = text_of(value);
     to->type = PJRT_NamedValue_kString;
-    to->string_value = text.text;
-    to->value_size = text.size;
+    if (is_text(value, &text, &to->value_size)) to->string_value = plugin_take_text(arena, text, to->value_size);
   } else if (PySequence_Check(value)) {
     Py_ssize_t count = PySequence_Size(value);
-    int64_t *numbers = plugin_zeroed((size_t)(count > 0 ? count : 1), sizeof(int64_t));
+    int64_t *numbers = PLUGIN_TAKE(arena, int64_t, (size_t)(count > 0 ? count : 0));
     for (Py_ssize_t i = 0; i < count; i++) {
       PyObject *item = PySequence_GetItem(value, i);
       numbers[i] = item == NULL ? -1 : PyLong_AsLongLong(item);
@@ -54,7 +55,7 @@ static bool named_value(PyObject *name, PyObject *value, PJRT_NamedValue *to) {
 }
 
 /* Fails with an exception. */
-bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count) {
+bool named_values(PluginArena *arena, PyObject *dict, PJRT_NamedValue **values, size_t *count) {
   PyObject *name, *value;
   Py_ssize_t position = 0;
   if (!PyDict_Check(dict)) {
@@ -62,19 +63,10 @@ bool named_values(PyObject *dict, PJRT_NamedValue **values, size_t *count) {
     return false;
   }
   *count = 0;
-  *values = plugin_zeroed((size_t)PyDict_Size(dict) + 1, sizeof(PJRT_NamedValue));
+  *values = PLUGIN_TAKE(arena, PJRT_NamedValue, (size_t)PyDict_Size(dict));
   while (PyDict_Next(dict, &position, &name, &value))
-    if (!named_value(name, value, &(*values)[(*count)++])) return false;
+    if (!named_value(arena, name, value, &(*values)[(*count)++])) return false;
   return true;
-}
-
-void named_values_free(PJRT_NamedValue *values, size_t count) {
-  for (size_t i = 0; i < count; i++) {
-    free((char *)values[i].name);
-    if (values[i].type == PJRT_NamedValue_kString || values[i].type == PJRT_NamedValue_kInt64List)
-      free((char *)values[i].string_value);
-  }
-  free(values);
 }
 
 static PyObject *value_of(const PJRT_NamedValue *value) {

@@ -4,7 +4,7 @@
 
 #include "error.h"
 
-enum { PLUGIN_MAX_RANK = 32 };
+enum { PLUGIN_MAX_RANK = 64 };
 
 typedef struct {
   PJRT_Buffer_Type type;
@@ -12,20 +12,9 @@ typedef struct {
   int64_t dims[PLUGIN_MAX_RANK];
 } PluginArray;
 
-/* Returns the bytes of an element; 0 for a type of fewer than eight bits. */
+/* Returns the bytes of an element: one, as in numpy, if it has fewer than eight bits; 0 if there is none. */
 static inline size_t plugin_element_size(PJRT_Buffer_Type type) {
   switch (type) {
-    case PJRT_Buffer_Type_PRED:
-    case PJRT_Buffer_Type_S8:
-    case PJRT_Buffer_Type_U8:
-    case PJRT_Buffer_Type_F8E5M2:
-    case PJRT_Buffer_Type_F8E4M3FN:
-    case PJRT_Buffer_Type_F8E4M3B11FNUZ:
-    case PJRT_Buffer_Type_F8E5M2FNUZ:
-    case PJRT_Buffer_Type_F8E4M3FNUZ:
-    case PJRT_Buffer_Type_F8E4M3:
-    case PJRT_Buffer_Type_F8E3M4:
-    case PJRT_Buffer_Type_F8E8M0FNU: return 1;
     case PJRT_Buffer_Type_S16:
     case PJRT_Buffer_Type_U16:
     case PJRT_Buffer_Type_F16:
@@ -38,7 +27,9 @@ static inline size_t plugin_element_size(PJRT_Buffer_Type type) {
     case PJRT_Buffer_Type_F64:
     case PJRT_Buffer_Type_C64: return 8;
     case PJRT_Buffer_Type_C128: return 16;
-    default: return 0;
+    case PJRT_Buffer_Type_INVALID:
+    case PJRT_Buffer_Type_TOKEN: return 0;
+    default: return type > 0 && type <= PJRT_Buffer_Type_F6E3M2FN ? 1 : 0;
   }
 }
 
@@ -64,7 +55,7 @@ static inline PJRT_Error *plugin_array_check(PluginArray *array, PJRT_Buffer_Typ
   int64_t size = (int64_t)plugin_element_size(type);
   bool fits = true, empty = false;
   if (size == 0)
-    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "there are no buffers of the type %d", (int)type);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "there are no buffers of the type %d", (int)type);
   if (rank > PLUGIN_MAX_RANK)
     return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "%zu dimensions are more than %d", rank,
                         (int)PLUGIN_MAX_RANK);
@@ -96,21 +87,25 @@ static inline void plugin_strides(const PluginArray *array, const int64_t *minor
   }
 }
 
+/* Copies between two orders in memory; runs without gaps on both sides are copied whole. */
 static inline void plugin_copy_strided(const PluginArray *array, char *to, const int64_t *to_strides,
                                        const char *from, const int64_t *from_strides) {
   int64_t index[PLUGIN_MAX_RANK] = {0};
-  size_t width = plugin_element_size(array->type), count = plugin_array_count(array);
-  for (size_t n = 0; n < count; n++) {
-    memcpy(to, from, width);
-    for (size_t i = array->rank; i-- > 0;) {
-      to += to_strides[i];
-      from += from_strides[i];
-      if (++index[i] < array->dims[i]) break;
-      to -= to_strides[i] * array->dims[i];
-      from -= from_strides[i] * array->dims[i];
-      index[i] = 0;
+  size_t run = plugin_element_size(array->type), rank = array->rank, i;
+  if (plugin_array_count(array) == 0) return;
+  for (; rank > 0 && to_strides[rank - 1] == (int64_t)run && from_strides[rank - 1] == (int64_t)run; rank--)
+    run *= (size_t)array->dims[rank - 1];
+  do {
+    memcpy(to, from, run);
+    for (i = rank; i > 0; i--) {
+      to += to_strides[i - 1];
+      from += from_strides[i - 1];
+      if (++index[i - 1] < array->dims[i - 1]) break;
+      to -= to_strides[i - 1] * array->dims[i - 1];
+      from -= from_strides[i - 1] * array->dims[i - 1];
+      index[i - 1] = 0;
     }
-  }
+  } while (i > 0);
 }
 
 /* Says whether a layout is an order of dimensions; *order is NULL if it is not. */
@@ -125,7 +120,7 @@ static inline PJRT_Error *plugin_layout_order(const PJRT_Buffer_MemoryLayout *la
     int64_t dim = layout->tiled.minor_to_major[i];
     if (dim >= 0 && dim < (int64_t)rank) seen |= (uint64_t)1 << dim;
   }
-  if (layout->tiled.minor_to_major_size != rank || seen != ((uint64_t)1 << rank) - 1)
+  if (layout->tiled.minor_to_major_size != rank || (size_t)__builtin_popcountll(seen) != rank)
     return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the layout is not an order of %zu dimensions", rank);
   *order = layout->tiled.minor_to_major;
   return NULL;

@@ -2,6 +2,7 @@
 #ifndef PJRT_PLUGIN_BUFFER_H
 #define PJRT_PLUGIN_BUFFER_H
 
+#include "array.h"
 #include "client.h"
 
 /* A storage is memory of a device, or memory that a host lent. */
@@ -25,6 +26,13 @@ struct PJRT_Buffer {
   PluginStorage *pinned;
 };
 
+/* What the plugin does with memory. It writes either host memory or that of another device; the host's storage may be
+   kept, and *memory may stay NULL until it is written. */
+PLUGIN_ASKED PJRT_Error *plugin_allocate(PJRT_Device *device, size_t size, void **memory);
+PLUGIN_ASKED void plugin_release(PJRT_Device *device, void *memory);
+PLUGIN_ASKED PJRT_Error *plugin_write(PluginStorage *to, PluginStorage *from, const PluginArray *array);
+PLUGIN_ASKED PJRT_Error *plugin_read(PluginStorage *from, PluginStorage *host, const PluginArray *array);
+
 static inline PluginStorage *plugin_storage_of(PJRT_Device *device, void *memory, size_t size) {
   PluginStorage *storage = PLUGIN_NEW(PluginStorage, 1);
   plugin_client_share(device->client);
@@ -35,10 +43,20 @@ static inline PluginStorage *plugin_storage_of(PJRT_Device *device, void *memory
   return storage;
 }
 
+/* Makes a storage of memory that somebody lent. */
+static inline PluginStorage *plugin_storage_lent(PJRT_Device *device, void *memory, size_t size,
+                                                 void (*give_back)(void *, void *), void *argument) {
+  PluginStorage *storage = plugin_storage_of(device, memory, size);
+  storage->lent = true;
+  storage->give_back = give_back;
+  storage->argument = argument;
+  return storage;
+}
+
 /* Allocates memory for an array on a device. */
 static inline PJRT_Error *plugin_storage(PJRT_Device *device, size_t size, PluginStorage **storage) {
   void *memory = NULL;
-  PJRT_Error *error = plugin_self.allocate(device->opened, size > 0 ? size : 1, &memory);
+  PJRT_Error *error = plugin_allocate(device, size > 0 ? size : 1, &memory);
   if (error != NULL) return error;
   *storage = plugin_storage_of(device, memory, size);
   pthread_mutex_lock(&device->lock);
@@ -59,7 +77,7 @@ static inline void plugin_storage_let_go(PluginStorage *storage) {
   if (storage == NULL || !plugin_count_down(&storage->references)) return;
   PJRT_Device *device = storage->device;
   if (!storage->lent) {
-    plugin_self.release(device->opened, storage->memory);
+    plugin_release(device, storage->memory);
     pthread_mutex_lock(&device->lock);
     device->in_use -= (int64_t)storage->size;
     pthread_mutex_unlock(&device->lock);
@@ -68,6 +86,22 @@ static inline void plugin_storage_let_go(PluginStorage *storage) {
   }
   free(storage);
   plugin_client_let_go(device->client);
+}
+
+static inline void plugin_free_lent(void *memory, void *argument) {
+  (void)argument;
+  free(memory);
+}
+
+/* Gives host memory as large as a storage: the storage itself, if any thread may write there. */
+static inline PJRT_Error *plugin_staging(PluginStorage *storage, PluginStorage **host) {
+  const Plugin *plugin = storage->device->client->plugin;
+  *host = plugin->any_thread && plugin->host_memory ? plugin_storage_share(storage) : NULL;
+  if (*host != NULL) return NULL;
+  void *memory = malloc(storage->size > 0 ? storage->size : 1);
+  if (memory == NULL) return plugin_no_memory(storage->size);
+  *host = plugin_storage_lent(storage->device, memory, storage->size, plugin_free_lent, NULL);
+  return NULL;
 }
 
 /* Makes a buffer, which takes the storage and the promise over. */
@@ -92,29 +126,23 @@ static inline PJRT_Error *plugin_buffer_take(PJRT_Buffer *buffer, PluginStorage 
   if (there && ready != NULL) *ready = plugin_promise_share(buffer->ready);
   pthread_mutex_unlock(&buffer->lock);
   if (there) return NULL;
-  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was deleted");
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was deleted or donated");
 }
 
 /* Does the same and deletes the buffer, unless there are references by pointer. */
 static inline PJRT_Error *plugin_buffer_donate(PJRT_Buffer *buffer, PluginStorage **storage,
                                                PluginPromise **ready) {
-  PJRT_Error *error = plugin_buffer_take(buffer, storage, ready);
-  PluginStorage *dropped = NULL;
-  if (error != NULL) return error;
   pthread_mutex_lock(&buffer->lock);
-  bool first = buffer->storage != NULL;
+  *storage = buffer->storage;
+  if (*storage != NULL) *ready = plugin_promise_share(buffer->ready);
   if (buffer->external == 0) {
-    dropped = buffer->storage;
     buffer->storage = NULL;
+  } else if (*storage != NULL) {
+    plugin_storage_share(*storage);
   }
   pthread_mutex_unlock(&buffer->lock);
-  plugin_storage_let_go(dropped);
-  if (first) return NULL;
-  plugin_storage_let_go(*storage);
-  plugin_promise_let_go(*ready);
-  *storage = NULL;
-  *ready = NULL;
-  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was donated");
+  if (*storage != NULL) return NULL;
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was deleted or donated");
 }
 
 /* Undoes this for a call that failed. */
@@ -124,9 +152,16 @@ static inline void plugin_buffer_give_back(PJRT_Buffer *buffer, PluginStorage *s
   pthread_mutex_unlock(&buffer->lock);
 }
 
-PLUGIN_FUNCTION(PJRT_Buffer_Destroy) {
-  PJRT_Buffer *buffer = args->buffer;
-  if (buffer == NULL) return NULL;
+static inline void plugin_buffer_delete(PJRT_Buffer *buffer) {
+  pthread_mutex_lock(&buffer->lock);
+  PluginStorage *storage = buffer->storage;
+  buffer->storage = NULL;
+  pthread_mutex_unlock(&buffer->lock);
+  plugin_storage_let_go(storage);
+}
+
+static inline void plugin_buffer_end(PJRT_Buffer *buffer) {
+  if (buffer == NULL) return;
   PJRT_Client *client = buffer->device->client;
   plugin_storage_let_go(buffer->storage);
   plugin_storage_let_go(buffer->pinned);
@@ -134,15 +169,15 @@ PLUGIN_FUNCTION(PJRT_Buffer_Destroy) {
   pthread_mutex_destroy(&buffer->lock);
   free(buffer);
   plugin_client_let_go(client);
+}
+
+PLUGIN_FUNCTION(PJRT_Buffer_Destroy) {
+  plugin_buffer_end(args->buffer);
   return NULL;
 }
 
 PLUGIN_FUNCTION(PJRT_Buffer_Delete) {
-  pthread_mutex_lock(&args->buffer->lock);
-  PluginStorage *storage = args->buffer->storage;
-  args->buffer->storage = NULL;
-  pthread_mutex_unlock(&args->buffer->lock);
-  plugin_storage_let_go(storage);
+  plugin_buffer_delete(args->buffer);
   return NULL;
 }
 
@@ -168,7 +203,7 @@ PLUGIN_TELLS(PJRT_Buffer_OnDeviceSizeInBytes, on_device_size_in_bytes,
              plugin_array_size(&args->buffer->array))
 PLUGIN_TELLS(PJRT_Buffer_Device, device, args->buffer->device)
 PLUGIN_TELLS(PJRT_Buffer_Memory, memory, args->buffer->device->memories[0])
-PLUGIN_TELLS(PJRT_Buffer_IsOnCpu, is_on_cpu, plugin_self.host_memory)
+PLUGIN_TELLS(PJRT_Buffer_IsOnCpu, is_on_cpu, args->buffer->device->client->plugin->host_memory)
 
 PLUGIN_FUNCTION(PJRT_Buffer_UnpaddedDimensions) {
   args->unpadded_dims = args->buffer->array.dims;
@@ -185,9 +220,11 @@ PLUGIN_FUNCTION(PJRT_Buffer_DynamicDimensionIndices) {
 
 /* The row-major order of every rank is the end of this list. */
 static inline const int64_t *plugin_row_major(size_t rank) {
-  static const int64_t order[PLUGIN_MAX_RANK] = {31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21,
-                                                 20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10,
-                                                 9,  8,  7,  6,  5,  4,  3,  2,  1,  0};
+  static const int64_t order[PLUGIN_MAX_RANK] = {
+      63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48,
+      47, 46, 45, 44, 43, 42, 41, 40, 39, 38, 37, 36, 35, 34, 33, 32,
+      31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16,
+      15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
   return order + (PLUGIN_MAX_RANK - rank);
 }
 
@@ -203,15 +240,15 @@ PLUGIN_FUNCTION(PJRT_Buffer_GetMemoryLayout) {
 
 /* References by pointer */
 
-static inline PJRT_Error *plugin_no_pointer(void) {
-  if (plugin_self.host_memory) return NULL;
+static inline PJRT_Error *plugin_no_pointer(PJRT_Client *client) {
+  if (client->plugin->host_memory) return NULL;
   return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "the device's memory has no address in this process");
 }
 
 /* Waits until a program has written the storage, and shares it. */
 static inline PJRT_Error *plugin_buffer_finish(PJRT_Buffer *buffer, PluginStorage **storage) {
   PluginPromise *ready = NULL;
-  PJRT_Error *error = plugin_no_pointer();
+  PJRT_Error *error = plugin_no_pointer(buffer->device->client);
   if (error == NULL) error = plugin_buffer_take(buffer, storage, &ready);
   if (error != NULL) return error;
   error = plugin_promise_await(ready);
@@ -222,7 +259,7 @@ static inline PJRT_Error *plugin_buffer_finish(PJRT_Buffer *buffer, PluginStorag
 
 PLUGIN_FUNCTION(PJRT_Buffer_UnsafePointer) {
   PluginStorage *storage = NULL;
-  PJRT_Error *error = plugin_no_pointer();
+  PJRT_Error *error = plugin_no_pointer(args->buffer->device->client);
   if (error == NULL) error = plugin_buffer_take(args->buffer, &storage, NULL);
   if (error != NULL) return error;
   args->buffer_pointer = (uintptr_t)storage->memory;
@@ -282,7 +319,7 @@ PLUGIN_FUNCTION(PJRT_Client_CreateViewOfDeviceBuffer) {
   typedef PJRT_Client_CreateViewOfDeviceBuffer_Args Args;
   PJRT_Device *device;
   PluginArray array;
-  PJRT_Error *error = plugin_no_pointer();
+  PJRT_Error *error = plugin_no_pointer(args->client);
   if (error == NULL)
     error = plugin_place(args->device, PLUGIN_HAS(args, Args, memory) ? args->memory : NULL, &device);
   if (error == NULL) error = plugin_layout_check(args->layout, args->num_dims);
@@ -292,10 +329,9 @@ PLUGIN_FUNCTION(PJRT_Client_CreateViewOfDeviceBuffer) {
   if (error == NULL && args->device_buffer_ptr == NULL && plugin_array_size(&array) > 0)
     error = plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the memory is NULL");
   if (error != NULL) return error;
-  PluginStorage *storage = plugin_storage_of(device, args->device_buffer_ptr, plugin_array_size(&array));
-  storage->lent = true;
-  storage->give_back = args->on_delete_callback;
-  storage->argument = args->on_delete_callback_arg;
+  PluginStorage *storage =
+      plugin_storage_lent(device, args->device_buffer_ptr, plugin_array_size(&array),
+                          args->on_delete_callback, args->on_delete_callback_arg);
   args->buffer = plugin_buffer(&array, storage, plugin_promise_kept(NULL));
   return NULL;
 }
@@ -318,10 +354,18 @@ static inline PJRT_Error *plugin_buffer_room(PJRT_Device *device, PJRT_Memory *m
   return error;
 }
 
+/* Where any thread may write, memory may be what only a write makes. */
 PLUGIN_FUNCTION(PJRT_Client_CreateUninitializedBuffer) {
-  return plugin_buffer_room(args->device, args->memory, args->shape_element_type, args->shape_dims,
-                            args->shape_num_dims, args->shape_layout, plugin_promise_kept(NULL),
-                            &args->buffer);
+  PJRT_Error *error = plugin_buffer_room(args->device, args->memory, args->shape_element_type,
+                                         args->shape_dims, args->shape_num_dims, args->shape_layout,
+                                         plugin_promise_kept(NULL), &args->buffer);
+  if (error != NULL || !args->client->plugin->any_thread || args->buffer->storage->memory != NULL) return error;
+  PluginStorage *host = NULL;
+  error = plugin_staging(args->buffer->storage, &host);
+  if (error == NULL) error = plugin_write(args->buffer->storage, host, &args->buffer->array);
+  plugin_storage_let_go(host);
+  if (error != NULL) plugin_buffer_end(args->buffer);
+  return error;
 }
 
 PLUGIN_FUNCTION(PJRT_Client_CreateErrorBuffer) {

@@ -2,107 +2,80 @@
 #ifndef PJRT_PLUGIN_CLIENT_H
 #define PJRT_PLUGIN_CLIENT_H
 
+#include "arena.h"
 #include "queue.h"
 
 #define PLUGIN_MEMORY_KIND "device"
 static const int plugin_memory_kind_id = 1;
+static PJRT_NamedValue plugin_no_values[1];
 
-/* This is what the author described; it never changes after the table is made. */
-static Plugin plugin_self;
+/* The plugin that a function without an object is for. */
+PLUGIN_ASKED Plugin *plugin_here(void);
 
 /* Topologies */
 
 struct PJRT_DeviceDescription {
-  int id;
-  char text[64];
+  int id, process_index, local_hardware_id;
+  const char *kind, *text;
+  PJRT_NamedValue *attributes;
+  size_t num_attributes;
 };
 
 struct PJRT_TopologyDescription {
+  PluginArena arena; /* for the rest */
+  Plugin *plugin;
+  const char *name, *version, *serialized;
+  size_t serialized_size;
+  uint64_t fingerprint;
+  int process_index;
   size_t num_devices;
   PJRT_DeviceDescription *devices;
   PJRT_DeviceDescription **list;
-  char serialized[256];
 };
 
-static inline PJRT_TopologyDescription *plugin_topology(void) {
+PLUGIN_ASKED PJRT_Error *plugin_describe_topology(Plugin *plugin, PJRT_TopologyDescription_Create_Args *args);
+PLUGIN_ASKED PJRT_Error *plugin_read_topology(Plugin *plugin, PJRT_TopologyDescription_Deserialize_Args *args);
+
+/* Makes a topology whose devices are to be described. */
+static inline PJRT_TopologyDescription *plugin_topology(Plugin *plugin, size_t num_devices) {
   PJRT_TopologyDescription *topology = PLUGIN_NEW(PJRT_TopologyDescription, 1);
-  topology->num_devices = plugin_self.num_devices > 0 ? (size_t)plugin_self.num_devices : 1;
-  topology->devices = PLUGIN_NEW(PJRT_DeviceDescription, topology->num_devices);
-  topology->list = PLUGIN_NEW(PJRT_DeviceDescription *, topology->num_devices);
-  snprintf(topology->serialized, sizeof topology->serialized, "topology of %s %s: %zu", plugin_self.name,
-           plugin_self.version, topology->num_devices);
-  for (size_t i = 0; i < topology->num_devices; i++) {
-    PJRT_DeviceDescription *device = topology->list[i] = &topology->devices[i];
-    device->id = (int)i;
-    snprintf(device->text, sizeof device->text, "%s:%d", plugin_self.device_kind, device->id);
-  }
+  topology->plugin = plugin;
+  topology->num_devices = num_devices;
+  topology->devices = PLUGIN_TAKE(&topology->arena, PJRT_DeviceDescription, num_devices);
+  topology->list = PLUGIN_TAKE(&topology->arena, PJRT_DeviceDescription *, num_devices);
+  for (size_t i = 0; i < num_devices; i++) topology->list[i] = &topology->devices[i];
   return topology;
 }
 
 static inline void plugin_topology_end(PJRT_TopologyDescription *topology) {
   if (topology == NULL) return;
-  free(topology->devices);
-  free(topology->list);
+  plugin_arena_end(&topology->arena);
   free(topology);
 }
 
-static inline PJRT_Error *plugin_configure(const PJRT_NamedValue *options, size_t count) {
-  PJRT_Error *error = NULL;
-  for (size_t i = 0; error == NULL && i < count; i++)
-    error = plugin_self.configure != NULL
-                ? plugin_self.configure(&options[i])
-                : plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "there is no option %.*s",
-                               (int)options[i].name_size, options[i].name);
-  return error;
-}
-
-PLUGIN_FUNCTION(PJRT_TopologyDescription_Create) {
-  PJRT_Error *error = plugin_configure(args->create_options, args->num_options);
-  if (error == NULL && args->topology_name_size > 0)
-    error = plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "there is no topology %.*s",
-                         (int)args->topology_name_size, args->topology_name);
-  if (error == NULL) args->topology = plugin_topology();
-  return error;
-}
-
-PLUGIN_FUNCTION(PJRT_TopologyDescription_Deserialize) {
-  PJRT_TopologyDescription *topology = plugin_topology();
-  size_t size = strlen(topology->serialized);
-  args->topology = topology;
-  if (args->serialized_topology_size == size &&
-      memcmp(args->serialized_topology, topology->serialized, size) == 0)
-    return NULL;
-  plugin_topology_end(topology);
-  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the bytes are not a topology of this plugin");
-}
+PLUGIN_FUNCTION(PJRT_TopologyDescription_Create) { return plugin_describe_topology(plugin_here(), args); }
+PLUGIN_FUNCTION(PJRT_TopologyDescription_Deserialize) { return plugin_read_topology(plugin_here(), args); }
 
 PLUGIN_FUNCTION(PJRT_TopologyDescription_Destroy) {
   plugin_topology_end(args->topology);
   return NULL;
 }
 
-static inline uint64_t plugin_hash(const char *bytes, size_t size) {
-  uint64_t hash = 14695981039346656037u; /* FNV-1a */
-  for (size_t i = 0; i < size; i++) hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u;
-  return hash;
-}
-
-static PJRT_NamedValue plugin_no_values[1];
-PLUGIN_TELLS_TEXT(PJRT_TopologyDescription_PlatformName, platform_name, plugin_self.name)
-PLUGIN_TELLS_TEXT(PJRT_TopologyDescription_PlatformVersion, platform_version, plugin_self.version)
+PLUGIN_TELLS_TEXT(PJRT_TopologyDescription_PlatformName, platform_name, args->topology->name)
+PLUGIN_TELLS_TEXT(PJRT_TopologyDescription_PlatformVersion, platform_version, args->topology->version)
 PLUGIN_TELLS_LIST(PJRT_TopologyDescription_Attributes, attributes, plugin_no_values, 0)
 PLUGIN_TELLS_LIST(PJRT_TopologyDescription_GetDeviceDescriptions, descriptions, args->topology->list,
                   args->topology->num_devices)
 PLUGIN_TELLS_BYTES(PJRT_TopologyDescription_Serialize, serialized_topology, PJRT_SerializedTopology,
-                   args->topology->serialized, strlen(args->topology->serialized))
-PLUGIN_TELLS(PJRT_TopologyDescription_Fingerprint, fingerprint,
-             plugin_hash(args->topology->serialized, strlen(args->topology->serialized)))
+                   args->topology->serialized, args->topology->serialized_size)
+PLUGIN_TELLS(PJRT_TopologyDescription_Fingerprint, fingerprint, args->topology->fingerprint)
 PLUGIN_TELLS_LIST(PJRT_TopologyDescription_GetMemorySpaceKindIds, memory_space_kind_ids,
                   &plugin_memory_kind_id, 1)
 PLUGIN_TELLS(PJRT_DeviceDescription_Id, id, args->device_description->id)
-PLUGIN_TELLS(PJRT_DeviceDescription_ProcessIndex, process_index, 0)
-PLUGIN_TELLS_LIST(PJRT_DeviceDescription_Attributes, attributes, plugin_no_values, 0)
-PLUGIN_TELLS_TEXT(PJRT_DeviceDescription_Kind, device_kind, plugin_self.device_kind)
+PLUGIN_TELLS(PJRT_DeviceDescription_ProcessIndex, process_index, args->device_description->process_index)
+PLUGIN_TELLS_LIST(PJRT_DeviceDescription_Attributes, attributes, args->device_description->attributes,
+                  args->device_description->num_attributes)
+PLUGIN_TELLS_TEXT(PJRT_DeviceDescription_Kind, device_kind, args->device_description->kind)
 PLUGIN_TELLS_TEXT(PJRT_DeviceDescription_DebugString, debug_string, args->device_description->text)
 PLUGIN_TELLS_TEXT(PJRT_DeviceDescription_ToString, to_string, args->device_description->text)
 
@@ -129,20 +102,25 @@ struct PJRT_Device {
   PJRT_Client *client;
   PluginMemory memory;
   PJRT_Memory *memories[1];
-  PluginQueue *queue;
-  void *opened;
+  PluginQueue *queue; /* one for all devices, if any thread will do */
+  void *opened;       /* what the plugin knows it by */
   pthread_mutex_t lock; /* for the rest: bytes in use, at most, and what was asked for */
   int64_t in_use, peak, count, largest;
 };
 
 struct PJRT_Client {
   int references; /* counts the host's, and one for each buffer and executable */
+  Plugin *plugin;
   PJRT_TopologyDescription *topology;
-  size_t num_devices;
+  size_t num_devices, num_addressable;
   PJRT_Device *devices;
-  PJRT_Device **list;
-  PJRT_Memory **memories;
+  PJRT_Device **list, **addressable;
+  PJRT_Memory **memories; /* of the addressable devices */
+  void *opened;           /* what the plugin knows it by */
 };
+
+PLUGIN_ASKED PJRT_Error *plugin_open_client(Plugin *plugin, PJRT_Client_Create_Args *args);
+PLUGIN_ASKED void plugin_close_client(PJRT_Client *client);
 
 static inline PJRT_Device *plugin_device_of(PJRT_Memory *memory) {
   return ((PluginMemory *)memory)->device;
@@ -179,18 +157,22 @@ static inline void plugin_device_begin(PJRT_Client *client, size_t number) {
   PluginMemory *memory = &device->memory;
   device->description = client->topology->list[number];
   device->client = client;
+  device->queue = client->plugin->any_thread && number > 0 ? client->devices[0].queue : plugin_queue();
   pthread_mutex_init(&device->lock, NULL);
   pthread_mutex_init(&memory->lock, NULL);
   memory->base.vtable = &table;
   memory->device = device;
   snprintf(memory->text, sizeof memory->text, "%s of %s", PLUGIN_MEMORY_KIND, device->description->text);
-  client->memories[number] = device->memories[0] = &memory->base;
+  device->memories[0] = &memory->base;
+  if (device->description->process_index != client->topology->process_index) return;
+  client->memories[client->num_addressable] = device->memories[0];
+  client->addressable[client->num_addressable++] = device;
 }
 
 static inline void plugin_device_end(PJRT_Device *device) {
   PluginMemory *memory = &device->memory;
-  if (device->queue != NULL) plugin_queue_end(device->queue);
-  if (plugin_self.close != NULL) plugin_self.close(device->opened);
+  bool shared = device->client->plugin->any_thread;
+  if (!shared || device == device->client->devices) plugin_queue_end(device->queue, !shared);
   while (memory->data != NULL) {
     PluginUserData *each = memory->data;
     memory->data = each->next;
@@ -209,58 +191,55 @@ static inline PJRT_Client *plugin_client_share(PJRT_Client *client) {
 static inline void plugin_client_let_go(PJRT_Client *client) {
   if (!plugin_count_down(&client->references)) return;
   for (size_t i = 0; i < client->num_devices; i++) plugin_device_end(&client->devices[i]);
+  plugin_close_client(client);
   plugin_topology_end(client->topology);
   free(client->devices);
   free(client->list);
+  free(client->addressable);
   free(client->memories);
   free(client);
 }
 
-PLUGIN_FUNCTION(PJRT_Client_Create) {
-  PJRT_Error *error = plugin_configure(args->create_options, args->num_options);
-  if (error != NULL) return error;
+/* Makes a client, which takes the topology over. */
+static inline PJRT_Client *plugin_client(PJRT_TopologyDescription *topology) {
   PJRT_Client *client = PLUGIN_NEW(PJRT_Client, 1);
   client->references = 1;
-  client->topology = plugin_topology();
-  client->devices = PLUGIN_NEW(PJRT_Device, client->topology->num_devices);
-  client->list = PLUGIN_NEW(PJRT_Device *, client->topology->num_devices);
-  client->memories = PLUGIN_NEW(PJRT_Memory *, client->topology->num_devices);
-  for (size_t i = 0; error == NULL && i < client->topology->num_devices; i++) {
-    PJRT_Device *device = &client->devices[i];
-    if (plugin_self.open != NULL) error = plugin_self.open((int)i, &device->opened);
-    if (error != NULL) break;
-    device->queue = plugin_queue();
-    plugin_device_begin(client, client->num_devices++);
-    if (device->queue == NULL)
-      error = plugin_error(PJRT_Error_Code_RESOURCE_EXHAUSTED, "there can be no more threads");
-  }
-  if (error == NULL)
-    args->client = client;
-  else
-    plugin_client_let_go(client);
-  return error;
+  client->plugin = topology->plugin;
+  client->topology = topology;
+  client->devices = PLUGIN_NEW(PJRT_Device, topology->num_devices);
+  client->list = PLUGIN_NEW(PJRT_Device *, topology->num_devices);
+  client->addressable = PLUGIN_NEW(PJRT_Device *, topology->num_devices);
+  client->memories = PLUGIN_NEW(PJRT_Memory *, topology->num_devices);
+  while (client->num_devices < topology->num_devices) plugin_device_begin(client, client->num_devices++);
+  return client;
 }
 
+PLUGIN_FUNCTION(PJRT_Client_Create) { return plugin_open_client(plugin_here(), args); }
+
+/* A plugin that is asked on any thread may need one that the caller blocks, so nothing is waited for. */
 PLUGIN_FUNCTION(PJRT_Client_Destroy) {
-  if (args->client == NULL) return NULL;
-  for (size_t i = 0; i < args->client->num_devices; i++)
-    plugin_queue_drain(args->client->devices[i].queue);
-  plugin_client_let_go(args->client);
+  PJRT_Client *client = args->client;
+  if (client == NULL) return NULL;
+  for (size_t i = 0; !client->plugin->any_thread && i < client->num_devices; i++)
+    plugin_queue_drain(client->devices[i].queue);
+  plugin_client_let_go(client);
   return NULL;
 }
 
-PLUGIN_TELLS_TEXT(PJRT_Client_PlatformName, platform_name, plugin_self.name)
-PLUGIN_TELLS_TEXT(PJRT_Client_PlatformVersion, platform_version, plugin_self.version)
-PLUGIN_TELLS(PJRT_Client_ProcessIndex, process_index, 0)
+PLUGIN_TELLS_TEXT(PJRT_Client_PlatformName, platform_name, args->client->topology->name)
+PLUGIN_TELLS_TEXT(PJRT_Client_PlatformVersion, platform_version, args->client->topology->version)
+PLUGIN_TELLS(PJRT_Client_ProcessIndex, process_index, args->client->topology->process_index)
 PLUGIN_TELLS(PJRT_Client_TopologyDescription, topology, args->client->topology)
 PLUGIN_TELLS_LIST(PJRT_Client_Devices, devices, args->client->list, args->client->num_devices)
-PLUGIN_TELLS_LIST(PJRT_Client_AddressableDevices, addressable_devices, args->client->list,
-                  args->client->num_devices)
+PLUGIN_TELLS_LIST(PJRT_Client_AddressableDevices, addressable_devices, args->client->addressable,
+                  args->client->num_addressable)
 PLUGIN_TELLS_LIST(PJRT_Client_AddressableMemories, addressable_memories, args->client->memories,
-                  args->client->num_devices)
+                  args->client->num_addressable)
 
 static inline PJRT_Error *plugin_find_device(PJRT_Client *client, int64_t id, PJRT_Device **device) {
-  *device = id >= 0 && (size_t)id < client->num_devices ? client->list[id] : NULL;
+  *device = NULL;
+  for (size_t i = 0; i < client->num_devices; i++)
+    if (client->list[i]->description->id == id) *device = client->list[i];
   if (*device != NULL) return NULL;
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "there is no device %lld", (long long)id);
 }
@@ -270,7 +249,13 @@ PLUGIN_FUNCTION(PJRT_Client_LookupDevice) {
 }
 
 PLUGIN_FUNCTION(PJRT_Client_LookupAddressableDevice) {
-  return plugin_find_device(args->client, args->local_hardware_id, &args->addressable_device);
+  for (size_t i = 0; i < args->client->num_addressable; i++) {
+    args->addressable_device = args->client->addressable[i];
+    if (args->addressable_device->description->local_hardware_id == args->local_hardware_id) return NULL;
+  }
+  args->addressable_device = NULL;
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "there is no addressable device %d",
+                      args->local_hardware_id);
 }
 
 PLUGIN_FUNCTION(PJRT_Client_DefaultDeviceAssignment) {
@@ -282,23 +267,25 @@ PLUGIN_FUNCTION(PJRT_Client_DefaultDeviceAssignment) {
   if ((size_t)(replicas * partitions) > args->default_assignment_size)
     return plugin_error(PJRT_Error_Code_FAILED_PRECONDITION, "%lld ids do not fit into %zu places",
                         (long long)(replicas * partitions), args->default_assignment_size);
-  for (int64_t i = 0; i < replicas * partitions; i++) args->default_assignment[i] = (int)i;
+  for (int64_t i = 0; i < replicas * partitions; i++)
+    args->default_assignment[i] = args->client->list[i]->description->id;
   return NULL;
 }
 
 /* Devices and memories */
 
 PLUGIN_TELLS(PJRT_Device_GetDescription, device_description, args->device->description)
-PLUGIN_TELLS(PJRT_Device_IsAddressable, is_addressable, true)
-PLUGIN_TELLS(PJRT_Device_LocalHardwareId, local_hardware_id, args->device->description->id)
+PLUGIN_TELLS(PJRT_Device_IsAddressable, is_addressable,
+             args->device->description->process_index == args->device->client->topology->process_index)
+PLUGIN_TELLS(PJRT_Device_LocalHardwareId, local_hardware_id, args->device->description->local_hardware_id)
 PLUGIN_TELLS_LIST(PJRT_Device_AddressableMemories, memories, args->device->memories, 1)
 PLUGIN_TELLS(PJRT_Device_DefaultMemory, memory, args->device->memories[0])
 
 static inline void plugin_release_attributes(PJRT_Device_Attributes *attributes) { (void)attributes; }
 
 PLUGIN_FUNCTION(PJRT_Device_GetAttributes) {
-  args->attributes = plugin_no_values;
-  args->num_attributes = 0;
+  args->attributes = args->device->description->attributes;
+  args->num_attributes = args->device->description->num_attributes;
   args->device_attributes = (PJRT_Device_Attributes *)args->device;
   args->attributes_deleter = plugin_release_attributes;
   return NULL;
@@ -335,7 +322,7 @@ PLUGIN_TELLS_TEXT(PJRT_Memory_ToString, to_string, ((PluginMemory *)args->memory
 
 PLUGIN_FUNCTION(PJRT_Memory_AddressableByDevices) {
   PJRT_Device *device = plugin_device_of(args->memory);
-  args->devices = &device->client->list[device->description->id];
+  args->devices = &device->client->list[device - device->client->devices];
   args->num_devices = 1;
   return NULL;
 }

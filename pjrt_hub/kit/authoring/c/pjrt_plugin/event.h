@@ -2,11 +2,8 @@
 #ifndef PJRT_PLUGIN_EVENT_H
 #define PJRT_PLUGIN_EVENT_H
 
-#include "promise.h"
-
-#ifndef PLUGIN_FUNCTION /* plugins in Python define it themselves */
 #include "function.h"
-#endif
+#include "promise.h"
 
 PLUGIN_FUNCTION(PJRT_Event_Destroy) {
   if (args->event == NULL) return NULL;

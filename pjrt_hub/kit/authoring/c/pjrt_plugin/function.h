@@ -4,19 +4,33 @@
 
 #include "error.h"
 
+/* Declares what the kit asks of a plugin. One of several files makes it empty, and defines each in one of them. */
+#ifndef PLUGIN_ASKED
+#define PLUGIN_ASKED static inline
+#endif
+/* Each function begins with this, which may return an error. */
+#ifndef PLUGIN_FIRST
+#define PLUGIN_FIRST(name)
+#endif
+
 /* Begins a function of the table. `args` may be longer than this version knows. It may also be shorter, if it has all
    fields of the first version; ask PLUGIN_HAS about later fields. */
 #define PLUGIN_FUNCTION(name)                                                              \
   static inline PJRT_Error *plugin_answer_##name(name##_Args *args);                       \
   static inline PJRT_Error *plugin_##name(name##_Args *args) {                             \
-    if (args->struct_size >= name##_Args_FIRST_SIZE) return plugin_answer_##name(args);    \
-    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,                                  \
-                        "Unexpected " #name "_Args size: expected %d, got %zu",            \
-                        name##_Args_FIRST_SIZE, args->struct_size);                        \
+    if (args->struct_size < name##_Args_FIRST_SIZE)                                        \
+      return plugin_wrong_size(#name, name##_Args_FIRST_SIZE, args->struct_size);          \
+    PLUGIN_FIRST(name)                                                                     \
+    return plugin_answer_##name(args);                                                     \
   }                                                                                        \
   static inline PJRT_Error *plugin_answer_##name(name##_Args *args __attribute__((unused)))
 #define PLUGIN_HAS(args, type, field) \
   ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
+
+static inline PJRT_Error *plugin_wrong_size(const char *name, size_t expected, size_t found) {
+  return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "Unexpected %s_Args size: expected %zu, got %zu", name,
+                      expected, found);
+}
 
 /* These define functions that tell a value, a text, or a list and its length; `args` is in scope. */
 #define PLUGIN_TELLS(name, field, value) \

@@ -18,13 +18,21 @@
 
 /* What a device is and does. Each function returns NULL, or an error from plugin_error(). `device` is what open gave.
    Allocated memory goes back to release; arrays in it are always row-major, without gaps. Each device has one thread,
-   which makes all copies and runs all programs. */
-typedef struct {
+   which makes all copies and runs all programs, unless `any_thread` says otherwise. */
+typedef struct Plugin {
   const char *name;        /* the platform's, in lower case: "mychip" */
   const char *version;     /* the platform's */
   const char *device_kind; /* "MyChip 1" */
   int num_devices;         /* 0 means one */
   bool host_memory;        /* its memory is host memory: hosts may read it, and lend theirs */
+
+  /* Any thread may call these functions. What can begin at once runs on the caller's thread, and a copy that must wait
+     on the thread that ends its wait. One thread for all devices runs all other programs; if they are asynchronous,
+     all. Hosts' arrays get into host memory without copy_in. */
+  bool any_thread, asynchronous;
+
+  PJRT_NamedValue *attributes; /* of the plugin: what some hosts look for, by name */
+  size_t num_attributes;
 
   PJRT_Error *(*open)(int number, void **device); /* NULL if there is nothing to open */
   void (*close)(void *device);
@@ -44,7 +52,19 @@ typedef struct {
   PJRT_Error *(*configure)(const PJRT_NamedValue *option);
 } Plugin;
 
-#include "table.h"
+/* This is what the author described; it never changes after the table is made. */
+static Plugin plugin_self;
+
+#include "device.h"
+
+static PJRT_Api plugin_table;
+static void (*plugin_describe)(Plugin *plugin);
+
+/* Called once. */
+static inline void plugin_begin(void) {
+  plugin_describe(&plugin_self);
+  plugin_fill(&plugin_table);
+}
 
 #ifdef __cplusplus
 #define PLUGIN_EXPORT extern "C" __attribute__((visibility("default")))

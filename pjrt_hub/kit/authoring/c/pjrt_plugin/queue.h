@@ -18,9 +18,15 @@ struct PluginQueue {
   pthread_t thread;
   pthread_mutex_t lock; /* for the rest */
   pthread_cond_t changed;
-  bool ending, working;
+  bool started, ending, working;
   PluginWork *first, *last;
 };
+
+static inline void plugin_queue_free(PluginQueue *queue) {
+  pthread_cond_destroy(&queue->changed);
+  pthread_mutex_destroy(&queue->lock);
+  free(queue);
+}
 
 static inline void *plugin_queue_work(void *argument) {
   PluginQueue *queue = (PluginQueue *)argument;
@@ -38,20 +44,24 @@ static inline void *plugin_queue_work(void *argument) {
     pthread_cond_broadcast(&queue->changed);
   }
   pthread_mutex_unlock(&queue->lock);
-  pthread_cond_destroy(&queue->changed);
-  pthread_mutex_destroy(&queue->lock);
-  free(queue);
+  plugin_queue_free(queue);
   return NULL;
 }
 
-/* Returns NULL if there can be no more threads. */
 static inline PluginQueue *plugin_queue(void) {
   PluginQueue *queue = PLUGIN_NEW(PluginQueue, 1);
   pthread_mutex_init(&queue->lock, NULL);
   pthread_cond_init(&queue->changed, NULL);
-  if (pthread_create(&queue->thread, NULL, plugin_queue_work, queue) == 0) return queue;
-  free(queue);
-  return NULL;
+  return queue;
+}
+
+/* Starts the thread if it was not; false if there can be no more threads. */
+static inline bool plugin_queue_start(PluginQueue *queue) {
+  pthread_mutex_lock(&queue->lock);
+  if (!queue->started) queue->started = pthread_create(&queue->thread, NULL, plugin_queue_work, queue) == 0;
+  bool started = queue->started;
+  pthread_mutex_unlock(&queue->lock);
+  return started;
 }
 
 /* Waits until the queue is empty, but not for work that still waits for something. */
@@ -61,25 +71,33 @@ static inline void plugin_queue_drain(PluginQueue *queue) {
   pthread_mutex_unlock(&queue->lock);
 }
 
-/* Ends the thread, which frees the queue; the caller may be that thread. */
-static inline void plugin_queue_end(PluginQueue *queue) {
+/* Ends the thread, which frees the queue; the caller may be that thread. It is waited for, if the caller may wait. */
+static inline void plugin_queue_end(PluginQueue *queue, bool wait) {
+  if (!queue->started) {
+    plugin_queue_free(queue);
+    return;
+  }
   pthread_t thread = queue->thread;
   pthread_mutex_lock(&queue->lock);
   queue->ending = true;
   pthread_cond_broadcast(&queue->changed);
   pthread_mutex_unlock(&queue->lock);
-  if (pthread_equal(thread, pthread_self()))
+  if (!wait || pthread_equal(thread, pthread_self()))
     pthread_detach(thread);
   else
     pthread_join(thread, NULL);
 }
 
-/* Counts down what work waits for; at zero the work is queued. */
+/* Counts down what work waits for; at zero it is queued or, if there is no queue or no thread, run. */
 static inline void plugin_work_nearer(const PJRT_Error *error, void *argument) {
   PluginWork *work = (PluginWork *)argument;
   (void)error;
   if (!plugin_count_down(&work->missing)) return;
   PluginQueue *queue = work->queue;
+  if (queue == NULL || !plugin_queue_start(queue)) {
+    work->run(work);
+    return;
+  }
   pthread_mutex_lock(&queue->lock);
   work->next = NULL;
   if (queue->first == NULL)
@@ -91,7 +109,8 @@ static inline void plugin_work_nearer(const PJRT_Error *error, void *argument) {
   pthread_mutex_unlock(&queue->lock);
 }
 
-/* Queues work once all promises are kept, with success or not; the work holds references to them. */
+/* Queues work once all promises are kept, with success or not; the work holds references to them. Without a queue it
+   runs on this thread, or on the one that keeps the last promise. */
 static inline void plugin_work_begin(PluginWork *work, PluginQueue *queue, PluginPromise *const *promises,
                                      size_t count) {
   work->queue = queue;

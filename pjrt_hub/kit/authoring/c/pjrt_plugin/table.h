@@ -20,55 +20,34 @@ PLUGIN_FUNCTION(PJRT_Error_ForEachPayload) {
 }
 
 PLUGIN_FUNCTION(PJRT_Plugin_Initialize) { return NULL; }
-PLUGIN_TELLS_LIST(PJRT_Plugin_Attributes, attributes, plugin_no_values, 0)
+PLUGIN_TELLS_LIST(PJRT_Plugin_Attributes, attributes, plugin_here()->attributes,
+                  plugin_here()->num_attributes)
 
 #define PLUGIN_ABSENT(function)                                                                   \
-  static inline PJRT_Error *plugin_##function(function##_Args *args) {                            \
-    (void)args;                                                                                   \
-    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "%s has no " #function, plugin_self.name); \
+  PLUGIN_FUNCTION(function) {                                                                     \
+    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "this plugin has no " #function);          \
   }
-PLUGIN_ABSENT(PJRT_Executable_OptimizedProgram)
 PLUGIN_ABSENT(PJRT_CopyToDeviceStream_Destroy)
 PLUGIN_ABSENT(PJRT_CopyToDeviceStream_AddChunk)
 PLUGIN_ABSENT(PJRT_CopyToDeviceStream_TotalBytes)
 PLUGIN_ABSENT(PJRT_CopyToDeviceStream_GranuleSize)
 PLUGIN_ABSENT(PJRT_CopyToDeviceStream_CurrentBytes)
-PLUGIN_ABSENT(PJRT_AsyncHostToDeviceTransferManager_Destroy)
-PLUGIN_ABSENT(PJRT_AsyncHostToDeviceTransferManager_TransferData)
-PLUGIN_ABSENT(PJRT_Client_CreateBuffersForAsyncHostToDevice)
-PLUGIN_ABSENT(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer)
-PLUGIN_ABSENT(PJRT_AsyncHostToDeviceTransferManager_Device)
-PLUGIN_ABSENT(PJRT_AsyncHostToDeviceTransferManager_BufferCount)
-PLUGIN_ABSENT(PJRT_AsyncHostToDeviceTransferManager_BufferSize)
-PLUGIN_ABSENT(PJRT_AsyncHostToDeviceTransferManager_SetBufferError)
-PLUGIN_ABSENT(PJRT_AsyncHostToDeviceTransferManager_AddMetadata)
 PLUGIN_ABSENT(PJRT_Client_DmaMap)
 PLUGIN_ABSENT(PJRT_Client_DmaUnmap)
 PLUGIN_ABSENT(PJRT_Client_UpdateGlobalProcessInfo)
-PLUGIN_ABSENT(PJRT_Client_CreateAliasBuffer)
-PLUGIN_ABSENT(PJRT_Client_FulfillAliasBuffer)
-PLUGIN_ABSENT(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral)
-PLUGIN_ABSENT(PJRT_Buffer_CopyRawToHostFuture)
 PLUGIN_ABSENT(PJRT_Device_PoisonExecution)
 PLUGIN_ABSENT(PJRT_Device_CreateAsyncTrackingEvent)
 PLUGIN_ABSENT(PJRT_AsyncTrackingEvent_Destroy)
-PLUGIN_ABSENT(PJRT_Buffer_DonateWithControlDependency)
-PLUGIN_ABSENT(PJRT_Buffer_Bitcast)
 PLUGIN_ABSENT(PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace)
 
-static PJRT_Api plugin_table;
-static void (*plugin_describe)(Plugin *plugin);
-
-/* Called once. */
-static inline void plugin_begin(void) {
-  plugin_describe(&plugin_self);
-  plugin_table.struct_size = PJRT_Api_STRUCT_SIZE;
-  plugin_table.pjrt_api_version.struct_size = PJRT_Api_Version_STRUCT_SIZE;
-  plugin_table.pjrt_api_version.major_version = PJRT_API_MAJOR;
-  plugin_table.pjrt_api_version.minor_version = PJRT_API_MINOR;
-  plugin_table.PJRT_Error_Destroy = plugin_PJRT_Error_Destroy;
-  plugin_table.PJRT_Error_Message = plugin_PJRT_Error_Message;
-#define PLUGIN_ENTER(function) plugin_table.function = plugin_##function;
+static inline void plugin_fill(PJRT_Api *table) {
+  table->struct_size = PJRT_Api_STRUCT_SIZE;
+  table->pjrt_api_version.struct_size = PJRT_Api_Version_STRUCT_SIZE;
+  table->pjrt_api_version.major_version = PJRT_API_MAJOR;
+  table->pjrt_api_version.minor_version = PJRT_API_MINOR;
+  table->PJRT_Error_Destroy = plugin_PJRT_Error_Destroy;
+  table->PJRT_Error_Message = plugin_PJRT_Error_Message;
+#define PLUGIN_ENTER(function) table->function = plugin_##function;
   PJRT_API_FUNCTIONS(PLUGIN_ENTER)
 }
 

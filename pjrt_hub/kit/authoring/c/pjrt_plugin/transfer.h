@@ -1,46 +1,51 @@
-/* Copies: from the host to a device, back, and between devices. All are made by the devices' threads. */
+/* Copies: from the host to a device, back, and between devices. The devices' threads make them, unless any may. */
 #ifndef PJRT_PLUGIN_TRANSFER_H
 #define PJRT_PLUGIN_TRANSFER_H
 
 #include "buffer.h"
 
-/* Copies to a device, from memory that the copy owns, once the memory is filled. */
+static inline void plugin_copy_begin(PluginStorage *storage, PluginWork *work, PluginPromise *const *promise) {
+  PJRT_Device *device = storage->device;
+  plugin_work_begin(work, device->client->plugin->any_thread ? NULL : device->queue, promise, 1);
+}
+
+/* Writes to a device what is in another storage, once that is filled. */
 typedef struct {
   PluginWork work;
-  PluginStorage *to;
-  char *host;
+  PluginArray array;
+  PluginStorage *to, *from;
   PluginPromise *filled, *done;
 } PluginCopyIn;
 
 static inline void plugin_copy_in_run(PluginWork *work) {
   PluginCopyIn *copy = (PluginCopyIn *)work;
   PJRT_Error *error = plugin_error_copy(copy->filled->error);
-  if (error == NULL && copy->to->size > 0)
-    error = plugin_self.copy_in(copy->to->device->opened, copy->to->memory, copy->host, copy->to->size);
-  free(copy->host);
+  if (error == NULL && copy->to != copy->from) error = plugin_write(copy->to, copy->from, &copy->array);
   plugin_promise_keep(copy->done, error);
   plugin_promise_let_go(copy->done);
   plugin_promise_let_go(copy->filled);
+  plugin_storage_let_go(copy->from);
   plugin_storage_let_go(copy->to);
   free(copy);
 }
 
-/* Takes the host memory over, and the promise that it will be filled; shares the rest. */
-static inline void plugin_copy_in(PluginStorage *to, char *host, PluginPromise *filled,
-                                  PluginPromise *done) {
+/* Takes over what it copies from, and the promise that it will be filled; shares the rest. */
+static inline void plugin_copy_in(PluginStorage *to, PluginStorage *from, const PluginArray *array,
+                                  PluginPromise *filled, PluginPromise *done) {
   PluginCopyIn *copy = PLUGIN_NEW(PluginCopyIn, 1);
   copy->work.run = plugin_copy_in_run;
+  copy->array = *array;
   copy->to = plugin_storage_share(to);
-  copy->host = host;
+  copy->from = from;
   copy->filled = filled;
   copy->done = plugin_promise_share(done);
-  plugin_work_begin(&copy->work, to->device->queue, &copy->filled, 1);
+  plugin_copy_begin(to, &copy->work, &copy->filled);
 }
 
 PLUGIN_FUNCTION(PJRT_Client_BufferFromHostBuffer) {
   PJRT_Device *device;
   PluginArray array;
-  PluginStorage *storage = NULL;
+  PluginStorage *storage = NULL, *host = NULL;
   int64_t dense[PLUGIN_MAX_RANK];
   PJRT_Error *error = plugin_place(args->device, args->memory, &device);
   if (error == NULL) error = plugin_layout_check(args->device_layout, args->num_dims);
@@ -53,21 +58,24 @@ PLUGIN_FUNCTION(PJRT_Client_BufferFromHostBuffer) {
   if (args->data == NULL && size > 0)
     return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the host's memory is NULL");
   if ((error = plugin_storage(device, size, &storage)) != NULL) return error;
-  char *host = (char *)malloc(size > 0 ? size : 1);
-  if (host == NULL) {
+  if ((error = plugin_staging(storage, &host)) != NULL) {
     plugin_storage_let_go(storage);
-    return plugin_no_memory(size);
+    return error;
   }
   plugin_strides(&array, NULL, dense);
   if (args->num_byte_strides == 0 || memcmp(args->byte_strides, dense, array.rank * sizeof *dense) == 0)
-    memcpy(host, size > 0 ? args->data : host, size);
+    memcpy(host->memory, size > 0 ? args->data : host->memory, size);
   else
-    plugin_copy_strided(&array, host, dense, (const char *)args->data, args->byte_strides);
+    plugin_copy_strided(&array, (char *)host->memory, dense, (const char *)args->data, args->byte_strides);
   PluginPromise *ready = plugin_promise();
-  plugin_copy_in(storage, host, plugin_promise_kept(NULL), ready);
+  plugin_copy_in(storage, host, &array, plugin_promise_kept(NULL), ready);
   args->buffer = plugin_buffer(&array, storage, ready);
-  args->done_with_host_buffer = plugin_event(plugin_promise_kept(NULL)); /* The copy is queued. */
-  return NULL;
+  if (device->client->plugin->any_thread) error = plugin_error_copy(ready->error); /* The copy is made. */
+  if (error == NULL)
+    args->done_with_host_buffer = plugin_event(plugin_promise_kept(NULL)); /* There is a copy. */
+  else
+    plugin_buffer_end(args->buffer);
+  return error;
 }
 
 /* Copies to the host once the buffer is ready: an array in some order of dimensions, or some bytes. */
@@ -84,20 +92,21 @@ typedef struct {
 
 static inline void plugin_copy_out_run(PluginWork *work) {
   PluginCopyOut *copy = (PluginCopyOut *)work;
-  PluginStorage *from = copy->from;
+  PluginStorage *from = copy->from, *host = NULL;
   int64_t dense[PLUGIN_MAX_RANK];
-  char *host = copy->whole || from->size == 0 ? copy->to : (char *)malloc(from->size);
   PJRT_Error *error = plugin_error_copy(copy->ready->error);
-  if (error == NULL && host == NULL && from->size > 0) error = plugin_no_memory(from->size);
-  if (error == NULL && from->size > 0)
-    error = plugin_self.copy_out(from->device->opened, host, from->memory, from->size);
-  if (error == NULL && host != copy->to && copy->size >= 0) {
-    memcpy(copy->to, host + copy->offset, (size_t)copy->size);
-  } else if (error == NULL && host != copy->to) {
+  if (error == NULL && copy->whole)
+    host = plugin_storage_lent(from->device, copy->to, from->size, NULL, NULL);
+  else if (error == NULL)
+    error = plugin_staging(from, &host);
+  if (error == NULL && host != from && from->size > 0) error = plugin_read(from, host, &copy->array);
+  if (error == NULL && copy->size >= 0) {
+    memcpy(copy->to, (char *)host->memory + copy->offset, (size_t)copy->size);
+  } else if (error == NULL && !copy->whole) {
     plugin_strides(&copy->array, NULL, dense);
-    plugin_copy_strided(&copy->array, copy->to, copy->strides, host, dense);
+    plugin_copy_strided(&copy->array, copy->to, copy->strides, (const char *)host->memory, dense);
   }
-  if (host != copy->to) free(host);
+  plugin_storage_let_go(host);
   plugin_promise_keep(copy->done, error);
   plugin_promise_let_go(copy->done);
   plugin_promise_let_go(copy->ready);
@@ -105,26 +114,34 @@ static inline void plugin_copy_out_run(PluginWork *work) {
   free(copy);
 }
 
-/* Begins to fill the host's memory; *done is kept when it is full. */
-static inline PJRT_Error *plugin_copy_out(PJRT_Buffer *buffer, PluginCopyOut *copy, PluginPromise **done) {
-  PJRT_Error *error = plugin_buffer_take(buffer, &copy->from, &copy->ready);
-  if (error != NULL) {
-    free(copy);
-    return error;
-  }
+/* Makes a copy of an array, dense and row-major, to memory that may come later; takes the storage and the promise. */
+static inline PluginCopyOut *plugin_copy_out_of(PluginStorage *from, PluginPromise *ready,
+                                                const PluginArray *array, char *to) {
+  PluginCopyOut *copy = PLUGIN_NEW(PluginCopyOut, 1);
   copy->work.run = plugin_copy_out_run;
-  copy->array = buffer->array;
+  copy->from = from;
+  copy->ready = ready;
+  copy->array = *array;
   copy->done = plugin_promise();
-  *done = plugin_promise_share(copy->done);
-  plugin_work_begin(&copy->work, buffer->device->queue, &copy->ready, 1);
-  return NULL;
+  copy->to = to;
+  copy->whole = true;
+  copy->size = -1;
+  return copy;
+}
+
+/* Begins to fill the host's memory; what is given is kept when it is full. */
+static inline PluginPromise *plugin_copy_out(PluginCopyOut *copy) {
+  PluginPromise *done = plugin_promise_share(copy->done);
+  plugin_copy_begin(copy->from, &copy->work, &copy->ready);
+  return done;
 }
 
 PLUGIN_FUNCTION(PJRT_Buffer_ToHostBuffer) {
   const PluginArray *array = &args->src->array;
   const int64_t *order;
   size_t size = plugin_array_size(array);
-  PluginPromise *done = NULL;
+  PluginStorage *from = NULL;
+  PluginPromise *ready = NULL;
   PJRT_Error *error = plugin_layout_order(args->host_layout, array->rank, &order);
   if (error != NULL) return error;
   if (args->dst == NULL) {
@@ -134,60 +151,99 @@ PLUGIN_FUNCTION(PJRT_Buffer_ToHostBuffer) {
   if (args->dst_size < size)
     return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "%zu bytes do not fit into %zu", size,
                         args->dst_size);
-  PluginCopyOut *copy = PLUGIN_NEW(PluginCopyOut, 1);
+  if ((error = plugin_buffer_take(args->src, &from, &ready)) != NULL) return error;
+  PluginCopyOut *copy = plugin_copy_out_of(from, ready, array, (char *)args->dst);
   int64_t dense[PLUGIN_MAX_RANK];
   plugin_strides(array, NULL, dense);
   plugin_strides(array, order, copy->strides);
-  copy->to = (char *)args->dst;
   copy->whole = memcmp(dense, copy->strides, array->rank * sizeof *dense) == 0;
-  copy->size = -1;
-  error = plugin_copy_out(args->src, copy, &done);
-  if (error == NULL) args->event = plugin_event(done);
-  return error;
+  args->event = plugin_event(plugin_copy_out(copy));
+  return NULL;
+}
+
+/* Makes a copy of some bytes of a buffer. */
+static inline PJRT_Error *plugin_copy_bytes(PJRT_Buffer *buffer, int64_t offset, int64_t size, void *to,
+                                            PluginCopyOut **copy) {
+  int64_t whole = (int64_t)plugin_array_size(&buffer->array);
+  PluginStorage *from = NULL;
+  PluginPromise *ready = NULL;
+  if (offset < 0 || size < 0 || offset > whole || size > whole - offset)
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
+                        "%lld bytes from %lld on are not all in a buffer of %lld bytes", (long long)size,
+                        (long long)offset, (long long)whole);
+  PJRT_Error *error = plugin_buffer_take(buffer, &from, &ready);
+  if (error != NULL) return error;
+  *copy = plugin_copy_out_of(from, ready, &buffer->array, (char *)to);
+  (*copy)->whole = false;
+  (*copy)->offset = offset;
+  (*copy)->size = size;
+  return NULL;
 }
 
 PLUGIN_FUNCTION(PJRT_Buffer_CopyRawToHost) {
-  int64_t whole = (int64_t)plugin_array_size(&args->buffer->array);
-  PluginPromise *done = NULL;
-  if (args->offset < 0 || args->transfer_size < 0 || args->offset > whole ||
-      args->transfer_size > whole - args->offset)
-    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT,
-                        "%lld bytes from %lld on are not all in a buffer of %lld bytes",
-                        (long long)args->transfer_size, (long long)args->offset, (long long)whole);
-  PluginCopyOut *copy = PLUGIN_NEW(PluginCopyOut, 1);
-  copy->to = (char *)args->dst;
-  copy->offset = args->offset;
-  copy->size = args->transfer_size;
-  PJRT_Error *error = plugin_copy_out(args->buffer, copy, &done);
-  if (error == NULL) args->event = plugin_event(done);
+  PluginCopyOut *copy = NULL;
+  PJRT_Error *error = plugin_copy_bytes(args->buffer, args->offset, args->transfer_size, args->dst, &copy);
+  if (error == NULL) args->event = plugin_event(plugin_copy_out(copy));
   return error;
 }
 
-/* Copies between devices: the first device's thread reads, the second one's writes. */
-static inline PJRT_Error *plugin_copy_between(PJRT_Buffer *from, PJRT_Device *device, PJRT_Buffer **made) {
-  size_t size = plugin_array_size(&from->array);
-  PluginStorage *storage = NULL;
-  PluginPromise *filled = NULL;
-  PJRT_Error *error = plugin_storage(device, size, &storage);
+/* The host tells later where the bytes are to go. */
+static inline void plugin_destination_known(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *args) {
+  PluginCopyOut *copy = (PluginCopyOut *)args->callback_data;
+  copy->to = (char *)args->dst;
+  if (args->error_code != PJRT_Error_Code_OK) {
+    plugin_promise_let_go(copy->ready);
+    copy->ready = plugin_promise_kept(
+        plugin_error_of(args->error_code, args->error_message, args->error_message_size));
+  }
+  plugin_promise_let_go(plugin_copy_out(copy));
+}
+
+PLUGIN_FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
+  PluginCopyOut *copy = NULL;
+  PJRT_Error *error = plugin_copy_bytes(args->buffer, args->offset, args->transfer_size, NULL, &copy);
   if (error != NULL) return error;
-  PluginCopyOut *copy = PLUGIN_NEW(PluginCopyOut, 1);
-  char *host = (char *)malloc(size > 0 ? size : 1);
-  copy->to = host;
-  copy->whole = true;
-  copy->size = -1;
-  error = host == NULL ? plugin_no_memory(size) : NULL;
-  if (error == NULL)
-    error = plugin_copy_out(from, copy, &filled);
-  else
-    free(copy);
+  args->event = plugin_event(plugin_promise_share(copy->done));
+  args->callback_data = copy;
+  args->future_ready_callback = plugin_destination_known;
+  return NULL;
+}
+
+/* Between devices */
+
+/* Fills a storage with what is in another once that is ready; takes the other and its promise over, shares the rest.
+   Without `any_thread` the first device's thread reads, and the second one's writes. */
+static inline void plugin_copy_across(PluginStorage *to, PluginStorage *from, PluginPromise *ready,
+                                      const PluginArray *array, PluginPromise *done) {
+  PluginStorage *host = NULL;
+  PJRT_Error *error = NULL;
+  if (!to->device->client->plugin->any_thread && (error = plugin_staging(from, &host)) == NULL) {
+    ready = plugin_copy_out(plugin_copy_out_of(from, ready, array, (char *)host->memory));
+    from = host;
+  }
+  if (error == NULL) {
+    plugin_copy_in(to, from, array, ready, done);
+    return;
+  }
+  plugin_promise_keep(done, error);
+  plugin_promise_let_go(ready);
+  plugin_storage_let_go(from);
+}
+
+static inline PJRT_Error *plugin_copy_between(PJRT_Buffer *from, PJRT_Device *device, PJRT_Buffer **made) {
+  PluginStorage *storage = NULL, *source = NULL;
+  PluginPromise *source_ready = NULL;
+  if (device->client->plugin != from->device->client->plugin)
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the device is another plugin's");
+  PJRT_Error *error = plugin_storage(device, plugin_array_size(&from->array), &storage);
+  if (error == NULL) error = plugin_buffer_take(from, &source, &source_ready);
   if (error != NULL) {
-    free(host);
     plugin_storage_let_go(storage);
     return error;
   }
   PluginPromise *ready = plugin_promise();
   *made = plugin_buffer(&from->array, storage, plugin_promise_share(ready));
-  plugin_copy_in(storage, host, filled, ready);
+  plugin_copy_across(storage, source, source_ready, &from->array, ready);
   plugin_promise_let_go(ready);
   return NULL;
 }
