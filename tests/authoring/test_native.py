@@ -169,7 +169,7 @@ def test_pjrt_hub_runs_text(threaded):
 @pytest.mark.slow
 def test_any_thread_serves_as_well(threaded, tmp_path):
     report = tmp_path / "report.json"
-    areas = ("async_transfers", "buffers", "donation", "execute", "external", "transfers")
+    areas = ("buffers", "donation", "execute", "external", "transfers")
     subprocess.run(
         [
             *(sys.executable, "-m", "pjrt_hub.cli", "check", threaded, "--output", report),

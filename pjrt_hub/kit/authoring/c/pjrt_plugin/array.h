@@ -12,7 +12,7 @@ typedef struct {
   int64_t dims[PLUGIN_MAX_RANK];
 } PluginArray;
 
-/* Returns the bytes of an element: one if it has fewer than eight bits, as in numpy; 0 if there are no such elements. */
+/* Returns the bytes of an element: one, as in numpy, if it has fewer than eight bits; 0 if there is none. */
 static inline size_t plugin_element_size(PJRT_Buffer_Type type) {
   switch (type) {
     case PJRT_Buffer_Type_S16:
@@ -55,7 +55,7 @@ static inline PJRT_Error *plugin_array_check(PluginArray *array, PJRT_Buffer_Typ
   int64_t size = (int64_t)plugin_element_size(type);
   bool fits = true, empty = false;
   if (size == 0)
-    return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "there are no buffers of the type %d", (int)type);
+    return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "there are no buffers of the type %d", (int)type);
   if (rank > PLUGIN_MAX_RANK)
     return plugin_error(PJRT_Error_Code_UNIMPLEMENTED, "%zu dimensions are more than %d", rank,
                         (int)PLUGIN_MAX_RANK);

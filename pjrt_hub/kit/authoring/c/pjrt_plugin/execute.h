@@ -189,7 +189,7 @@ PLUGIN_FUNCTION(PJRT_LoadedExecutable_Execute) {
   if (here)
     plugin_run_end(run);
   else
-    plugin_work_begin(&run->work, run->device->queue, run->ready, run->num_inputs, false);
+    plugin_work_begin(&run->work, run->device->queue, run->ready, run->num_inputs);
   return NULL;
 }
 

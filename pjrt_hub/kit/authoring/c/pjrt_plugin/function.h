@@ -4,11 +4,11 @@
 
 #include "error.h"
 
-/* A plugin that is more than one file defines this as nothing: what the kit asks of it is then defined in one of them. */
+/* Declares what the kit asks of a plugin. One of several files makes it empty, and defines each in one of them. */
 #ifndef PLUGIN_ASKED
 #define PLUGIN_ASKED static inline
 #endif
-/* It may define this, too, which each function begins with: it returns an error, or does nothing. */
+/* Each function begins with this, which may return an error. */
 #ifndef PLUGIN_FIRST
 #define PLUGIN_FIRST(name)
 #endif
@@ -24,12 +24,13 @@
     return plugin_answer_##name(args);                                                     \
   }                                                                                        \
   static inline PJRT_Error *plugin_answer_##name(name##_Args *args __attribute__((unused)))
+#define PLUGIN_HAS(args, type, field) \
+  ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
+
 static inline PJRT_Error *plugin_wrong_size(const char *name, size_t expected, size_t found) {
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "Unexpected %s_Args size: expected %zu, got %zu", name,
                       expected, found);
 }
-#define PLUGIN_HAS(args, type, field) \
-  ((args)->struct_size >= offsetof(type, field) + sizeof((args)->field))
 
 /* These define functions that tell a value, a text, or a list and its length; `args` is in scope. */
 #define PLUGIN_TELLS(name, field, value) \

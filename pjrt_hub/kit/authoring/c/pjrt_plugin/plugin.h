@@ -26,8 +26,9 @@ typedef struct Plugin {
   int num_devices;         /* 0 means one */
   bool host_memory;        /* its memory is host memory: hosts may read it, and lend theirs */
 
-  /* Any thread may call these functions. What can begin at once runs on the caller's thread, and one thread for all
-     devices runs the rest, and all programs if they are asynchronous. Hosts write host memory without copy_in. */
+  /* Any thread may call these functions. What can begin at once runs on the caller's thread, and a copy that must wait
+     on the thread that ends its wait. One thread for all devices runs all other programs; if they are asynchronous,
+     all. Hosts' arrays get into host memory without copy_in. */
   bool any_thread, asynchronous;
 
   PJRT_NamedValue *attributes; /* of the plugin: what some hosts look for, by name */

@@ -88,13 +88,13 @@ static inline void plugin_queue_end(PluginQueue *queue, bool wait) {
     pthread_join(thread, NULL);
 }
 
-/* Counts down what work waits for; at zero the work is queued. Without a thread this one runs it. */
+/* Counts down what work waits for; at zero it is queued or, if there is no queue or no thread, run. */
 static inline void plugin_work_nearer(const PJRT_Error *error, void *argument) {
   PluginWork *work = (PluginWork *)argument;
   (void)error;
   if (!plugin_count_down(&work->missing)) return;
   PluginQueue *queue = work->queue;
-  if (!plugin_queue_start(queue)) {
+  if (queue == NULL || !plugin_queue_start(queue)) {
     work->run(work);
     return;
   }
@@ -109,17 +109,14 @@ static inline void plugin_work_nearer(const PJRT_Error *error, void *argument) {
   pthread_mutex_unlock(&queue->lock);
 }
 
-/* Queues work once all promises are kept, with success or not; the work holds references to them. `here` runs it at
-   once, on this thread, if there is nothing to wait for. */
+/* Queues work once all promises are kept, with success or not; the work holds references to them. Without a queue it
+   runs on this thread, or on the one that keeps the last promise. */
 static inline void plugin_work_begin(PluginWork *work, PluginQueue *queue, PluginPromise *const *promises,
-                                     size_t count, bool here) {
+                                     size_t count) {
   work->queue = queue;
   work->missing = (int)count + 1;
   for (size_t i = 0; i < count; i++) plugin_promise_then(promises[i], plugin_work_nearer, work);
-  if (!here)
-    plugin_work_nearer(NULL, work);
-  else if (plugin_count_down(&work->missing))
-    work->run(work);
+  plugin_work_nearer(NULL, work);
 }
 
 #endif

@@ -1,11 +1,12 @@
-/* Copies: from the host to a device, back, and between devices. Without `any_thread` the devices' threads make all. */
+/* Copies: from the host to a device, back, and between devices. The devices' threads make them, unless any may. */
 #ifndef PJRT_PLUGIN_TRANSFER_H
 #define PJRT_PLUGIN_TRANSFER_H
 
 #include "buffer.h"
 
-static inline void plugin_storage_begin(PluginStorage *storage, PluginWork *work, PluginPromise *const *promise) {
-  plugin_work_begin(work, storage->device->queue, promise, 1, storage->device->client->plugin->any_thread);
+static inline void plugin_copy_begin(PluginStorage *storage, PluginWork *work, PluginPromise *const *promise) {
+  PJRT_Device *device = storage->device;
+  plugin_work_begin(work, device->client->plugin->any_thread ? NULL : device->queue, promise, 1);
 }
 
 /* Writes to a device what is in another storage, once that is filled. */
@@ -38,7 +39,7 @@ static inline void plugin_copy_in(PluginStorage *to, PluginStorage *from, const 
   copy->from = from;
   copy->filled = filled;
   copy->done = plugin_promise_share(done);
-  plugin_storage_begin(to, &copy->work, &copy->filled);
+  plugin_copy_begin(to, &copy->work, &copy->filled);
 }
 
 PLUGIN_FUNCTION(PJRT_Client_BufferFromHostBuffer) {
@@ -131,7 +132,7 @@ static inline PluginCopyOut *plugin_copy_out_of(PluginStorage *from, PluginPromi
 /* Begins to fill the host's memory; what is given is kept when it is full. */
 static inline PluginPromise *plugin_copy_out(PluginCopyOut *copy) {
   PluginPromise *done = plugin_promise_share(copy->done);
-  plugin_storage_begin(copy->from, &copy->work, &copy->ready);
+  plugin_copy_begin(copy->from, &copy->work, &copy->ready);
   return done;
 }
 

@@ -76,7 +76,7 @@ static inline PJRT_Error *plugin_upload_over(int index) {
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "of buffer %d all has come, or an error", index);
 }
 
-/* Takes some of a buffer, or all of it with the host's strides. The last of it is followed by the copy to the device. */
+/* Takes some of a buffer, or all of it with the host's strides. After the last of it the copy to the device begins. */
 static inline PJRT_Error *plugin_upload_take(PJRT_AsyncHostToDeviceTransferManager *manager, int index,
                                              const void *data, const int64_t *strides, int64_t offset,
                                              int64_t size, bool last) {
