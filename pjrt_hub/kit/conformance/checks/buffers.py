@@ -14,6 +14,7 @@ from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import (
     Skipped,
     Unsupported,
+    at_least,
     equal,
     expect,
     expect_error,
@@ -59,11 +60,7 @@ def on_device_size(subject: Subject) -> None:
     for shape in ((4,), (3, 5), (1,), (128, 129)):
         array = np.zeros(shape, np.float32)
         size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=subject.put(array))
-        expect(
-            size >= array.nbytes,
-            f"the size on the device of f32{list(shape)}: expected at least {array.nbytes}, "
-            f"found {size}",
-        )
+        at_least(size, array.nbytes, f"the size on the device of f32{list(shape)}")
 
 
 @check(since=56, number=97)
@@ -176,8 +173,7 @@ def copy_of_deleted(subject: Subject) -> None:
     buffer, place = _deleted_buffer(subject), subject.default_memory
 
     def copy() -> None:
-        made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=place)
-        subject.await_(subject.ready(subject.own("Buffer", made)))
+        subject.await_(subject.ready(subject.copy(buffer, memory=place)))
 
     expect_refusal(subject, copy, "a copy of a deleted buffer")
 
