@@ -13,25 +13,16 @@ if TYPE_CHECKING:
     from pjrt_hub.kit.conformance.suite import Suite, run
     from pjrt_hub.kit.conformance.verdict import Identity, Report, Result, Verdict
 
-#: Each public name has the module that holds it.
-_HOMES = {
-    "Identity": "verdict",
-    "Report": "verdict",
-    "Result": "verdict",
-    "Suite": "suite",
-    "Verdict": "verdict",
-    "run": "suite",
-}
-
 __all__ = ["Identity", "Report", "Result", "Suite", "Verdict", "run"]
 
 
 if not TYPE_CHECKING:  # A type checker would believe that every name exists.
 
     def __getattr__(name: str) -> Any:
-        if name not in _HOMES:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        home = "suite" if name in ("Suite", "run") else "verdict"
+        value = getattr(import_module(f"{__name__}.{home}"), name)
         globals()[name] = value
         return value
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from pjrt_hub.base.abi import ApiVersion
@@ -81,16 +81,7 @@ _CHECKS: dict[str, Check] = {}
 
 
 def check(
-    *,
-    since: int = 0,
-    extension: str | None = None,
-    needs: str = "client",
-    seconds: float = 20,
-    number: int = 0,
-    proves: tuple[str, ...] = (),
-    area: str | None = None,
-    name: str | None = None,
-    title: str | None = None,
+    *, area: str | None = None, name: str | None = None, title: str | None = None, **fields: Any
 ) -> Callable[[_Function], _Function]:
     """Register a function as a check, with the fields of `Check`.
 
@@ -105,9 +96,7 @@ def check(
         if full in _CHECKS:
             raise ValueError(f"there are two checks called {full}")
         text = title or (function.__doc__ or "").strip().partition("\n")[0]
-        _CHECKS[full] = Check(
-            full, text.rstrip("."), function, since, extension, needs, seconds, number, proves
-        )
+        _CHECKS[full] = Check(full, text.rstrip("."), function, **fields)
         return function
 
     return register
@@ -122,7 +111,10 @@ def checks() -> tuple[Check, ...]:
     package = importlib.import_module("pjrt_hub.kit.conformance.checks")
     for module in pkgutil.iter_modules(package.__path__):
         importlib.import_module(f"{package.__name__}.{module.name}")
-    return tuple(sorted(_CHECKS.values(), key=lambda each: _place(each.area)))
+    places = {area: place for place, area in enumerate(AREAS)}
+    return tuple(
+        sorted(_CHECKS.values(), key=lambda each: (places.get(each.area, len(AREAS)), each.area))
+    )
 
 
 def select(areas: Iterable[str] = (), names: Iterable[str] = ()) -> tuple[Check, ...]:
@@ -157,7 +149,3 @@ def _require_known(what: str, name: str, known: Iterable[str]) -> None:
         raise ValueError(
             f"there is no {what} called {name!r}; {did_you_mean(name, known)}".strip("; ")
         )
-
-
-def _place(area: str) -> tuple[int, str]:
-    return (AREAS.index(area) if area in AREAS else len(AREAS), area)

@@ -6,6 +6,7 @@ from the answers. No client is kept: an attempt that succeeds is undone.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import re
@@ -82,12 +83,8 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
             places = _constants(path) or [(0, len(data))]
         else:
             anchors = [name.encode() for name in known if "_" in name] + [b"PJRT_Client_Create"]
-            places = [
-                (max(0, each.start() - _NEAR), each.end() + _NEAR)
-                for each in re.finditer(
-                    b"\0(?:" + b"|".join(map(re.escape, anchors)) + b")\0", data
-                )
-            ]
+            named = re.finditer(b"\0(?:" + b"|".join(map(re.escape, anchors)) + b")\0", data)
+            places = [(max(0, each.start() - _NEAR), each.end() + _NEAR) for each in named]
         for begin, end in places:
             for each in _IDENTIFIER.finditer(data[begin:end]):
                 near[each[0].decode()] = None
@@ -97,11 +94,8 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
 
 def _constants(path: Path) -> list[tuple[int, int]]:
     """Find where the file has its constants, and no names of symbols or for debuggers."""
-    return [
-        (max(0, each.offset - 1), each.offset + each.nbytes)
-        for each in headers.sections(path)
-        if each.role == "data"
-    ]
+    data = (each for each in headers.sections(path) if each.role == "data")
+    return [(max(0, each.offset - 1), each.offset + each.nbytes) for each in data]
 
 
 def find(
@@ -185,17 +179,11 @@ def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
     if not taken:  # The option looks at the value, too.
         others = [(kind, value) for kind, values in _VALUES.items() for value in values[1:]]
         again = ask([{name: value} for _, value in others])
-        taken = [
-            kind
-            for (kind, _), answer in zip(others, again, strict=True)
-            if _normalize(answer, name) == unasked
-        ]
+        pairs = zip(others, again, strict=True)
+        taken = [kind for (kind, _), each in pairs if _normalize(each, name) == unasked]
     if not taken:  # The refusals of the other types may name the right one.
-        taken = [
-            kind
-            for kind in answers
-            if all(kind in _words(answers[other], name) for other in answers if other != kind)
-        ]
+        words = {kind: _words(answer, name) for kind, answer in answers.items()}
+        taken = [kind for kind in words if all(kind in words[of] for of in words if of != kind)]
     return taken[0] if len(set(taken)) == 1 else UNKNOWN
 
 
@@ -284,8 +272,7 @@ def work(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
 def _platform_of_topology(api: Api) -> str:
     """Return the platform of absent machines, where the plugin describes some by default."""
     describe, name = "PJRT_TopologyDescription_Create", "PJRT_TopologyDescription_PlatformName"
-    try:
+    with contextlib.suppress(errors.PjrtHubError):
         topology = api.call(describe, topology_name="", create_options={})
         return str(api.call(name, topology=topology).decode())
-    except errors.PjrtHubError:
-        return ""
+    return ""

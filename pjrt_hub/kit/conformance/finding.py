@@ -50,6 +50,11 @@ def equal(found: object, wanted: object, what: str) -> None:
         raise Failed(f"{what}: expected {wanted!r}, found {found!r}")
 
 
+def at_least(found: int, least: int, what: str) -> None:
+    """Fail the check where a number is too small; `what` says what it counts."""
+    expect(found >= least, f"{what}: expected {least} or more, found {found}")
+
+
 def expect_error(call: Callable[[], object], *codes: int, what: str) -> PjrtError:
     """Fail the check unless a call fails, with one of `codes` if given; return the error."""
     try:

@@ -6,6 +6,7 @@ Must not judge. A plugin that makes no client here is asked only for what is NUL
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -59,86 +60,62 @@ class _Walk:
 
     def take(self) -> None:
         # It was called before; the answer that it was done already is right.
-        self.call("PJRT_Plugin_Initialize")
-        self.call("PJRT_Plugin_Attributes")
-        self.have("Client", self.call("PJRT_Client_Create", create_options=self.subject.options))
+        self.on("PJRT_Plugin_Initialize")
+        self.on("PJRT_Plugin_Attributes")
+        self.on("PJRT_Client_Create", "Client", create_options=self.subject.options)
         if "Client" not in self.at:
             return
         self.found.asked = True
         self.devices()
         self.buffer()
-        self.value()
         self.program()
-        self.bytes()
+        self.serialize()
         self.questions()
         self.traits()
-        self.end()
+        for kind in ("Event", "Buffer", "Executable", "LoadedExecutable", "Client"):
+            if kind in self.at:
+                self.destroy(kind, self.at[kind])
 
     def devices(self) -> None:
-        self.first("Device", "PJRT_Client_AddressableDevices", client="Client")
+        devices = self.on("PJRT_Client_AddressableDevices", client="Client") or ()
+        self.have("Device", next(iter(devices), None))
         self.on("PJRT_Device_GetDescription", "DeviceDescription", device="Device")
-        number = self.on("PJRT_DeviceDescription_Id", None, device_description="DeviceDescription")
-        self.on("PJRT_Client_LookupDevice", None, client="Client", id=number or 0)
+        number = self.on("PJRT_DeviceDescription_Id", device_description="DeviceDescription")
+        self.on("PJRT_Client_LookupDevice", client="Client", id=number or 0)
         self.on("PJRT_Device_DefaultMemory", "Memory", device="Device")
         self.on("PJRT_Client_TopologyDescription", "TopologyDescription", client="Client")
 
     def buffer(self) -> None:
+        """Put a value, and copy it back to the host."""
         value = np.arange(4, dtype=np.float32)
         given = {"data": value.ctypes.data, "type": _F32, "dims": (4,), "host_buffer_semantics": 0}
-        put = self.on(
-            "PJRT_Client_BufferFromHostBuffer", None, client="Client", device="Device", **given
-        )
+        name = "PJRT_Client_BufferFromHostBuffer"
+        put = self.on(name, client="Client", device="Device", **given)
         self.have("Buffer", getattr(put, "buffer", None))
         self.have("Event", getattr(put, "done_with_host_buffer", None))
         if "Event" not in self.at:
             self.on("PJRT_Buffer_ReadyEvent", "Event", buffer="Buffer")
-        self.on(
-            "PJRT_Event_OnReady", None, event="Event", callback=CallCounter().address, user_arg=0
-        )
-        self.on("PJRT_Event_Await", None, event="Event")
-        self.on("PJRT_Buffer_IncreaseExternalReferenceCount", None, buffer="Buffer")
-        self.on("PJRT_Buffer_DecreaseExternalReferenceCount", None, buffer="Buffer")
-
-    def value(self) -> None:
-        """Copy the value back to the host."""
-        given = {"dst": _host.ctypes.data, "dst_size": _host.nbytes}
-        answer = self.on("PJRT_Buffer_ToHostBuffer", None, src="Buffer", **given)
-        event = int(getattr(answer, "event", 0) or 0)
-        if event:
-            self.call("PJRT_Event_Await", event=event)
+        callback = {"callback": CallCounter().address, "user_arg": 0}
+        self.on("PJRT_Event_OnReady", event="Event", **callback)
+        self.on("PJRT_Event_Await", event="Event")
+        self.on("PJRT_Buffer_IncreaseExternalReferenceCount", buffer="Buffer")
+        self.on("PJRT_Buffer_DecreaseExternalReferenceCount", buffer="Buffer")
+        place = {"dst": _host.ctypes.data, "dst_size": _host.nbytes}
+        answer = self.on("PJRT_Buffer_ToHostBuffer", src="Buffer", **place)
+        if event := int(getattr(answer, "event", 0) or 0):
+            self.on("PJRT_Event_Await", event=event)
             self.destroy("Event", event)
 
-    def bytes(self) -> None:
-        """Serialize the program and read it again."""
-        name = "PJRT_Executable_Serialize"
-        if name in self.found.null or "Executable" not in self.at:
-            return
-        code = self.call(name, executable=self.at["Executable"])
-        if code:
-            name = "PJRT_Executable_DeserializeAndLoad"
-            again = self.on(name, None, client="Client", serialized_executable=code)
-            if again:
-                self.destroy("LoadedExecutable", int(again))
-
     def program(self) -> None:
-        program = {"code": self.subject.encode_program(ADD), "format": "mlir"}
+        given = {"program": {"code": self.subject.encode_program(ADD), "format": "mlir"}}
         options = CompileOptions().serialize()
-        self.on(
-            "PJRT_Client_Compile",
-            "LoadedExecutable",
-            client="Client",
-            program=program,
-            compile_options=options,
-        )
-        self.on(
-            "PJRT_LoadedExecutable_GetExecutable",
-            "Executable",
-            loaded_executable="LoadedExecutable",
-        )
-        context = self.call("PJRT_ExecuteContext_Create")
-        if context:
-            self.call("PJRT_ExecuteContext_Destroy", context=context)
-        if {"LoadedExecutable", "Buffer"} <= self.at.keys():
+        name, loaded = "PJRT_Client_Compile", "LoadedExecutable"
+        self.on(name, loaded, client="Client", compile_options=options, **given)
+        name = "PJRT_LoadedExecutable_GetExecutable"
+        self.on(name, "Executable", loaded_executable=loaded)
+        if context := self.on("PJRT_ExecuteContext_Create"):
+            self.on("PJRT_ExecuteContext_Destroy", context=context)
+        if {loaded, "Buffer"} <= self.at.keys():
             self.execute()
 
     def execute(self) -> None:
@@ -146,7 +123,6 @@ class _Walk:
         lists, places = (np.array([each.ctypes.data], np.uint64) for each in (row, results))
         self.on(
             "PJRT_LoadedExecutable_Execute",
-            None,
             executable="LoadedExecutable",
             options={},
             argument_lists=lists.ctypes.data,
@@ -157,8 +133,16 @@ class _Walk:
             execute_device=0,
         )
         if results[0]:
-            self.call("PJRT_Buffer_Delete", buffer=int(results[0]))
+            self.on("PJRT_Buffer_Delete", buffer=int(results[0]))
             self.destroy("Buffer", int(results[0]))
+
+    def serialize(self) -> None:
+        """Serialize the program and read it again."""
+        code = self.on("PJRT_Executable_Serialize", executable="Executable")
+        if code:
+            name = "PJRT_Executable_DeserializeAndLoad"
+            if again := self.on(name, client="Client", serialized_executable=code):
+                self.destroy("LoadedExecutable", int(again))
 
     def questions(self) -> None:
         """Ask what takes nothing but a handle."""
@@ -177,54 +161,45 @@ class _Walk:
 
     def traits(self) -> None:
         """Find out what decides whether JAX calls some functions at all."""
-        name = self.on("PJRT_Client_PlatformName", None, client="Client")
+        name = self.on("PJRT_Client_PlatformName", client="Client")
         if name and name.decode(errors="replace") not in CACHED_PLATFORMS:
             self.found.traits.discard("compile_cache")
-        if self.on("PJRT_Buffer_IsOnCpu", None, buffer="Buffer") is False:
+        if self.on("PJRT_Buffer_IsOnCpu", buffer="Buffer") is False:
             self.found.traits.discard("on_cpu")
         if "FFI" not in self.api.extensions:
             self.found.traits.discard("ffi")
 
-    def end(self) -> None:
-        for kind in ("Event", "Buffer", "Executable", "LoadedExecutable", "Client"):
-            if kind in self.at:
-                self.destroy(kind, self.at[kind])
+    def on(self, name: str, made: str = "", /, **fields: Any) -> Any:
+        """Call a function with handles of the kinds that texts name, where they are here.
 
-    def on(self, name: str, made: str | None, **fields: Any) -> Any:
-        """Call a function with the handles of these kinds, where they are here."""
+        None stands for an error; a missing function is noted.
+        """
         kinds = {key: kind for key, kind in fields.items() if isinstance(kind, str)}
         if not self.at.keys() >= set(kinds.values()):
             return None
-        answer = self.call(name, **fields | {key: self.at[kind] for key, kind in kinds.items()})
+        handles = {key: self.at[kind] for key, kind in kinds.items()}
+        answer = self.attempt(name, partial(self.api.call, name), fields | handles)
         if made:
             self.have(made, answer)
         return answer
 
     def destroy(self, kind: str, address: int) -> None:
         name = f"PJRT_{kind}_Destroy"
-        self.call(name, **{table.FIELDS[f"{name}_Args"][0].name: address})
-
-    def first(self, kind: str, name: str, **fields: str) -> None:
-        self.have(kind, next(iter(self.on(name, None, **fields) or ()), None))
+        self.on(name, **{table.FIELDS[f"{name}_Args"][0].name: address})
 
     def have(self, kind: str, address: Any) -> None:
         if address:
             self.at[kind] = int(address)
 
-    def call(self, name: str, **fields: Any) -> Any:
-        """Call a function; return None for an error, and note a missing function."""
-        return self.attempt(name, partial(self.api.call, name), fields)
-
     def attempt(self, name: str, function: Callable[..., Any], fields: dict[str, Any]) -> Any:
-        """Do the same by a Python function that calls it."""
-        try:
-            return function(**fields)
-        except UnimplementedError:
-            if name not in self.found.unimplemented:
-                self.found.unimplemented.append(name)
-        except (PjrtHubError, ValueError, TypeError):
-            # The plugin refuses, or the call does not suit it.
-            pass
+        """Call a Python function that calls a C function, as `on`."""
+        # The plugin refuses, or the call does not suit it.
+        with suppress(PjrtHubError, ValueError, TypeError):
+            try:
+                return function(**fields)
+            except UnimplementedError:
+                if name not in self.found.unimplemented:
+                    self.found.unimplemented.append(name)
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
@@ -14,14 +15,7 @@ from pjrt_hub.kit.conformance.verdict import Report, Result, Verdict
 if TYPE_CHECKING:
     from pjrt_hub.kit.conformance.difference import Change
 
-_SEVERITY = (
-    Verdict.SKIP,
-    Verdict.UNSUPPORTED,
-    Verdict.PASS,
-    Verdict.FAIL,
-    Verdict.TIMEOUT,
-    Verdict.CRASH,
-)
+_SEVERITY = [Verdict(each) for each in ("skip", "unsupported", "pass", "fail", "timeout", "crash")]
 
 _STYLE = """
 :root { color-scheme: light dark;
@@ -134,18 +128,14 @@ def to_html(report: Report, other: Report | None = None) -> str:
 def _head(report: Report) -> Iterator[str]:
     yield f"<h1>{escape(report.plugin.name)}</h1>"
     verdict = "fail" if report.defects else "pass"
-    yield (
-        f'<p><span class="chip {verdict}">{table.outcome(report)}</span> '
-        f'<span class="dim">PJRT conformance, pjrt-hub {escape(report.pjrt_hub)}, '
-        f"{escape(report.date)}</span></p>"
-    )
+    of = f"pjrt-hub {escape(report.pjrt_hub)}, {escape(report.date)}"
+    yield f"<p>{_chip(verdict, table.outcome(report))}"
+    yield f'<span class="dim">PJRT conformance, {of}</span></p>'
     yield _bar(report.results, "bar big")
     yield '<div class="legend">'
     for verdict, count in report.counts.items():
-        yield (
-            f'<label><input type="checkbox" value="{verdict}" checked> '
-            f'<span class="chip {verdict}">{count} {verdict}</span></label>'
-        )
+        box = f'<input type="checkbox" value="{verdict}" checked>'
+        yield f"<label>{box} {_chip(verdict, f'{count} {verdict}')}</label>"
     yield '<input type="search" placeholder="find a check" aria-label="find a check"></div>'
 
 
@@ -168,23 +158,18 @@ def _facts(report: Report) -> Iterator[str]:
         "took": f"{report.seconds:.0f} s",
         "interrupted": f"{report.left} checks were not made" if report.left else "",
     }
-    yield '<h2>The plugin</h2><table class="facts">'
-    for name, text in rows.items():
-        if text.strip():
-            yield f"<tr><th>{name}</th><td>{escape(text)}</td></tr>"
-    yield "</table>"
+    told = {name: escape(text) for name, text in rows.items() if text.strip()}
+    yield "<h2>The plugin</h2>"
+    yield _table("facts", (f"<tr><th>{name}</th><td>{told[name]}</td></tr>" for name in told))
 
 
 def _hosts(report: Report) -> Iterator[str]:
     told = [each for each in report.results if each.area == "hosts" and (each.notes or each.text)]
     if not told:
         return
-    yield '<h2>Hosts</h2><table class="results">'
-    for each in told:
-        words = escape(each.notes[-1] if each.notes else each.text)
-        yield f'<tr class="{each.verdict}"><td><span class="chip">{each.verdict}</span></td>'
-        yield f"<td>{words}</td></tr>"
-    yield "</table>"
+    words = ((each.verdict, escape((each.notes or (each.text,))[-1])) for each in told)
+    yield "<h2>Hosts</h2>"
+    yield _table("results", (f"<tr>{_chip_cell(of)}<td>{text}</td></tr>" for of, text in words))
 
 
 def _words(values: object) -> str:
@@ -206,13 +191,7 @@ def _comparison(other: Report, changes: Sequence[Change]) -> Iterator[str]:
 
 
 def _changes(changes: Sequence[Change]) -> Iterator[str]:
-    yield '<table class="results">'
-    for each in changes:
-        yield (
-            f'<tr><td><span class="chip {each.trend}">{each.trend}</span></td>'
-            f'<td class="name">{escape(each.name)}</td><td>{escape(each.text)}</td></tr>'
-        )
-    yield "</table>"
+    yield _table("results", (_row(each.trend, each.name, escape(each.text)) for each in changes))
 
 
 def _areas(report: Report) -> Iterator[str]:
@@ -220,26 +199,39 @@ def _areas(report: Report) -> Iterator[str]:
     for area, results in report.areas():
         passed = sum(each.verdict is Verdict.PASS for each in results)
         defects = sum(each.verdict.is_defect for each in results)
+        count = f"{defects} defect{'s' * (defects > 1)}" if defects else ""
         yield (
             f'<tr><td><a href="#{escape(area)}">{escape(area)}</a></td><td>{_bar(results)}</td>'
             f'<td class="number">{passed} of {len(results)} pass</td>'
-            f'<td class="number">{_defect_count(defects)}</td></tr>'
+            f'<td class="number">{count}</td></tr>'
         )
     yield "</table>"
 
 
-def _defect_count(defects: int) -> str:
-    return f"{defects} defect{'s' * (defects > 1)}" if defects else ""
+def _chip(style: str, words: str) -> str:
+    return f'<span class="chip {style}">{words}</span>'
+
+
+def _table(style: str, rows: Iterable[str]) -> str:
+    return "\n".join([f'<table class="{style}">', *rows, "</table>"])
+
+
+def _row(style: str, name: str, cell: str) -> str:
+    """Write a row of a verdict or a trend, a check's name and what is said of it."""
+    cells = f'{_chip_cell(style)}<td class="name">{escape(name)}</td><td>{cell}</td>'
+    return f'<tr class="{style}">{cells}</tr>'
+
+
+def _chip_cell(style: str) -> str:
+    return f"<td>{_chip(style, style)}</td>"
 
 
 def _bar(results: Iterable[Result], style: str = "bar") -> str:
-    counts = dict.fromkeys(Verdict, 0)
-    for each in results:
-        counts[each.verdict] += 1
+    counts = Counter(each.verdict for each in results)
     parts = "".join(
         f'<i class="{verdict}" style="flex:{count}" title="{count} {verdict}"></i>'
-        for verdict, count in counts.items()
-        if count
+        for verdict in Verdict
+        if (count := counts[verdict])
     )
     return f'<div class="{style}">{parts}</div>'
 
@@ -251,8 +243,8 @@ def _defects(report: Report) -> Iterator[str]:
     for each in report.defects:
         number = f' <span class="dim">no.&nbsp;{each.number}</span>' if each.number else ""
         yield (
-            f'<div class="card {each.verdict}"><p><span class="chip {each.verdict}">'
-            f'{each.verdict}</span> <span class="name">{escape(each.name)}</span>{number}</p>'
+            f'<div class="card {each.verdict}"><p>{_chip(each.verdict, each.verdict)} '
+            f'<span class="name">{escape(each.name)}</span>{number}</p>'
             f'<p class="dim">{escape(each.title)}</p><p>{escape(each.text)}</p>'
         )
         yield from (f'<p class="dim">{escape(note)}</p>' for note in each.notes)
@@ -298,13 +290,12 @@ def _all(report: Report) -> Iterator[str]:
     for area, results in report.areas():
         yield (
             f'<details class="area" id="{escape(area)}"><summary>{escape(area)} '
-            f'<span class="dim">{len(results)}</span></summary><table class="results">'
+            f'<span class="dim">{len(results)}</span></summary>'
         )
-        for each in results:
-            told = "<br>".join(escape(text) for text in (each.text, *each.notes) if text)
-            yield (
-                f'<tr class="{each.verdict}"><td><span class="chip">{each.verdict}</span></td>'
-                f'<td class="name">{escape(each.name)}</td>'
-                f'<td><span class="dim">{escape(each.title)}</span><br>{told}</td></tr>'
-            )
-        yield "</table></details>"
+        yield _table("results", (_row(each.verdict, each.name, _finding(each)) for each in results))
+        yield "</details>"
+
+
+def _finding(result: Result) -> str:
+    told = "<br>".join(escape(text) for text in (result.text, *result.notes) if text)
+    return f'<span class="dim">{escape(result.title)}</span><br>{told}'

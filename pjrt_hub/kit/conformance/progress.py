@@ -6,10 +6,10 @@ Must not know what any function is for.
 from __future__ import annotations
 
 import mmap
-import os
 import signal
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.kit.conformance.finding import Hidden
@@ -59,11 +59,12 @@ class CallProgress:
         self._memory[:1] = b"\0"
 
 
-def open_file() -> int:
+@contextmanager
+def open_file() -> Iterator[int]:
     """Make a file for `CallProgress`, without a name, and give its descriptor."""
     with tempfile.TemporaryFile() as file:
         file.truncate(_NBYTES)
-        return os.dup(file.fileno())
+        yield file.fileno()
 
 
 class Watched:

@@ -50,17 +50,10 @@ class SeparateProcess:
     def __init__(self, subject: Subject, function: Callable[..., Any], *words: Any) -> None:
         self._patience = subject.patience
         request = base64.b64encode(pickle.dumps((subject, function, words))).decode()
-        progress = open_file()
-        try:
+        with open_file() as progress:
             self._progress = CallProgress(progress)
-            self._child = Child(
-                __name__,
-                [request, str(progress)],
-                env=dict(process.environment()),
-                pass_fds=[progress],
-            )
-        finally:
-            os.close(progress)
+            given, env = [request, str(progress)], dict(process.environment())
+            self._child = Child(__name__, given, env=env, pass_fds=[progress])
 
     def answer(self, seconds: float) -> Any:
         """Wait for it, longer where the plugin is slow; raise what it found, or that it died."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from pjrt_hub.kit.conformance.finding import Unsupported
+from pjrt_hub.kit.conformance.finding import Unsupported, expect
 from pjrt_hub.kit.conformance.programs import SLOW, many_products
 from pjrt_hub.kit.conformance.subject import Subject
 
@@ -64,13 +64,13 @@ def slow(subject: Subject, rounds: int = 0) -> int:
     return result
 
 
-def is_late(subject: Subject, wait: Callable[[int, int], object]) -> bool:
-    """Say whether work still goes on where it is said to have ended; look three times if it does.
+def expect_over(subject: Subject, text: str, wait: Callable[[int, int], object]) -> None:
+    """Fail with `text` where work still goes on after it is said to have ended, three times.
 
     `wait(output, complete)` returns once the plugin says that the work has ended.
     """
     executable, arguments = slow_program(subject), slow_arguments(subject)
-    return all(_outlasts(subject, executable, arguments, wait) for _ in range(3))
+    expect(not all(_outlasts(subject, executable, arguments, wait) for _ in range(3)), text)
 
 
 def _outlasts(

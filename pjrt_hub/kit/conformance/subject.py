@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.door import process
 from pjrt_hub.door.plugin import read_layers
-from pjrt_hub.errors import (
-    NotFoundError,
-    PjrtError,
-    UnimplementedError,
-    UnsupportedByPluginError,
-)
+from pjrt_hub.errors import NotFoundError, PjrtError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.kit.conformance import artifact, programs
 from pjrt_hub.kit.conformance.finding import (
     Failed,
@@ -328,6 +323,14 @@ class Subject:
         """Copy a buffer into an array, in the device's order without a `host_layout`, and wait."""
         place = {"dst": into.ctypes.data, "dst_size": into.nbytes, **fields}
         self.await_(self.call("PJRT_Buffer_ToHostBuffer", src=buffer, **place).event)
+
+    def copy(self, buffer: int, *, device: int = 0, memory: int = 0) -> int:
+        """Copy a buffer to a device or into a memory."""
+        if device:
+            made = self.call("PJRT_Buffer_CopyToDevice", buffer=buffer, dst_device=device)
+        else:
+            made = self.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=memory)
+        return self.own("Buffer", made)
 
     def raw(self, buffer: int, offset: int = 0, size: int | None = None) -> bytes:
         """Copy bytes of a buffer as they lie on the device, by default all."""

@@ -58,16 +58,14 @@ class WorkerProcess:
 
     def __init__(self, setup: Setup, env: Mapping[str, str]) -> None:
         asked, asking = os.pipe()
-        progress = open_file()
         try:
-            words = [str(asked), str(progress)]
-            self.child = Child(
-                "pjrt_hub.kit.conformance.worker", words, env=env, pass_fds=[asked, progress]
-            )
-            self._progress = CallProgress(progress)
+            with open_file() as progress:
+                passed = [asked, progress]
+                module, words = "pjrt_hub.kit.conformance.worker", [str(each) for each in passed]
+                self.child = Child(module, words, env=env, pass_fds=passed)
+                self._progress = CallProgress(progress)
         finally:
             os.close(asked)
-            os.close(progress)
         self._asking = open(asking, "w", encoding="ascii")  # noqa: SIM115 - `end` closes it
         self._say(base64.b64encode(pickle.dumps(setup)).decode() + "\n")
         self.task: Task | None = None  # what it is at

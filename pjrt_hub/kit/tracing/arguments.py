@@ -18,20 +18,9 @@ from pjrt_hub.kit.tracing.call import ARGS, Call, RecordedMemory
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.interpose import layers
 
-_FORMATS = {
-    "bool": "?",
-    "char": "c",
-    "uint8_t": "B",
-    "int": "i",
-    "int32_t": "i",
-    "uint32_t": "I",
-    "float": "f",
-    "int64_t": "q",
-    "intptr_t": "q",
-    "size_t": "Q",
-    "uint64_t": "Q",
-    "uintptr_t": "Q",
-}
+_FORMATS = {"bool": "?", "char": "c", "uint8_t": "B", "uint32_t": "I", "float": "f"}
+_FORMATS |= dict.fromkeys(("int", "int32_t"), "i") | dict.fromkeys(("int64_t", "intptr_t"), "q")
+_FORMATS |= dict.fromkeys(("size_t", "uint64_t", "uintptr_t"), "Q")
 #: The field `type` beside a union tells which member holds.
 _TAGGED = {
     "PJRT_NamedValue": {
@@ -175,14 +164,6 @@ _CALLBACKS = frozenset(
 )
 
 
-def _count(struct_name: str, word: str, address: int, memory: RecordedMemory) -> int | None:
-    known = layers.offsets(struct_name).get(word)
-    if known is None:
-        return None
-    data = memory.read(address + known, 8)
-    return int.from_bytes(data, "little") if data else None
-
-
 def _array(
     struct_name: str,
     row: table.Field,
@@ -191,12 +172,12 @@ def _array(
     address: int,
     memory: RecordedMemory,
 ) -> Any:
-    words = row.count.removeprefix("sum ").split(",")
-    count = _count(struct_name, words[0], address, memory)
-    if count is None:
+    words = row.count.split(",")
+    known = layers.offsets(struct_name).get(words[0])  # none of a sum of several counts
+    data = None if known is None else memory.read(address + known, 8)
+    if data is None:
         return Address(target)
-    if row.count.startswith("sum "):
-        return Address(target)
+    count = int.from_bytes(data, "little")
     if len(words) == 2 and pointee.endswith("*"):
         return _rows_of(pointee[:-1], target, count, memory)
     return _elements(pointee, target, count, memory)
@@ -207,12 +188,11 @@ def _rows_of(pointee: str, target: int, count: int, memory: RecordedMemory) -> A
     if kept is None:
         return Address(target)
     rows: list[Any] = []
-    for start in struct.unpack(f"<{len(kept) // 8}Q", kept[: len(kept) // 8 * 8]):
-        row = memory.prefix(start, 1 << 16)
-        if row is None:
-            rows.append(Address(start) if start else [])
-        else:
+    for (start,) in struct.iter_unpack("<Q", kept[: len(kept) // 8 * 8]):
+        if (row := memory.prefix(start, 1 << 16)) is not None:
             rows.append(_elements(pointee, start, len(row) // _size(pointee), memory))
+        else:
+            rows.append(Address(start) if start else [])
     return rows
 
 

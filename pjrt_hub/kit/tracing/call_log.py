@@ -10,12 +10,7 @@ from pjrt_hub.kit.tracing.recording import Recording
 
 
 def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
-    """Yield a line for each call: time, thread, arguments, results, duration.
-
-    Args:
-        recording: what the calls are of.
-        calls: those to show.
-    """
+    """Yield a line for each call to show: time, thread, arguments, results, duration."""
     processes = len({thread.pid for thread in recording.threads})
     for call in calls:
         where = f"{call.thread.pid}." if processes > 1 else ""
@@ -26,12 +21,7 @@ def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
 
 
 def outcome(recording: Recording, call: Call) -> str:
-    """Describe the outcome of a call: ` -> buffer=0x..., 12.3 us`.
-
-    Args:
-        recording: what the call is of.
-        call: one of its calls.
-    """
+    """Describe the outcome of a call of a recording: ` -> buffer=0x..., 12.3 us`."""
     if call.duration_ns is None:
         return " did not return"
     took = duration(call.duration_ns)
@@ -44,11 +34,7 @@ def outcome(recording: Recording, call: Call) -> str:
 
 
 def duration(nanoseconds: float) -> str:
-    """Format a time: "12.3 us".
-
-    Args:
-        nanoseconds: the time.
-    """
+    """Format a time: "12.3 us"."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if nanoseconds >= size:
             return f"{nanoseconds / size:.3g} {unit}"

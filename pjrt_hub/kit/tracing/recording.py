@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import IntEnum
 from pathlib import Path
@@ -24,6 +24,9 @@ HEADER_NBYTES = 4096
 _HEADER = struct.Struct("<8s6I 3Q 4Q 16s")
 _RECORD = struct.Struct("<HHHBBQ")
 _REGION = struct.Struct("<QII")
+
+
+Clock = Callable[[int], int]
 
 
 class Type(IntEnum):
@@ -71,21 +74,13 @@ class Recording:
     findings: list[Finding] = field(default_factory=list)
 
     def minor(self, call: Call) -> int:
-        """Return the PJRT API minor of the plugin of a call, or 0.
-
-        Args:
-            call: one of `calls`.
-        """
+        """Return the PJRT API minor of the plugin of a call, or 0."""
         plugin = self.plugins.get((call.thread.pid, call.plugin))
         return plugin.minor if plugin else 0
 
 
 def files_of(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the files of a recording; none if the program reached no plugin.
-
-    Args:
-        folder: that `pjrt-hub trace` wrote.
-    """
+    """Return the files of a recording's folder; none if the program reached no plugin."""
     return sorted(Path(folder).glob("*-*.pjrt"))
 
 
@@ -100,7 +95,7 @@ def read(folder: str | os.PathLike[str]) -> Recording:
     """
     recording = Recording()
     files = [_File(path) for path in files_of(folder)]
-    clock = _Clock([moment for file in files for moment in file.moments])
+    clock = _clock([moment for file in files for moment in file.moments])
     for file in files:
         file.read(recording, clock)
     recording.calls.sort(key=lambda call: (call.start_ns, call.number))
@@ -110,18 +105,11 @@ def read(folder: str | os.PathLike[str]) -> Recording:
     return recording
 
 
-class _Clock:
-    """Ticks as nanoseconds since the first moment that any thread noted."""
-
-    def __init__(self, moments: list[tuple[int, int]]) -> None:
-        """Measure the rate between the first and the last moment, of both clocks each."""
-        first, last = min(moments, default=(0, 0)), max(moments, default=(1, 1))
-        self._first = first[0]
-        self._rate = (last[1] - first[1]) / ((last[0] - first[0]) or 1)
-
-    def __call__(self, ticks: int) -> int:
-        """Give nanoseconds."""
-        return round((ticks - self._first) * self._rate)
+def _clock(moments: list[tuple[int, int]]) -> Clock:
+    """Make of ticks nanoseconds since the first moment that any thread noted, by both clocks."""
+    first, last = min(moments, default=(0, 0)), max(moments, default=(1, 1))
+    rate = (last[1] - first[1]) / ((last[0] - first[0]) or 1)
+    return lambda ticks: round((ticks - first[0]) * rate)
 
 
 class _File:
@@ -149,7 +137,7 @@ class _File:
         self.thread = Thread(pid, number, tid, title, lost)
         self.open: list[Call | Upcall] = []
 
-    def read(self, recording: Recording, clock: _Clock) -> None:
+    def read(self, recording: Recording, clock: Clock) -> None:
         """Add what the file holds to the recording."""
         recording.threads.append(self.thread)
         try:
@@ -160,7 +148,7 @@ class _File:
                 f"{self.path} is damaged: {exc}", hint="record again; nothing else may write there"
             ) from None
 
-    def add(self, recording: Recording, clock: _Clock) -> None:
+    def add(self, recording: Recording, clock: Clock) -> None:
         for record in self.records():
             time, name = clock(record.ticks), self.names[record.function]
             match record.type:
@@ -176,10 +164,9 @@ class _File:
                 case Type.RETURN:
                     self.close("", time)
                 case Type.PLUGIN:
-                    known = RecordedPlugin(
-                        self.thread.pid, record.plugin, record.words()[1], record.text()
-                    )
-                    recording.plugins[self.thread.pid, record.plugin] = known
+                    whose = self.thread.pid, record.plugin
+                    known = RecordedPlugin(*whose, record.words()[1], record.text())
+                    recording.plugins[whose] = known
                 case Type.FINDING:
                     call, code, handle = record.words()
                     word = f"VAL{code:03}"
@@ -269,15 +256,14 @@ def _ask_errors(calls: list[Call]) -> None:
     """Give failed calls the code and message that the host asked for later."""
     failed: dict[tuple[int, int], Call] = {}
     for call in calls:
+        pid = call.thread.pid
         if call.error:
-            failed[call.thread.pid, call.error] = call
+            failed[pid, call.error] = call
         if call.function in ("PJRT_Error_GetCode", "PJRT_Error_Message"):
-            about = failed.get((call.thread.pid, value(call, "error") or 0))
-            told = results(call, 0)
-            if about is not None:
+            if about := failed.get((pid, value(call, "error") or 0)):
+                told = results(call, 0)
                 about.code = told.get("code", about.code)
-                about.message = told.get("message", about.message.encode()).decode(
-                    "utf-8", "replace"
-                )
+                message = told.get("message", about.message.encode())
+                about.message = message.decode("utf-8", "replace")
         elif call.function == "PJRT_Error_Destroy":
-            failed.pop((call.thread.pid, value(call, "error") or 0), None)
+            failed.pop((pid, value(call, "error") or 0), None)

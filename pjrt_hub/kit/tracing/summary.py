@@ -24,11 +24,7 @@ class Row:
 
 
 def summary(calls: Iterable[Call]) -> list[Row]:
-    """Return a row for each function, the slowest first.
-
-    Args:
-        calls: those to count.
-    """
+    """Return a row for each function, the slowest first."""
     known: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         known[call.function].append(call)

@@ -13,13 +13,9 @@ Event = dict[str, Any]
 
 
 def events(recording: Recording, calls: Iterable[Call]) -> dict[str, Any]:
-    """Return the JSON object, with a track for each thread.
+    """Return the JSON object of the calls to show, with a track for each thread.
 
-    Arrows lead from an execution to where the host learned that a result was ready.
-
-    Args:
-        recording: what the calls are of.
-        calls: those to show; the arrows are those of all calls.
+    Arrows lead from each execution of all calls to where the host learned that a result was ready.
     """
     shown = [
         *_tracks(recording),
@@ -40,32 +36,34 @@ def _tracks(recording: Recording) -> Iterator[Event]:
         yield {"ph": "M", "pid": plugin.pid, "name": "process_name", "args": {"name": name}}
 
 
-def _at(event: Call | Upcall) -> Event:
-    duration = event.duration_ns or 0
-    place = {"pid": event.thread.pid, "tid": event.thread.number}
-    return {"ph": "X", **place, "ts": event.start_ns / 1000, "dur": duration / 1000}
+def _at(event: Call | Upcall, kind: str, time_ns: int) -> Event:
+    thread = event.thread
+    return {"ph": kind, "pid": thread.pid, "tid": thread.number, "ts": time_ns / 1000}
+
+
+def _span(event: Call | Upcall) -> Event:
+    return {**_at(event, "X", event.start_ns), "dur": (event.duration_ns or 0) / 1000}
 
 
 def _slice(recording: Recording, call: Call) -> Event:
-    args = as_json({**inputs(call), **results(call, recording.minor(call))})
-    told = {"call": call.number, **args}
+    args = {**inputs(call), **results(call, recording.minor(call))}
+    told = {"call": call.number, **as_json(args)}
     if call.error:
         told["error"] = call.status
     if call.duration_ns is None:
         told["returned"] = False
-    return {**_at(call), "name": call.function, "cat": "call", "args": told}
+    return {**_span(call), "name": call.function, "cat": "call", "args": told}
 
 
 def _upcall(upcall: Upcall) -> Event:
     args = {"registered by call": upcall.number, "event": hex(upcall.event)}
-    return {**_at(upcall), "name": "event ready", "cat": "callback", "args": args}
+    return {**_span(upcall), "name": "event ready", "cat": "callback", "args": args}
 
 
 def _arrows(recording: Recording) -> Iterator[Event]:
     """Yield two ends for each execution that the host saw the end of."""
     # The key is the pid and the handle, the value the execution that made it.
-    origin: dict[tuple[int, int], Call] = {}
-    number = 0
+    origin, number = dict[tuple[int, int], Call](), 0
     history: list[Call | Upcall] = [*recording.calls, *recording.upcalls]
     for happened in sorted(history, key=lambda each: each.start_ns):
         pid = happened.thread.pid
@@ -86,8 +84,7 @@ def _arrows(recording: Recording) -> Iterator[Event]:
 
 
 def _end(kind: str, number: int, event: Call | Upcall, time_ns: int) -> Event:
-    place = {"pid": event.thread.pid, "tid": event.thread.number, "ts": time_ns / 1000}
-    return {"ph": kind, "id": number, "name": "ready", "cat": "ready", **place}
+    return {**_at(event, kind, time_ns), "id": number, "name": "ready", "cat": "ready"}
 
 
 def _follow(call: Call, pid: int, origin: dict[tuple[int, int], Call]) -> None:
@@ -95,15 +92,9 @@ def _follow(call: Call, pid: int, origin: dict[tuple[int, int], Call]) -> None:
     match call.function:
         case "PJRT_LoadedExecutable_Execute":
             found = results(call, 0)
-            buffers = [
-                each
-                for row in found.get("output_lists") or []
-                if isinstance(row, list)
-                for each in row
-            ]
-            for handle in [*buffers, *(found.get("device_complete_events") or [])]:
-                if isinstance(handle, int):
-                    origin[pid, handle] = call
+            rows = [*(found.get("output_lists") or []), found.get("device_complete_events") or []]
+            handles = [each for row in rows if isinstance(row, list) for each in row]
+            origin |= {(pid, each): call for each in handles if isinstance(each, int)}
         case "PJRT_Buffer_ReadyEvent":
             execution = origin.get((pid, inputs(call).get("buffer", 0)))
             event = results(call, 0).get("event")

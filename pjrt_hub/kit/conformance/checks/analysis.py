@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, ask_twice, equal, expect
+from pjrt_hub.kit.conformance.finding import Unsupported, ask_twice, at_least, equal, expect
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
 
@@ -51,10 +51,8 @@ def costs(subject: Subject) -> None:
     equal(len(dict(found)), len(found), "different names among the costs")
     for name, value in found:
         if isinstance(value, float):
-            expect(
-                math.isfinite(value) and value >= -1,
-                f"{name}: expected a number from 0, or -1 where it is unknown, found {value}",
-            )
+            right = "a number from 0, or -1 where it is unknown"
+            expect(math.isfinite(value) and value >= -1, f"{name}: expected {right}, found {value}")
 
 
 @check(needs="plugin", number=147, since=40, seconds=60)
@@ -62,8 +60,7 @@ def memory_stats(subject: Subject) -> None:
     """Ask for the memory of that product -> at least the bytes of its arguments and output."""
     stats = _stats(subject, subject.compile_executable(_MATMUL))
     for name, least in (("argument", 2 * _NBYTES), ("output", _NBYTES)):
-        found = getattr(stats, f"{name}_size_in_bytes")
-        expect(found >= least, f"{name}_size_in_bytes: expected {least} or more, found {found}")
+        at_least(getattr(stats, f"{name}_size_in_bytes"), least, f"{name}_size_in_bytes")
     equal(stats.alias_size_in_bytes, 0, "alias_size_in_bytes without donation")
     expect(stats.temp_size_in_bytes >= 0, f"found {stats.temp_size_in_bytes} bytes of temporaries")
 
@@ -76,7 +73,7 @@ def memory_stats_of_donation(subject: Subject) -> None:
     if found == 0 and subject.target is None and _keeps(subject):
         subject.note("tells no alias, and donates nothing, which it need not do")
         return
-    expect(found >= _NBYTES, f"alias_size_in_bytes: expected {_NBYTES} or more, found {found}")
+    at_least(found, _NBYTES, "alias_size_in_bytes")
 
 
 @check(needs="plugin", number=147, since=72, seconds=60)
@@ -86,7 +83,7 @@ def peak_memory(subject: Subject) -> None:
     if found == 0:
         subject.note("the peak is not reported")
         return
-    expect(found >= _NBYTES, f"peak_memory_in_bytes: expected {_NBYTES} or more, found {found}")
+    at_least(found, _NBYTES, "peak_memory_in_bytes")
 
 
 @check(needs="plugin", number=148, seconds=60)

@@ -59,11 +59,8 @@ def on_device_size(subject: Subject) -> None:
     for shape in ((4,), (3, 5), (1,), (128, 129)):
         array = np.zeros(shape, np.float32)
         size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=subject.put(array))
-        expect(
-            size >= array.nbytes,
-            f"the size on the device of f32{list(shape)}: expected at least {array.nbytes}, "
-            f"found {size}",
-        )
+        what = f"the size on the device of f32{list(shape)}"
+        expect(size >= array.nbytes, f"{what}: expected at least {array.nbytes}, found {size}")
 
 
 @check(since=56, number=97)
@@ -176,8 +173,7 @@ def copy_of_deleted(subject: Subject) -> None:
     buffer, place = _deleted_buffer(subject), subject.default_memory
 
     def copy() -> None:
-        made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=place)
-        subject.await_(subject.ready(subject.own("Buffer", made)))
+        subject.await_(subject.ready(subject.copy(buffer, memory=place)))
 
     expect_refusal(subject, copy, "a copy of a deleted buffer")
 

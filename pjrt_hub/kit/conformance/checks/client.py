@@ -12,12 +12,7 @@ from typing import Any
 import numpy as np
 
 from pjrt_hub.door import process
-from pjrt_hub.errors import (
-    FailedPreconditionError,
-    InvalidArgumentError,
-    PjrtError,
-    PjrtHubError,
-)
+from pjrt_hub.errors import FailedPreconditionError, InvalidArgumentError, PjrtError, PjrtHubError
 from pjrt_hub.finding.contract.option import UNKNOWN
 from pjrt_hub.kit.conformance import create_options, separate_process
 from pjrt_hub.kit.conformance.check import check

@@ -53,11 +53,8 @@ def tables(subject: Subject) -> None:
         message = subject.api.call("PJRT_Error_Message", error=error)
         found = unchecked.by_its_table(error)
         expect(found is not None, f"{what}: expected a table of all functions, found none")
-        equal(
-            found,
-            (_code(subject, error), message),
-            f"{what}: its code and message by its own table",
-        )
+        wanted = _code(subject, error), message
+        equal(found, wanted, f"{what}: its code and message by its own table")
 
 
 @check(number=119)

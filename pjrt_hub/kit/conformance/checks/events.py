@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,7 @@ from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, GIVEN_ERROR_AND_MORE, expect_given_error
-from pjrt_hub.kit.conformance.slow import (
-    is_identity,
-    is_late,
-    slow,
-    slow_rounds,
-)
+from pjrt_hub.kit.conformance.slow import expect_over, is_identity, slow, slow_rounds
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.capi.call_counter import CallCounter, take_error
@@ -50,33 +45,23 @@ def becomes_ready(subject: Subject) -> None:
 @check(number=114)
 def await_is_not_early(subject: Subject) -> None:
     """Await the ready event of running work, then read the output -> it is there at once."""
-
-    def wait(output: int, _: int) -> None:
-        subject.call("PJRT_Event_Await", event=subject.ready(output))
-
-    expect(not is_late(subject, wait), "after Await: expected the output, found work that goes on")
+    text = "after Await: expected the output, found work that goes on"
+    expect_over(subject, text, lambda output, _: subject.await_(subject.ready(output)))
 
 
 @check(number=114)
 def is_ready_is_not_early(subject: Subject) -> None:
     """Poll IsReady of running work, then read the output -> it is there at once."""
-
-    def wait(output: int, _: int) -> None:
-        event = subject.ready(output)
-        while not subject.call("PJRT_Event_IsReady", event=event):
-            time.sleep(0.001)
-
-    expect(not is_late(subject, wait), "IsReady: expected false during work, found true")
+    text, poll = "IsReady: expected false during work, found true", subject.is_ready_within
+    expect_over(subject, text, lambda output, _: poll(subject.ready(output), math.inf))
 
 
 @check(number=115)
 def callback_is_not_early(subject: Subject) -> None:
     """Wait for a callback of running work, then read the output -> it is there at once."""
-
-    def wait(output: int, _: int) -> None:
-        subject.on_ready(subject.ready(output)).wait_first()
-
-    expect(not is_late(subject, wait), "the callback: expected after the work, found during it")
+    text = "the callback: expected after the work, found during it"
+    tell = subject.on_ready
+    expect_over(subject, text, lambda output, _: tell(subject.ready(output)).wait_first())
 
 
 def _errors_of_callback(subject: Subject, event: int) -> list[PjrtError | None]:

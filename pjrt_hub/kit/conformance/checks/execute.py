@@ -13,7 +13,7 @@ from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
 from pjrt_hub.kit.conformance.refusal import expect_refusal
-from pjrt_hub.kit.conformance.slow import is_identity, is_late, slow_arguments, slow_program
+from pjrt_hub.kit.conformance.slow import expect_over, is_identity, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.capi import hotpath, irregular
@@ -253,11 +253,8 @@ def complete_events(subject: Subject) -> None:
 @check(number=82)
 def complete_is_not_early(subject: Subject) -> None:
     """Await the completion of running work, then read the output -> it is there at once."""
-
-    def wait(_: int, complete: int) -> None:
-        subject.call("PJRT_Event_Await", event=complete)
-
-    expect(not is_late(subject, wait), "expected completion after the work, found it during it")
+    text = "expected completion after the work, found it during it"
+    expect_over(subject, text, lambda _, complete: subject.await_(complete))
 
 
 @check(number=82)

@@ -19,6 +19,7 @@ from pjrt_hub.kit.conformance.finding import (
     Skipped,
     Unsupported,
     ask_twice,
+    at_least,
     code_name,
     equal,
     expect,
@@ -50,7 +51,7 @@ _WITH_HANDLERS = ("Host", "CUDA", "ROCM")
 def custom_call(subject: Subject) -> None:
     """Register a handler, run a program that calls it -> one call, and its values on the host."""
     calls: list[str] = []
-    _register(subject, _HANDLER, lambda frame: calls.append(_double(frame)))
+    _hand_over(subject, _HANDLER, _entry_of(lambda frame: calls.append(_double(frame))))
     try:
         found = _run_custom_call(subject, _HANDLER)
     except PjrtError as exc:
@@ -76,7 +77,7 @@ def user_data(subject: Subject) -> None:
             seen.append(frame.user_data(kind))
             _double(frame)
 
-        _register(subject, name, handle)
+        _hand_over(subject, name, _entry_of(handle))
         _run_custom_call(subject, name, context=context)
     finally:
         subject.call("PJRT_ExecuteContext_Destroy", context=context)
@@ -127,10 +128,6 @@ def _platform(subject: Subject) -> str:
     """Return XLA FFI's name of the client's platform."""
     name: str = subject.call("PJRT_Client_PlatformName", client=subject.client).decode()
     return {"cpu": "Host", "gpu": "CUDA"}.get(name, name.upper())
-
-
-def _register(subject: Subject, name: str, handle: Callable[[custom_calls.Frame], object]) -> None:
-    _hand_over(subject, name, _entry_of(handle))
 
 
 def _hand_over(subject: Subject, name: str, entry: custom_calls.PythonEntry) -> None:
@@ -193,10 +190,8 @@ _UNASKED = frozenset(table.EXTENSIONS) - {
 def chain(subject: Subject) -> None:
     """Walk the extension chain -> it ends, each node is whole, and no type comes twice."""
     nodes = _chain(_entry(subject))
-    expect(
-        len(nodes) <= _LONGEST_CHAIN,
-        f"expected an end within {_LONGEST_CHAIN} nodes, found more: it leads back, or is garbage",
-    )
+    why = f"expected an end within {_LONGEST_CHAIN} nodes, found more: it leads back, or is garbage"
+    expect(len(nodes) <= _LONGEST_CHAIN, why)
     names = {extension.type: name for name, extension in table.EXTENSIONS.items()}
     for kind, size in nodes:
         what = names.get(kind, f"the unknown type {kind}")
@@ -227,10 +222,8 @@ def node_sizes(subject: Subject) -> None:
                 "found its end inside it",
             )
         promised = unchecked.size_at(extension.struct, entry.version.minor)
-        expect(
-            size >= promised,
-            f"{name}: expected the {promised} bytes of version {entry.version}, found {size}",
-        )
+        wanted = f"the {promised} bytes of version {entry.version}"
+        expect(size >= promised, f"{name}: expected {wanted}, found {size}")
 
 
 @check(needs="plugin", number=13)
@@ -365,7 +358,7 @@ def raw_buffer(subject: Subject) -> None:
     raw = call("PJRT_RawBuffer_CreateRawAliasOfBuffer", buffer=buffer)
     try:
         size = call("PJRT_RawBuffer_GetOnDeviceSizeInBytes", buffer=raw)
-        expect(size >= _TWO_BY_THREE.nbytes, f"expected 24 bytes or more, found {size}")
+        at_least(size, _TWO_BY_THREE.nbytes, "bytes")
         given, found = np.arange(size, dtype=np.uint8), np.zeros(size, np.uint8)
         for side, name, host in (
             ("src", "PJRT_RawBuffer_CopyRawHostToDevice", given),

@@ -9,14 +9,7 @@ from typing import Any
 
 from pjrt_hub.errors import InvalidArgumentError, PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Failed,
-    Skipped,
-    Unsupported,
-    equal,
-    expect,
-    raise_as,
-)
+from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.separate_process import Died, SeparateProcess, run
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.distributed.kv_store import (

@@ -14,7 +14,7 @@ import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.checks.async_transfers import Transfer
+from pjrt_hub.kit.conformance.checks.transfers import Transfer
 from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, raise_as
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
 from pjrt_hub.kit.conformance.subject import Subject
@@ -104,10 +104,9 @@ def _executable(subject: Subject) -> Use:
 
 def _copy(subject: Subject) -> Use:
     buffer = subject.put(_NUMBERS)
-    place = {"buffer": buffer, "dst_device": subject.devices[-1]}
 
     def copy() -> None:
-        there = subject.own("Buffer", subject.call("PJRT_Buffer_CopyToDevice", **place))
+        there = subject.copy(buffer, device=subject.devices[-1])
         subject.await_(subject.ready(there))
         subject.destroy(there)
 

@@ -160,9 +160,9 @@ def _ask(subject: Subject, what: str, memory: int) -> Any:
 
 
 def _copy(subject: Subject, buffer: int, memory: int) -> int:
-    made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=memory)
-    subject.await_(subject.ready(subject.own("Buffer", made)))
-    return int(made)
+    made = subject.copy(buffer, memory=memory)
+    subject.await_(subject.ready(made))
+    return made
 
 
 def _kinds(subject: Subject, function: str, count: int) -> None:

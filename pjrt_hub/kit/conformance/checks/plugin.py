@@ -80,15 +80,11 @@ def table_size(subject: Subject) -> None:
     """Read the table's struct_size -> whole functions, and all that its version has."""
     read = _entry(subject)
     functions, rest = divmod(read.struct_size - FIRST_SLOT, _WORD)
-    expect(
-        functions > 0 and rest == 0,
-        f"expected {FIRST_SLOT} bytes and 8 for each function, found {read.struct_size}",
-    )
+    wanted = f"{FIRST_SLOT} bytes and 8 for each function"
+    expect(functions > 0 and rest == 0, f"expected {wanted}, found {read.struct_size}")
     promised = sum(each.since <= read.version.minor for each in table.FUNCTIONS.values())
-    expect(
-        functions >= promised,
-        f"expected the {promised} functions of version {read.version}, found {functions}",
-    )
+    wanted = f"the {promised} functions of version {read.version}"
+    expect(functions >= promised, f"expected {wanted}, found {functions}")
     if functions > promised:
         subject.note(f"{functions - promised} functions more than version {read.version} has")
 
@@ -133,10 +129,8 @@ def initialize(subject: Subject) -> None:
         api.call("PJRT_Plugin_Initialize")
     except PjrtError as exc:
         subject.note(f"refuses a second time: {exc.message}")
-        expect(
-            "already" in exc.message.lower(),
-            f"expected a second success, or an error that says `already`, found {exc.message}",
-        )
+        wanted = "a second success, or an error that says `already`"
+        expect("already" in exc.message.lower(), f"expected {wanted}, found {exc.message}")
 
 
 @check(needs="plugin", number=6)
@@ -166,10 +160,8 @@ def attributes(subject: Subject) -> None:
         subject.note(f"lacks the attributes {_list(lacking)}")
     current, minimum = (values.get(name) for name in _ATTRIBUTES[1:])
     for value in (current, minimum):
-        expect(
-            value is None or (isinstance(value, tuple) and len(value) == 3),
-            f"expected a version of three numbers, found {value!r}",
-        )
+        right = value is None or (isinstance(value, tuple) and len(value) == 3)
+        expect(right, f"expected a version of three numbers, found {value!r}")
     if isinstance(current, tuple) and isinstance(minimum, tuple):
         expect(minimum <= current, f"expected a minimum up to {current}, found {minimum}")
 

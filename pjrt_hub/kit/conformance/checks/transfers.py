@@ -1,22 +1,25 @@
-"""Transfers: from device to host, whole and in parts, between devices, and how fast."""
+"""Transfers: to the host, between devices, from the host whole and in parts; host memory."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error, raise_as
 from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, expect_given_error, expect_refusal
-from pjrt_hub.kit.conformance.slow import slow, slow_arguments, slow_program
+from pjrt_hub.kit.conformance.slow import is_identity, slow, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
-from pjrt_hub.running.array import memory_layout
+from pjrt_hub.running.array import dtypes, memory_layout
+from pjrt_hub.running.array.host_array import empty_aligned
 from pjrt_hub.running.capi import irregular
+from pjrt_hub.running.capi.call import Struct
 
 NUMBERS = np.arange(1, 7, dtype=np.float32)
 MATRIX = NUMBERS.reshape(2, 3)
@@ -186,16 +189,11 @@ def raw_never(subject: Subject) -> None:
     expect_given_error(subject, lambda: subject.await_(event), "awaiting the copy")
 
 
-def _copy_to_device(subject: Subject, buffer: int, device: int) -> int:
-    made = subject.call("PJRT_Buffer_CopyToDevice", buffer=buffer, dst_device=device)
-    return subject.own("Buffer", made)
-
-
 @check(needs="devices:2", number=109)
 def to_another_device(subject: Subject) -> None:
     """Copy to the second device, destroy the source -> the values, on that device."""
     source, second = subject.put(NUMBERS), subject.devices[1]
-    copy = _copy_to_device(subject, source, second)
+    copy = subject.copy(source, device=second)
     subject.destroy(source)
     equal(subject.get(copy).tolist(), NUMBERS.tolist(), "the values of the copy")
     equal(subject.call("PJRT_Buffer_Device", buffer=copy), second, "the device of the copy")
@@ -206,13 +204,13 @@ def to_the_same_device(subject: Subject) -> None:
     """Copy to the device on which it is -> a copy with the values, or refused."""
     source = subject.put(NUMBERS)
     try:
-        found = subject.get(_copy_to_device(subject, source, subject.device))
+        found = subject.get(subject.copy(source, device=subject.device))
     except PjrtError:
         subject.usable()
         return
     subject.note("a copy to the same device is made; the header calls it an error")
     equal(found.tolist(), NUMBERS.tolist(), "the values of the copy")
-    copy = _copy_to_device(subject, subject.put(NUMBERS[:0]), subject.device)
+    copy = subject.copy(subject.put(NUMBERS[:0]), device=subject.device)
     equal(subject.get(copy).shape, (0,), "the shape of a copy of no numbers")
 
 
@@ -220,12 +218,11 @@ def to_the_same_device(subject: Subject) -> None:
 def copy_is_not_early(subject: Subject) -> None:
     """Copy an output of running work to each memory and device -> ready only when the output is."""
     memories = subject.call("PJRT_Device_AddressableMemories", device=subject.device)
-    makes = [partial(_copy_to_memory, memory=each) for each in memories]
-    makes += [partial(_copy_to_device, device=each) for each in subject.devices[1:2]]
-    for make in makes:
+    places = [{"memory": each} for each in memories]
+    for place in [*places, *({"device": each} for each in subject.devices[1:2])]:
         source = slow(subject)
         try:
-            copy = make(subject, source)
+            copy = subject.copy(source, **place)
         except (PjrtError, Unsupported) as exc:
             subject.note(str(exc))
             continue
@@ -236,17 +233,12 @@ def copy_is_not_early(subject: Subject) -> None:
         expect(is_done, "a copy: expected it pending like what is copied, found it ready")
 
 
-def _copy_to_memory(subject: Subject, buffer: int, memory: int) -> int:
-    made = subject.call("PJRT_Buffer_CopyToMemory", buffer=buffer, dst_memory=memory)
-    return subject.own("Buffer", made)
-
-
 @check(needs="devices:2", number=109)
 def sixteen_copies(subject: Subject) -> None:
     """Copy 16 times to the second device at once, destroy the source -> 16 times the values."""
     given = np.arange(1 << 16, dtype=np.float32)
     source = subject.put(given)
-    copies = [_copy_to_device(subject, source, subject.devices[1]) for _ in range(16)]
+    copies = [subject.copy(source, device=subject.devices[1]) for _ in range(16)]
     subject.destroy(source)
     right = [np.array_equal(subject.get(each), given) for each in copies]
     equal(right, [True] * 16, "whether each copy has the values")
@@ -265,3 +257,265 @@ def bandwidth(subject: Subject) -> None:
     expect(np.array_equal(found, given), "256 MiB come back with other bytes")
     up, down = (given.nbytes / 1e9 / max(each, 1e-9) for each in (there - start, back - there))
     subject.note(f"256 MiB: {up:.1f} GB/s to the device, {down:.1f} GB/s back")
+
+
+EIGHT = np.arange(1, 9, dtype=np.float32)
+_MANAGER = "AsyncHostToDeviceTransferManager"
+
+
+class Transfer:
+    """A `PJRT_AsyncHostToDeviceTransferManager` for f32 buffers of these shapes."""
+
+    def __init__(
+        self, subject: Subject, *shapes: Sequence[int], layouts: Sequence[Any] = ()
+    ) -> None:
+        self._subject = subject
+        f32 = dtypes.of_numpy("float32").code
+        self._address = subject.call(
+            "PJRT_Client_CreateBuffersForAsyncHostToDevice",
+            client=subject.client,
+            shape_specs=[{"dims": shape, "element_type": f32} for shape in shapes],
+            device_layouts=[each.address for each in layouts],
+            memory=subject.default_memory,
+        )
+        subject.own(_MANAGER, self._address)
+
+    def call(self, function: str, **fields: Any) -> Any:
+        """Call one of the manager's functions, by the end of its name."""
+        name = f"PJRT_{_MANAGER}_{function}"
+        return self._subject.call(name, transfer_manager=self._address, **fields)
+
+    def buffer(self, index: int) -> int:
+        """Retrieve a buffer."""
+        return self._subject.own("Buffer", self.call("RetrieveBuffer", buffer_index=index))
+
+    def end(self) -> None:
+        """Destroy it."""
+        self._subject.destroy(self._address)
+
+    def send(self, index: int, part: np.ndarray[Any, Any], offset: int, last: bool = False) -> None:
+        """Send a part of a buffer, and wait until it is there."""
+        given = {"data": part.ctypes.data, "offset": offset, "transfer_size": part.nbytes}
+        event = self.call("TransferData", buffer_index=index, is_last_transfer=last, **given)
+        self._subject.await_(event)
+
+
+@check(since=60, number=110)
+def parts(subject: Subject) -> None:
+    """Send the second half, then the first as the last part -> pending before, then the values."""
+    transfer = Transfer(subject, [8])
+    buffer = transfer.buffer(0)
+    event = subject.ready(buffer)
+    transfer.send(0, EIGHT[4:], 16)
+    subject.expect_ready(event, "before the last part", False)
+    transfer.send(0, EIGHT[:4], 0, last=True)
+    subject.await_(event)
+    equal(subject.get(buffer).tolist(), EIGHT.tolist(), "the values")
+
+
+@check(since=60, number=110)
+def parts_memory_is_free(subject: Subject) -> None:
+    """Overwrite each part's memory once its event fires -> the buffer has the old values."""
+    transfer = Transfer(subject, [8])
+    buffer = transfer.buffer(0)
+    for start in (0, 4):
+        memory = EIGHT[start : start + 4].copy()
+        transfer.send(0, memory, 4 * start, last=start > 0)
+        memory[:] = -1
+    equal(subject.get(buffer).tolist(), EIGHT.tolist(), "the values")
+
+
+@check(since=62, number=110)
+def parts_manager(subject: Subject) -> None:
+    """Ask the manager of f32[8] and f32[4] -> 2 buffers, their sizes, the device."""
+    transfer = Transfer(subject, [8], [4])
+    equal(transfer.call("BufferCount"), 2, "the number of buffers")
+    for index, nbytes in enumerate((32, 16)):
+        size = transfer.call("BufferSize", buffer_index=index)
+        expect(size >= nbytes, f"the size of buffer {index}: expected {nbytes}, found {size}")
+    equal(transfer.call("Device"), subject.device, "the manager's device")
+    transfer.call("AddMetadata", transfer_metadata={"what": "weights"})
+
+
+@check(since=60, number=110)
+def parts_buffers(subject: Subject) -> None:
+    """Retrieve the pending buffers of f32[8] and f32[2,3] -> their dimensions and memory."""
+    transfer, home = Transfer(subject, [8], [2, 3]), subject.default_memory
+    for index, dims in enumerate(([8], [2, 3])):
+        buffer = transfer.buffer(index)
+        equal(subject.call("PJRT_Buffer_Dimensions", buffer=buffer), dims, "the dimensions")
+        equal(subject.call("PJRT_Buffer_Memory", buffer=buffer), home, "the memory")
+
+
+@check(since=60, number=110, seconds=5)
+def parts_past_the_end(subject: Subject) -> None:
+    """Send 8 bytes to the last 4, destroy the manager -> the part is refused, both return."""
+    transfer = Transfer(subject, [8])
+    size = transfer.call("BufferSize", buffer_index=0)
+    expect_refusal(subject, lambda: transfer.send(0, EIGHT[:2], size - 4), "a part past the end")
+    transfer.end()  # This waits for ever if the plugin counts the refused part as pending.
+
+
+@check(since=62, number=111)
+def parts_of_a_failed_buffer(subject: Subject) -> None:
+    """Fail one of two buffers, fill the other -> the first has the error, the other its values."""
+    transfer = Transfer(subject, [8], [8])
+    failed, filled = transfer.buffer(0), transfer.buffer(1)
+    transfer.call("SetBufferError", buffer_index=0, **GIVEN_ERROR)
+    transfer.send(1, EIGHT, 0, last=True)
+    event = subject.ready(failed)
+    expect_given_error(subject, lambda: subject.await_(event), "awaiting the failed one")
+    equal(subject.get(filled).tolist(), EIGHT.tolist(), "the values of the other buffer")
+
+
+@check(since=60, number=111)
+def parts_abandoned(subject: Subject) -> None:
+    """Destroy the manager before the last part -> the buffer becomes ready with an error."""
+    transfer = Transfer(subject, [8])
+    buffer = transfer.buffer(0)
+    transfer.send(0, EIGHT[:4], 0)
+    transfer.end()
+    expect_error(lambda: subject.await_(subject.ready(buffer)), what="awaiting an abandoned buffer")
+    subject.usable()
+
+
+@check(since=60, number=112)
+def parts_with_layout(subject: Subject) -> None:
+    """Send a column-major f32[2,3] as such -> its values."""
+    columns = memory_layout.members((0, 1))
+    wish = Struct("PJRT_Buffer_MemoryLayout", columns, subject.api.version)
+    with raise_as(Unsupported, "it takes no device layout:"):
+        transfer = Transfer(subject, [2, 3], layouts=[wish])
+    buffer = transfer.buffer(0)
+    order = irregular.minor_to_major(subject.api, buffer)
+    if order != (0, 1):
+        raise Unsupported(f"it ignores the layout that is asked for: the buffer's is {order}")
+    require_rows(subject, buffer)
+    transfer.send(0, memory_layout.to_memory(MATRIX, order), 0, last=True)
+    found = np.empty(MATRIX.size, np.float32)
+    subject.copy_to_host(buffer, found)
+    equal(found.tolist(), MATRIX.T.reshape(-1).tolist(), "the values by columns")
+
+
+@check(since=83, number=112)
+def literal(subject: Subject) -> None:
+    """Send an f32[2,3] as a literal -> its values."""
+    transfer = Transfer(subject, [2, 3])
+    buffer = transfer.buffer(0)
+    event = transfer.call(
+        "TransferLiteral",
+        buffer_index=0,
+        data=MATRIX.ctypes.data,
+        shape_dims=[2, 3],
+        shape_element_type=dtypes.of_numpy("float32").code,
+        shape_layout=memory_layout.members((1, 0)),
+    )
+    subject.await_(event)
+    equal(subject.get(buffer).tolist(), MATRIX.tolist(), "the values")
+
+
+# The numbers are those of PJRT_HostBufferSemantics.
+_DURING_CALL, _UNTIL_TRANSFER, _IMMUTABLE, _MUTABLE = range(4)
+
+_ARRAY = np.arange(24, dtype=np.float32).reshape(4, 6)
+_STRIDED: dict[str, tuple[str, np.ndarray[Any, Any]]] = {
+    "by_columns": ("by columns", np.asfortranarray(_ARRAY)),
+    "padded_rows": ("with room behind each row", _ARRAY[:, :4]),
+    "every_other": ("that skips every other column", _ARRAY[:, ::2]),
+    "backwards": ("backwards, with a negative stride", _ARRAY[::-1]),
+    "repeated": ("of one row, three times", np.broadcast_to(_ARRAY[1], (3, 6))),
+}
+
+
+def _strided_put(subject: Subject, array: np.ndarray[Any, Any]) -> None:
+    with raise_as(Unsupported, "it takes no such strides:"):
+        buffer = subject.put(array, data=array.ctypes.data, byte_strides=array.strides)
+    equal(subject.get(buffer).tolist(), array.tolist(), "the values")
+
+
+for _name, (_words, _array) in _STRIDED.items():
+    check(
+        number=95,
+        name=f"strides_{_name}",
+        title=f"Put an array {_words} -> the values come back by rows.",
+    )(partial(_strided_put, array=_array))
+
+
+_LONG = np.arange(1 << 16, dtype=np.float32)
+
+
+class _Put(NamedTuple):
+    """An array on its way, and the memory that it comes from."""
+
+    memory: np.ndarray[Any, Any]
+    buffer: int
+    done: int
+
+
+def _put(subject: Subject, semantics: int, array: np.ndarray[Any, Any] = _LONG) -> _Put:
+    memory = empty_aligned(array.shape)
+    memory[:] = array
+    buffer, done = subject.send(memory, host_buffer_semantics=semantics)
+    return _Put(memory, buffer, subject.own("Event", done))
+
+
+def _has_values(subject: Subject, put: _Put) -> None:
+    found = subject.get(put.buffer)
+    expect(np.array_equal(found, _LONG), "the buffer has other values than were put")
+
+
+def _expect_done(subject: Subject, put: _Put, of: str = "") -> None:
+    """Fail unless the memory is free within seconds."""
+    fired = subject.is_ready_within(put.done, 10)
+    expect(fired, f"done_with_host_buffer{of}: expected to fire, found pending")
+
+
+@check(number=96)
+def memory_only_during_call(subject: Subject) -> None:
+    """Put with ImmutableOnlyDuringCall, overwrite the memory at once -> the old values."""
+    put = _put(subject, _DURING_CALL)
+    put.memory[:] = -1
+    _has_values(subject, put)
+    _expect_done(subject, put)
+
+
+@check(number=96)
+def memory_until_transfer(subject: Subject) -> None:
+    """Put with ImmutableUntilTransferCompletes, await done, overwrite -> the old values."""
+    put = _put(subject, _UNTIL_TRANSFER)
+    _expect_done(subject, put)
+    put.memory[:] = -1
+    _has_values(subject, put)
+
+
+def _zero_copy(subject: Subject, semantics: int) -> None:
+    put = _put(subject, semantics)
+    _has_values(subject, put)
+    if not subject.call("PJRT_Event_IsReady", event=put.done):
+        subject.note("the memory is shared: its event waits for the buffer's end")
+    subject.destroy(put.buffer)
+    _expect_done(subject, put, " of a destroyed buffer")
+
+
+@check(number=96)
+def memory_immutable_zero_copy(subject: Subject) -> None:
+    """Put with ImmutableZeroCopy, destroy the buffer -> the values; done fires by then."""
+    _zero_copy(subject, _IMMUTABLE)
+
+
+@check(since=48, number=96)
+def memory_mutable_zero_copy(subject: Subject) -> None:
+    """Put with MutableZeroCopy, destroy the buffer -> the values; done fires by then."""
+    _zero_copy(subject, _MUTABLE)
+
+
+@check(number=96)
+def memory_of_running_work(subject: Subject) -> None:
+    """Run on a zero-copy buffer, destroy it, overwrite the memory when done fires -> old values."""
+    identity, rounds = slow_arguments(subject)
+    put = _put(subject, _IMMUTABLE, subject.get(identity))
+    (output,) = subject.execute(slow_program(subject), [put.buffer, rounds])
+    subject.destroy(put.buffer)
+    _expect_done(subject, put)
+    put.memory[:] = -1
+    expect(is_identity(subject, output), "the output is another value than computed")
