@@ -52,10 +52,10 @@ from pjrt_hub.running.distributed.kv_store import DirectoryStore as DirectorySto
 from pjrt_hub.running.distributed.kv_store import Distributed as Distributed
 from pjrt_hub.running.distributed.kv_store import InMemoryStore as InMemoryStore
 from pjrt_hub.running.distributed.kv_store import KeyValueStore as KeyValueStore
-from pjrt_hub.running.executable.bound_call import BoundCall as BoundCall
 from pjrt_hub.running.executable.executable import Executable as Executable
 from pjrt_hub.running.executable.execute_options import ExecuteOptions as ExecuteOptions
 from pjrt_hub.running.executable.facts import Parameter as Parameter
+from pjrt_hub.running.executable.loaded_executable import BoundCall as BoundCall
 from pjrt_hub.running.executable.loaded_executable import LoadedExecutable as LoadedExecutable
 from pjrt_hub.running.program.compile_options import CompileOptions as CompileOptions
 from pjrt_hub.running.program.entry import signature as signature

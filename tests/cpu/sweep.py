@@ -26,7 +26,7 @@ from pjrt_hub.running.buffer.device_memory import DmaMapping, ExternalReference,
 from pjrt_hub.running.buffer.placeholder import Alias
 from pjrt_hub.running.buffer.transfer import Transfer
 from pjrt_hub.running.device.promise import SettableEvent
-from pjrt_hub.running.executable.bound_call import BoundCall
+from pjrt_hub.running.executable.loaded_executable import BoundCall
 from pjrt_hub.running.executable.serialized import Guards
 
 #: AttributeError where an argument has not what it must have, NotImplementedError by memoryviews.

@@ -13,7 +13,7 @@ from children import ADD, in_child, in_threads, ones
 
 from pjrt_hub import CompileOptions
 from pjrt_hub.errors import ClosedError
-from pjrt_hub.running.executable.bound_call import BoundCall
+from pjrt_hub.running.executable.loaded_executable import BoundCall
 
 NUMBERS = np.arange(8, dtype=np.float32)
 SUM = [2 * n + 1 for n in range(8)]

@@ -1,4 +1,4 @@
-"""Loaded executables: compiled programs, ready to call.
+"""Loaded executables: compiled programs, ready to call, and calls with their arguments bound.
 
 Owns where a program runs and the words for refused arguments; checking and running are the
 compiled call path's, and what a program tells about itself is `ExecutableFacts`'s.
@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import ClosedError, UnimplementedError, UnsupportedByPluginError
 from pjrt_hub.running.array import display
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks, hotpath, irregular
+from pjrt_hub.running.capi.handle import compact
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.device.device import Device, DeviceClient, device_at
 from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.argument import put, put_row, reject
-from pjrt_hub.running.executable.bound_call import BoundCall, bind
 from pjrt_hub.running.executable.facts import ExecutableFacts
 from pjrt_hub.running.executable.parts import Parts
 from pjrt_hub.running.executable.serialized import Guards
@@ -29,6 +29,64 @@ from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.running.executable.execute_options import ExecuteOptions
+
+_Results = TypeVar("_Results")
+
+
+@compact
+class BoundCall(hotpath.BoundCall[_Results]):
+    """A call that keeps its arguments: `call = exe.bind(a, b)`, then `call()`.
+
+    The arguments were compared with the program once; each call only looks whether one was deleted
+    and whether something was closed. It holds its buffers. Many threads may call it.
+    `call(options=ExecuteOptions(...))` takes options as `exe(a, b, options=...)` does.
+
+    Attributes:
+        executable: what it runs.
+    """
+
+    __slots__ = ()
+    __module__ = "pjrt_hub"
+
+    executable: Any
+
+    @property
+    def arguments(self) -> tuple[tuple[Buffer, ...], ...]:
+        """The buffers that it holds, a row for each of the executable's devices."""
+        rows: tuple[tuple[Buffer, ...], ...] = self._rows
+        return rows
+
+    def _call_with(self, options: ExecuteOptions) -> Any:
+        """Serve `call(options=...)`."""
+        if self._single:
+            return self.executable._call_with(options, self._rows[0], self._simplify)
+        return self.executable.execute(self._rows, options)
+
+    def __repr__(self) -> str:
+        return f"<BoundCall of {self.executable!r}>"
+
+
+def bind(
+    executable: Any, rows: tuple[tuple[Any, ...], ...], single: bool, simplify: bool
+) -> BoundCall[Any]:
+    """Make the call of an executable with a row of arguments for each device.
+
+    `single` gives the outputs of the only row, not a list of rows; `simplify` the only output
+    itself. What does not fit is refused as by `exe(...)`, and whatever the program donates.
+    """
+    donated = executable.signature.donated
+    if donated:
+        raise ValueError(
+            f"the program donates argument {donated[0]}, which it can take only once\n\n"
+            "hint: call exe(a, b) with the buffer of each turn: x = exe(x, b)"
+        )
+    executable._require_open()
+    if len(rows) == len(executable.devices):
+        places = zip(rows, executable.devices, strict=True)
+        rows = tuple(put_row(executable, row, device) for row, device in places)
+    call: BoundCall[Any] = BoundCall()
+    call._bind(executable, rows, single, simplify)
+    return call
 
 
 class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
@@ -437,7 +495,11 @@ def adopt(
     executable = LoadedExecutable()
     try:
         devices = _devices(client, address, has_devices)
-        with _view_if_any(client, address) as view:
+        with ExitStack() as stack:
+            try:
+                view: int | None = stack.enter_context(_view(client, address))
+            except (UnsupportedByPluginError, UnimplementedError):
+                view = None
             if signature is None:
                 signature, executable._takes_tuple = signature_sources.of_executable(
                     client.api, view, program_signature
@@ -494,14 +556,3 @@ def _view(client: DeviceClient, address: int) -> Iterator[int]:
         finally:
             with suppress(UnsupportedByPluginError, UnimplementedError):  # Some plugins lack it.
                 client.api.call("PJRT_Executable_Destroy", executable=view)
-
-
-@contextmanager
-def _view_if_any(client: DeviceClient, address: int) -> Iterator[int | None]:
-    """As `_view`; None where the plugin gives none."""
-    with ExitStack() as stack:
-        try:
-            view: int | None = stack.enter_context(_view(client, address))
-        except (UnsupportedByPluginError, UnimplementedError):
-            view = None
-        yield view
