@@ -79,22 +79,9 @@ class Exported(Closing):
         isolated: bool | None = None,
         owns_client: bool = False,
     ) -> None:
-        """Check whether the client's plugin can run it; compile nothing.
+        """Check whether the client's plugin can run it, as `load_exported` says; compile nothing.
 
-        Args:
-            function: of `reading.read`.
-            client: where to run.
-            compile_options: see `CompileOptions`.
-            dimensions: sizes of symbolic dimensions, which arguments must then have.
-            types: for containers that the exporter's user registered, by their serialized names:
-                what makes one of its children.
-            cache: as for `Client.compile`.
-            isolated: as for `Client.compile`.
-            owns_client: whether `close` closes the client.
-
-        Raises:
-            IncompatiblePluginError: the program is of a StableHLO that the plugin does not read.
-            NotRunnableError: the function needs what cannot be given; `.reasons` says what.
+        `owns_client` says whether `close` closes the client.
         """
         obstacle.refuse(function, client)
         self.function = function

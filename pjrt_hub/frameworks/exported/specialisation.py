@@ -119,9 +119,7 @@ def static(aval: Aval, sizes: Mapping[str, int]) -> Aval:
 def _key(function: ExportedFunction, request: dict[str, object]) -> str:
     import hashlib
 
-    digest = hashlib.sha256(_FORM)
-    digest.update(json.dumps(request, sort_keys=True).encode())
-    digest.update(b"\0")
+    digest = hashlib.sha256(_FORM + json.dumps(request, sort_keys=True).encode() + b"\0")
     digest.update(function.program.code)
     return digest.hexdigest()
 
