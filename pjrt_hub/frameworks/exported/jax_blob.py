@@ -7,8 +7,8 @@ both as of JAX 0.12, with the fields of older releases. Must not import JAX.
 from __future__ import annotations
 
 from pjrt_hub.errors import FileFormatError, NotRunnableError
-from pjrt_hub.frameworks.exported import dimension, tree
-from pjrt_hub.frameworks.exported.aval import Aval
+from pjrt_hub.frameworks.exported import tree
+from pjrt_hub.frameworks.exported.aval import Aval, names
 from pjrt_hub.frameworks.exported.flatbuffer import FlatTable
 from pjrt_hub.frameworks.exported.function import MLIR_BYTECODE, ExportedFunction, PortableProgram
 from pjrt_hub.running.program.program import Program
@@ -171,7 +171,7 @@ def _dimension(text: str) -> int | str:
         raise ValueError(f"{text[:40]!r} is not a dimension")
     if text.isascii() and text.isdigit():
         return int(text)
-    dimension.names(text)  # This refuses what is not an expression, before any call.
+    names(text)  # This refuses what is not an expression, before any call.
     return text
 
 
