@@ -88,10 +88,7 @@ class ExecutableFacts:
 
     @property
     def generated_code_nbytes(self) -> int:
-        """Bytes of machine code; some plugins do not know (0 or -1).
-
-        The C function is `PJRT_Executable_SizeOfGeneratedCodeInBytes`.
-        """
+        """Bytes of code; 0 or -1 if unknown (`PJRT_Executable_SizeOfGeneratedCodeInBytes`)."""
         return self._ask("PJRT_Executable_SizeOfGeneratedCodeInBytes")
 
     @cached_property
