@@ -9,7 +9,8 @@ from files import emptied
 
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks.exported import description, stablehlo_folder
-from pjrt_hub.frameworks.exported.function import MLIR_BYTECODE, Weight
+from pjrt_hub.frameworks.exported.function import Weight
+from pjrt_hub.running.program.bytecode import MAGIC
 
 META = Path(__file__).parents[1] / "exported" / "artifacts" / "torch_xla" / "functions"
 FINDINGS: tuple[bytes, ...] = ()
@@ -26,7 +27,7 @@ def one(data: bytes) -> None:
     folder = emptied("model")
     (folder / "functions").mkdir()
     (folder / "functions" / "forward.meta").write_bytes(data)
-    (folder / "functions" / "forward.bytecode").write_bytes(MLIR_BYTECODE)
+    (folder / "functions" / "forward.bytecode").write_bytes(MAGIC)
     try:
         function = stablehlo_folder.read(folder)
     except FileFormatError:

@@ -10,7 +10,8 @@ from pjrt_hub.errors import FileFormatError, NotRunnableError
 from pjrt_hub.frameworks.exported import tree
 from pjrt_hub.frameworks.exported.aval import Aval, names
 from pjrt_hub.frameworks.exported.flatbuffer import FlatTable
-from pjrt_hub.frameworks.exported.function import MLIR_BYTECODE, ExportedFunction, PortableProgram
+from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProgram
+from pjrt_hub.running.program.bytecode import MAGIC
 from pjrt_hub.running.program.program import Program
 
 #: JAX wrote the first version until July 2026, although its schema grew; it writes the second one
@@ -71,7 +72,7 @@ def _hint(data: bytes) -> str:
 
 def _function(root: FlatTable, origin: str) -> ExportedFunction:
     code = root.bytes(13)
-    if not code.startswith(MLIR_BYTECODE):
+    if not code.startswith(MAGIC):
         raise ValueError("it holds no program in MLIR's bytecode")
     convention = root.number(14, "H")
     if convention not in CALLING_CONVENTIONS:
