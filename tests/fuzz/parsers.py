@@ -33,9 +33,10 @@ from pjrt_hub.finding.store.catalog import Artifact, Catalog, read_rows, shipped
 from pjrt_hub.finding.store.transfer import bundle, index
 from pjrt_hub.finding.store.transfer.transport import Page, Refused
 from pjrt_hub.frameworks.exported import description, jax_blob, stablehlo_folder
-from pjrt_hub.frameworks.exported.function import MLIR_BYTECODE, Weight
+from pjrt_hub.frameworks.exported.function import Weight
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.program import hlo
+from pjrt_hub.running.program.bytecode import MAGIC
 from pjrt_hub.running.program.entry import signature
 from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, Slot
 
@@ -291,7 +292,7 @@ class StablehloFolder(Parser):
         place = emptied("model")
         (place / "functions").mkdir()
         (place / "functions" / "forward.meta").write_bytes(data)
-        (place / "functions" / "forward.bytecode").write_bytes(MLIR_BYTECODE)
+        (place / "functions" / "forward.bytecode").write_bytes(MAGIC)
         try:
             function = stablehlo_folder.read(place)
         except errors.FileFormatError:

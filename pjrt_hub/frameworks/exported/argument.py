@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import FileFormatError
-from pjrt_hub.frameworks.exported.dimension import Place
+from pjrt_hub.frameworks.exported.aval import Aval, Place
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import convert
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pjrt_hub.frameworks.exported.aval import Aval
     from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
     from pjrt_hub.frameworks.exported.tree import Tree
 

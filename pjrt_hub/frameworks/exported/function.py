@@ -15,9 +15,6 @@ from pjrt_hub.frameworks.exported.tree import Tree
 from pjrt_hub.running.program.bytecode import Uses, uses
 from pjrt_hub.running.program.program import Program
 
-#: MLIR's bytecode begins with these bytes.
-MLIR_BYTECODE = b"ML\xefR"
-
 
 class PortableProgram(Program):
     """The program of an exported function, which asks `obstacle` what a plugin reads.

@@ -7,10 +7,11 @@ both as of JAX 0.12, with the fields of older releases. Must not import JAX.
 from __future__ import annotations
 
 from pjrt_hub.errors import FileFormatError, NotRunnableError
-from pjrt_hub.frameworks.exported import dimension, tree
-from pjrt_hub.frameworks.exported.aval import Aval
+from pjrt_hub.frameworks.exported import tree
+from pjrt_hub.frameworks.exported.aval import Aval, names
 from pjrt_hub.frameworks.exported.flatbuffer import FlatTable
-from pjrt_hub.frameworks.exported.function import MLIR_BYTECODE, ExportedFunction, PortableProgram
+from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProgram
+from pjrt_hub.running.program.bytecode import MAGIC
 from pjrt_hub.running.program.program import Program
 
 #: JAX wrote the first version until July 2026, although its schema grew; it writes the second one
@@ -71,7 +72,7 @@ def _hint(data: bytes) -> str:
 
 def _function(root: FlatTable, origin: str) -> ExportedFunction:
     code = root.bytes(13)
-    if not code.startswith(MLIR_BYTECODE):
+    if not code.startswith(MAGIC):
         raise ValueError("it holds no program in MLIR's bytecode")
     convention = root.number(14, "H")
     if convention not in CALLING_CONVENTIONS:
@@ -171,7 +172,7 @@ def _dimension(text: str) -> int | str:
         raise ValueError(f"{text[:40]!r} is not a dimension")
     if text.isascii() and text.isdigit():
         return int(text)
-    dimension.names(text)  # This refuses what is not an expression, before any call.
+    names(text)  # This refuses what is not an expression, before any call.
     return text
 
 

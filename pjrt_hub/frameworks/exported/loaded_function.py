@@ -15,12 +15,12 @@ from pjrt_hub.base.frames import hide_below
 from pjrt_hub.errors import ClosedError, UnknownError
 from pjrt_hub.frameworks.exported import (
     argument,
-    dimension,
     lapack,
     obstacle,
     sharding,
     specialisation,
 )
+from pjrt_hub.frameworks.exported.aval import Aval, solve
 from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
 from pjrt_hub.frameworks.exported.tree import LEAF, Tree, Types
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
@@ -30,7 +30,6 @@ from pjrt_hub.running.compilation import compile_cache
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from pjrt_hub.frameworks.exported.aval import Aval
     from pjrt_hub.running.client.client import Client
     from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.device.device import Device
@@ -79,22 +78,9 @@ class Exported(Closing):
         isolated: bool | None = None,
         owns_client: bool = False,
     ) -> None:
-        """Check whether the client's plugin can run it; compile nothing.
+        """Check whether the client's plugin can run it, as `load_exported` says; compile nothing.
 
-        Args:
-            function: of `reading.read`.
-            client: where to run.
-            compile_options: see `CompileOptions`.
-            dimensions: sizes of symbolic dimensions, which arguments must then have.
-            types: for containers that the exporter's user registered, by their serialized names:
-                what makes one of its children.
-            cache: as for `Client.compile`.
-            isolated: as for `Client.compile`.
-            owns_client: whether `close` closes the client.
-
-        Raises:
-            IncompatiblePluginError: the program is of a StableHLO that the plugin does not read.
-            NotRunnableError: the function needs what cannot be given; `.reasons` says what.
+        `owns_client` says whether `close` closes the client.
         """
         obstacle.refuse(function, client)
         self.function = function
@@ -325,7 +311,7 @@ class Exported(Closing):
         sizes: _Sizes = ()
         if self._symbolic:
             places = argument.places(self.function, self._symbolic, leaves)
-            sizes = tuple(sorted(dimension.solve(places, self._given).items()))
+            sizes = tuple(sorted(solve(places, self._given).items()))
         ready = self._ready.get(sizes)
         return self._prepare(sizes) if ready is None else ready
 

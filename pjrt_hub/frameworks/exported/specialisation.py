@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base import safe_path
 from pjrt_hub.errors import NotRunnableError
-from pjrt_hub.frameworks.exported import dimension, jaxlib_process, obstacle
-from pjrt_hub.frameworks.exported.aval import Aval
+from pjrt_hub.frameworks.exported import jaxlib_process, obstacle
+from pjrt_hub.frameworks.exported.aval import Aval, evaluate
 from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProgram
 from pjrt_hub.frameworks.exported.jaxlib_process import OK, REFUSED, UNREAD
 from pjrt_hub.running.sandbox import last_words
@@ -113,15 +113,13 @@ def _request(
 
 def static(aval: Aval, sizes: Mapping[str, int]) -> Aval:
     """Return a type with numbers for its symbols, or raise ValueError if one has no size."""
-    return Aval(aval.element_type, tuple(dimension.evaluate(size, sizes) for size in aval.shape))
+    return Aval(aval.element_type, tuple(evaluate(size, sizes) for size in aval.shape))
 
 
 def _key(function: ExportedFunction, request: dict[str, object]) -> str:
     import hashlib
 
-    digest = hashlib.sha256(_FORM)
-    digest.update(json.dumps(request, sort_keys=True).encode())
-    digest.update(b"\0")
+    digest = hashlib.sha256(_FORM + json.dumps(request, sort_keys=True).encode() + b"\0")
     digest.update(function.program.code)
     return digest.hexdigest()
 

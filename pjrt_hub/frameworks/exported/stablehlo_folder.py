@@ -13,13 +13,9 @@ from typing import Any
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks.exported import tree
 from pjrt_hub.frameworks.exported.aval import Aval
-from pjrt_hub.frameworks.exported.function import (
-    MLIR_BYTECODE,
-    ExportedFunction,
-    PortableProgram,
-    Weight,
-)
+from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProgram, Weight
 from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.program.bytecode import MAGIC
 
 _MAX_META_NBYTES = 100_000_000
 _KINDS = {"builtins.tuple": tree.TUPLE, "builtins.list": tree.LIST, "builtins.dict": tree.DICT}
@@ -68,7 +64,7 @@ def _function(path: Path, name: str) -> ExportedFunction:
         raise ValueError(f"{meta_path} is larger than {_MAX_META_NBYTES} bytes")
     meta = json.loads(meta_path.read_bytes())
     code = (path / "functions" / f"{name}.bytecode").read_bytes()
-    if not code.startswith(MLIR_BYTECODE):
+    if not code.startswith(MAGIC):
         raise ValueError(f"functions/{name}.bytecode is not bytecode of MLIR")
     in_tree, out_tree = _tree(meta["input_pytree_spec"]), _tree(meta["output_pytree_spec"])
     if not in_tree.is_arguments:

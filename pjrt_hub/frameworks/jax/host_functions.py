@@ -68,19 +68,14 @@ def _register_and_record(
 
     xla_client._xla.register_custom_call_target(name, function, platform, version, traits)
     text = name.decode() if isinstance(name, bytes) else name
-    function = _execute_only(function)
-    if version != _TYPED or function is None or text in (PYTHON, *_REFUSED):
+    stages = function if isinstance(function, dict) else {"execute": function}
+    # Beside other stages, the execution's handler takes a state of jaxlib's types.
+    if version != _TYPED or stages.keys() != {"execute"} or text in (PYTHON, *_REFUSED):
         return
     with _lock:
-        _functions[text] = function
+        _functions[text] = stages["execute"]
         for plugin in _plugins:
-            _register(plugin, text, function)
-
-
-def _execute_only(function: Any) -> object | None:
-    """Return the handler of the execution; None beside others, whose state has jaxlib's types."""
-    stages: dict[str, object] = function if isinstance(function, dict) else {"execute": function}
-    return stages["execute"] if stages.keys() == {"execute"} else None
+            _register(plugin, text, stages["execute"])
 
 
 def _register(plugin: Plugin, name: str, function: Any, **stages: Any) -> None:

@@ -337,10 +337,7 @@ class Buffer(hotpath.Buffer):
 
     @property
     def dynamic_dimensions(self) -> tuple[int, ...]:
-        """Which dimensions are dynamic, `shape` being their bound.
-
-        `PJRT_Buffer_DynamicDimensionIndices`.
-        """
+        """Which dimensions `shape` is a bound of (`PJRT_Buffer_DynamicDimensionIndices`)."""
         return tuple(self._ask("PJRT_Buffer_DynamicDimensionIndices"))
 
     def item(self) -> Any:

@@ -142,9 +142,7 @@ class Alias(Promise):
 
 
 class ControlDependency(Promise):
-    """A donation that whoever uses the memory waits for.
-
-    (`PJRT_Buffer_DonateWithControlDependency`)
+    """A donation that users of the memory await (`PJRT_Buffer_DonateWithControlDependency`).
 
     Attributes:
         buffer: the one that took over the memory, usable once the dependency is fulfilled.

@@ -36,7 +36,8 @@ class Transfer(Closing, hotpath.Owned):
     """A `PJRT_AsyncHostToDeviceTransferManager`: several buffers on their way to one memory.
 
     Buffers can be retrieved and used before their data come. Closing it, or forgetting it, fails
-    those that are not complete. Also a context manager. Its methods may be called by many threads.
+    those that are not complete. Also a context manager. Its methods may be called by many threads;
+    an index that no buffer has is an IndexError.
 
     Attributes:
         client: the client that it belongs to.
@@ -123,9 +124,6 @@ class Transfer(Closing, hotpath.Owned):
 
         Args:
             buffer_index: from 0, in the order in which they were asked for.
-
-        Raises:
-            IndexError: there is no such buffer.
         """
         return int(
             self._call(
@@ -141,7 +139,6 @@ class Transfer(Closing, hotpath.Owned):
             buffer_index: from 0, in the order in which they were asked for.
 
         Raises:
-            IndexError: there is no such buffer.
             ValueError: it was retrieved before: a second one would be hollow.
         """
         index = self._index(buffer_index)
@@ -172,7 +169,6 @@ class Transfer(Closing, hotpath.Owned):
             The event of the copy's end.
 
         Raises:
-            IndexError: there is no such buffer.
             TypeError: the array has another dtype.
             ValueError: the part lies outside, overlaps another, or is the last with bytes missing;
                 or the buffer lies in tiles, which only plain bytes can be.
@@ -259,7 +255,6 @@ class Transfer(Closing, hotpath.Owned):
             error: its code and message are used.
 
         Raises:
-            IndexError: there is no such buffer.
             TypeError: the error is no PjrtError.
             ClosedError: the buffer is complete, or the transfer closed.
         """

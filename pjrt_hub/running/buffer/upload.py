@@ -69,20 +69,17 @@ def _read(
         taken = in_parts(client, fd, spec, start, device, memory)
         if taken is not None:
             return taken
-    array = _host_memory(spec)
-    fill(array, fd, start)
-    owned = HostBufferSemantics.MUTABLE_ZERO_COPY  # Nothing else uses this memory.
-    return placement.from_host(client, array, None, (device, memory), owned, None)
-
-
-def _host_memory(spec: ShapeSpec) -> Any:
-    import numpy
-
     dtype = dtypes.numpy_dtype(spec.element.code)
     staging: Any = hotpath.Staging.of(spec.nbytes) if spec.nbytes else None
     if staging is None:  # There are no huge pages.
-        return empty_aligned(spec.shape, dtype)
-    return numpy.ndarray(spec.shape, dtype, staging)
+        array = empty_aligned(spec.shape, dtype)
+    else:
+        import numpy
+
+        array = numpy.ndarray(spec.shape, dtype, staging)
+    fill(array, fd, start)
+    owned = HostBufferSemantics.MUTABLE_ZERO_COPY  # Nothing else uses this memory.
+    return placement.from_host(client, array, None, (device, memory), owned, None)
 
 
 def in_parts(

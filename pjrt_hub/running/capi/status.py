@@ -116,9 +116,7 @@ def _code(functions: Any, error: Any) -> int:
 def _message(functions: Any, error: Any) -> str:
     args = _args("PJRT_Error_Message_Args", error)
     functions.PJRT_Error_Message(args)
-    if args.message == ffi.NULL:
-        return ""
-    if args.message_size > _LONGEST:
+    if args.message == ffi.NULL or args.message_size > _LONGEST:
         return ""
     # Some plugins put a dump of megabytes into a message, whose beginning says what happened.
     size = min(args.message_size, 1 << 16)

@@ -346,9 +346,7 @@ class DeviceClient(ClientHandle):
     def default_device_assignment(
         self, num_replicas: int = 1, num_partitions: int = 1
     ) -> tuple[tuple[int, ...], ...]:
-        """Return the ids of the devices that a program runs on by default.
-
-        The C function is `PJRT_Client_DefaultDeviceAssignment`.
+        """Return the ids of a program's devices by default (`PJRT_Client_DefaultDeviceAssignment`).
 
         Args:
             num_replicas: how many copies of the program run.

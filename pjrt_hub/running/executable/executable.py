@@ -91,6 +91,12 @@ class Executable(ExecutableFacts):
         )
         return guards.seal(code)
 
+    def report(self) -> str:
+        """Return all of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
+
+        return report.of(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle `serialize()`; it is loaded there on the oldest open client of the same plugin.
 

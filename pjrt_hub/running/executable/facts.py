@@ -88,10 +88,7 @@ class ExecutableFacts:
 
     @property
     def generated_code_nbytes(self) -> int:
-        """Bytes of machine code; some plugins do not know (0 or -1).
-
-        The C function is `PJRT_Executable_SizeOfGeneratedCodeInBytes`.
-        """
+        """Bytes of code; 0 or -1 if unknown (`PJRT_Executable_SizeOfGeneratedCodeInBytes`)."""
         return self._ask("PJRT_Executable_SizeOfGeneratedCodeInBytes")
 
     @cached_property
@@ -188,12 +185,6 @@ class ExecutableFacts:
             with suppress(ValueError):
                 code, form = bytes(hlo.module_in(code, form)), "hlo"
         return Program(code, form, f"the optimized {self._title}")
-
-    def report(self) -> str:
-        """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
-
-        return report.of(self)
 
     @property
     def _title(self) -> str:

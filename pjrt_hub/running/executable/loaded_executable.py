@@ -392,6 +392,12 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
             code = irregular.serialize_executable(self.client.api, view)
             return Guards.of(self.client).seal(code, None if self._takes_tuple else self.signature)
 
+    def report(self) -> str:
+        """Return all of this on one page of text; what the plugin does not tell is left out."""
+        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
+
+        return report.of(self)
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as `serialize`, and load on a client of the same plugin in the other process.
 

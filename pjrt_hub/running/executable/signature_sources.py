@@ -68,8 +68,14 @@ def of_executable(api: Api, view: int | None, program: Signature | None) -> Exec
     what the program says of itself, where it can be read. Tokens are a TypeError, an infeed or
     outfeed an UnimplementedError.
     """
-    outputs = Outputs(None, None, None) if view is None else _outputs(api, view)
-    found = None if view is None else _read_optimized(api, view)
+    outputs, found = Outputs(None, None, None), None
+    if view is not None:
+        outputs = Outputs(
+            _number(api, view),
+            _ask(lambda: tuple(api.call("PJRT_Executable_OutputElementTypes", executable=view))),
+            _ask(lambda: api.call("PJRT_Executable_OutputDimensions", executable=view)),
+        )
+        found = _read_optimized(api, view)
     if found is not None and found.signature is not None:
         outputs.require(found.signature)
         if _take_the_same(found.signature, program) and outputs.agree(found.signature.outputs):
@@ -116,14 +122,6 @@ def _read_optimized(api: Api, view: int) -> ExecutableSignature | None:
         _log().info("the optimized program cannot be read: %s", exc)
         return None
     return told
-
-
-def _outputs(api: Api, view: int) -> Outputs:
-    return Outputs(
-        _number(api, view),
-        _ask(lambda: tuple(api.call("PJRT_Executable_OutputElementTypes", executable=view))),
-        _ask(lambda: api.call("PJRT_Executable_OutputDimensions", executable=view)),
-    )
 
 
 def _number(api: Api, view: int) -> int | None:

@@ -419,7 +419,8 @@ def _call(function: Callable[..., object], frame: custom_calls.Frame, call: Cust
             f"it returned {type(answer).__name__}, but results are written in place: out[...] = x"
         )
     for value, array in packed:
-        _pack(value, array)
+        memory = _memory_of_packed(value, _bits(value))
+        memory[:] = packing.pack(array, _bits(value)).tobytes()
     del arguments, results
     if any(each() is not None for each in lent):
         gc.collect()  # A cycle of references may hold an unreachable array.
@@ -476,16 +477,11 @@ def _unpack(value: custom_calls.Value, element: dtypes.ElementType, *, writable:
 
     dtype = dtypes.numpy_dtype(element.code)
     if writable:
-        return numpy.zeros(value.shape, dtype)  # `_pack` writes it to the program's memory.
+        return numpy.zeros(value.shape, dtype)  # `_call` packs it into the program's memory.
     data = numpy.frombuffer(_memory_of_packed(value, element.bits), numpy.uint8)
     array = packing.unpack(data, value.shape, element.bits, dtype)
     array.flags.writeable = False
     return array
-
-
-def _pack(value: custom_calls.Value, array: Any) -> None:
-    bits = _bits(value)
-    _memory_of_packed(value, bits)[:] = packing.pack(array, bits).tobytes()
 
 
 def _memory_of_packed(value: custom_calls.Value, bits: int) -> Any:

@@ -119,9 +119,7 @@ def is_used(api: Api) -> bool:
 
 
 def register_batch_partitionable(api: Api, name: str) -> None:
-    """Allow splitting a custom call along leading dimensions.
-
-    The C function is `PJRT_Register_Batch_Partitionable`.
+    """Allow splitting a call along leading dimensions (`PJRT_Register_Batch_Partitionable`).
 
     Args:
         api: the plugin's function table.

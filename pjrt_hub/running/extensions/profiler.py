@@ -40,14 +40,7 @@ class Profiler:
         device_level: int = 1,
         hlo: bool = True,
     ) -> None:
-        """Make a profiler (`PLUGIN_Profiler_Create`).
-
-        Args:
-            api: the plugin's function table.
-            path: of the file to write; TensorBoard looks for "*.xplane.pb".
-            host_level: of the plugin's own threads: 0 nothing, 1 few, 2 much, 3 all.
-            device_level: 0 nothing, 1 what runs on the device; more where the plugin knows it.
-            hlo: keep the programs' HLO.
+        """Make a profiler of a plugin (`PLUGIN_Profiler_Create`), as `Plugin.profiler` says.
 
         Raises:
             ValueError: no such level.

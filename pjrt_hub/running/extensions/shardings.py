@@ -1,6 +1,7 @@
 """Shardings: how a compiled program splits its arrays (extension Shardings).
 
-Gives serialized OpSharding messages, which XLA's own tools read.
+Gives serialized OpSharding messages, which XLA's own tools read. A plugin without the extension
+raises UnsupportedByPluginError.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ def parameter_shardings(executable: ExecutableHandle) -> tuple[bytes, ...]:
 
     Args:
         executable: compiled, loaded or not.
-
-    Raises:
-        UnsupportedByPluginError: the plugin has no such extension.
     """
     return _ask(executable, "PJRT_Shardings_PJRT_Executable_ParameterShardings")
 
@@ -29,9 +27,6 @@ def output_shardings(executable: ExecutableHandle) -> tuple[bytes, ...]:
 
     Args:
         executable: compiled, loaded or not.
-
-    Raises:
-        UnsupportedByPluginError: the plugin has no such extension.
     """
     return _ask(executable, "PJRT_Shardings_PJRT_Executable_OutputShardings")
 

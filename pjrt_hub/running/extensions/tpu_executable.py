@@ -24,9 +24,7 @@ def target_arguments(executable: ExecutableHandle) -> bytes:
 
 
 def hlo_module_with_config(executable: ExecutableHandle) -> bytes:
-    """Return its program, an HloModuleProtoWithConfig.
-
-    The C function is `PJRT_TpuExecutable_GetHloModuleWithConfig`.
+    """Return its HloModuleProtoWithConfig (`PJRT_TpuExecutable_GetHloModuleWithConfig`).
 
     Args:
         executable: of libtpu, loaded or not.
@@ -49,9 +47,7 @@ def compiled_memory_stats(executable: ExecutableHandle) -> bytes:
 def run_hlo_cost_analysis(
     executable: ExecutableHandle, hlo_modules: Sequence[bytes] | None = None
 ) -> Mapping[str, Any]:
-    """Return the floating-point operations, bytes and seconds on the executable's chip.
-
-    The C function is `PJRT_TpuExecutable_RunHloCostAnalysis`.
+    """Estimate flops, bytes and seconds on a chip (`PJRT_TpuExecutable_RunHloCostAnalysis`).
 
     Args:
         executable: the one whose chip counts.
@@ -73,13 +69,11 @@ def run_hlo_cost_analysis(
 
 
 def compilation_environments(api: Api, given: bytes = b"") -> bytes:
-    """Return a CompilationEnvironmentsProto with libtpu's defaults filled in.
-
-    The C function is `PJRT_TpuExecutable_SetTpuCompilationEnv`.
+    """Fill in libtpu's defaults (`PJRT_TpuExecutable_SetTpuCompilationEnv`).
 
     Args:
         api: libtpu's function table.
-        given: one to begin with.
+        given: a CompilationEnvironmentsProto, of which the result is one, too.
 
     Raises:
         PjrtError: the bytes are damaged.

@@ -153,10 +153,7 @@ class TpuTopology:
 
     @property
     def has_limited_ici_connectivity(self) -> bool:
-        """Whether some chips do not reach each other.
-
-        The C function is `PJRT_TpuTopology_HasLimitedIciConnectivity`.
-        """
+        """Whether some chips are out of reach (`PJRT_TpuTopology_HasLimitedIciConnectivity`)."""
         return self._ask("PJRT_TpuTopology_HasLimitedIciConnectivity")
 
     @property
@@ -308,9 +305,7 @@ class TpuTopology:
     def subslice_device_id(
         self, subslice: Handle, origin: Sequence[int], full_device_id: int
     ) -> int:
-        """Return a device's id in a part of this topology.
-
-        The C function is `PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId`.
+        """Return a device's id in a part (`PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId`).
 
         Args:
             subslice: from `subslice`.

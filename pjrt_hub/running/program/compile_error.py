@@ -101,9 +101,7 @@ def hint(error: PjrtError, program: Program) -> str:
         bare = flag[1].lstrip("-")
         if bare != flag[1]:
             return f"give the name without dashes: {bare!r}"
-        return (
-            "CompileOptions.flags are XLA's flags by name, as far as this plugin's build has them"
-        )
+        return "CompileOptions.flags are XLA's flags by name, as far as this plugin has them"
     if "SPMD partitioning not enabled" in said:
         return "a program of several partitions needs use_spmd_partitioning, which is the default"
     if program.stablehlo_version is None and (_NO_ARTIFACT in said or _NO_FUNC.search(said)):
@@ -115,9 +113,8 @@ def hint(error: PjrtError, program: Program) -> str:
         )
     if not isinstance(error, UnknownError):  # MLIR's parser and verifier report this code.
         return ""
-    reads = (
-        f"StableHLO up to {found[1]}" if (found := _READS.search(said)) else "an older StableHLO"
-    )
+    found = _READS.search(said)
+    reads = f"StableHLO up to {found[1]}" if found else "an older StableHLO"
     if unknown := _NO_OPERATION.search(said):
         return (
             f"the plugin reads {reads}: {unknown[1] or unknown[2]} is misspelled or newer; "
@@ -129,9 +126,7 @@ def hint(error: PjrtError, program: Program) -> str:
             "version, which all later plugins read too, or give it as text"
         )
     if dialect := _NO_DIALECT.search(said):
-        return (
-            f"lower what the program has of the dialect {dialect[1] or dialect[2]!r} to StableHLO"
-        )
+        return f"lower what is of the dialect {dialect[1] or dialect[2]!r} to StableHLO"
     if "requires module with `main` function" in said:
         return "a plugin runs the public function `func.func @main`: give the program one"
     where = (
