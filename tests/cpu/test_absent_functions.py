@@ -1,7 +1,5 @@
 """A plugin that lacks one function, NULL or UNIMPLEMENTED: what pjrt-hub then does without."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

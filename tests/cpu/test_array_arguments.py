@@ -1,7 +1,5 @@
 """Arrays as arguments: the values of all that are taken, nothing shared and nothing left over."""
 
-from __future__ import annotations
-
 import array
 
 import ml_dtypes

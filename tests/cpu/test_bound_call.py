@@ -1,7 +1,5 @@
 """Bound calls: right values again and again, and nothing deleted, donated or closed is run."""
 
-from __future__ import annotations
-
 import os
 import threading
 import time

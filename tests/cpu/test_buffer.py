@@ -1,7 +1,5 @@
 """Buffers: host memory in and out, shared or copied exactly as documented, and what they print."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from children import NAME, there

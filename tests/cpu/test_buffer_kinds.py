@@ -1,7 +1,5 @@
 """Buffers that no host array made, device memory by its address, and what older plugins lack."""
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The command line as a user runs it: processes, pipes, a terminal, statuses, a real plugin."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Clients, devices and memories: what they tell, what they refuse, and several of them at once."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

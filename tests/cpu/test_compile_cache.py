@@ -1,7 +1,5 @@
 """Serialized executables and the compile cache, with the real plugin."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import logging

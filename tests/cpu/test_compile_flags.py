@@ -1,7 +1,5 @@
 """XLA's flags that a plugin's compilations get by default: sent, overridden, refused, told."""
 
-from __future__ import annotations
-
 import logging
 
 import ml_dtypes

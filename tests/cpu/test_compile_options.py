@@ -1,7 +1,5 @@
 """Every compile option: refused where a plugin would abort, sent as XLA reads it, read back."""
 
-from __future__ import annotations
-
 import dataclasses
 import pickle
 

@@ -1,7 +1,5 @@
 """Copies on another client: equal in every dtype and layout, or refused with the way."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from elements import KNOWN

@@ -1,7 +1,5 @@
 """Cycles of references through any public object are collected, and its native part with it."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

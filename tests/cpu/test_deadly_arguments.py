@@ -1,7 +1,5 @@
 """What ends XLA's CPU plugin, as `pjrt-hub check` finds, never reaches it by public objects."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from children import in_child

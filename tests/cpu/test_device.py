@@ -1,7 +1,5 @@
 """Devices on the CPU plugin: what they tell, how they are found, and what the plugin lacks."""
 
-from __future__ import annotations
-
 import pytest
 from children import NAME, device_count
 

@@ -1,7 +1,5 @@
 """Arrays that lie in tiles, as on a TPU: the layer `discrete` with the setting `tiled`."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 

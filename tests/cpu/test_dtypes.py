@@ -1,7 +1,5 @@
 """Every element type that the plugin knows, to the device and back and through a program."""
 
-from __future__ import annotations
-
 import array
 import re
 

@@ -1,7 +1,5 @@
 """Bounded dynamic dimensions: what comes back is the logical value, or a clear refusal."""
 
-from __future__ import annotations
-
 import pickle
 
 import numpy as np

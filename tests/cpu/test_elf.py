@@ -1,7 +1,5 @@
 """The headers of the real library, as they are and as an attacker would have them."""
 
-from __future__ import annotations
-
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.contract.binary import unfit
 from pjrt_hub.finding.contract.headers import inspect

@@ -1,7 +1,5 @@
 """What a program says of itself before it is compiled is what the compiler says of it after."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Events: waiting, awaiting and callbacks, of work that is done, pending, and gone."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

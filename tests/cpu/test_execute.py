@@ -1,7 +1,5 @@
 """Executing: right values for every number of arguments and results, donation, and no leaks."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from children import promise

@@ -1,7 +1,5 @@
 """How a process ends, whatever runs in the plugin: by Ctrl-C at once, else in order."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

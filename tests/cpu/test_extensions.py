@@ -1,7 +1,5 @@
 """The extensions of the real CPU plugin: layouts, memory descriptions, and what it has not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """A library that stands for the plugin of this process, for hosts that take only a path."""
 
-from __future__ import annotations
-
 import ctypes
 
 import pytest

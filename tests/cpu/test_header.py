@@ -4,8 +4,6 @@ What our 0.117 says of that header's structs, without everything that is newer, 
 compiler makes of the header.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sysconfig

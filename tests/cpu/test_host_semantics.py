@@ -1,7 +1,5 @@
 """Host memory of every kind under every semantics: how long it must stay, and no longer."""
 
-from __future__ import annotations
-
 import gc
 import mmap
 import weakref

@@ -1,7 +1,5 @@
 """Ctrl-C in whatever takes long: the exception comes at once, and the process ends in order."""
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import os

@@ -1,7 +1,5 @@
 """A compiler in a process of its own: its death is an exception here, and nothing else differs."""
 
-from __future__ import annotations
-
 import base64
 import logging
 import os

@@ -1,7 +1,5 @@
 """What is no file, no program and no plugin: each call says what it was given instead."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from traceback import format_exception
 

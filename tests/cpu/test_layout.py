@@ -1,7 +1,5 @@
 """Layouts that the caller chooses: the device's bytes lie so, and the value is the same."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import numpy as np

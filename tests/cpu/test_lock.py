@@ -1,7 +1,5 @@
 """`pylock.pjrt.toml` as a project uses it: written, committed, held to, with a real plugin."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

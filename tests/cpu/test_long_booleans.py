@@ -3,8 +3,6 @@
 A newer MLIR writes a byte for each element, and the plugin's own parser wants a bit.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -4,8 +4,6 @@ Every case is tried in a child process and ends in an exception that names what 
 nothing, and leaves nothing behind. One that ends the process is found by being the last that began.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -3,8 +3,6 @@
 Whatever is computed together is compared with the same on one device or with numpy.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """Programs that say for how many devices they are: compiled so, or refused with both numbers."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
 

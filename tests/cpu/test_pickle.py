@@ -1,7 +1,5 @@
 """What can be sent to another process, and what arrives there."""
 
-from __future__ import annotations
-
 import multiprocessing
 import pickle
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What an executable tells about itself: parameters, counts, options, memory, and all on a page."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

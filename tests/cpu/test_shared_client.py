@@ -1,7 +1,5 @@
 """The client that a process shares: one for all who ask, whoever of them leaves."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

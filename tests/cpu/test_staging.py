@@ -1,7 +1,5 @@
 """Large arrays are staged in huge pages: copied once, kept while anybody looks, and given back."""
 
-from __future__ import annotations
-
 import gc
 import os
 import re

@@ -1,7 +1,5 @@
 """What a start imports, and when: each module costs a first result its time."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

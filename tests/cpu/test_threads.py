@@ -3,8 +3,6 @@
 Every thread begins each round at the same moment. A test ends well whatever the order is.
 """
 
-from __future__ import annotations
-
 import gc
 import threading
 from collections import Counter

@@ -3,8 +3,6 @@
 Since PJRT API 0.115 it reads their bytes and compiles for them.
 """
 
-from __future__ import annotations
-
 import gc
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Transfers: buffers filled from the host in parts, and everything that must not reach a plugin."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from children import NAME

@@ -1,7 +1,5 @@
 """Nothing runs of a working directory that is full of modules, programs and plugins to look for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import textwrap

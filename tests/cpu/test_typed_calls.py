@@ -1,7 +1,5 @@
 """What calls give, in truth and for type checkers: `mypy` of noxfile.py reads this file, too."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, assert_type

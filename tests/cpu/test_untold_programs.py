@@ -1,7 +1,5 @@
 """What a user does on a plugin that tells nothing of the programs that it compiled."""
 
-from __future__ import annotations
-
 import pickle
 import runpy
 import subprocess

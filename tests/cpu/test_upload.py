@@ -1,7 +1,5 @@
 """Files put on devices: right values from every place, in parts too, and nothing half read."""
 
-from __future__ import annotations
-
 import threading
 from types import SimpleNamespace
 

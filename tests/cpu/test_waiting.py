@@ -1,7 +1,5 @@
 """What users of arrays and futures write: await, block_until_ready, indexes, formats, done."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import Future
 

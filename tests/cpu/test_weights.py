@@ -1,7 +1,5 @@
 """safetensors with the real plugin: from the mapped file to devices, and back to a file."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from children import device_count
