@@ -52,7 +52,7 @@ def _read_version() -> str:
 
     try:
         found = version("pjrt-hub")
-    except PackageNotFoundError:  # a checkout that nothing installed
+    except PackageNotFoundError:  # This is a checkout that nothing installed.
         raise AttributeError("pjrt-hub is not installed, so it has no version") from None
     globals()["__version__"] = found
     return found

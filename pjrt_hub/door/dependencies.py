@@ -46,7 +46,7 @@ class Opening(NamedTuple):
     names: tuple[str, ...]  # The libraries that it opens by itself.
     mapped: Mapping[Path, str]  # Files in its process already, each with who loaded it.
     preloads: tuple[Path, ...]  # Loaded before it, in this order.
-    required: tuple[Requirement, ...]  # With the versions that it takes.
+    required: tuple[Requirement, ...]  # The packages, with their versions.
     is_present: bool  # Whether its hardware was seen here.
     to_run: bool = True  # Whether programs are to run here, or only to be compiled.
     mend: str = ""  # The command that brings what is missing; empty where each library has its own.

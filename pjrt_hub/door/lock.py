@@ -324,7 +324,7 @@ class _Resolving:
         from pjrt_hub.finding.store.transfer import unpinned
         from pjrt_hub.finding.store.transfer.partial import enter, report_to
 
-        urls = (url,) if said is None else ()  # what an index has is looked for there
+        urls = (url,) if said is None else ()  # What an index has is looked for there.
         with tempfile.TemporaryDirectory(prefix="pjrt-hub-") as scratch:
             came, folder = Path(scratch, "came"), Path(scratch, "members")
             came.mkdir()

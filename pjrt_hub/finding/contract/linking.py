@@ -40,7 +40,7 @@ class Search(NamedTuple):
 
     library_path: tuple[str, ...] = ()  # Folders of LD_LIBRARY_PATH, in order.
     preloaded: tuple[Path, ...] = ()  # Loaded before; their names count as found.
-    cache: Path = Path("/etc/ld.so.cache")  # The loader's own.
+    cache: Path = Path("/etc/ld.so.cache")  # The loader's own cache.
     folders: tuple[str, ...] = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")  # Tried last.
     program: tuple[str, ...] = ()  # DT_RPATH of the program, which holds for what it loads, too.
 

@@ -67,7 +67,7 @@ class Probe(NamedTuple):
 
     kind: str = "always"
     files: tuple[str, ...] = ()  # Absolute paths.
-    vendor: str = ""  # Of PCI, as in /sys ("0x1ae0").
+    vendor: str = ""  # The PCI vendor, as in /sys ("0x1ae0").
     devices: tuple[str, ...] = ()  # Of PCI, too; empty means any.
     driver_file: str = ""  # Holds the driver's version.
     driver_minimum: int = 0  # The oldest major version of the driver that will do.
@@ -91,7 +91,7 @@ class Manifest(NamedTuple):
     priority: int = DEFAULT_PRIORITY  # The highest wins if no platform is named.
     libraries: tuple[Library, ...] = ()  # Places of its library, in order.
     registry: tuple[str, ...] = ()  # Keys of the registry rows that hold it.
-    preloads: tuple[Preload, ...] = ()  # Loaded before it.
+    preloads: tuple[Preload, ...] = ()  # The libraries to load before it.
     probe: Probe = Probe()
     options: tuple[Option, ...] = ()
     compile_flags: tuple[CompileFlag, ...] = ()  # XLA's, where the user says nothing of them.

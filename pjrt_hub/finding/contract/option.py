@@ -220,9 +220,9 @@ class CompileFlag(NamedTuple):
 
     name: str  # As XLA spells it, without dashes.
     value: FlagValue  # The plugin parses a str as the flag's own type.
-    doc: str = ""  # Why.
+    doc: str = ""  # Why it is set.
     since: ApiVersion | None = None  # The first PJRT API version of this plugin that takes it.
-    until: ApiVersion | None = None  # The last one.
+    until: ApiVersion | None = None  # The last version that needs it.
     unless: tuple[str, ...] = ()  # Other flags; where the user sets one, this is left out.
     unless_used: tuple[str, ...] = ()  # Operations, "maximum", where it is left out.
 

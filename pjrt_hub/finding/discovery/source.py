@@ -85,7 +85,7 @@ class Candidate(NamedTuple):
     described_by: str = ""  # Canonical name of the one that brought the manifest, if known.
     library_path: Path | None = None  # Absolute; None where it must be fetched.
     artifact: Artifact | None = None  # The row of a cached or catalogued plugin.
-    create_options: tuple[tuple[str, Any], ...] = ()  # Of PJRT_NAMES_AND_LIBRARY_PATHS.
+    create_options: tuple[tuple[str, Any], ...] = ()  # From PJRT_NAMES_AND_LIBRARY_PATHS.
     hardware: Verdict = Verdict(True)  # Whether it is present.
     notes: tuple[str, ...] = ()  # What the user should know though it is no reason against it.
 

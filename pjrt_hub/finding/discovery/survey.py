@@ -31,7 +31,7 @@ class Survey(NamedTuple):
     """The result of asking all sources."""
 
     candidates: tuple[Candidate, ...]  # The highest priority first, then by name.
-    rejections: tuple[Rejection, ...]  # By name.
+    rejections: tuple[Rejection, ...]  # Sorted by name.
     known: tuple[Manifest, ...] = ()  # Also those whose library cannot be had.
 
     def without(self, failed: Candidate, reason: str) -> Survey:

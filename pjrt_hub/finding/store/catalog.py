@@ -77,7 +77,7 @@ class Artifact(NamedTuple):
     package: str  # The distribution's name.
     version: str
     file_name: str  # A wheel, a .zip, a .tar.gz, or a .so, a library by itself.
-    size: int  # Of the archive, in bytes.
+    size: int  # The archive's size in bytes.
     sha256: str  # Of the archive, 64 lowercase hexadecimal digits.
     members: tuple[Member, ...]  # Every one that is taken from the archive.
     license: str  # The distribution's licence.
@@ -174,7 +174,7 @@ class RegistryPackage(NamedTuple):
 
     name: str  # The distribution and its version.
     module: str  # What its entry point names.
-    files: tuple[Path, ...]  # Of rows.
+    files: tuple[Path, ...]  # The files of rows.
 
 
 class Flaw(NamedTuple):

@@ -41,7 +41,7 @@ class FileLock(NamedTuple):
 class Wait(NamedTuple):
     """How to wait for another holder."""
 
-    seconds: float = 0.0  # How long, before going on without the lock.
+    seconds: float = 0.0  # The wait before going on without the lock.
     notify: Callable[[str], None] | None = None  # Told once, after 2 seconds, who holds the lock.
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic

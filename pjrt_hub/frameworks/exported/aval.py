@@ -42,7 +42,7 @@ class Place(NamedTuple):
     expression: str
     size: int  # In elements.
     where: str  # The path of the array, for messages.
-    number: int  # Of the dimension.
+    number: int  # The dimension's number.
 
 
 @dataclass(frozen=True)

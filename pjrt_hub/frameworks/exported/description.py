@@ -20,7 +20,7 @@ class RunVerdict(NamedTuple):
     """Whether a client can run a function."""
 
     ok: bool  # Nothing is known that stands against it.
-    reasons: tuple[str, ...]  # Why not.
+    reasons: tuple[str, ...]  # Why it cannot run.
     doubts: tuple[str, ...]  # What only the compiler can tell, and what jaxlib will have to do.
 
 

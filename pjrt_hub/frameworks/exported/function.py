@@ -30,7 +30,7 @@ class PortableProgram(Program):
 class Weight(NamedTuple):
     """An argument that is kept beside the program."""
 
-    path: Path  # Of its .npy file.
+    path: Path  # The path of its .npy file.
     name: str  # As its exporter has it.
     aval: Aval
 
@@ -52,13 +52,13 @@ class ExportedFunction:
     outputs: tuple[Aval, ...]  # One for each leaf of `out_tree`.
     arguments: tuple[int | Weight, ...]  # Inputs' numbers, or weights, as the program takes them.
     platforms: tuple[str, ...] = ()  # In JAX's names; empty where it does not say.
-    calling_convention_version: int | None = None  # Of jax.export; None elsewhere.
+    calling_convention_version: int | None = None  # The version of jax.export, or None.
     ordered_effects: tuple[str, ...] = ()  # That must happen in order, such as printing.
     unordered_effects: tuple[str, ...] = ()  # That may happen in any order.
     disabled_checks: tuple[str, ...] = ()  # What may pass: "platform" or a custom call.
     nr_devices: int = 1  # That it was exported for.
     uses_global_constants: bool = False  # Whether symbolic values become constants.
-    jax_version: str = ""  # That exported it, where it says.
+    jax_version: str = ""  # The version that exported it, if known.
 
     @property
     def stablehlo_version(self) -> str:

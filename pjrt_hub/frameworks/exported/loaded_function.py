@@ -45,7 +45,7 @@ class _Ready(NamedTuple):
     """A signature's executable, and what it takes beside the caller's values."""
 
     executable: LoadedExecutable
-    inputs: tuple[Aval, ...]  # All static.
+    inputs: tuple[Aval, ...]  # Their sizes are all numbers.
     device: Device  # Where arguments go.
     template: tuple[Any, ...]  # What the program takes, with None where an input belongs.
     slots: tuple[tuple[int, int], ...]  # Such a position, and the number of its input.

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class Split(NamedTuple):
     """The parts of arrays on devices; the last of a dimension may reach beyond the array's end."""
 
-    arguments: list[list[Part]]  # For each the part of each device.
-    results: list[list[Part]]  # For each the part of each device.
-    shapes: list[tuple[int, ...]]  # Of the whole results.
+    arguments: list[list[Part]]  # Each device's part of each one.
+    results: list[list[Part]]  # Each device's part of each one.
+    shapes: list[tuple[int, ...]]  # The shapes of the whole results.
 
 
 def split(

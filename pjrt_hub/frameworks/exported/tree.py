@@ -26,7 +26,7 @@ class Tree:
 
     kind: str  # "leaf", "none", "tuple", "list", "dict" or "custom".
     children: tuple[Tree, ...] = ()  # In the order in which leaves are passed.
-    keys: tuple[str, ...] = ()  # Of a dict.
+    keys: tuple[str, ...] = ()  # The keys of a dict.
     name: str = ""  # Of a custom container, as its exporter registered it.
     data: bytes = b""  # What its exporter kept beside it.
 

@@ -28,9 +28,9 @@ class Module(NamedTuple):
     """A module that JAX would import for its plugin."""
 
     name: str
-    folder: Path | None  # Of its package, if it is found.
+    folder: Path | None  # Its package's folder, if it is found.
     platform: str = ""  # What it registers, as its source says; empty where that says no name.
-    priority: int = DEFAULT_PRIORITY  # Of that.
+    priority: int = DEFAULT_PRIORITY  # The priority that it registers with.
     preloads: tuple[tuple[str, str], ...] = ()  # (package, file) of what it loads before, in order.
 
 

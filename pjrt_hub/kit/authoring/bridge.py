@@ -53,7 +53,7 @@ class Loaded:
 
     executable: Executable
     program: Program
-    asks_what_is_kept: bool  # whether its `execute` takes `non_donatable`
+    asks_what_is_kept: bool  # Whether its `execute` takes `non_donatable`.
 
 
 class Bridge:

@@ -32,10 +32,10 @@ class LibraryIdentity:
     nbytes: int
     sha256: str
     api_version: str
-    extensions: tuple[str, ...]  # in the order of its chain
-    platform: str = ""  # that its clients or topologies give, or empty
-    refusal: str = ""  # why it makes no client on this machine, or empty
-    options: tuple[Option, ...] = ()  # of its clients
+    extensions: tuple[str, ...]  # In the order of its chain.
+    platform: str = ""  # What its clients or topologies say, or empty.
+    refusal: str = ""  # Why it makes no client on this machine, or empty.
+    options: tuple[Option, ...] = ()  # Its create options.
 
 
 def identify(

@@ -29,11 +29,11 @@ _RULES: dict[int, Rule] = {}
 class Rule:
     """Something that must hold of what is shipped."""
 
-    number: int  # its first digit is that of its area
-    severity: str  # an "error" fails the lint, a "warning" does not
-    title: str  # what must hold
-    why: str  # the reason, and what to do about it
-    look: Look  # finds where it does not hold
+    number: int  # Its first digit is that of its area.
+    severity: str  # An "error" fails the lint, a "warning" does not.
+    title: str  # What must hold.
+    why: str  # The reason, and what to do about it.
+    look: Look  # Finds where it does not hold.
 
     @property
     def code(self) -> str:

@@ -44,9 +44,9 @@ _OF_WINDOWS = re.compile(
 class NativeLibrary(NamedTuple):
     """What a library's file holds."""
 
-    parts: tuple[Binary, ...]  # one, or of a universal library of macOS each for 64 bits
-    exports: tuple[str, ...]  # of all parts, as C writes them, sorted
-    nbytes: dict[str, int]  # that nothing reads at run time, by "debug" and "symbols"
+    parts: tuple[Binary, ...]  # One, or of a universal library of macOS each for 64 bits.
+    exports: tuple[str, ...]  # All parts' names, as C writes them, sorted.
+    nbytes: dict[str, int]  # What nothing reads at run time: "debug" and "symbols".
 
 
 def read(path: Path) -> NativeLibrary:
@@ -121,7 +121,7 @@ def _read_macho(path: Path) -> NativeLibrary:
 
     config = MachO.ParserConfig()
     config.parse_dyld_bindings = config.parse_dyld_rebases = False
-    fat = MachO.parse(path, config)  # it must outlive its parts, which do not hold it
+    fat = MachO.parse(path, config)  # It must outlive its parts, which do not hold it.
     parts = [] if fat is None else list(fat)
     with path.open("rb") as file:
         begin, nbytes = file.read(8), file.seek(0, os.SEEK_END)

@@ -41,13 +41,13 @@ _FILES = {
 class Package:
     """A plugin's package."""
 
-    name: str  # also in JAX, and in torch_xla without underscores
-    platform: str  # what it drives
+    name: str  # Also in JAX, and in torch_xla without underscores.
+    platform: str  # What it drives.
     version: str
-    license: str  # an SPDX expression, or empty
-    identity: LibraryIdentity | None  # of its library, or None while there is none
+    license: str  # An SPDX expression, or empty.
+    identity: LibraryIdentity | None  # Its library's identity; None while there is none.
     platform_tag: str
-    source: str = ""  # the file of C or C++ that its library is built of, or empty
+    source: str = ""  # The file of C or C++ that its library is built of, or empty.
 
     @property
     def distribution(self) -> str:

@@ -70,11 +70,11 @@ def epoch(env: Mapping[str, str]) -> int:
 class Wheel:
     """A wheel to be written."""
 
-    distribution: str  # with dashes
+    distribution: str  # With dashes.
     version: str
     platform_tag: str
-    metadata: str  # the text of METADATA
-    entry_points: str  # the text of entry_points.txt
+    metadata: str  # The text of METADATA.
+    entry_points: str  # The text of entry_points.txt.
 
     @property
     def file_name(self) -> str:

@@ -43,8 +43,8 @@ _ADD_BYTECODE = (
 class PortableArtifact(NamedTuple):
     """A program as StableHLO's serializer writes it."""
 
-    since: Version  # the first version that is written so: from there on only the version differs
-    code: bytes  # of that version
+    since: Version  # The first version that is written so: from there on only the version differs.
+    code: bytes  # The program as that version writes it.
 
     def at(self, version: Version) -> bytes:
         """Return it for a version of StableHLO, from `since` on."""
@@ -54,8 +54,8 @@ class PortableArtifact(NamedTuple):
 class Archive(NamedTuple):
     """The artifacts of many programs."""
 
-    newest: Version  # the version up to which they are what StableHLO's serializer writes
-    programs: Mapping[str, tuple[PortableArtifact, ...]]  # by `key`, the oldest artifact first
+    newest: Version  # The version up to which they are what StableHLO's serializer writes.
+    programs: Mapping[str, tuple[PortableArtifact, ...]]  # By `key`, the oldest artifact first.
 
 
 def of(text: str, current: Version | None = None) -> bytes | None:

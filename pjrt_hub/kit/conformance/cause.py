@@ -36,8 +36,8 @@ class Causes:
     """What is known of a plugin's mistakes."""
 
     def __init__(self) -> None:
-        self.broken: dict[str, str] = {}  # functions and forms of programs, by the check that told
-        self.works: set[str] = set()  # what returned in a check that passed, or was proved
+        self.broken: dict[str, str] = {}  # Functions and forms of programs, by the check that told.
+        self.works: set[str] = set()  # What returned in a check that passed, or was proved.
         self._late: dict[str, list[str]] = {}
         self._results: list[Result] = []
 

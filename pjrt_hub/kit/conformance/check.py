@@ -41,14 +41,14 @@ class Check:
             do not work, and it stands for every check that calls one of them.
     """
 
-    name: str  # "buffers.delete": its area, then what it asserts
-    title: str  # what is done and what must follow, in one line
-    run: Run  # returns where the plugin passes
-    since: int = 0  # the minor of the PJRT API that it takes; 0 is that of the first table
-    extension: str | None = None  # the node of the extension chain that it asks
+    name: str  # "buffers.delete": its area, then what it asserts.
+    title: str  # What is done and what must follow, in one line.
+    run: Run  # Returns where the plugin passes.
+    since: int = 0  # The minor of the PJRT API that it takes; 0 is that of the first table.
+    extension: str | None = None  # The node of the extension chain that it asks.
     needs: str = "client"
-    seconds: float = 20  # its time limit
-    number: int = 0  # of the promise of the C API that it stands for, with others; 0 for none
+    seconds: float = 20  # Its time limit.
+    number: int = 0  # The number of the C API's promise that it tests, or 0.
     proves: tuple[str, ...] = ()
 
     @property

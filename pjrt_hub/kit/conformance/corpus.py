@@ -37,9 +37,9 @@ REPEATABLE = "repeatable"
 class CorpusTensor:
     """An argument or a right result."""
 
-    element: str  # as StableHLO writes it, "f32"
+    element: str  # As StableHLO writes it, "f32".
     shape: tuple[int, ...]
-    data: bytes  # its elements in row-major order, each of at least one byte
+    data: bytes  # Its elements in row-major order, each of at least one byte.
 
     @classmethod
     def of(cls, array: Any, element: str) -> CorpusTensor:
@@ -79,17 +79,17 @@ class Program:
             round, "stablehlo" is StableHLO's reference interpreter. All that are named agreed.
     """
 
-    op: str  # the op that it is about, "add"
-    kind: str  # its element type, or types: "f32", "f32_to_bf16"
-    variant: str  # what is special about it, "by the width or more"; often nothing
-    body: str  # its ops; they read %a0, %a1 ... and define the results %r0, %r1 ...
+    op: str  # The op that it is about, "add".
+    kind: str  # Its element type, or types: "f32", "f32_to_bf16".
+    variant: str  # What is special about it, "by the width or more"; often nothing.
+    body: str  # Its ops; they read %a0, %a1 ... and define the results %r0, %r1 ...
     arguments: tuple[CorpusTensor, ...]
-    results: tuple[CorpusTensor, ...]  # what must come out
+    results: tuple[CorpusTensor, ...]  # What must come out.
     oracle: tuple[str, ...]
-    functions: str = ""  # others that it calls
+    functions: str = ""  # The functions that it calls.
     flushed: tuple[CorpusTensor, ...] = ()
-    compare: str = VALUES  # `VALUES`, `ANYTHING` or `REPEATABLE`
-    terms: int = 0  # what each result is a rounded sum of, see `numerics.tolerance`
+    compare: str = VALUES  # `VALUES`, `ANYTHING` or `REPEATABLE`.
+    terms: int = 0  # What each result is a rounded sum of, see `numerics.tolerance`.
 
     @property
     def name(self) -> str:

@@ -69,8 +69,8 @@ _HINT = "`pjrt-hub check` says more of it; `--no-options` does not ask for optio
 class Contact:
     """What a plugin said to a client that was asked for without any option."""
 
-    platform: str  # empty where it told none
-    refusal: str  # why it makes no client here, or empty
+    platform: str  # Empty if it told none.
+    refusal: str  # Why it makes no client here, or empty.
 
 
 def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:

@@ -22,10 +22,10 @@ CACHED_PLATFORMS = frozenset({"tpu", "gpu", "cpu", "neuron", "cuda", "rocm"})
 class Without:
     """What a host does without one function, or without several."""
 
-    fails: tuple[str, ...] = ()  # the steps that raise; what needs them cannot be had either
-    at: str = ""  # the step in which its process ends; empty where it does not
-    signal: str = ""  # that ends it: "SIGABRT", or "SIGALRM" where it waits for ever
-    functions: tuple[str, ...] = ()  # without which this happens
+    fails: tuple[str, ...] = ()  # The steps that raise; what needs them cannot be had either.
+    at: str = ""  # The step in which its process ends; empty where it does not.
+    signal: str = ""  # What ends it: "SIGABRT", or "SIGALRM" where it waits for ever.
+    functions: tuple[str, ...] = ()  # The functions without which this happens.
 
     @property
     def aborts(self) -> bool:
@@ -45,13 +45,13 @@ class Host:
             the plugin of the measurement had.
     """
 
-    name: str  # "JAX"
-    release: str  # "0.10.2", or the commit whose source was read
-    learned: str  # how it is known, when, and with which plugin
-    needs: Mapping[str, tuple[str, ...]]  # the steps of the walk, each with those that it needs
+    name: str  # "JAX".
+    release: str  # "0.10.2", or the commit whose source was read.
+    learned: str  # How it is known, when, and with which plugin.
+    needs: Mapping[str, tuple[str, ...]]  # The steps of the walk, each with those that it needs.
     null: Mapping[str, Without]
     unimplemented: Mapping[str, Without]
-    left_out: tuple[str, ...] = ()  # steps of which nothing is known: whole plugins fail them, too
+    left_out: tuple[str, ...] = ()  # Steps of which nothing is known: whole plugins fail them, too.
     asked_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property

@@ -34,10 +34,10 @@ _F32 = table.ENUMS["PJRT_Buffer_Type"]["PJRT_Buffer_Type_F32"]
 class MissingFunctions:
     """What a plugin lacks."""
 
-    null: list[str] = field(default_factory=list)  # past the end of the table or NULL
-    unimplemented: list[str] = field(default_factory=list)  # those that answer UNIMPLEMENTED
-    asked: bool = False  # whether they were called at all, which takes a client
-    traits: set[str] = field(default_factory=lambda: set(TRAITS))  # the unknown ones count, too
+    null: list[str] = field(default_factory=list)  # Past the end of the table or NULL.
+    unimplemented: list[str] = field(default_factory=list)  # Those that answer UNIMPLEMENTED.
+    asked: bool = False  # Whether they were called at all, which takes a client.
+    traits: set[str] = field(default_factory=lambda: set(TRAITS))  # The unknown ones count, too.
 
 
 @lru_cache(maxsize=1)  # The checks of all hosts ask this of the same plugin.
@@ -56,7 +56,7 @@ class _Walk:
         self.subject = subject
         self.api = subject.api
         self.found = MissingFunctions()
-        self.at: dict[str, int] = {}  # the handles that are here, by their C type
+        self.at: dict[str, int] = {}  # The handles that are here, by their C type.
 
     def take(self) -> None:
         # It was called before; the answer that it was done already is right.

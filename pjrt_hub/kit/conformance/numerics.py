@@ -26,7 +26,7 @@ class Tolerance:
     for ops whose every output depends on every input.
     """
 
-    ulps: int = 0  # units in the last place, of the element type
+    ulps: int = 0  # Units in the last place, of the element type.
     of_largest: bool = False
 
 
@@ -101,12 +101,12 @@ def tolerance(
 class Difference:
     """Where a result is not what it should be."""
 
-    ulps: int  # the largest distance; `FAR` for another NaN, infinity or sign of zero
+    ulps: int  # The largest distance; `FAR` for another NaN, infinity or sign of zero.
     allowed: int
-    count: int  # of the elements that are too far off
+    count: int  # How many elements are too far off.
     size: int
-    index: tuple[int, ...]  # of the first of them
-    wanted: Any  # its right value
+    index: tuple[int, ...]  # The index of the first wrong value.
+    wanted: Any  # The right value there.
     found: Any
 
     def __str__(self) -> str:

@@ -28,11 +28,11 @@ class CallProgress:
     def __init__(self, descriptor: int = -1) -> None:
         """As `share`; by default nobody else reads it."""
         self.share(descriptor)
-        self.broken: Collection[str] = ()  # checks need not call these to find that out
-        self.works: Collection[str] = ()  # functions, and forms of programs
-        self.hung: Collection[str] = ()  # these end this process unless they return within `hurry`
+        self.broken: Collection[str] = ()  # Checks need not call these to find that out.
+        self.works: Collection[str] = ()  # Functions, and forms of programs.
+        self.hung: Collection[str] = ()  # These end this process unless they return within `hurry`.
         self.hurry = HURRY
-        self.returned: set[str] = set()  # without an error
+        self.returned: set[str] = set()  # The functions that returned without an error.
 
     def share(self, descriptor: int) -> None:
         """Map the memory of a file that `open_file` made."""

@@ -59,14 +59,14 @@ class Subject:
     ) -> None:
         """Load nothing yet."""
         self.path = path
-        self.options = dict(options or {})  # that its clients are made with
-        self.target = target  # that it describes without hardware
-        self.preload = tuple(preload)  # libraries to load before it
-        self.known_options = dict(known_options or {})  # of its manifest, with their types
+        self.options = dict(options or {})  # Its clients are made with these.
+        self.target = target  # The machine that it describes without hardware.
+        self.preload = tuple(preload)  # Libraries to load before it.
+        self.known_options = dict(known_options or {})  # Its manifest's options, with their types.
         self.progress: CallProgress | None = None  # None where nobody reads it
-        self.patience = 0.0  # seconds that checks take more, because it is slow
-        self.took: dict[str, float] = {}  # seconds that its slowest steps took, by the C function
-        self.notes: list[str] = []  # what checks found worth telling
+        self.patience = 0.0  # Seconds that checks take more, because it is slow.
+        self.took: dict[str, float] = {}  # Seconds that its slowest steps took, by the C function.
+        self.notes: list[str] = []  # What checks found worth telling.
         self._made: dict[int, str] = {}
         self._takes: dict[str, bool] = {}
 

@@ -45,7 +45,7 @@ class Unavailable(Exception):
 
     def __init__(self, what: str, text: str) -> None:
         super().__init__(text)
-        self.what = what  # "plugin" where it cannot be loaded, else as `Check.needs`
+        self.what = what  # "plugin" where it cannot be loaded, else as `Check.needs`.
 
 
 class Worker:

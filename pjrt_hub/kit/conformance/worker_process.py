@@ -38,11 +38,11 @@ class Setup:
     """What a worker must know of the plugin."""
 
     path: Path
-    identity: str  # of that file; no other one is checked
+    identity: str  # The file's identity; no other file is checked.
     manifest: Manifest
-    options: Mapping[str, Any]  # create options that were asked for
-    preload: tuple[Path, ...] = ()  # libraries to load before it
-    target: str = ""  # a machine that it describes without hardware, or empty
+    options: Mapping[str, Any]  # Create options that were asked for.
+    preload: tuple[Path, ...] = ()  # Libraries to load before it.
+    target: str = ""  # A machine that it describes without hardware, or empty.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class WorkerProcess:
             os.close(asked)
         self._asking = open(asking, "w", encoding="ascii")  # noqa: SIM115 - `end` closes it
         self._say(base64.b64encode(pickle.dumps(setup)).decode() + "\n")
-        self.task: Task | None = None  # what it is at
-        self.num_made = 0  # how many checks it was asked for
-        self.is_spent = False  # whether it is of no more use
+        self.task: Task | None = None  # The task that it works on.
+        self.num_made = 0  # How many checks it was asked for.
+        self.is_spent = False  # Whether it is of no more use.
 
     def ask(self, task: Task, seconds: float, patience: float, **known: Collection[str]) -> None:
         """Give it a check to make, once it has what the check needs.

@@ -173,7 +173,7 @@ def _array(
     memory: RecordedMemory,
 ) -> Any:
     words = row.count.split(",")
-    known = layers.offsets(struct_name).get(words[0])  # none of a sum of several counts
+    known = layers.offsets(struct_name).get(words[0])  # A sum of several counts has none.
     data = None if known is None else memory.read(address + known, 8)
     if data is None:
         return Address(target)

@@ -61,18 +61,18 @@ class RecordedPlugin:
 class Call:
     """One call of the C API."""
 
-    number: int  # counts the calls of the process from 1
-    function: str  # of C, "PJRT_Client_Create"
+    number: int  # Counts the calls of the process from 1.
+    function: str  # The C function, "PJRT_Client_Create".
     thread: Thread
     plugin: int
-    start_ns: int  # since the beginning of the recording
-    given: RecordedMemory  # what the arguments pointed at before the call
+    start_ns: int  # Nanoseconds since the recording began.
+    given: RecordedMemory  # What the arguments pointed at before the call.
     duration_ns: int | None = None  # None where the call did not return
-    error: int = 0  # the address of the error that it returned, or 0
-    code: str = ""  # of that error, "INVALID_ARGUMENT", where the host asked for it
-    message: str = ""  # of that error, where the host asked for it
-    answered: bool = False  # by the validation layer instead of the plugin
-    got: RecordedMemory = field(default_factory=RecordedMemory)  # the same after it
+    error: int = 0  # The address of the error that it returned, or 0.
+    code: str = ""  # That error's code, "INVALID_ARGUMENT", where the host asked for it.
+    message: str = ""  # That error's message, where the host asked for it.
+    answered: bool = False  # Whether the validation layer answered, not the plugin.
+    got: RecordedMemory = field(default_factory=RecordedMemory)  # What they pointed at afterwards.
 
     @property
     def status(self) -> str:

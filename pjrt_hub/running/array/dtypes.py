@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 class ElementType(NamedTuple):
     """One element type."""
 
-    name: str  # as StableHLO writes it, "f32"
-    code: int  # the `PJRT_Buffer_Type`
-    primitive: int  # the number in XLA's protobufs, not `code`; -1 where it has none
-    bits: int  # of one element on the device; a host array uses at least one byte
-    numpy: str  # the name of the scalar type in numpy, else in ml_dtypes
-    since: int = 0  # the minor of the PJRT API that introduced it
+    name: str  # As StableHLO writes it, "f32".
+    code: int  # The `PJRT_Buffer_Type`.
+    primitive: int  # The number in XLA's protobufs, not `code`; -1 where it has none.
+    bits: int  # The size of one element on the device; a host array uses at least one byte.
+    numpy: str  # The name of the scalar type in numpy, else in ml_dtypes.
+    since: int = 0  # The minor of the PJRT API that introduced it.
 
     @property
     def xla(self) -> str:

@@ -32,11 +32,11 @@ class Tensor:
             )
         if min(shape, default=0) < 0:
             raise ValueError(f"the DLPack tensor says that its shape is {shape}")
-        self.owner = owner  # its death ends the loan
-        self.padded = bool(flags & dlpack.PADDED)  # elements of less than a byte take one each
+        self.owner = owner  # Its death ends the loan.
+        self.padded = bool(flags & dlpack.PADDED)  # Elements of less than a byte take one each.
         self.device: tuple[int, int] = device  # DLPack's (device type, device id)
         self.element = element
-        self.address: int = address  # of the first element; 0 is possible where there is none
+        self.address: int = address  # The first element's; 0 is possible where there is none.
         self.shape: tuple[int, ...] = shape
         self.size = math.prod(self.shape)
         self.strides: tuple[int, ...] = dlpack.strides(shape) if strides is None else strides

@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
     dtype: int  # XLA's number of the element type
     shape: tuple[int, ...]
-    address: int  # of the first element; on an accelerator in its memory
+    address: int  # The first element's; on an accelerator it is in its memory.
 
 
 Attribute = Value | str | dict[str, Any]

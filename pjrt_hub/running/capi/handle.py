@@ -50,7 +50,7 @@ class ClientHandle(hotpath.Client):
     """A client, without its devices."""
 
     api: Api
-    platform_name: str  # "cpu", "cuda", "tpu", ... (`PJRT_Client_PlatformName`)
+    platform_name: str  # "cpu", "cuda", "tpu", ... (`PJRT_Client_PlatformName`).
     #: What an executable must have been compiled with to be loaded here, once somebody asked.
     _guards: Any = None
 

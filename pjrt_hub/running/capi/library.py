@@ -51,9 +51,9 @@ class Api(hotpath.Functions):
             was here already.
     """
 
-    known_sha256: Callable[[], str | None] | None = None  # without reading the whole file
-    is_layered = False  # whether its calls pass through layers
-    layered_name: str | None = None  # what the plugin behind layers was chosen as
+    known_sha256: Callable[[], str | None] | None = None  # Gives a digest that is known already.
+    is_layered = False  # Whether its calls pass through layers.
+    layered_name: str | None = None  # What the plugin behind layers was chosen as.
 
     def __init__(self, path: Path, address: int, identity: str = "") -> None:
         self.path = path

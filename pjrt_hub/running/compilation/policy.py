@@ -32,9 +32,9 @@ class CompileCache(Protocol):
 class Workplace(NamedTuple):
     """Where a plugin compiles outside of this process."""
 
-    env: Mapping[str, str]  # that the plugin was loaded with
-    preload: Sequence[Path]  # loaded before it
-    seconds: float  # for one compilation
+    env: Mapping[str, str]  # The variables that the plugin was loaded with.
+    preload: Sequence[Path]  # The libraries to load before it.
+    seconds: float  # The limit for one compilation.
 
 
 class DefaultFlags:
@@ -84,14 +84,14 @@ class DefaultFlags:
 class Policy:
     """Decides nothing: options pass as they are, nothing is tried first, cached or isolated."""
 
-    compile_cache: CompileCache | None = None  # what `Client.compile(cache=True)` uses
-    caches_by_default = False  # whether `Client.compile` caches unasked
-    isolates_by_default = False  # whether it compiles in a process of its own unasked
-    reload: Callable[[], Any] | None = None  # picklable: loads it in another process
-    default_flags = DefaultFlags(lambda _given, _code: {})  # less the refused ones
+    compile_cache: CompileCache | None = None  # What `Client.compile(cache=True)` uses.
+    caches_by_default = False  # Whether `Client.compile` caches unasked.
+    isolates_by_default = False  # Whether it compiles in a process of its own unasked.
+    reload: Callable[[], Any] | None = None  # Picklable: loads it in another process.
+    default_flags = DefaultFlags(lambda _given, _code: {})  # The flags, less the refused ones.
 
     def __init__(self, name: str | None = None) -> None:
-        self.name = name  # what the plugin was chosen as; None is its file's name
+        self.name = name  # What the plugin was chosen as; None is its file's name.
 
     def check_create_options(
         self, options: Mapping[str, NamedValue], version: ApiVersion
@@ -134,7 +134,7 @@ class Policy:
 class CompilingClient(DeviceClient):
     """A client as a compilation sees it."""
 
-    options: Mapping[str, Any]  # the create options that it was asked for with
+    options: Mapping[str, Any]  # The create options that it was asked for with.
     _policy: Policy
     #: Why no other process could have a client as this one; empty where none was tried, or could.
     _why_not_isolated = ""

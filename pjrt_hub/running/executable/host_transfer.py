@@ -41,7 +41,7 @@ class CopyToDeviceStream(hotpath.Owned):
     where it is forgotten, or closed with its client, before it is full.
     """
 
-    client: ClientHandle  # whose program receives
+    client: ClientHandle  # The client whose program receives.
     address: int
     _added: int
     _lock: Lock

@@ -37,8 +37,8 @@ class Guards(NamedTuple):
     platform: str
     platform_version: str
     api_version: str
-    plugin_sha256: str  # of its library
-    machine: str = ""  # sha256 of a processor's features: another's code would end the process
+    plugin_sha256: str  # The digest of the plugin's library.
+    machine: str = ""  # The sha256 of a processor's features: another's code would end the process.
 
     @classmethod
     def of(cls, client: ClientHandle) -> Guards:

@@ -58,7 +58,7 @@ class ExecutableSignature(NamedTuple):
     """A signature, and what goes with it."""
 
     signature: Signature | None  # None if the number of outputs is unknown
-    takes_tuple: bool = False  # which a plugin makes of a call's arguments if it is told to
+    takes_tuple: bool = False  # Whether a parameter is a tuple of all arguments.
 
 
 def of_executable(api: Api, view: int | None, program: Signature | None) -> ExecutableSignature:

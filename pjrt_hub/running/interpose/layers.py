@@ -37,10 +37,10 @@ def preload_path() -> Path:
 class Chain(NamedTuple):
     """Layers and their settings, found right by `read`."""
 
-    names: str  # joined by commas, from the host inwards
-    without: str = ""  # what the layer `without` takes away, joined by commas
-    discrete: str = ""  # the settings of the layer `discrete`, joined by commas
-    folder: str | os.PathLike[str] | None = None  # where the layer `trace` records
+    names: str  # Joined by commas, from the host inwards.
+    without: str = ""  # What the layer `without` takes away, joined by commas.
+    discrete: str = ""  # The settings of the layer `discrete`, joined by commas.
+    folder: str | os.PathLike[str] | None = None  # Where the layer `trace` records.
 
     def __str__(self) -> str:
         """Write the layers with what was set: "discrete (seed=7,hold)"."""

@@ -29,8 +29,8 @@ _TARGET, _TARGET_NAME = 2, "call_target_name"
 class Uses(NamedTuple):
     """What a program is made of."""
 
-    operations: tuple[str, ...]  # "vhlo.add_v1" and so on, sorted
-    custom_calls: tuple[str, ...]  # the functions that it calls by name, sorted
+    operations: tuple[str, ...]  # "vhlo.add_v1" and so on, sorted.
+    custom_calls: tuple[str, ...]  # The functions that it calls by name, sorted.
 
     @property
     def dialects(self) -> tuple[str, ...]:
@@ -101,7 +101,7 @@ class Entries:
 
     def __init__(self, opened: Contents) -> None:
         offsets, self._data = opened.sections[_OFFSETS].again(), opened.sections[_ATTRIBUTES]
-        self.attributes = offsets.varint()  # how many there are; the types follow them
+        self.attributes = offsets.varint()  # How many there are; the types follow them.
         total = require_count(self.attributes + offsets.varint(), offsets)
         self._sizes = list[int]()
         self._firsts, self._dialects = list[int](), list[str]()

@@ -29,12 +29,12 @@ _PRECISION: dict[str | int, int] = {"default": 0, "high": 1, "highest": 2}
 class _Option(NamedTuple):
     """One option."""
 
-    number: int  # of the field in its message
-    kind: Kind  # how its value is checked and written
-    default: Any  # its value where none is given
-    unsaid: Any  # what a message without it means; for most the default
-    build: bool  # whether that is the ExecutableBuildOptionsProto in CompileOptionsProto
-    name: str = ""  # the attribute
+    number: int  # The number of the field in its message.
+    kind: Kind  # How its value is checked and written.
+    default: Any  # Its value where none is given.
+    unsaid: Any  # What a message without it means; for most the default.
+    build: bool  # Whether that is the ExecutableBuildOptionsProto in CompileOptionsProto.
+    name: str = ""  # The attribute of this object.
 
 
 def _field(build: bool, number: int, kind: Kind, default: Any = None, unsaid: Any = None) -> Any:

@@ -49,8 +49,8 @@ class Instruction(NamedTuple):
     name: str
     opcode: str
     shape: bytes
-    operands: Sequence[int] = ()  # places of other instructions, from 0
-    target: str = ""  # of a custom call
+    operands: Sequence[int] = ()  # Places of other instructions, from 0.
+    target: str = ""  # The target of a custom call.
 
     def serialize(self, place: int) -> bytes:
         """Make the HloInstructionProto; ids begin at 1, for 0 is none."""

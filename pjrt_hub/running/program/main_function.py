@@ -27,9 +27,9 @@ class Unreadable(ValueError):
 class TensorType(NamedTuple):
     """The type of an array."""
 
-    element: str  # as MLIR writes it
+    element: str  # As MLIR writes it.
     sizes: tuple[int | None, ...]  # None where only a running program knows
-    bounds: tuple[int | None, ...] = ()  # their greatest, None for the others; empty if unknown
+    bounds: tuple[int | None, ...] = ()  # The greatest sizes, each maybe None; empty if unknown.
 
 
 #: An array's one type, a tuple's types in their order, or none for a token.

@@ -35,13 +35,13 @@ _DESCRIBE = "PJRT_TopologyDescription_Create"
 class ProbeResult(NamedTuple):
     """What a plugin says of itself."""
 
-    api_version: str  # "0.81"
-    extensions: dict[str, int]  # name to the size of the extension's node in bytes
-    attributes: dict[str, object]  # of the plugin (`PJRT_Plugin_Attributes`)
-    libraries: list[str]  # the files that the loader mapped, its own among them (Linux only)
-    modules: list[str]  # the files of the Python modules that it imported
-    client_error: str | None  # why it makes no client; empty if it made one, None if unasked
-    topology_error: str | None  # why it describes no absent devices, likewise
+    api_version: str  # As in "0.81".
+    extensions: dict[str, int]  # Name to the size of the extension's node in bytes.
+    attributes: dict[str, object]  # What `PJRT_Plugin_Attributes` tells.
+    libraries: list[str]  # The files that the loader mapped, its own among them (Linux only).
+    modules: list[str]  # The files of the Python modules that it imported.
+    client_error: str | None  # Why it makes no client; empty if it made one, None if unasked.
+    topology_error: str | None  # Why it describes no absent devices, likewise.
 
     @property
     def version(self) -> ApiVersion:

@@ -79,13 +79,13 @@ class Patience:
 
     tries: int = 5  # Attempts in a row below `useful_nbytes`, before a source is given up.
     useful_nbytes: int = 1 << 20  # What an attempt must bring to start the count again.
-    connect_seconds: float = 10.0  # For a connection.
-    read_seconds: float = 20.0  # Without a byte.
+    connect_seconds: float = 10.0  # The limit for a connection.
+    read_seconds: float = 20.0  # The limit without a byte.
     floor_nbytes: int = 300_000  # What must come in each `floor_seconds`.
     floor_seconds: float = 30.0
     longest_wait_seconds: float = 60.0  # Between two attempts, whatever the server asks for.
     lock_seconds: float = 1800.0  # For another process that fetches the same file.
-    overall_seconds: float = math.inf  # For all sources and attempts together.
+    overall_seconds: float = math.inf  # The limit for all sources and attempts.
     deadline: float = math.inf  # When that time is over, by `clock`; `start` sets it.
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic

@@ -391,7 +391,7 @@ class _Exchange:
         self._subject = subject
         self.sent = bytearray()
         self.ends: list[tuple[int, bool]] = []  # of a chunk: its total bytes, and if it is the last
-        self.filled: list[int] = []  # the stream's total bytes, then those before each chunk
+        self.filled: list[int] = []  # The stream's total bytes, then those before each chunk.
         self.freed = CallCounter()
         self.events: list[int] = []
 
