@@ -114,7 +114,7 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.skipif(find_spec("jaxlib") is None, reason="needs JAX")
+@pytest.mark.skipif(find_spec("jax") is None, reason="needs JAX")
 @in_child(JAX_PLATFORMS="mychip")
 def test_jax_runs_it(library):
     import jax
