@@ -55,6 +55,7 @@ def altered(library, folder):
     return copy
 
 
+@pytest.mark.api(">=0.115", "the registry locks it, and nothing is fetched")
 def test_a_project_is_locked_and_runs(hub, project):
     done = hub("lock", "cpu", "--host", "linux-x86_64")
     assert done.stdout.splitlines()[1:] == [
