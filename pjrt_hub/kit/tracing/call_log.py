@@ -10,7 +10,12 @@ from pjrt_hub.kit.tracing.recording import Recording
 
 
 def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
-    """Yield a line for each call to show: time, thread, arguments, results, duration."""
+    """Yield a line for each call: time, thread, arguments, results, duration.
+
+    Args:
+        recording: what the calls are of.
+        calls: those to show.
+    """
     processes = len({thread.pid for thread in recording.threads})
     for call in calls:
         where = f"{call.thread.pid}." if processes > 1 else ""
@@ -21,7 +26,12 @@ def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
 
 
 def outcome(recording: Recording, call: Call) -> str:
-    """Describe the outcome of a call of a recording: ` -> buffer=0x..., 12.3 us`."""
+    """Describe the outcome of a call: ` -> buffer=0x..., 12.3 us`.
+
+    Args:
+        recording: what the call is of.
+        call: one of its calls.
+    """
     if call.duration_ns is None:
         return " did not return"
     took = duration(call.duration_ns)
@@ -34,7 +44,11 @@ def outcome(recording: Recording, call: Call) -> str:
 
 
 def duration(nanoseconds: float) -> str:
-    """Format a time: "12.3 us"."""
+    """Format a time: "12.3 us".
+
+    Args:
+        nanoseconds: the time.
+    """
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if nanoseconds >= size:
             return f"{nanoseconds / size:.3g} {unit}"

@@ -74,13 +74,21 @@ class Recording:
     findings: list[Finding] = field(default_factory=list)
 
     def minor(self, call: Call) -> int:
-        """Return the PJRT API minor of the plugin of a call, or 0."""
+        """Return the PJRT API minor of the plugin of a call, or 0.
+
+        Args:
+            call: one of `calls`.
+        """
         plugin = self.plugins.get((call.thread.pid, call.plugin))
         return plugin.minor if plugin else 0
 
 
 def files_of(folder: str | os.PathLike[str]) -> list[Path]:
-    """Return the files of a recording's folder; none if the program reached no plugin."""
+    """Return the files of a recording; none if the program reached no plugin.
+
+    Args:
+        folder: the one that `pjrt-hub trace` wrote.
+    """
     return sorted(Path(folder).glob("*-*.pjrt"))
 
 

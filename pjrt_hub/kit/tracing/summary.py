@@ -24,7 +24,11 @@ class Row:
 
 
 def summary(calls: Iterable[Call]) -> list[Row]:
-    """Return a row for each function, the slowest first."""
+    """Return a row for each function, the slowest first.
+
+    Args:
+        calls: those to count.
+    """
     known: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
         known[call.function].append(call)

@@ -13,9 +13,13 @@ Event = dict[str, Any]
 
 
 def events(recording: Recording, calls: Iterable[Call]) -> dict[str, Any]:
-    """Return the JSON object of the calls to show, with a track for each thread.
+    """Return the JSON object, with a track for each thread.
 
-    Arrows lead from each execution of all calls to where the host learned that a result was ready.
+    Arrows lead from an execution to where the host learned that a result was ready.
+
+    Args:
+        recording: what the calls are of.
+        calls: those to show; the arrows are those of all calls.
     """
     shown = [
         *_tracks(recording),
