@@ -555,7 +555,7 @@ _ours: ContextVar[bool] = ContextVar("ours", default=False)
 def _hush() -> None:
     import logging
 
-    import httpx  # makes its loggers  # noqa: F401
+    import httpx  # This creates its loggers.  # noqa: F401
 
     def keep(record: logging.LogRecord) -> bool:
         return not _ours.get()
