@@ -35,6 +35,11 @@ class Library(Extension):
 class BuildNative(build_ext):
     """Writes the header and the cffi source into the build directory, then compiles."""
 
+    def initialize_options(self) -> None:
+        """Compile as many modules at once as there are processors."""
+        super().initialize_options()
+        self.parallel = True
+
     def run(self) -> None:
         """Build; beside modules that are built in place goes what else the build makes."""
         if not self.inplace:  # Only a checkout needs the symbols that debuggers read.

@@ -365,10 +365,10 @@ def test_a_seed_replays_copies_between_devices(child, devices):
 def test_what_is_held_is_held_until_somebody_waits(client):
     """However much is called meanwhile: only silence, or a wait, lets anything happen."""
     program = client.compile(ADD)
-    buffers = [client.buffer_from_host(EIGHT + each) for each in range(50)]
+    buffers = [client.buffer_from_host(EIGHT + each) for each in range(20)]
     results = [program(each, each) for each in buffers]
     assert not results[-1].ready.is_ready()
-    assert np.array_equal(results[-1].to_numpy(), 2 * (EIGHT + 49))
+    assert np.array_equal(results[-1].to_numpy(), 2 * (EIGHT + 19))
     for number, each in enumerate(results):
         assert np.array_equal(each.to_numpy(), 2 * (EIGHT + number))
 

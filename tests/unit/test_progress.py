@@ -144,6 +144,7 @@ def test_what_is_done_leaves_a_line_and_what_is_not_leaves_none(screen, clock, t
     assert screen.left == f"cpu: done{size} in 3 s\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("has_widgets", [True, False])
 def test_a_notebook_draws_by_ipywidgets_and_else_the_log_has_it(tmp_path, has_widgets):
     """Without them rich would warn in each cell that it needs them."""
