@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-#: The most bytes that are read of a text file: rows, settings, answers.
+#: The most bytes that are read from one text file, such as registry rows or settings.
 MOST_NBYTES = 64 << 20
 
 

@@ -26,7 +26,7 @@ class Lock:
         self._lock.acquire()
 
     def __exit__(self, *exc_info: object) -> None:
-        with contextlib.suppress(RuntimeError):  # After a fork, the child's lock was never taken.
+        with contextlib.suppress(RuntimeError):  # A forked child's new lock was never taken.
             self._lock.release()
 
 
@@ -40,8 +40,8 @@ class _CachedProperty(functools.cached_property[Any]):
 if TYPE_CHECKING:
     from functools import cached_property as cached_property
 else:
-    #: Like `functools.cached_property`, but without its lock for all instances before Python 3.12.
-    #: Threads that ask at once may all compute; all of them get the first result.
+    #: This is `functools.cached_property` without the lock that all instances share before
+    #: Python 3.12. Several threads may compute a value at once, but all get the first result.
     cached_property = _CachedProperty
 
 

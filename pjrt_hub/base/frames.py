@@ -12,7 +12,7 @@ from pjrt_hub.errors import PjrtHubError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-#: Whether all frames are shown, which PJRT_HUB_DEBUG asks for.
+#: Whether tracebacks keep all frames, which PJRT_HUB_DEBUG asks for.
 shown = False
 
 

@@ -20,8 +20,8 @@ class HostTag(NamedTuple):
 
     os: str
     arch: str  # "x86_64" or "aarch64" ("arm64" is read as "aarch64").
-    libc: str = ""  # "glibc", "musl" or an empty string off Linux.
-    version: tuple[int, ...] = ()  # Of the libc on Linux, of the system on macOS, or ().
+    libc: str = ""  # "glibc" or "musl" on Linux, and empty on other systems.
+    version: tuple[int, ...] = ()  # The version of libc on Linux, of the system on macOS, or ().
 
     def __str__(self) -> str:
         tail = f"{self.libc}{'.'.join(map(str, self.version))}"
@@ -53,7 +53,7 @@ class HostTag(NamedTuple):
             return cls("windows", arch)
         try:
             name, _, release = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
-        except (ValueError, OSError):  # musl does not know the name.
+        except (ValueError, OSError):  # musl does not know CS_GNU_LIBC_VERSION.
             name = ""
         if name != "glibc":
             return cls("linux", arch, "musl")

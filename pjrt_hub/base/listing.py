@@ -10,9 +10,9 @@ from typing import Protocol, SupportsIndex, TypeVar, overload
 
 from pjrt_hub.errors import PjrtHubError
 
-#: The characters of a line at a prompt, for tables and arrays alike.
+#: The most characters in a line that is shown at a prompt, for tables and arrays alike.
 WIDTH = 100
-#: A cell this long may break within a word, so that a path does not push others aside.
+#: A longer cell may break within a word, so that a long path does not push other cells aside.
 _LONG = 40
 _STYLE = "text-align:left;vertical-align:top;white-space:pre-wrap"
 
@@ -62,7 +62,7 @@ class Listing(tuple[T, ...]):
         """Return the cells of each element by their columns' names; none where it cannot tell."""
         try:
             return [each._row() for each in self]
-        except PjrtHubError:  # The client is closed, or the plugin does not tell.
+        except PjrtHubError:  # The client is closed, or the plugin gives no answer.
             return []
 
 

@@ -15,16 +15,16 @@ from contextlib import suppress
 from typing import Any
 
 LOGGER = "pjrt_hub.native"
-#: "W0000 00:00:1717171717.1 123 file.cc:12] text", or TensorFlow's "2024-...: W file.cc:12] text".
+#: This matches "W0000 00:00:1717171717.1 123 a.cc:12] text" and TensorFlow's "2024-...: W a.cc:1]".
 _PREFIX = re.compile(
     r"(?:(?P<level>[IWEF])\d{4} \d\d:\d\d:[\d.]+\s+(?P<thread>\d+) "
     r"|\d{4}-\d\d-\d\d \d\d:\d\d:[\d.]+: (?P<level_2>[IWEF]) )"
     r"(?P<file>[^\s:\]]+):(?P<line>\d+)\] ?(?P<text>.*)"
 )
 _LEVELS = {"I": 20, "W": 30, "E": 40, "F": 50}  # These are the levels of `logging`.
-_PATIENCE = 2.0  # Seconds to wait for the last output at the end.
-_KEPT_NBYTES = 1 << 16  # The last output handed over, in case the logging process dies.
-_WAITING_NBYTES = 1 << 24  # The most output kept for a slow reader.
+_PATIENCE = 2.0  # Seconds that `close` waits for the last output.
+_KEPT_NBYTES = 1 << 16  # The output that is kept in case the logging process dies.
+_WAITING_NBYTES = 1 << 24  # The most output that is kept for a slow reader.
 
 _current: NativeLog | None = None
 _changing = threading.Lock()
@@ -76,7 +76,7 @@ class NativeLog:
             stdout=self._stderr,
             stderr=subprocess.DEVNULL,
             pass_fds=[back],
-            start_new_session=True,  # Ctrl-C must not reach it.
+            start_new_session=True,  # Ctrl-C must not reach this process.
         )
         os.close(taking)
         os.close(back)
@@ -189,7 +189,7 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     os.set_blocking(back, False)
     waiting, kept = bytearray(), bytearray()
-    is_open = is_heard = True  # Is stdin still open, and does the logging process still read?
+    is_open = is_heard = True  # Whether stdin is open, and whether the logging process reads.
     while is_open or (waiting and is_heard):
         readable, writable, _ = select.select(
             [0] if is_open else [], [back] if waiting and is_heard else [], []

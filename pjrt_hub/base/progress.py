@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 LOG_SECONDS = 10.0
 #: The speed that is shown is the average of this many last seconds.
 _SPEED_SECONDS = 5.0
-#: A transfer without a byte for this many seconds has stopped, as far as a user can see.
+#: After this many seconds without a byte, a transfer is shown as stopped.
 _SILENT_SECONDS = 2.0
 
 
@@ -155,6 +155,6 @@ def choose_progress(
 
 def _in_notebook() -> bool:
     """Check whether a kernel runs this process, and ipywidgets are there, with which rich draws."""
-    ipython = sys.modules.get("IPython")  # A kernel has always imported it.
+    ipython = sys.modules.get("IPython")  # A notebook's kernel has always imported IPython.
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None and find_spec("ipywidgets") is not None

@@ -25,7 +25,7 @@ def python(*arguments: str) -> list[str]:
     `-I` would also leave out the user's own packages and PYTHONPATH. A frozen program starts
     itself, and `run_if_asked` calls the `main` of the module after "-m".
     """
-    if is_frozen():  # Its sys.executable may name a Python that does not exist.
+    if is_frozen():  # Here sys.executable may name a Python that does not exist.
         program = os.path.realpath("/proc/self/exe") if sys.platform == "linux" else sys.executable
         return [program, _RUN, *arguments[1:]]
     return [sys.executable, "-P", *arguments]

@@ -23,7 +23,7 @@ SECTIONS = {
     "Make and examine plugins": ("new", "build", "pack", "lint", "check", "trace"),
     "This command": ("completion",),
 }
-#: Commands and options have these other names, which the help leaves out.
+#: Other names of commands and options, which the help leaves out.
 ALIASES = {"plugins": "list", "diagnose": "doctor", "get": "fetch"}
 ALIASES |= {"out": "output", "into": "output"}
 

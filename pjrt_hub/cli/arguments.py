@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
     Value = NDArray[Any] | dict[str, NDArray[Any]] | bool | int | float
 
-#: This is "f32[2,3]:1,2,3,4,5,6": XLA's or StableHLO's name of a type, its shape, and values.
+#: This matches "f32[2,3]:1,2,3,4,5,6": XLA's or StableHLO's name of a type, a shape, and values.
 _TYPED = re.compile(r"(?P<type>[A-Za-z][\w<>]*)\[(?P<shape>(\d+(,\d+)*)?)\]:(?P<values>.*)")
 
-#: This is "x=..." or "args[0]['w']=...", with or without the quotes.
+#: This matches "x=..." or "args[0]['w']=...", with or without the quotes.
 _NAMED = re.compile(r"(?P<place>[A-Za-z_][\w.\-]*(\[[^\]=]*\]|\.\w+)*)=(?P<value>.*)", re.DOTALL)
 
 _TYPE_OF_BARE = {bool: "pred", int: "s32", float: "f32"}
@@ -37,8 +37,8 @@ class Argument(NamedTuple):
     """One argument of the command line."""
 
     place: str | None  # The name before "=".
-    value: Value  # An array, a file's arrays by name, or the number that a bare literal is.
-    text: str  # What was written for the value.
+    value: Value  # An array, a file's arrays by name, or the number of a bare literal.
+    text: str  # The value as it was written.
 
     def array(self) -> NDArray[Any]:
         """Return the value as an array of its own type.

@@ -123,7 +123,7 @@ def verify(repair: bool, as_json: bool) -> int:
                 print(f"  {done[audit.root]}")
     bad = [audit for audit in audits if not audit.verdict.ok]
     if repair:
-        # A folder that is gone was not fetched again.
+        # An entry whose folder is still missing was not fetched again.
         bad = [audit for audit in bad if not audit.root.is_dir()]
     return NOT_FETCHED if bad else 0
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
-#: A tree of more characters cannot be read at a glance.
+#: A tree with more characters cannot be read at a glance.
 LONGEST = 80
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
-#: Other kinds of files begin so; each row says what they are, and which command takes them.
+#: Files of other kinds begin with these bytes; each row says what they are and what takes them.
 _OTHERS = (
     (b"\x7fELF", "a library", "`pjrt-hub doctor` and `pjrt-hub check` take plugins"),
     (b"\x93NUMPY", "an array", "pass it as an argument: --arg {path}"),

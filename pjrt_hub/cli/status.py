@@ -8,7 +8,7 @@ from pjrt_hub import errors
 FAILED = 1
 #: The command line is wrong; click uses it too.
 MISUSED = 2
-#: No plugin was chosen: none was found, or several claim the place.
+#: No plugin was chosen: none was found, or several compete.
 NOT_CHOSEN = 3
 #: A download failed, or stored bytes are not the pinned ones.
 NOT_FETCHED = 4

@@ -174,7 +174,7 @@ def run(
         while True:
             try:
                 status = program.wait()
-            except KeyboardInterrupt:  # The program got the signal, too, and decides.
+            except KeyboardInterrupt:  # The program got the signal, too, and decides what to do.
                 continue
             return 128 - status if status < 0 else status
     except OSError as exc:

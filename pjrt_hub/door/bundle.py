@@ -19,7 +19,7 @@ from pjrt_hub.finding.contract.names import did_you_mean
 from pjrt_hub.finding.store.catalog import Artifact, newest_for_each_kind, rows_called
 from pjrt_hub.finding.store.pins import serves
 
-#: A licence with one of these words lets nobody pass copies on.
+#: A licence with one of these phrases does not allow anybody to pass copies on.
 _RESTRICTED = re.compile("terms of service|all rights reserved", re.IGNORECASE)
 
 if TYPE_CHECKING:

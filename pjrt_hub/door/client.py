@@ -326,7 +326,7 @@ def _tell(choice: Choice) -> None:
     for word in choice.unknown:
         warn(f"{word}")
     for lost in choice.rejections:
-        # Rows that do not count might have won, so the user is told.
+        # The rows that were rejected might have won, so the user is told.
         if lost.name == registry_rows.REGISTRY:
             warn(f"{lost}")
     winner, why = choice.candidate, choice.reason

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.store.cache.cache import Cache, CacheEntry
     from pjrt_hub.finding.store.catalog import Archive, Artifact, Requirement
 
-    #: A lease keeps an archive in the cache for a block, and fetches it first if it is missing.
+    #: A lease keeps an archive in the cache for a `with` block; a missing one is fetched first.
     Lease = Callable[[Archive], AbstractContextManager[CacheEntry]]
 
-#: Of what a plugin requires, all is fetched, or what it needs here if the plugin itself must be
-#: fetched, or nothing; then the cache is not used either.
+#: How much of what a plugin requires is fetched: all; what it needs here, if the plugin itself must
+#: be fetched; or nothing, in which case the cache is not used for it either.
 Which = Literal["all", "needed", "none"]
 
 
@@ -51,7 +51,7 @@ def closure(
         if store.place(each) or _is_wanted(each, candidate, which, offline)
     ]
     path = candidate.library_path if candidate.artifact is None else None
-    # The loader finds what is installed beside the plugin without us.
+    # The loader finds what is installed beside the plugin without our help.
     if path is not None and not wanted:
         yield path, None
         return
@@ -77,7 +77,7 @@ def closure(
         else:
             home = path.parents[row.library.count("/")]
             files |= {one.path: home / one.path for one in row.members}
-        # Otherwise all files lie as an installer left them.
+        # Otherwise all files are where an installer put them.
         if archives and len(files) > len(row.members):
             path = _lay_out(row, path, files, store)
         yield path, own
@@ -112,7 +112,7 @@ def _count(number: int) -> str:
 def _lay_out(row: Artifact, library_path: Path, files: dict[str, Path], store: Cache) -> Path:
     if root := store.lay_out(files):
         return root / row.library
-    # The plugin may find them elsewhere, so this is only a warning.
+    # The plugin may find what it requires elsewhere, so this is only a warning.
     warn(
         f"{row.package} is used without what it requires, because {store.root} can only be "
         f"read; run `pjrt-hub fetch {row.plugin}` once as a user who can write there"

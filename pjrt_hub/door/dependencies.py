@@ -33,7 +33,7 @@ _READ = re.compile(
     r"LD_(LIBRARY_PATH|PRELOAD)$|LIBTPU_INIT_ARGS$|PJRT_NAMES_AND_LIBRARY_PATHS$|"
     r"(CUDA|NVIDIA|NCCL|XLA|TF_XLA|HIP|ROCR|ROCM|JAX|TPU)_"
 )
-#: `ptxas --version` has so many seconds.
+#: The time limit of `ptxas --version`, in seconds.
 _DEADLINE = 20
 _LIBCUDA = "libcuda.so.1"
 
@@ -42,14 +42,14 @@ class Opening(NamedTuple):
     """A plugin that is to be opened."""
 
     manifest: Manifest
-    path: Path  # The library, as it will be loaded.
+    path: Path  # The library's path, as it will be loaded.
     names: tuple[str, ...]  # The libraries that it opens by itself.
-    mapped: Mapping[Path, str]  # Files in its process already, each with who loaded it.
-    preloads: tuple[Path, ...]  # Loaded before it, in this order.
-    required: tuple[Requirement, ...]  # The packages, with their versions.
+    mapped: Mapping[Path, str]  # Files that its process already has, each with what loaded it.
+    preloads: tuple[Path, ...]  # The libraries that are loaded before it, in this order.
+    required: tuple[Requirement, ...]  # The packages that it requires, with their versions.
     is_present: bool  # Whether its hardware was seen here.
     to_run: bool = True  # Whether programs are to run here, or only to be compiled.
-    mend: str = ""  # The command that brings what is missing; empty where each library has its own.
+    mend: str = ""  # The command that installs what is missing; empty if each library has its own.
     root: str = ""  # A folder of CUDA that a framework names in the options of its compilations.
 
 
@@ -117,7 +117,7 @@ def _report_driver(opening: Opening, world: World, search: linking.Search) -> It
         text = f"{_LIBCUDA}, by which programs reach the driver, is not found"
         hint = "install the whole driver; in a container, start it with the GPUs: --gpus all"
         yield Step("driver", False, text, hint)
-    # The library's file may be all that there is: libcuda.so.580.65.06.
+    # The name of the library's file may be all that tells the version: libcuda.so.580.65.06.
     real = os.path.realpath(found.library.path) if found else ""
     named = re.search(r"\.so\.(\d{3,}\.[\d.]*\d)$", real)
     if driver := hardware.driver_version(probe, world.root) or (named[1] if named else ""):
@@ -150,7 +150,7 @@ def _report_libraries(
         found = linking.find(name, world.host.arch, search, opener, inherited)
         by = "" if opener is plugin else f" (needed by {opener.path.name})"
         if found is None:
-            # A file's name may say more than the library's: libcudnn.so.99.0.96.
+            # A file's name may be longer than the library's name: libcudnn.so.99.0.96.
             mapped = next((each for each in seen if _is_named(each, name)), "")
             if not mapped:
                 absent.append(f"{name}{by}")
@@ -188,7 +188,7 @@ def _ways(names: Iterable[str], plugin: str) -> tuple[str, ...]:
     """Return how to get libraries: one command where it brings all of them."""
     ways = dict.fromkeys(how for _, how in (shipper(each.split()[0]) for each in names) if how)
     whole = f"pip install 'pjrt-hub[{plugin}]'"
-    # All extras bring a cuDNN of the same name; that of another CUDA's extra is the wrong one.
+    # All extras bring a cuDNN of the same name; the one of another CUDA's extra is wrong.
     is_extra = plugin in cuda.EXTRAS and any("pjrt-hub[" in each for each in ways)
     return (whole,) if is_extra or whole in ways else tuple(ways)
 
@@ -298,7 +298,7 @@ def _report_compiler(opening: Opening, world: World, compiler: cuda.Compiler) ->
     for place in compiler.places(opening.path, _cuda(opening), world.env, opening.root):
         if not place.path.exists() or any(place.path.samefile(each.path) for each, _ in found):
             continue
-        # What lies in the working directory is not run here, though the plugin would run it.
+        # A program in the working directory is not run here, though the plugin would run it.
         is_asked = compiler.is_program and place.path.is_absolute()
         version = _ask_version(place.path, world.env) if is_asked else ""
         if why := cuda.refusal(version) if is_asked else "":

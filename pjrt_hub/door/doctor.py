@@ -38,12 +38,12 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.library import Preloads
     from pjrt_hub.finding.discovery.source import Candidate, World
 
-#: These probes look for a device.
+#: These kinds of probes look for a device.
 SEEN = ("files", "kfd", "pci")
-#: The module that `after` names has so many seconds, because frameworks are slow to import.
+#: The time limit for importing what `after` names: frameworks are slow to import.
 _IMPORT_SECONDS = 300.0
 
-#: Each file that a process has mapped has the name of whoever loaded it.
+#: The files that a process has mapped, each with the name of what loaded it.
 Mapped = dict[Path, str]
 
 
@@ -88,7 +88,7 @@ def find_mapped(after: Sequence[str], world: World) -> Mapped:
     return mapped
 
 
-#: An error is named after the step that follows the last one that passed.
+#: An error belongs to the step that follows the last step that passed.
 _NEXT = {
     "lock": "choice",
     "choice": "library",
@@ -116,7 +116,7 @@ def _walk(
     candidate = choice.candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")
     yield _hardware(candidate, to_run, here)
-    # A guess from files may be wrong, so a plugin that is here is asked as well.
+    # What files tell about hardware may be wrong, so a plugin that is here is asked as well.
     if to_run and not candidate.may_run and candidate.library_path is None:
         return
     import pjrt_hub.running.capi  # noqa: F401  (its error is of the next step)

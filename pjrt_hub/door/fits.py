@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.program.compile_options import CompileOptions
     from pjrt_hub.running.program.program import Program
 
-#: So many compilers run at once; each may take a few GB.
+#: The number of compilers that run at once; each may take a few GB.
 _AT_ONCE = min(4, os.cpu_count() or 1)
 
 
@@ -82,7 +82,7 @@ class Fit(NamedTuple):
         return "yes" if counted else "it compiles; how much memory it needs is not told"
 
 
-Fit.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+Fit.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 @hide_below

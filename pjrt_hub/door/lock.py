@@ -175,14 +175,14 @@ class _Resolving:
                 self._add(chosen, row)
         settled = {row.plugin for row in chosen.values()}
         named = [each for each in requests if each not in exact]
-        # A release that was named stands before what a platform's name would bring.
+        # A release that was named takes precedence over one that a platform's name would bring.
         for rows in map(self._find, named) if requests else (self.known,):
             for row in self._newest([row for row in rows if row.plugin not in settled]):
                 chosen[build(row)] = row
         return tuple(chosen.values())
 
     def _add(self, chosen: dict[tuple[str, ...], Artifact], row: Artifact) -> None:
-        # That several packages build one plugin only the registry says.
+        # Only the registry can say that several packages build one plugin.
         builders = {each.package for each in self.known if each.plugin == row.plugin}
         for first in [each for each in chosen.values() if each.plugin == row.plugin]:
             if first == row or (
@@ -196,7 +196,7 @@ class _Resolving:
             )
         chosen[build(row)] = row
 
-    # What the registry knows.
+    # The methods from here on deal with what the registry knows.
 
     def _find(self, word: str) -> tuple[Artifact, ...]:
         rows = rows_called(word, (*self.known, *self._reusable_rows()))
@@ -239,7 +239,7 @@ class _Resolving:
         except ValueError as exc:
             raise self._fail(str(exc), "such as linux-x86_64 or linux-aarch64-glibc2.28") from None
 
-    # What it does not know.
+    # The methods from here on deal with what the registry does not know.
 
     def _release(self, request: str) -> list[Artifact]:
         package, _, version = map(str.strip, request.partition("=="))
@@ -282,7 +282,7 @@ class _Resolving:
 
         from pjrt_hub.base.host import HostTag
 
-        # Of a wheel for each Python any would do: they hold one library. Ours is the likeliest.
+        # Wheels for different Pythons hold one library, so any would do; this Python's comes first.
         running = (f"cp{sys.version_info.major}{sys.version_info.minor}", "py3")
         best: dict[str, tuple[tuple[bool, str], IndexFile]] = {}
         for file in files:
@@ -324,7 +324,7 @@ class _Resolving:
         from pjrt_hub.finding.store.transfer import unpinned
         from pjrt_hub.finding.store.transfer.partial import enter, report_to
 
-        urls = (url,) if said is None else ()  # What an index has is looked for there.
+        urls = (url,) if said is None else ()  # Files of an index are looked up in the index.
         with tempfile.TemporaryDirectory(prefix="pjrt-hub-") as scratch:
             came, folder = Path(scratch, "came"), Path(scratch, "members")
             came.mkdir()
@@ -351,7 +351,7 @@ class _Resolving:
                 )
             row = self._with_names(row, folder, plugin)
             for each in self._before:
-                if each.sha256 == row.sha256:  # not run again: who wrote the file need not be we
+                if each.sha256 == row.sha256:  # It is not run again: others may have locked it.
                     return row._replace(api_version=each.api_version, api_note=each.api_note)
             if self._trust is None or not self._trust(_description(row)):
                 raise self._fail(
@@ -368,7 +368,7 @@ class _Resolving:
         package = canonical(row.package)
         family = [each for each in self.known if canonical(each.package) == package]
         if family and plugin in ("", family[0].plugin):
-            # Another release of a plugin requires what those that were measured do.
+            # Another release of a plugin is taken to require what the measured ones do.
             kin = [each.requires for each in family if each.kind == row.kind]
             requires = kin[0] if kin else ()
             names = family[0]
@@ -393,7 +393,7 @@ class _Resolving:
             )
         return row._replace(
             plugin=name,
-            # A platform that the registry owns goes on to mean what the registry says.
+            # A platform of the registry keeps the meaning that the registry gives to it.
             platform=platform if platform and platform not in owners else name,
             package=name if row.package == UNNAMED else row.package,
         )

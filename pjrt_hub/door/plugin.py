@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     Reload = Callable[[str], Plugin]
 
-#: `import jax` sets these variables if they are unset, so the values are nobody's wish.
+#: `import jax` sets these variables if they are unset, so these values are no user's choice.
 _SET_BY_JAX = {"TF_CPP_MIN_LOG_LEVEL": "1"}
-#: The loader opened these libraries after they were changed.
+#: The loader may have opened these libraries after they were changed.
 _SPOILT: set[Path] = set()
 
 
@@ -58,7 +58,7 @@ def open_plugin(
         path, entry = held.enter_context(library(choice, offline=offline, progress=progress))
         plugin = _load(candidate, choice.world or world(), path, entry, reload, create_options)
         if path != (entry.library_path if entry else candidate.library_path):
-            # The plugin opens what it requires later, when it is used.
+            # The plugin opens the files that it requires later, when it is used.
             atexit.register(held.pop_all().close)
         return plugin
 
@@ -77,7 +77,7 @@ def _load(
 
     manifest = candidate.manifest
     distrust(here.env)
-    compared = digest.identity_if_any(path)  # From now on this very file is compared and asked.
+    compared = digest.identity_if_any(path)  # All later steps must find this same file.
     require_same = functools.partial(_require_same, path, compared, entry)
     chain = read_layers(here.env)
     require_same("compare")

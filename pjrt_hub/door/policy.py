@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.program.option import Flag
 
 _LIMIT = "PJRT_HUB_ISOLATE_SECONDS"
-#: A compilation that takes a day never ends.
+#: A compilation that takes more than a day is taken to hang.
 _COMPILE_SECONDS = 86400.0
 #: XLA's CUDA plugins say this if they find neither ptxas nor libnvJitLink, or no libdevice.
 _NO_COMPILER = re.compile(r"No PTX compilation provider|libdevice not found")

@@ -36,21 +36,21 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.store.cache.memo import Probes
     from pjrt_hub.running.capi.values import NamedValue
 
-#: The first contact has so many seconds; `PJRT_HUB_PROBE_SECONDS` overrides it.
+#: The time limit of the first contact, in seconds; `PJRT_HUB_PROBE_SECONDS` overrides it.
 DEADLINE = 30.0
 
-#: The run paths of this process's program hold for the libraries that it loads.
+#: The run paths of this process's program also apply to the libraries that it loads.
 _PROGRAM = Path("/proc/self/exe")
-#: A plugin that died or hung is not met again for so many seconds.
+#: A plugin that died or hung is not tried again for this many seconds.
 _CRASH_SECONDS = 600.0
 _CRASH_DETAILS = ("signal", "returncode", "stderr", "seconds")
 _SHELLS_OWN = {"_", "PWD", "OLDPWD", "SHLVL", "PJRT_HUB_DEBUG"}
 #: These variables decide which libraries a plugin finds.
 _SEARCHED = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHONPATH")
 
-#: The death of a plugin depended on these, as far as it can be seen.
+#: What the death of a plugin may have depended on, as far as that can be seen.
 Around = Mapping[str, str | None]
-#: These libraries made a client in this process before, each with the key of its options.
+#: The libraries that this process has tried, each with the key of its client's options.
 _TRIED: set[tuple[Path, str]] = set()
 _INITIALIZED: set[str] = set()
 _INITIALIZING = Lock()
@@ -296,7 +296,7 @@ def search(preloaded: tuple[Path, ...], env: Mapping[str, str], program: Path = 
     except PluginLoadError:  # Only ELF files have run paths.
         rpath = ()
     return Search(
-        # An empty folder is the working directory.
+        # An empty entry stands for the working directory.
         library_path=tuple(each or "." for each in split("LD_LIBRARY_PATH", "[:;]")),
         preloaded=(*earlier, *preloaded),
         program=rpath,

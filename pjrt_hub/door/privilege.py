@@ -11,7 +11,7 @@ import struct
 import sys
 from functools import cache as once
 
-# By this entry of getauxval(3) the kernel says that the program must not trust its caller.
+# With this entry of getauxval(3), the kernel says that the program must not trust its caller.
 _AT_SECURE = 23
 
 

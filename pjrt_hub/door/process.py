@@ -79,7 +79,7 @@ def cache() -> Cache:
 
 
 def _cache(env: Mapping[str, str]) -> Cache:
-    # JAX asks for a variable at every start, so this is imported late.
+    # Every start of JAX imports this module for `environment`, so these imports are late.
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.store.cache.cache import SYSTEM, Cache
 

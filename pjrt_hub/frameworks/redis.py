@@ -6,7 +6,7 @@ from typing import Any
 
 from pjrt_hub.running.distributed.kv_store import look_until
 
-#: Each answer of the server has so many seconds; so many tries to reach it take a second together.
+#: Seconds for an answer of the server, and tries to reach it, which take one second together.
 _ANSWER_SECONDS, _TRIES = 5, 6
 
 
@@ -61,7 +61,7 @@ def _connect(url: str) -> Any:
     from redis.backoff import ExponentialBackoff
     from redis.retry import Retry
 
-    # A store is asked by a plugin's threads, and Python cannot end while one waits for an answer.
+    # A plugin's threads ask a store, and Python cannot end while one of them waits for an answer.
     return redis.Redis.from_url(
         url,
         socket_timeout=_ANSWER_SECONDS,

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 # The format's own limit, which keeps a junk length from becoming a huge allocation.
 _MAX_HEADER_NBYTES = 100_000_000
 
-#: The dtypes of the format stand for these element types.
+#: The element types, by the names that the format has for them.
 _ELEMENTS = {
     code: dtypes.of_numpy(name)
     for code, name in {
@@ -45,12 +45,12 @@ _ELEMENTS = {
 }
 _CODES = {element.numpy: code for code, element in _ELEMENTS.items()}
 
-#: The data begins at a multiple of so many bytes, so the first tensor can be used in place.
+#: The data begins at a multiple of this many bytes, so the first tensor can be used in place.
 _ALIGNMENT = 64
-#: A tensor of so many bytes that begins elsewhere is read, not copied from the mapped file.
+#: A tensor this large that cannot be used in place is read, not copied from the mapped file.
 _READ_NBYTES = 1 << 21
 _INDEX_SUFFIX = ".index.json"
-#: numpy describes no array with more elements, dimensions of 0 left out, and none with more
+#: numpy describes no array with more elements, where dimensions of 0 do not count, or with more
 #: dimensions.
 _MAX_ELEMENTS, _MAX_RANK = 1 << 59, 64
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["authoring", "conformance", "tracing"]
 
 
-if not TYPE_CHECKING:  # else a checker would believe that every name exists
+if not TYPE_CHECKING:  # Otherwise a type checker would believe that every name exists.
 
     def __getattr__(name: str) -> ModuleType:
         if name not in __all__:

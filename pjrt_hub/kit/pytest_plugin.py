@@ -37,7 +37,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         )
 
 
-@pytest.hookimpl(tryfirst=True)  # Our items must be there before -k and -m choose among them.
+@pytest.hookimpl(tryfirst=True)  # The checks must be there before -k and -m choose items.
 def pytest_collection_modifyitems(session: pytest.Session, items: list[pytest.Item]) -> None:
     """Add the checks to the tests."""
     plugin = session.config.getoption("--pjrt-plugin")

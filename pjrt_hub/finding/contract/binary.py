@@ -18,9 +18,9 @@ from pjrt_hub.errors import PluginLoadError
 
 ENTRY_POINT = "GetPjrtApi"
 
-# Real plugins stay far below: 30 needed libraries, 18 run paths, and in jaxlib 6 MB of names.
+# Real plugins have far less: 30 needed libraries, 18 run paths, and in jaxlib 6 MB of names.
 MAX_STRING = 8192
-MAX_SYMBOL = 1 << 16  # C++ has names of several thousand characters.
+MAX_SYMBOL = 1 << 16  # Some C++ names have several thousand characters.
 MAX_NAMES_NBYTES = 1 << 27
 
 
@@ -33,18 +33,18 @@ class Binary(NamedTuple):
 
     path: Path
     system: str  # "linux", "macos", "windows", or another that Apple names, such as "ios".
-    bits: int = 0  # 32 or 64; of all but 64-bit little-endian files only the header is read.
-    little: bool = False  # Whether it is little-endian.
+    bits: int = 0  # 32 or 64; unless a file is 64-bit little-endian, only its header is read.
+    little: bool = False  # Whether the file is little-endian.
     machine: str = ""  # "x86_64", "aarch64", ... or "machine 17".
-    shared: bool = False  # Whether it is a shared library, no program or object file.
-    name: str = ""  # What it calls itself (DT_SONAME), or empty.
-    needed: tuple[str, ...] = ()  # The libraries without which it does not load, in order.
-    optional: tuple[str, ...] = ()  # Those of macOS that it loads later, or goes without.
+    shared: bool = False  # Whether it is a shared library and not a program or an object file.
+    name: str = ""  # The library's own name (DT_SONAME), or empty.
+    needed: tuple[str, ...] = ()  # The libraries without which this one does not load, in order.
+    optional: tuple[str, ...] = ()  # On macOS, libraries that it loads later or can do without.
     rpath: tuple[str, ...] = ()  # DT_RPATH with $ORIGIN expanded, unless a DT_RUNPATH hides it.
     runpath: tuple[str, ...] = ()  # DT_RUNPATH, or LC_RPATH, with the library's folder expanded.
-    run_paths: tuple[str, ...] = ()  # Both as they are written.
-    versions: tuple[tuple[str, str], ...] = ()  # Needed ones: ("libc.so.6", "GLIBC_2.27").
-    minimum: tuple[int, ...] = ()  # The oldest macOS that it says it runs on, (11, 0).
+    run_paths: tuple[str, ...] = ()  # The run paths of both kinds as the file spells them.
+    versions: tuple[tuple[str, str], ...] = ()  # Versions it needs: ("libc.so.6", "GLIBC_2.27").
+    minimum: tuple[int, ...] = ()  # The oldest macOS that it claims to run on, such as (11, 0).
     exported: bool = False  # Whether it exports the symbol that was looked for.
     executable_stack: bool = False  # Whether loading it makes the stacks of the process executable.
     text_relocations: bool = False  # Whether loading it writes into its code.
@@ -73,7 +73,7 @@ def unfit(binary: Binary, host: HostTag) -> list[Problem]:
     if binary.system != host.os:
         return [Problem(host.runs(HostTag(binary.system, binary.machine)))]
     if binary.system != "linux":
-        return []  # Nothing else is known about it.
+        return []  # Only the system is known of a library that is not for Linux.
     if (binary.bits, binary.little) != (64, True):
         order = "little" if binary.little else "big"
         text = f"it is a {binary.bits}-bit {order}-endian library, 64-bit little is needed"
@@ -103,10 +103,10 @@ def unfit(binary: Binary, host: HostTag) -> list[Problem]:
 class Section(NamedTuple):
     """A section of the file, which only tools look at."""
 
-    name: str  # ".debug_info", "__TEXT,__cstring".
+    name: str  # The section's name, such as ".debug_info" or "__TEXT,__cstring".
     role: str  # "data", "debug", "symbols" (which nothing reads at run time), or empty.
     offset: int
-    nbytes: int  # How much of the file it takes.
+    nbytes: int  # The bytes that it takes in the file.
 
 
 class LibraryFile:

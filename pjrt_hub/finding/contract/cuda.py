@@ -38,11 +38,11 @@ _DRIVERS = {
     580: "13.0",
     590: "13.1",
 }
-#: These plugins are extras of pjrt-hub, with all that they require.
+#: Each of these extras of pjrt-hub installs the plugin of that name and all that it requires.
 EXTRAS = ("cuda12", "cuda13")
-#: CUDA is installed here for all users; the plugin is built with this path.
+#: CUDA is installed here for all users; these paths are built into the plugin.
 SYSTEM = ("/usr/local/cuda", "/opt/cuda")
-#: The vendor's package has the compilers in this folder, by the number of CUDA.
+#: The folder in which the vendor's package has the compilers, by CUDA's major version.
 _PACKAGES = {"12": "nvidia/cuda_nvcc", "13": "nvidia/cu13"}
 _DATA_DIR = re.compile(r"--xla_gpu_cuda_data_dir=['\"]?([^\s'\"]+)")
 _OLDEST_PTXAS = (11, 8)
@@ -60,8 +60,8 @@ class Compiler(NamedTuple):
     """Something that a plugin compiles with: "ptxas" or "libdevice"."""
 
     name: str
-    file: str  # Its path below a folder of CUDA.
-    is_program: bool  # Whether it is looked for on PATH, too, and has to tell a version.
+    file: str  # The compiler's path below a folder of CUDA.
+    is_program: bool  # Whether it is also looked for on PATH, and has to print a version.
 
     def places(
         self, library: Path, cuda: str, env: Mapping[str, str], root: str = ""

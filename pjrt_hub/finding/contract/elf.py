@@ -14,7 +14,7 @@ from pjrt_hub.finding.contract.binary import Binary, LibraryFile, Section
 
 MAGIC = b"\x7fELF"
 
-# Numbers of the ELF specification (System V ABI; gABI chapters 4 and 5).
+# The numbers are from the ELF specification (System V ABI; gABI chapters 4 and 5).
 _MACHINES = {3: "i386", 40: "arm", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le"}
 _SHARED_OBJECT = 3
 _PT_LOAD, _PT_DYNAMIC, _PT_GNU_STACK = 1, 2, 0x6474E551
@@ -25,7 +25,7 @@ _DF_TEXTREL = 4
 _SHT_NOBITS, _SHT_DYNSYM, _SHN_ABS = 8, 11, 0xFFF1
 _DT_GNU_HASH, _DT_VERNEED, _DT_VERNEEDNUM = 0x6FFFFEF5, 0x6FFFFFFE, 0x6FFFFFFF
 
-# Real plugins stay far below: they have 12 segments.
+# Real plugins stay far below these limits: they have 12 segments.
 _MAX_SEGMENTS = 1024
 _MAX_DYNAMIC = 4096
 _MAX_STEPS = 65536
@@ -161,12 +161,12 @@ class Reader:
             for name, info, other, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
                 if section == _SHN_ABS and not value:
                     continue  # This is the name of a symbol version.
-                # The symbol is defined; global, weak or unique; of default or protected visibility.
+                # An export is defined; global, weak or unique; of default or protected visibility.
                 if section and info >> 4 in (1, 2, 10) and other & 3 in (0, 3):
                     yield self._file.symbol(text, name)
 
     def _folders(self, paths: tuple[str, ...]) -> tuple[str, ...]:
-        # $ORIGIN is the folder of a link; the loader does not look where the file itself lies.
+        # For a link, $ORIGIN is the link's folder: the loader does not look beside the real file.
         origin = str(self._file.path.absolute().parent)
         return tuple(
             _shorten(part.replace("${ORIGIN}", origin).replace("$ORIGIN", origin))

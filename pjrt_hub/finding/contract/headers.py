@@ -19,7 +19,7 @@ from pjrt_hub.finding.contract.binary import ENTRY_POINT, Binary, LibraryFile, S
 # The first bytes of Mach-O for one machine and for several (<mach-o/loader.h>, <mach-o/fat.h>).
 _MACHO = (b"\xcf\xfa\xed\xfe", b"\xce\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"\xfe\xed\xfa\xce")
 _UNIVERSAL = (b"\xca\xfe\xba\xbe", b"\xca\xfe\xba\xbf")
-_MAX_JAVA = 43  # Java's class files have a version (45 or more) where others count their parts.
+_MAX_JAVA = 43  # A universal file counts its parts where a Java class has its version, 45 or more.
 
 
 def inspect(path: Path, symbol: str = ENTRY_POINT) -> Binary:
@@ -68,7 +68,7 @@ def _open(path: Path) -> Iterator[tuple[str, LibraryFile]]:
         with path.open("rb", buffering=0) as opened:
             file = LibraryFile(path, opened)
             yield _system(file), file
-    except (OSError, ValueError) as exc:  # ValueError: the path has a NUL.
+    except (OSError, ValueError) as exc:  # A NUL in the path is a ValueError.
         reason = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise PluginLoadError(f"{path} cannot be read: {reason}", path=path) from None
 

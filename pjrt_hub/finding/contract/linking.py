@@ -27,7 +27,7 @@ _CACHE_ARCHITECTURE = {"x86_64": 0x0300, "aarch64": 0x0A00}
 _MAX_LIBRARIES = 512
 _LOADED = "already loaded"
 _OF_SYSTEM = ("ld.so.cache", "a default folder")
-#: What each level of x86-64 in glibc needs beyond the previous one, by its names in /proc/cpuinfo.
+#: glibc's levels of x86-64, each with the flags of /proc/cpuinfo that it adds to the previous one.
 _LEVELS = {
     "x86-64-v2": {"cx16", "lahf_lm", "popcnt", "sse4_1", "sse4_2", "ssse3"},
     "x86-64-v3": {"abm", "avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe", "xsave"},
@@ -39,18 +39,18 @@ class Search(NamedTuple):
     """Where the loader will look besides the library's own run paths."""
 
     library_path: tuple[str, ...] = ()  # Folders of LD_LIBRARY_PATH, in order.
-    preloaded: tuple[Path, ...] = ()  # Loaded before; their names count as found.
+    preloaded: tuple[Path, ...] = ()  # Libraries loaded before; their names count as found.
     cache: Path = Path("/etc/ld.so.cache")  # The loader's own cache.
-    folders: tuple[str, ...] = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")  # Tried last.
-    program: tuple[str, ...] = ()  # DT_RPATH of the program, which holds for what it loads, too.
+    folders: tuple[str, ...] = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")  # They are tried last.
+    program: tuple[str, ...] = ()  # The program's DT_RPATH, which also applies to what it loads.
 
 
 class Found(NamedTuple):
     """The file that the loader takes for a name."""
 
     library: Binary
-    reason: str  # Why this one: "LD_LIBRARY_PATH", "DT_RUNPATH of libx.so".
-    hidden: tuple[Path, ...]  # Files that would be taken, were it not there, in order.
+    reason: str  # Why it is taken, such as "LD_LIBRARY_PATH" or "DT_RUNPATH of libx.so".
+    hidden: tuple[Path, ...]  # Files that would be taken if it did not exist, in order.
 
     @property
     def is_systems(self) -> bool:
@@ -132,7 +132,7 @@ def find(
         try:
             file = inspect(path)
         except PluginLoadError:
-            return None  # The file is no library, and the loader's search ends there.
+            return None  # The loader's search ends at a file that is no library.
         if (file.system, file.machine, file.bits) == ("linux", machine, 64):
             taken = Found(file, reason, ())
     if taken is None:
@@ -250,7 +250,7 @@ def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
         data = digest.content(path)
     except OSError:
         return {}
-    begin = data.find(_CACHE_MAGIC)  # An older format may come before this one.
+    begin = data.find(_CACHE_MAGIC)  # A cache in an older format may come before this one.
     if begin < 0 or len(data) < begin + 48:
         return {}
     (count,) = struct.unpack_from("<I", data, begin + 20)
@@ -265,7 +265,7 @@ def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
         if flags & 0xFF00 != _CACHE_ARCHITECTURE.get(machine, 0):
             continue
         place = Path(text(file))
-        levels = ("", *reversed(_levels()))  # A better level comes later.
+        levels = ("", *reversed(_levels()))  # The best level comes last.
         level = place.parent.name if place.parent.parent.name == "glibc-hwcaps" else ""
         if level in levels:
             found.setdefault(text(name), []).append((-levels.index(level), place))

@@ -36,11 +36,11 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 class Library(NamedTuple):
     """One place where the plugin's library may lie; exactly one base, and a path below it."""
 
-    distribution: str = ""  # Canonical; `path` is relative to where it is installed.
-    module: str = ""  # Dotted name of a package; `path` is relative to its folder.
-    variable: str = ""  # Of the environment: it holds the whole path, and `path` is empty.
-    path: str = ""  # POSIX, with `*` and `?`; with no base, relative to the manifest's folder.
-    sha256: str = ""  # Of the library that the manifest was written for.
+    distribution: str = ""  # The canonical name; `path` is relative to where it is installed.
+    module: str = ""  # The dotted name of a package; `path` is relative to its folder.
+    variable: str = ""  # The environment variable that holds the whole path; `path` is empty.
+    path: str = ""  # A POSIX path, with `*` and `?`; with no base, it is relative to the manifest.
+    sha256: str = ""  # The sha256 of the library that the manifest was written for.
 
     def __str__(self) -> str:
         if self.variable:
@@ -68,9 +68,9 @@ class Probe(NamedTuple):
     kind: str = "always"
     files: tuple[str, ...] = ()  # Absolute paths.
     vendor: str = ""  # The PCI vendor, as in /sys ("0x1ae0").
-    devices: tuple[str, ...] = ()  # Of PCI, too; empty means any.
-    driver_file: str = ""  # Holds the driver's version.
-    driver_minimum: int = 0  # The oldest major version of the driver that will do.
+    devices: tuple[str, ...] = ()  # The PCI devices, as in /sys; empty means any.
+    driver_file: str = ""  # The file that holds the driver's version.
+    driver_minimum: int = 0  # The oldest major version of the driver that is new enough.
 
 
 class EnvironmentDefault(NamedTuple):
@@ -84,24 +84,24 @@ class EnvironmentDefault(NamedTuple):
 class Manifest(NamedTuple):
     """A plugin's description of itself."""
 
-    name: str  # Unique among plugins ("cuda13").
-    platform: str  # What it drives ("cuda"); several plugins may share one.
+    name: str  # A name that no other plugin has ("cuda13").
+    platform: str  # The platform that it drives ("cuda"); several plugins may share one.
     description: str = ""
-    aliases: tuple[str, ...] = ()  # Further words that select it ("gpu").
+    aliases: tuple[str, ...] = ()  # Other words that select it ("gpu").
     priority: int = DEFAULT_PRIORITY  # The highest wins if no platform is named.
-    libraries: tuple[Library, ...] = ()  # Places of its library, in order.
+    libraries: tuple[Library, ...] = ()  # Where its library may be, in order.
     registry: tuple[str, ...] = ()  # Keys of the registry rows that hold it.
     preloads: tuple[Preload, ...] = ()  # The libraries to load before it.
     probe: Probe = Probe()
     options: tuple[Option, ...] = ()
-    compile_flags: tuple[CompileFlag, ...] = ()  # XLA's, where the user says nothing of them.
+    compile_flags: tuple[CompileFlag, ...] = ()  # XLA flags that apply unless the user sets them.
     environment: tuple[EnvironmentDefault, ...] = ()
     targets: Targets = NO_TARGETS  # Machines that it compiles for without the hardware.
-    api_minimum: ApiVersion | None = None  # The oldest PJRT API that the manifest speaks of.
-    api_maximum: ApiVersion | None = None  # The newest one.
-    extensions: tuple[str, ...] = ()  # Those of its library when this was written.
-    path: Path | None = None  # None for a plugin that nobody described.
-    module: str = ""  # The package around it, whose `initialize()` runs once it is chosen.
+    api_minimum: ApiVersion | None = None  # The oldest PJRT API that the manifest describes.
+    api_maximum: ApiVersion | None = None  # The newest PJRT API that it describes.
+    extensions: tuple[str, ...] = ()  # The library's extensions when this was written.
+    path: Path | None = None  # The manifest's file; None if nobody described the plugin.
+    module: str = ""  # The package around it; its `initialize()` runs when the plugin is chosen.
 
     def create_options(
         self, given: Mapping[str, object], api: ApiVersion | None = None

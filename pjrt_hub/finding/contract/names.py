@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 _NAME = re.compile(r"[a-z0-9_]{1,32}")
-#: The eye takes the first of each pair for the second.
+#: A reader may mistake the first of each pair for the second.
 _ALIKE = (("rn", "m"), ("vv", "w"), ("cl", "d"), ("0", "o"), ("1", "l"), ("i", "l"), ("5", "s"))
 
 
@@ -25,7 +25,7 @@ def is_name(text: str) -> bool:
 def canonical(distribution: str) -> str:
     """Normalize a distribution's name as packaging does: "Jax_CUDA.pjrt" is "jax-cuda-pjrt"."""
     name = distribution.lower().replace("_", "-").replace(".", "-")
-    # This runs for thousands of names, and a pattern would take three times as long.
+    # This runs for thousands of names, and a regular expression would take three times as long.
     while "--" in name:
         name = name.replace("--", "-")
     return name

@@ -18,7 +18,7 @@ from pjrt_hub.finding.contract.table import Table
 
 OptionValue = str | int | float | bool | tuple[int, ...]
 FlagValue = str | bool | int | float
-#: The type of an option of which nothing is known: a value is sent as its Python type.
+#: The type of an option about which nothing is known: a value is sent as its Python type.
 UNKNOWN = "unknown"
 OPTION_TYPES = ("string", "int64", "int64_list", "float", "bool", UNKNOWN)
 LIMITS = ("minimum", "maximum")
@@ -30,14 +30,14 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 class Option(NamedTuple):
     """One option that a plugin takes."""
 
-    name: str  # As the plugin spells it.
+    name: str  # The option's name as the plugin spells it.
     type: str  # One of `OPTION_TYPES`.
-    default: OptionValue | None = None  # Sent where the user says nothing; None sends nothing.
+    default: OptionValue | None = None  # The value if the user sets none; None sends nothing.
     doc: str = ""
     since: ApiVersion | None = None  # The first PJRT API version of this plugin known to take it.
     minimum: int | None = None  # The least integer that the plugin survives.
-    maximum: int | None = None  # The greatest one.
-    variables: tuple[str, ...] = ()  # Of the environment; the first one that is set counts.
+    maximum: int | None = None  # The greatest integer that the plugin survives.
+    variables: tuple[str, ...] = ()  # Environment variables; the first one that is set counts.
 
     @classmethod
     def read(cls, name: str, options: Table) -> Option:
@@ -218,13 +218,13 @@ def _unknown(plugin: str, what: str, name: str, known: Mapping[str, Option]) -> 
 class CompileFlag(NamedTuple):
     """A flag for compilations in which the user does not set it."""
 
-    name: str  # As XLA spells it, without dashes.
+    name: str  # The flag's name as XLA spells it, without dashes.
     value: FlagValue  # The plugin parses a str as the flag's own type.
-    doc: str = ""  # Why it is set.
+    doc: str = ""  # Why the flag is set.
     since: ApiVersion | None = None  # The first PJRT API version of this plugin that takes it.
     until: ApiVersion | None = None  # The last version that needs it.
-    unless: tuple[str, ...] = ()  # Other flags; where the user sets one, this is left out.
-    unless_used: tuple[str, ...] = ()  # Operations, "maximum", where it is left out.
+    unless: tuple[str, ...] = ()  # Other flags; if the user sets one, this flag is left out.
+    unless_used: tuple[str, ...] = ()  # A program with one of these operations does not get it.
 
     @classmethod
     def read(cls, name: str, flags: Table) -> CompileFlag:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-#: ROCm's libraries have numbers of their own; only libamdhip64's are known for each release.
+#: ROCm's libraries have numbers of their own; only that of libamdhip64 is known for each release.
 _ROCM = "install the release of ROCm that the plugin was built for below /opt/rocm"
 _CUDA = "pip install 'pjrt-hub[cuda]'"
 _CUDA12 = "pip install 'pjrt-hub[cuda12]'"
 _CUDA13 = "pip install 'pjrt-hub[cuda13]'"
 #: The beginning of a library's name (* stands for anything) -> who ships it, and how to get it. The
-#: longest match wins. The packages named held the library in November 2026. A row without a number
-#: names no package that has only some of the numbers.
+#: longest match wins. The packages named held the library in November 2026. A row without a version
+#: number names no package that has only some of the versions.
 _SHIPPERS: dict[str, tuple[str, str]] = {
     "libstdc++.so": ("the C++ runtime of GCC", "install the system package libstdc++6 (Debian)"),
     "libgcc_s.so": ("the C runtime of GCC", "install the system package libgcc-s1 (Debian)"),

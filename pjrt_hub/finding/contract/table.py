@@ -53,7 +53,7 @@ def _parsed_files() -> dict[str, str]:
     try:
         found: dict[str, str] = json.loads(PARSED.read_bytes())
     except (OSError, ValueError):
-        # An unbuilt checkout has no such file; everything just takes longer.
+        # An unbuilt checkout has no such file; parsing just takes longer.
         return {}
     return found
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 #: The option that takes a GPU's description.
 _CONFIG = "target_config"
 _MAX_DEVICES = 1 << 16
-#: "2x2x1", alone or after a name as in "v5e:2x2".
+#: This matches a shape such as "2x2x1", alone or after a name as in "v5e:2x2".
 _SHAPE = re.compile(r"(?:.*[:=_])?(-?\d+(?:x-?\d+)*)(?:_twisted|_untwisted)?")
-#: GPU plugins of XLA embed a GpuTargetConfigProto as text for each GPU they were measured on; only
-#: the plugin parses one.
+#: XLA's GPU plugins embed, as text, a GpuTargetConfigProto of each GPU that was measured for them.
+#: Only the plugin parses this text.
 _BEGIN = re.compile(rb"gpu_device_info \{")
 _DEVICE = re.compile(r'^device_description_str: "([^"\\]+)"', re.MULTILINE)
 _PLATFORM = re.compile(r'^platform_name: "(\w+)"', re.MULTILINE)
@@ -71,10 +71,10 @@ Target.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 class Targets(NamedTuple):
     """The machines that a plugin compiles for, and how they are named to it."""
 
-    options: tuple[Option, ...] = ()  # What `PJRT_TopologyDescription_Create` takes.
-    known: tuple[Target, ...] = ()  # By name; the plugin may know more.
+    options: tuple[Option, ...] = ()  # The options of `PJRT_TopologyDescription_Create`.
+    known: tuple[Target, ...] = ()  # The machines with names; the plugin may know more.
     embedded: str = ""  # The platform of the GPUs that its library describes ("CUDA").
-    refused: tuple[str, ...] = ()  # GPUs, by device, that its compiler is too new for.
+    refused: tuple[str, ...] = ()  # GPUs, by device, for which its compiler is too new.
 
     @classmethod
     def read(cls, table: Table) -> Targets:
@@ -230,7 +230,7 @@ def gpu_target_configs(library: Path, platform: str) -> dict[str, str]:
                 device, of = _DEVICE.search(text), _PLATFORM.search(text)
                 if device and of and of[1] == platform:
                     configs.setdefault(device[1], text)
-    except (OSError, ValueError) as exc:  # ValueError: the file is empty.
+    except (OSError, ValueError) as exc:  # An empty file is a ValueError.
         raise PluginLoadError(f"{library} cannot be read: {exc}", path=library) from None
     return configs
 

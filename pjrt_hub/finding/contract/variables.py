@@ -14,10 +14,10 @@ from typing import NamedTuple
 class Variable(NamedTuple):
     """One environment variable, or a family of them."""
 
-    name: str  # A `*` stands for any rest.
-    meaning: str  # What it changes.
-    default: str = ""  # What applies without it, as text.
-    reader: str = "pjrt-hub"  # Who reads it: a library or program that this calls, too.
+    name: str  # A `*` stands for any ending.
+    meaning: str  # What the variable changes.
+    default: str = ""  # What applies if it is not set, as text.
+    reader: str = "pjrt-hub"  # What reads it: pjrt-hub, or a library or program that this calls.
     safe: bool = False  # Whether a process with more rights than its caller uses it.
 
 
@@ -197,7 +197,7 @@ FOLDERS = (
     Variable("XDG_CONFIG_DIRS", "the folders of the machine's", "`/etc`"),
 )
 
-#: Another value of these may give another program, so each is part of a compiled program's key.
+#: These may change the result of a compilation, so they are part of a compiled program's key.
 #: Variables that only affect logs, dumps or the speed of compiling are left out.
 COMPILERS = tuple(
     Variable(name, "part of the key of a compiled program", reader="pjrt-hub, the plugin")
@@ -241,7 +241,7 @@ PACKAGING = (
     ),
 )
 
-#: The groups, by the heading that they have in docs/variables.md.
+#: The groups of variables, by their headings in docs/variables.md.
 GROUPS = {
     "Variables of pjrt-hub": OURS,
     "Which plugin": CHOICE,

@@ -71,7 +71,7 @@ class Finding(NamedTuple):
         }
 
 
-Finding.__module__ = "pjrt_hub"  # the statement of a tuple has only fields
+Finding.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 def findings(

@@ -12,7 +12,7 @@ from pathlib import Path
 from pjrt_hub.base.abi import Verdict
 from pjrt_hub.finding.contract.manifest import FILE_NAME, Probe
 
-# Linux writes less than a page; the limit keeps a fake tree from costing more.
+# Linux writes less than a page into such a file; the limit keeps a fake tree from costing more.
 _MAX_NBYTES = 16384
 
 
@@ -76,7 +76,7 @@ def _pci(probe: Probe, root: Path) -> Verdict:
 
 def driver_version(probe: Probe, root: Path) -> str:
     """Return the version of the driver, "550.54.15"; empty if its file tells none, as under WSL."""
-    # "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  ..."
+    # The file says "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  ...".
     text = _text(root / probe.driver_file.lstrip("/")) if probe.driver_file else ""
     found = re.search(r"\s(\d{3,}(?:\.\d+)+)", text)
     return found[1] if found else ""

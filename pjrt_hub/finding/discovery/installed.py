@@ -20,7 +20,7 @@ _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _READ |= getattr(os, "O_NONBLOCK", 0)
 _PART_NBYTES = 1 << 16
 
-#: The rows of packages in this group count like the registry's.
+#: Packages with an entry point of this group bring rows, which count like the registry's.
 REGISTRY = "pjrt_registry"
 _REGISTRY = REGISTRY.encode()
 GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins", REGISTRY)
@@ -29,9 +29,9 @@ GROUPS = ("pjrt_plugins", "jax_plugins", "xla_plugins", "torch_xla.plugins", REG
 class Distribution(NamedTuple):
     """An installed distribution."""
 
-    name: str  # Canonical.
+    name: str  # The canonical name.
     version: str
-    folder: Path  # The one on `sys.path` that it is installed in.
+    folder: Path  # The folder on `sys.path` in which it is installed.
     info: Path  # Its `*.dist-info` folder, or `*.egg-info` of older tools.
 
     def __str__(self) -> str:
@@ -101,14 +101,14 @@ class Installed:
 
     def __init__(self, sys_path: Sequence[str], finders: Sequence[Any] = ()) -> None:
         self.sys_path, self.finders = tuple(sys_path), tuple(finders)
-        # "" is the current folder, for Python as here; a zip file holds no library to load.
+        # Here, as in Python, "" is the current folder. A zip file holds no library to load.
         absolute = dict.fromkeys(map(_absolute, sys_path))
         self.folders = tuple(Path(item) for item in absolute if os.path.isdir(item))
 
     @classmethod
     def current(cls) -> Installed:
         """Return what is installed for this process."""
-        # setuptools maps an editable install by a finder instead of a folder on sys.path.
+        # For an editable install, setuptools uses a finder instead of a folder on sys.path.
         finders = (
             finder
             for finder in sys.meta_path
@@ -216,7 +216,7 @@ class Installed:
 def _absolute(item: str) -> str:
     try:
         return os.path.abspath(item)
-    except FileNotFoundError:  # The current folder is gone, and everything relative to it.
+    except FileNotFoundError:  # The current folder is gone, and so is everything relative to it.
         return ""
 
 

@@ -20,9 +20,9 @@ from pjrt_hub.finding.discovery.installed import Distribution
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 
 _SUFFIXES = {"linux": (".so",), "macos": (".dylib", ".so"), "windows": (".dll",)}
-# This fits xla_cuda_plugin.so, pjrt_plugin_xpu.so, xla_cpu_pjrt.so, libpjrt_cpu.so, libtpu.so.
+# This matches xla_cuda_plugin.so, pjrt_plugin_xpu.so, xla_cpu_pjrt.so, libpjrt_cpu.so, libtpu.so.
 _PLUGIN = re.compile(r"pjrt|^xla_\w+_plugin|^libtpu$")
-#: XLA calls its plugins so when they are built from source.
+#: Plugins that are built from XLA's source have these names.
 _XLA = re.compile(r"pjrt_c_api_(cpu|gpu|tpu)_plugin$")
 _AFFIXES = re.compile(
     r"^(?:lib)?(?:pjrt_plugin_|pjrt_c_api_|pjrt_(?!plugin$)|xla_)?(\w+?)"
@@ -33,8 +33,8 @@ _AFFIXES = re.compile(
 class Preloads(NamedTuple):
     """The libraries to load before a plugin."""
 
-    paths: tuple[Path, ...]  # In the manifest's order.
-    missing: tuple[str, ...]  # Names not found; the plugin may find them elsewhere, or do without.
+    paths: tuple[Path, ...]  # The files, in the manifest's order.
+    missing: tuple[str, ...]  # Names not found; the plugin may find them or do without them.
 
 
 def preloads(world: World, manifest: Manifest, library_path: Path) -> Preloads:
@@ -80,7 +80,7 @@ def _find(world: World, each: Described) -> Iterator[Found]:
         if not paths:
             continue
         # Several matches are one build under several names; the last is the newest by name.
-        # A library beside its manifest came with it; one that a variable names did not.
+        # A library beside its manifest is from the same package; one that a variable names is not.
         own = None if library.variable else world.installed.get(each.distribution)
         found.append((distribution or own, paths[-1]))
         if library.variable:  # The user sets the variable to replace what is installed.
@@ -89,7 +89,7 @@ def _find(world: World, each: Described) -> Iterator[Found]:
         yield Candidate(
             each.manifest,
             each.source,
-            # If there are several, their origins tell them apart.
+            # Several builds are told apart by their origins.
             tuple(f"{origin}, {shipped}" for origin in each.origins)
             if shipped and len(found) > 1
             else each.origins,

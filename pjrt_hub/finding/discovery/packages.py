@@ -20,15 +20,15 @@ from pjrt_hub.finding.discovery.library import is_library, is_plugin_library, pl
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 from pjrt_hub.finding.store.catalog import RegistryPackage
 
-#: Vendors' libraries without a manifest have this source.
+#: The source of vendors' libraries that have no manifest.
 VENDOR_WHEELS = "vendor_wheels"
-#: Plugins with a manifest use this group of entry points, and this namespace package.
+#: Plugins with a manifest use the entry points, and the namespace package, of this name.
 PACKAGE = "pjrt_plugins"
-#: These folders in it are ours; others install theirs beside them.
+#: The folders of pjrt-hub's own plugins in that package; other distributions add theirs.
 OURS = ("cpu", "cuda", "metal", "rocm", "tpu", "tt", "xpu")
 _JAX = "jax_plugins"
 NAMESPACES = (_JAX, "xla_plugins", PACKAGE)
-#: pjrt-hub's own entry points register in frameworks what it finds: they are no plugins.
+#: pjrt-hub's own entry points are no plugins: they register the found plugins in frameworks.
 _OURS = "pjrt_hub."
 
 
@@ -44,7 +44,7 @@ def describe(world: World) -> tuple[list[Described], list[Rejection]]:
         )
         for distribution, reason in world.installed.damaged
     ]
-    # A registered package is named by its distribution, so its entry point comes first.
+    # An entry point tells the distribution of a manifest, so entry points come first.
     for item in (*_registered_manifests(world), *_namespace_manifests(world)):
         if isinstance(item, Rejection):
             rejections.append(item)
@@ -76,7 +76,7 @@ def _registered_manifests(world: World) -> Iterator[Described | Rejection]:
             continue
         path = _manifest_path(world, point)
         if path is None:
-            # Its library may still be recognised as those of other vendors are.
+            # The package's library may still be recognised, like those of other vendors.
             yield Rejection(
                 plugin_name(point.name),
                 str(point),
@@ -89,7 +89,7 @@ def _registered_manifests(world: World) -> Iterator[Described | Rejection]:
         except ManifestError as exc:
             yield Rejection(point.name, str(point), exc.message, exc.hint)
             continue
-        # The initialize() of a module that is made for JAX too registers the plugin with JAX.
+        # If the module is also made for JAX, its initialize() registers the plugin with JAX.
         module = "" if point.module in frameworks else point.module
         for manifest in manifests:
             yield Described(
@@ -111,7 +111,7 @@ def _folders(installed: Installed, point: EntryPoint) -> tuple[Path, ...]:
     parts = point.module.split(".")
     if not all(part.isidentifier() for part in parts):
         return ()
-    # The distribution's own folder first: another one may bring a package of the same name.
+    # The distribution's own folder comes first: another one may have a package of this name.
     own = point.distribution.folder.joinpath(*parts)
     return (own, *installed.package_folders(point.module))
 
@@ -123,7 +123,7 @@ def _namespace_manifests(world: World) -> Iterator[Described | Rejection]:
     for package in dict.fromkeys((own, *world.installed.package_folders(PACKAGE))):
         for path in sorted(package.glob(f"*/{FILE_NAME}")):
             origin, folder = str(path), path.parent.name
-            # As `import pjrt_plugins.x` would: of folders with one name the first is the package.
+            # As for `import pjrt_plugins.x`, the first of several folders with one name counts.
             winner = packages.setdefault(folder, path.resolve())
             if winner != path.resolve():
                 yield Rejection(folder, origin, f"shadowed by {winner}", shadowed=True)
@@ -161,7 +161,7 @@ def find_vendor_libraries(world: World) -> Iterator[Found]:
             registered.add(found.library_path)
             yield found
         elif point.group != PACKAGE and point.distribution not in manifested.values():
-            # Otherwise `entry_points` has told what it describes, or what is wrong with it.
+            # Otherwise the source `entry_points` has described the package, or rejected it.
             yield found
     for namespace in NAMESPACES:
         for package in world.installed.package_folders(namespace):
@@ -206,7 +206,7 @@ def _from_entry_point(world: World, point: EntryPoint) -> Found:
         )
     called = plugin_name(point.name)
     if not libraries:
-        # Some only add operations to a framework; macOS wheels hold no library for Linux.
+        # Some packages only add operations to a framework; macOS wheels hold no library for Linux.
         reason = f"{point.distribution} holds no PJRT library for {world.host.os}"
         return Rejection(called, str(point), reason)
     names = ", ".join(path.name for path in libraries)
@@ -247,7 +247,7 @@ def _in_folder(folder: Path, os: str) -> list[Path]:
         if is_library(path.name, os) and isfile(path)
     )
     named = [path for path in files if is_plugin_library(path.name, os)]
-    # A library with another name is known by its GetPjrtApi.
+    # A library with another name is recognised by its symbol GetPjrtApi.
     return named or [path for path in files if _is_plugin(path)]
 
 

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 class Registration(NamedTuple):
     """What a module registers."""
 
-    platform: str = ""  # Empty if its source says none.
+    platform: str = ""  # The platform's name; empty if the source says none.
     priority: int = DEFAULT_PRIORITY
-    preloads: tuple[tuple[str, str], ...] = ()  # (package, file) of what it loads before, in order.
+    preloads: tuple[tuple[str, str], ...] = ()  # (package, file) of what it loads first, in order.
 
 
 def read(folder: Path) -> Registration:
     """Return what the package in a folder registers; JAX's defaults where its source is unclear."""
-    import ast  # Few packages lack a manifest, so a start need not pay for this import.
+    import ast  # Few packages lack a manifest, so most starts do not need this import.
 
     try:
         tree = ast.parse(digest.content(folder / "__init__.py"))

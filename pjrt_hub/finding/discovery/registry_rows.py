@@ -16,10 +16,10 @@ from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 from pjrt_hub.finding.store.catalog import Artifact, newest_builds, release
 
-#: These candidates have these sources.
+#: The sources of candidates from the cache and from the registry.
 CACHED = "cached"
 CATALOGUED = "catalogued"
-#: The rejection of a registry, or of its rows, has this name.
+#: The name of the rejection of a registry, or of its rows.
 REGISTRY = "registry"
 
 

@@ -13,7 +13,7 @@ from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery.source import World
 from pjrt_hub.finding.store.catalog import Requirement
 
-#: A file's name leaves the end of a version out: libcudnn.so.9.12.0 belongs to 9.12.0.46.
+#: A file's name may omit the end of a version: libcudnn.so.9.12.0 belongs to 9.12.0.46.
 _REST = "99999"
 
 
@@ -33,7 +33,7 @@ def find_required(
             return row.requires
     if not rows:
         return ()
-    # The owner of a library stays the same between releases; the versions that are taken change.
+    # All releases of a plugin require the same packages, but different versions of them.
     bounds = _bounds(world, distribution, version)
     return tuple(
         each._replace(specifier=bounds.get(canonical(each.package), ""))
@@ -92,5 +92,5 @@ def admits(specifier: str, version: str, *, is_whole: bool = True) -> bool:
 
     try:
         return SpecifierSet(specifier).contains(version, prereleases=True)
-    except InvalidVersion:  # Nothing is known about such a version.
+    except InvalidVersion:  # Nothing is known about an invalid version.
         return False

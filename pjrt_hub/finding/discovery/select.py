@@ -26,7 +26,7 @@ class Request(NamedTuple):
     """A user's request for a plugin."""
 
     words: tuple[str, ...]  # Plugins, platforms, aliases or "distribution:plugin", best first.
-    origin: str  # Who asked: an argument or a variable.
+    origin: str  # The argument or the variable that asks.
 
     def __str__(self) -> str:
         return f"{','.join(self.words)} (from {self.origin})"
@@ -39,7 +39,7 @@ class Request(NamedTuple):
             (env.get(OURS), f"${OURS}"),
             (env.get(JAX), f"${JAX}"),
         ):
-            # JAX strips nothing: " cpu" is a platform that it does not know.
+            # JAX strips no spaces, so it does not know the platform " cpu".
             items = (text or "").split(",")
             words = tuple(item if origin == f"${JAX}" else item.strip() for item in items)
             if any(words):
@@ -51,11 +51,11 @@ class Choice(NamedTuple):
     """The plugin to use."""
 
     candidate: Candidate
-    rejections: tuple[Rejection, ...]  # Everything else.
+    rejections: tuple[Rejection, ...]  # Everything that was not chosen.
     reason: str  # Why the candidate won.
-    was_asked_for_alone: bool = False  # Whether no other one would do.
-    unknown: tuple[Rejection, ...] = ()  # Words that nothing has for a name.
-    world: World | None = None  # In which it was chosen; what loads it looks there, too.
+    was_asked_for_alone: bool = False  # Whether the user asked for nothing else.
+    unknown: tuple[Rejection, ...] = ()  # Words of the request that name nothing.
+    world: World | None = None  # Where it was chosen; loading it looks there, too.
 
 
 def choose(
@@ -109,7 +109,7 @@ def line(candidate: Candidate) -> str:
 
 def _by_priority(survey: Survey, offline: bool) -> Choice:
     present = [each for each in survey.candidates if each.may_run]
-    # Who installed something that works here did not ask for a download.
+    # A user who has installed a plugin that works here did not ask for a download.
     installed = [each for each in present if each.source not in _FETCHED]
     local = [each for each in present if not each.must_be_fetched]
     eligible = local if installed or (offline and local) else present
@@ -117,7 +117,7 @@ def _by_priority(survey: Survey, offline: bool) -> Choice:
         raise PluginNotFoundError(
             "no plugin can be used on this machine\n" + explain(survey),
             rejections=_losers(survey, None, (), ""),
-            # Not one from pip: what that could install here would be a candidate to be fetched.
+            # The hint leaves out pip: what pip could install here would be a candidate to fetch.
             hint="docs/plugins.md says what runs where; name the library of another plugin by its "
             "path, or in PJRT_HUB_PLUGIN_PATH",
         )
@@ -137,7 +137,7 @@ def _by_request(survey: Survey, request: Request, to_run: bool) -> Choice:
         present = [each for each in found if each.may_run]
         if present:
             return _choose_named(survey, request, word, present, unknown)
-    # One plugin or platform asked for by its name may serve to compile without the hardware.
+    # A single plugin or platform that is asked for by name may compile without the hardware.
     (word, *others) = request.words
     named = [each for each in matches(survey, word) if word not in each.aliases]
     usable = [each for each in named if not (to_run and each.must_be_fetched)]
@@ -162,7 +162,7 @@ def _choose_named(
     matches: list[Candidate],
     unknown: Sequence[Rejection],
 ) -> Choice:
-    # Of what was asked for, what is here comes before what would have to be fetched.
+    # A plugin on this machine comes before one that would have to be fetched.
     ranked = sorted(matches, key=lambda each: (each.must_be_fetched, *_sort_key(each)))
     winner = _first(survey, ranked, word)
     losers = _losers(survey, winner, matches, "it was not asked for")
@@ -184,7 +184,7 @@ def _add_note(winner: Candidate) -> Candidate:
 
 
 def _sort_key(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:
-    # Among those to be fetched nobody has chosen one by installing it: the newest API is first.
+    # Of plugins to be fetched, none was chosen by installing it, so the newest API is first.
     api = candidate.api_version if candidate.must_be_fetched else None
     newest = (-api.major, -api.minor) if api else (0, 0)
     return (-candidate.priority, candidate.must_be_fetched, newest)
@@ -202,7 +202,7 @@ def _first(survey: Survey, ranked: Sequence[Candidate], word: str | None) -> Can
 
     equal = [each for each in ranked if rank(each) == rank(winner) and not same_library(each)]
     if word is None or ":" not in word:
-        # The hardware of a rival does not matter: the name itself is in doubt.
+        # A rival counts even if its hardware is absent, because the name itself is in doubt.
         equal += (
             each
             for each in survey.candidates
@@ -306,7 +306,7 @@ def _not_found(
     meant = [_likely(word, words) for word in request.words if word not in words]
     wanted = " or ".join(f"'{_printable(word)}'" for word in request.words)
     rejections = (*unknown, *_losers(survey, None, (), "it was not asked for"))
-    # The text has only the reasons that concern what was asked for; the error has them all.
+    # The message has the reasons for what was asked for; `rejections` has all of them.
     asked = {each.name for each in manifests if set(_words(each)) & set(request.words)}
     asked |= {*request.words, registry_rows.REGISTRY}
     told = [each for each in rejections if each in unknown or each.name in asked]

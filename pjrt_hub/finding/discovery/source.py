@@ -29,11 +29,11 @@ class World(NamedTuple):
 
     env: Mapping[str, str]
     host: HostTag
-    installed: Installed  # In the folders that Python imports from.
+    installed: Installed  # What is in the folders that Python imports from.
     catalog: Catalog | None = None  # The registry, if any.
-    cache: Cache | None = None  # What was fetched before.
-    pins: Pins | None = None  # The lock file that holds, which the catalog already applies.
-    root: Path = Path("/")  # Stands for "/" when /dev, /sys and /proc are looked at.
+    cache: Cache | None = None  # What has been fetched.
+    pins: Pins | None = None  # The lock file in force; the catalog already applies it.
+    root: Path = Path("/")  # Replaces "/" as the place of /dev, /sys and /proc.
     first_party: Path = FIRST_PARTY  # The folder of our own `pjrt_plugins`.
 
     @classmethod
@@ -67,7 +67,7 @@ class Described(NamedTuple):
     manifest: Manifest
     source: str  # The source that found it.
     origins: tuple[str, ...]  # Where it was found.
-    distribution: str = ""  # Canonical name of the one that brought the manifest, if known.
+    distribution: str = ""  # The canonical name of the manifest's distribution, if known.
 
 
 class Candidate(NamedTuple):
@@ -79,15 +79,15 @@ class Candidate(NamedTuple):
 
     manifest: Manifest
     source: str
-    origins: tuple[str, ...]  # Every place that led to it.
-    distribution: str = ""  # Canonical name of the one that ships the library, if known.
+    origins: tuple[str, ...]  # Every place where it was found.
+    distribution: str = ""  # The canonical name of the library's distribution, if known.
     version: str = ""
-    described_by: str = ""  # Canonical name of the one that brought the manifest, if known.
-    library_path: Path | None = None  # Absolute; None where it must be fetched.
+    described_by: str = ""  # The canonical name of the manifest's distribution, if known.
+    library_path: Path | None = None  # The absolute path; None if it must be fetched.
     artifact: Artifact | None = None  # The row of a cached or catalogued plugin.
-    create_options: tuple[tuple[str, Any], ...] = ()  # From PJRT_NAMES_AND_LIBRARY_PATHS.
-    hardware: Verdict = Verdict(True)  # Whether it is present.
-    notes: tuple[str, ...] = ()  # What the user should know though it is no reason against it.
+    create_options: tuple[tuple[str, Any], ...] = ()  # Those in PJRT_NAMES_AND_LIBRARY_PATHS.
+    hardware: Verdict = Verdict(True)  # Whether the hardware is present.
+    notes: tuple[str, ...] = ()  # What the user should know, though it is no reason to reject it.
 
     @property
     def name(self) -> str:
@@ -164,9 +164,9 @@ class Rejection(NamedTuple):
     origin: str
     reason: str
     hint: str = ""  # The next step.
-    absent: bool = False  # Nothing of it is on this machine, as opposed to something unusable.
-    shadowed: bool = False  # Something else of that name is used in its place.
-    build: Candidate | None = None  # Another build, which "distribution:plugin" chooses.
+    absent: bool = False  # Whether it is missing on this machine, as opposed to unusable.
+    shadowed: bool = False  # Whether something else of that name is used in its place.
+    build: Candidate | None = None  # The rejected build, which "distribution:plugin" chooses.
 
     def __str__(self) -> str:
         place = f" [{self.origin}]" if self.origin else ""

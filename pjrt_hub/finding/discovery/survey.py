@@ -30,9 +30,9 @@ ORDER = ("explicit", "environment", "entry_points", "namespace", "vendor_wheels"
 class Survey(NamedTuple):
     """The result of asking all sources."""
 
-    candidates: tuple[Candidate, ...]  # The highest priority first, then by name.
+    candidates: tuple[Candidate, ...]  # Sorted by priority, the highest first, then by name.
     rejections: tuple[Rejection, ...]  # Sorted by name.
-    known: tuple[Manifest, ...] = ()  # Also those whose library cannot be had.
+    known: tuple[Manifest, ...] = ()  # All manifests, even if the library cannot be had.
 
     def without(self, failed: Candidate, reason: str) -> Survey:
         """Return the survey without one that failed; the plugin's next build stands for it."""
@@ -80,7 +80,7 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     candidates = _separate(_choose_builds(candidates, world), rejections)
     rejections += _reject_hidden(world, candidates)
     names = {candidate.name for candidate in candidates}
-    # It matters that a plugin is not installed only if it cannot be had in another way.
+    # That a plugin is not installed matters only if it cannot be had in another way.
     rejections += (
         item
         for item in found
@@ -105,12 +105,12 @@ def _join(found: Iterable[Candidate], world: World) -> Iterator[Found]:
         if real is None:
             yield from group
             continue
-        # A vendor's library that a manifest or a variable also names goes by that name.
+        # If a manifest or a variable also names a vendor's library, that name counts.
         named = [each for each in group if each.source != packages.VENDOR_WHEELS]
         vendors = [each for each in group if each.source == packages.VENDOR_WHEELS]
         for name in dict.fromkeys(each.name for each in named or vendors[:1]):
             same = [each for each in named or vendors if each.name == name]
-            # Who ships a library describes it best; else the word that came first stands.
+            # The manifest from the library's own distribution wins, or else the first one.
             winner = next((each for each in same if _by_owner(each)), same[0])
             equals = [each for each in same if each.manifest.path == winner.manifest.path]
             joined = (winner, *equals, *vendors)
@@ -192,7 +192,7 @@ def _choose_builds(candidates: list[Candidate], world: World) -> Iterator[Found]
     for group in named.values():
         pinned = {canonical(each.artifact.package) for each in group if each.artifact}
         ranked = list(_rank(group, world))
-        # What the user wrote into the environment is meant to replace what is installed.
+        # A plugin that the user named in the environment is meant to replace installed ones.
         user = ranked[0] if ranked[0].source == user_paths.ENVIRONMENT else None
         claims: dict[object, list[Candidate]] = {}
         for candidate in ranked:
@@ -254,7 +254,7 @@ def _claim(candidate: Candidate, group: Sequence[Candidate], pinned: set[str]) -
     if candidate.source == user_paths.ENVIRONMENT:
         return candidate.library_path
     if candidate.artifact is not None:
-        # The row of a package that is installed, with a manifest of its own, claims nothing new.
+        # If a row's package is installed with a manifest of its own, both make the same claim.
         installed = (each for each in group if each.artifact is None)
         here = (each for each in installed if each.distribution in pinned)
         candidate = next(here, candidate)

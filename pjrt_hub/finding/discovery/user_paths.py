@@ -17,7 +17,7 @@ from pjrt_hub.finding.contract.names import is_name
 from pjrt_hub.finding.discovery.library import find_described, is_plugin_library, manifest_for
 from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 
-#: These candidates have these sources.
+#: The sources of candidates that the caller or the environment names.
 EXPLICIT = "explicit"
 ENVIRONMENT = "environment"
 OURS = "PJRT_HUB_PLUGIN_PATH"
@@ -98,7 +98,7 @@ def _folder(world: World, path: Path) -> Iterator[Found]:
 
 
 def _jax(described: Sequence[Described], item: str) -> Found:
-    # JAX splits at os.pathsep and strips nothing; a name is given once, a path holds no colon.
+    # Like JAX, this splits at os.pathsep, which a path therefore cannot hold, and strips nothing.
     parts = item.split(os.pathsep)
     if len(parts) != 2 or not all(parts):
         return Rejection(item, f"${JAX}", "it is not of the form name:path")

@@ -23,8 +23,8 @@ from pjrt_hub.finding.contract.table import parse, write
 class Member(NamedTuple):
     """A file inside an archive."""
 
-    path: str  # Inside the archive.
-    size: int  # In bytes.
+    path: str  # The path inside the archive.
+    size: int  # The size in bytes.
     sha256: str  # 64 lowercase hexadecimal digits.
     executable: bool = False  # Whether it is a program, such as a plugin's assembler.
 
@@ -49,9 +49,9 @@ class Requirement(NamedTuple):
     sha256: str
     members: tuple[Member, ...]
     license: str
-    library: str = ""  # Empty, as nothing of it is loaded as a plugin.
+    library: str = ""  # It is empty, because no file is loaded as a plugin.
     urls: tuple[str, ...] = ()
-    specifier: str = ""  # Versions that serve as well where installed, ">=9.12,<10"; empty for any.
+    specifier: str = ""  # Installed versions that serve, too (">=9.12,<10"); empty for any.
     compiles: bool = False  # Whether compiling for absent hardware needs it, too.
 
     @property
@@ -72,26 +72,26 @@ class Requirement(NamedTuple):
 class Artifact(NamedTuple):
     """The row of a plugin: its pinned archive, what is loaded from it, and what that requires."""
 
-    plugin: str  # The family of builds that it is, such as "cuda13".
-    platform: str  # What that plugin is selected by, such as "cuda".
+    plugin: str  # The family of builds to which it belongs, such as "cuda13".
+    platform: str  # The platform that selects that plugin, such as "cuda".
     package: str  # The distribution's name.
     version: str
-    file_name: str  # A wheel, a .zip, a .tar.gz, or a .so, a library by itself.
+    file_name: str  # A wheel, a .zip, a .tar.gz, or a .so, which is the library itself.
     size: int  # The archive's size in bytes.
-    sha256: str  # Of the archive, 64 lowercase hexadecimal digits.
-    members: tuple[Member, ...]  # Every one that is taken from the archive.
+    sha256: str  # The archive's digest: 64 lowercase hexadecimal digits.
+    members: tuple[Member, ...]  # All files that are taken from the archive.
     license: str  # The distribution's licence.
     host: HostTag  # The oldest machine that the library runs on.
-    library: str = ""  # Its path among the members.
-    urls: tuple[str, ...] = ()  # Places of the archive beside the user's package index.
-    requires: tuple[Requirement, ...] = ()  # What it looks for at run time.
-    api_version: ApiVersion | None = None  # Measured by loading; None where it was not.
+    library: str = ""  # The library's path among the members.
+    urls: tuple[str, ...] = ()  # Addresses of the archive besides the user's package index.
+    requires: tuple[Requirement, ...] = ()  # What the library looks for at run time.
+    api_version: ApiVersion | None = None  # Measured by loading the library, or None.
     api_note: str = ""  # Why `api_version` is None.
-    stablehlo: str = ""  # The newest version that the plugin reads.
+    stablehlo: str = ""  # The newest StableHLO version that the plugin reads.
     publisher: str = ""  # The builder that the index's attestation named when the row was made.
-    issuer: str = ""  # Who vouched for that identity.
-    attestation: str = ""  # The sha256 of that attestation's file.
-    attestation_note: str = ""  # How far it was verified.
+    issuer: str = ""  # The issuer that vouched for the publisher's identity.
+    attestation: str = ""  # The sha256 of the attestation's file.
+    attestation_note: str = ""  # How far the attestation was verified.
 
     @property
     def archives(self) -> tuple[Archive, ...]:
@@ -173,8 +173,8 @@ class RegistryPackage(NamedTuple):
     """An installed package whose rows count like the shipped ones."""
 
     name: str  # The distribution and its version.
-    module: str  # What its entry point names.
-    files: tuple[Path, ...]  # The files of rows.
+    module: str  # The module that its entry point names.
+    files: tuple[Path, ...]  # The files that hold its rows.
 
 
 class Flaw(NamedTuple):
@@ -389,7 +389,7 @@ _PLUGIN: dict[str, tuple[type, bool]] = {
     "members": (list, True),
     "requires": (list, False),
 }
-#: The columns of a requirement. The first two occur only where its row is not inside another.
+#: The columns of a requirement. The first two occur only if its row is not inside another row.
 _REQUIREMENT: dict[str, tuple[type, bool]] = {
     "plugin": (str, True),
     "platform": (str, True),

@@ -20,7 +20,7 @@ from pjrt_hub.errors import CacheError, PjrtHubError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
-#: A flag for opening what others may have put there; Windows has none against links.
+#: This flag refuses to open a link, which others may have put there; Windows has no such flag.
 NOFOLLOW = getattr(os, "O_NOFOLLOW", 0)
 # Windows has neither modes nor `dir_fd`; there, ACLs protect the user's folder.
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
@@ -133,7 +133,7 @@ def seal(file: int, *, executable: bool = False) -> None:
 
 def replace(path: Path, content: bytes) -> None:
     """Write a file in one step: readers find the old one or the new one, whole."""
-    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # It is unique to this call.
+    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # No other call uses this name.
     try:
         with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
             file.write(content)
@@ -186,7 +186,7 @@ def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
             here = here / name
             try:
                 below = os.open(name, _FOLDER | NOFOLLOW, dir_fd=file)
-            except NotADirectoryError as exc:  # Linux reports a link this way.
+            except NotADirectoryError as exc:  # Linux reports a link with this error.
                 if here.is_symlink():
                     raise _link_error(here) from exc
                 raise
@@ -239,7 +239,7 @@ def find(folder: Path, name: str) -> Path | None:
         if not stat.S_ISREG(path.stat().st_mode):
             return None
         what, is_shared = suspicion(path), folder.stat().st_mode & stat.S_IWOTH
-    except OSError:  # It is absent, or the user may not look into the folder.
+    except OSError:  # The file is absent, or the user may not look into the folder.
         return None
     if what and is_shared:
         _pass_over(path, what)

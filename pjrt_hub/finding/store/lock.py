@@ -31,7 +31,7 @@ class FileLock(NamedTuple):
     cannot be locked.
     """
 
-    file: int | None  # None where it cannot be opened.
+    file: int | None  # None if the file cannot be opened.
     state: Literal["held", "taken", "unknown"]
 
     def __bool__(self) -> bool:
@@ -41,14 +41,14 @@ class FileLock(NamedTuple):
 class Wait(NamedTuple):
     """How to wait for another holder."""
 
-    seconds: float = 0.0  # The wait before going on without the lock.
-    notify: Callable[[str], None] | None = None  # Told once, after 2 seconds, who holds the lock.
+    seconds: float = 0.0  # How long to wait before going on without the lock.
+    notify: Callable[[str], None] | None = None  # It is told, after 2 s, who holds the lock.
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     doing: str = "is fetching the same file"  # What the other holder does.
 
 
-#: Takes the lock at once, or not at all.
+#: This takes the lock at once, or not at all.
 NO_WAIT = Wait()
 
 
@@ -72,7 +72,7 @@ def acquire(
     try:
         got = _acquire(file, path, shared, wait)
         if got and not shared:
-            with suppress(OSError):  # Only the message to waiters needs it.
+            with suppress(OSError):  # Only the message to waiting processes needs this.
                 os.ftruncate(file, 0)
                 os.lseek(file, 0, os.SEEK_SET)
                 os.write(file, str(process).encode())
@@ -130,7 +130,7 @@ def _try(file: int, path: Path, shared: bool) -> bool:
         raise
     except OSError:
         pass
-    # This locks the open file; a process's lock would end when it closes the file elsewhere.
+    # The open file holds this lock. A process's lock would end at any close of the file.
     if hasattr(fcntl, "F_OFD_SETLK"):
         kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
         try:

@@ -35,7 +35,7 @@ def arrange(rows: Iterable[_Table], addresses: Mapping[str, str], own: _Table) -
     `addresses` say where to get wheels whose rows have no address, by their sha256; `own` is what
     else our own table says.
     """
-    # Only writing imports this, since it takes longer than the choice of a plugin.
+    # Only writing needs this import, which takes longer than choosing a plugin.
     from packaging.pylock import Pylock, PylockValidationError
 
     packages: dict[tuple[str, ...], dict[str, Any]] = {}
@@ -73,7 +73,7 @@ def read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str]
     """
     try:
         return _read(path, data)
-    except (AttributeError, TypeError, ValueError) as exc:  # A table has another form.
+    except (AttributeError, TypeError, ValueError) as exc:  # A table has an unexpected form.
         raise malformed(path, f"it is not built as a lock file is: {exc!r}") from None
 
 
@@ -116,7 +116,7 @@ def _read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str
             addresses[pin["sha256"]] = wheel.get("url", "")
     for archive in [*rows, *(each for row in rows for each in row.get("requires", ()))]:
         names, pin = said.get(archive.get("file_name"), ({}, {}))
-        # The wheel's pin wins over the row: installers and this package fetch the same bytes.
+        # The wheel's pin wins over the row's: installers and this package fetch the same bytes.
         archive.update({**names, **archive, **pin})
     return rows, addresses, own
 

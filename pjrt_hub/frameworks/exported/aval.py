@@ -19,7 +19,7 @@ from pjrt_hub.running.array import dtypes
 if TYPE_CHECKING:
     import numpy
 
-#: A random key of JAX is an array of so many 32-bit words, by the name of its type.
+#: The number of 32-bit words in a random key of JAX, by the name of the key's type.
 KEYS = {"key<fry>": 2, "key<rbg>": 4, "key<unsafe_rbg>": 4}
 _MAX_EXPONENT = 8
 _MAX_SIZE = 2**63
@@ -40,7 +40,7 @@ class Place(NamedTuple):
     """A symbolic dimension and the size that was found there."""
 
     expression: str
-    size: int  # In elements.
+    size: int  # The size in elements.
     where: str  # The path of the array, for messages.
     number: int  # The dimension's number.
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class RunVerdict(NamedTuple):
     """Whether a client can run a function."""
 
-    ok: bool  # Nothing is known that stands against it.
-    reasons: tuple[str, ...]  # Why it cannot run.
+    ok: bool  # Whether no obstacle is known.
+    reasons: tuple[str, ...]  # Why the function cannot run.
     doubts: tuple[str, ...]  # What only the compiler can tell, and what jaxlib will have to do.
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 
-#: No tree of arguments is nested so deeply, and Python's own limit is far above.
+#: No tree of arguments is nested this deeply, and Python's own limit is far above this.
 _MAX_DEPTH = 200
 
 

@@ -30,8 +30,8 @@ class PortableProgram(Program):
 class Weight(NamedTuple):
     """An argument that is kept beside the program."""
 
-    path: Path  # The path of its .npy file.
-    name: str  # As its exporter has it.
+    path: Path  # The path of the weight's .npy file.
+    name: str  # The name that the exporter gave to it.
     aval: Aval
 
 
@@ -42,7 +42,7 @@ class ExportedFunction:
     Before its arguments the program may take the number of a platform.
     """
 
-    origin: str  # The file, for messages.
+    origin: str  # The name of the file in messages.
     exporter: str  # "jax.export" or "torch_xla.stablehlo".
     function_name: str
     program: Program
@@ -50,15 +50,15 @@ class ExportedFunction:
     inputs: tuple[Aval, ...]  # One for each leaf of `in_tree`.
     out_tree: Tree
     outputs: tuple[Aval, ...]  # One for each leaf of `out_tree`.
-    arguments: tuple[int | Weight, ...]  # Inputs' numbers, or weights, as the program takes them.
-    platforms: tuple[str, ...] = ()  # In JAX's names; empty where it does not say.
-    calling_convention_version: int | None = None  # The version of jax.export, or None.
-    ordered_effects: tuple[str, ...] = ()  # That must happen in order, such as printing.
-    unordered_effects: tuple[str, ...] = ()  # That may happen in any order.
-    disabled_checks: tuple[str, ...] = ()  # What may pass: "platform" or a custom call.
-    nr_devices: int = 1  # That it was exported for.
+    arguments: tuple[int | Weight, ...]  # What the program takes: inputs' numbers or weights.
+    platforms: tuple[str, ...] = ()  # By JAX's names; empty if the file names none.
+    calling_convention_version: int | None = None  # The number in jax.export, or None.
+    ordered_effects: tuple[str, ...] = ()  # Effects that must happen in order, such as printing.
+    unordered_effects: tuple[str, ...] = ()  # Effects that may happen in any order.
+    disabled_checks: tuple[str, ...] = ()  # What was not checked: "platform" or a custom call.
+    nr_devices: int = 1  # The number of devices that it was exported for.
     uses_global_constants: bool = False  # Whether symbolic values become constants.
-    jax_version: str = ""  # The version that exported it, if known.
+    jax_version: str = ""  # The version of JAX that exported it, if known.
 
     @property
     def stablehlo_version(self) -> str:

@@ -14,11 +14,11 @@ from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProg
 from pjrt_hub.running.program.bytecode import MAGIC
 from pjrt_hub.running.program.program import Program
 
-#: JAX wrote the first version until July 2026, although its schema grew; it writes the second one
-#: since.
+#: JAX wrote the first version until July 2026, although the schema grew. Since then, JAX writes the
+#: second one.
 _OLDEST_VERSION, _NEWEST_VERSION = 2, 12
-#: In these conventions the arguments are the platform's number, tokens, and the arguments that are
-#: kept.
+#: In these calling conventions, a program takes the platform's number, tokens, and those arguments
+#: that are kept.
 CALLING_CONVENTIONS = (9, 10)
 
 _KINDS = (tree.LEAF, tree.NONE, tree.TUPLE, tree.LIST, tree.DICT, tree.CUSTOM)
@@ -172,7 +172,7 @@ def _dimension(text: str) -> int | str:
         raise ValueError(f"{text[:40]!r} is not a dimension")
     if text.isascii() and text.isdigit():
         return int(text)
-    names(text)  # This refuses what is not an expression, before any call.
+    names(text)  # This refuses a text that is no expression, before the function is called.
     return text
 
 

@@ -77,8 +77,8 @@ def specialise(
             inputs[int(number)] = wanted
             argument.set_type(wanted)
             with ir.InsertionPoint.at_block_begin(block):
-                # JAX calls such functions in the same way: code that was written for symbols still
-                # gets them.
+                # As in calls by JAX, the code of the function still gets the symbolic type that it
+                # was written for.
                 converted = stablehlo.convert(given, argument)
             argument.replace_all_uses_except(converted, converted.owner.operation)
         main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.client.client import Client
 
 _PREFIXES = ("lapack_", "tridiagonal_solve_")
-_TYPED = "_ffi"  # Functions of XLA's FFI end so; others have another calling convention.
+_TYPED = "_ffi"  # The names of XLA FFI functions end in this; others are called differently.
 
 
 def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:

@@ -45,11 +45,11 @@ class _Ready(NamedTuple):
     """A signature's executable, and what it takes beside the caller's values."""
 
     executable: LoadedExecutable
-    inputs: tuple[Aval, ...]  # Their sizes are all numbers.
-    device: Device  # Where arguments go.
+    inputs: tuple[Aval, ...]  # The inputs, whose sizes are all numbers.
+    device: Device  # The device that arguments go to.
     template: tuple[Any, ...]  # What the program takes, with None where an input belongs.
-    slots: tuple[tuple[int, int], ...]  # Such a position, and the number of its input.
-    split: sharding.Split | None = None  # Of arguments and results over several devices.
+    slots: tuple[tuple[int, int], ...]  # Each position that is None, and the number of its input.
+    split: sharding.Split | None = None  # How arguments and results are split over several devices.
 
 
 class Exported(Closing):

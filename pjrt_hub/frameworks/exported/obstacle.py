@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.client.client import Client
 
-#: Plugins call themselves by the first names, JAX by the second.
+#: Plugins call themselves by the first names, and JAX calls them by the second names.
 _JAX_NAMES = {"nvidia": "cuda", "amd": "rocm"}
 
-#: The StableHLO that an operation came with, by the version log of its VhloDialect.td. Their names
-#: end in the version of their form, so an older plugin does not mistake one for another.
+#: The StableHLO version that added an operation, by the version log in StableHLO's VhloDialect.td.
+#: A name ends in the version of the form, so an older plugin does not mistake one for another.
 _SINCE = {
     **dict.fromkeys(("all_gather_v2", "all_reduce_v2", "all_to_all_v2"), (1, 5, 0)),
     **dict.fromkeys(("gather_v2", "dynamic_gather_v2", "scatter_v2"), (1, 1, 0)),
@@ -36,14 +36,14 @@ _SINCE = {
     "collective_reduce_v1": (1, 19, 0),
     "collective_broadcast_v2": (1, 20, 0),
 }
-#: Functions that begin so exist only in the plugins of one platform, by JAX's name for it.
+#: Functions whose names begin like this exist only in the plugins of one platform (JAX's name).
 _VENDORS = {
     "cuda": ("cu", "mosaic_gpu", "__gpu$"),
     "rocm": ("hip", "roc", "__gpu$"),
     "cpu": ("lapack_", "blas_"),
     "tpu": ("tpu_custom_call", "Eigh", "Qr", "LuDecomposition", "ProductOfElementary"),
 }
-#: XLA's compilers know these on every platform, so nobody registers them.
+#: XLA's compilers know these functions on every platform, so nobody registers them.
 _COMPILERS_OWN = frozenset(
     (
         *("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "shape_assertion"),

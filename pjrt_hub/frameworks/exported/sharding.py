@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 class Split(NamedTuple):
     """The parts of arrays on devices; the last of a dimension may reach beyond the array's end."""
 
-    arguments: list[list[Part]]  # Each device's part of each one.
-    results: list[list[Part]]  # Each device's part of each one.
+    arguments: list[list[Part]]  # Each device's part of each argument.
+    results: list[list[Part]]  # Each device's part of each result.
     shapes: list[tuple[int, ...]]  # The shapes of the whole results.
 
 

@@ -16,7 +16,7 @@ from pjrt_hub.base.fork import cached_property
 
 LEAF, NONE, TUPLE, LIST, DICT, CUSTOM = "leaf", "none", "tuple", "list", "dict", "custom"
 
-#: For each container that a user registered, a function makes one of its children.
+#: The function that makes a container from its children, for each one that a user registered.
 Types = Mapping[str, Callable[..., Any]]
 
 
@@ -25,10 +25,10 @@ class Tree:
     """A leaf, or a container of trees."""
 
     kind: str  # "leaf", "none", "tuple", "list", "dict" or "custom".
-    children: tuple[Tree, ...] = ()  # In the order in which leaves are passed.
+    children: tuple[Tree, ...] = ()  # They have the order in which leaves are passed.
     keys: tuple[str, ...] = ()  # The keys of a dict.
-    name: str = ""  # Of a custom container, as its exporter registered it.
-    data: bytes = b""  # What its exporter kept beside it.
+    name: str = ""  # The name of a custom container, as its exporter registered it.
+    data: bytes = b""  # What the exporter kept beside a custom container.
 
     @cached_property
     def count(self) -> int:

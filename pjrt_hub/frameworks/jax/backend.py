@@ -40,7 +40,7 @@ class JaxBackend:
 
         plugin, manifest, _ = self._load(to_run=True)
         options = create_options(plugin, manifest, self._options)
-        # In a job, the client that is tried would join the others.
+        # In a job, a client that is only tried would join the other processes.
         if not framework.place_in_job():
             plugin.policy.try_client(options)
         client = framework.make_client(self.name, options)
@@ -90,7 +90,7 @@ def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> M
     setting = framework.create_options()
     if isinstance(setting, str):
         names = {item.partition(":")[0] for item in setting.split(";")}
-        # Otherwise the option is refused as it was written.
+        # An option that the manifest does not have is refused as it was written.
         read = option.parse if manifest.path is None else str
         written = {
             name: known[name].parse(value) if name in known else read(value)
@@ -111,7 +111,7 @@ def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> M
 def _require_stablehlo(plugin: Plugin) -> None:
     reads = plugin.attributes.get("stablehlo_current_version")
     writes = framework.stablehlo_version()
-    # The third number of a version changes without the form of programs.
+    # The form of programs does not change with the third number of a version.
     if not isinstance(reads, list | tuple) or tuple(reads[:2]) >= writes[:2]:
         return
     have, need = ".".join(map(str, reads)), ".".join(map(str, writes))

@@ -16,8 +16,8 @@ from pjrt_hub.errors import FrameworkError
 #: This is the oldest release of JAX that the tests run on; 0.4.31 sends compile options that the
 #: CPU plugin refuses.
 OLDEST = (0, 4, 33)
-#: jaxlib is built for these minor versions of the PJRT API from these releases on. It says so
-#: itself when `ENABLE_PJRT_COMPATIBILITY=0` makes it refuse every other.
+#: From each of these releases on, jaxlib is built for this minor version of the PJRT API. It says
+#: so itself when `ENABLE_PJRT_COMPATIBILITY=0` makes it refuse every other version.
 _API_MINORS = (
     ((0, 4, 33), 54),
     ((0, 4, 35), 55),

@@ -16,12 +16,12 @@ from pjrt_hub.errors import AlreadyExistsError, UnimplementedError
 if TYPE_CHECKING:
     from pjrt_hub.running.client.plugin import Plugin
 
-#: Programs with Python functions call these names. jaxlib's own entry points crash if another
-#: client runs the program, but it lends the functions to each execution of any client.
+#: Programs call Python functions through this name. jaxlib's own entry point crashes if another
+#: client runs the program, but jaxlib lends the functions to each execution of any client.
 PYTHON = "xla_ffi_python_cpu_callback"
-#: These take arguments of jaxlib's own types.
+#: The functions of these names take arguments of jaxlib's own types.
 _REFUSED = ("xla_ffi_partitioned_python_cpu_callback", "xla_buffer_python_cpu_callback")
-#: jaxlib attaches the functions under this number, XLA's for the type `FfiLoadedHostCallbacks`.
+#: jaxlib attaches the functions under this number, which is XLA's for `FfiLoadedHostCallbacks`.
 _LENT = 7357244197867843242
 _TYPED = 1  # This is the XLA FFI; the version before it has another calling convention.
 
@@ -69,7 +69,7 @@ def _register_and_record(
     xla_client._xla.register_custom_call_target(name, function, platform, version, traits)
     text = name.decode() if isinstance(name, bytes) else name
     stages = function if isinstance(function, dict) else {"execute": function}
-    # Beside other stages, the execution's handler takes a state of jaxlib's types.
+    # If there are other stages, the execution's handler takes a state of jaxlib's types.
     if version != _TYPED or stages.keys() != {"execute"} or text in (PYTHON, *_REFUSED):
         return
     with _lock:
@@ -79,7 +79,7 @@ def _register_and_record(
 
 
 def _register(plugin: Plugin, name: str, function: Any, **stages: Any) -> None:
-    # The program itself, or another registration of the same plugin, has done so.
+    # The program itself, or another registration of the same plugin, may have registered it.
     with contextlib.suppress(AlreadyExistsError):
         plugin.ffi.register(name, function, **stages)
 

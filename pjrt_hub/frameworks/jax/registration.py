@@ -17,7 +17,7 @@ from pjrt_hub.finding.discovery.library import plugin_name
 from pjrt_hub.frameworks.jax import framework, host_functions
 from pjrt_hub.frameworks.jax.backend import JaxBackend, Options
 
-#: JAX makes these platforms by itself, and looks through the aliases before its table.
+#: JAX makes the built-in platforms itself, and resolves an alias before it looks into its table.
 BUILT_IN = frozenset({"cpu", "tpu"})
 ALIASES = frozenset({"gpu"})
 _PREFIX = "hub"

@@ -15,11 +15,11 @@ from pjrt_hub.finding.discovery import registration
 from pjrt_hub.finding.discovery.source import World
 
 _GROUP = "jax_plugins"
-#: jax looks into these folders of packages for NVIDIA's compilers, in this order.
+#: JAX looks for NVIDIA's compilers in the folders of these packages, in this order.
 _COMPILERS = ("nvidia.cu13", "nvidia.cuda_nvcc")
-#: Without one of these devices, jax leaves the platform "cuda" out.
+#: Without any of these devices, JAX leaves out the platform "cuda".
 NVIDIA_DEVICES = ("/dev/nvidia0", "/dev/nvidiactl", "/dev/dxg")
-#: These platforms are built into jax, with these priorities; "tpu" may fail silently.
+#: These platforms are built into JAX, with these priorities; "tpu" may fail silently.
 BUILT_IN = {"tpu": 300, "cpu": 0}
 ALIASES = {"gpu": ("cuda", "rocm", "oneapi")}
 
@@ -29,9 +29,9 @@ class Module(NamedTuple):
 
     name: str
     folder: Path | None  # Its package's folder, if it is found.
-    platform: str = ""  # What it registers, as its source says; empty where that says no name.
+    platform: str = ""  # The platform that it registers; empty if its source says no name.
     priority: int = DEFAULT_PRIORITY  # The priority that it registers with.
-    preloads: tuple[tuple[str, str], ...] = ()  # (package, file) of what it loads before, in order.
+    preloads: tuple[tuple[str, str], ...] = ()  # (package, file) of what it loads first, in order.
 
 
 def modules(world: World) -> list[Module]:
@@ -65,7 +65,7 @@ def compiler_root(world: World) -> str:
             if (folders[0] / "__init__.py").is_file():
                 return str(folders[0])
             with_it = (folder for folder in folders if (folder / "bin" / "ptxas").exists())
-            return str(next(with_it, None))  # Without one, jax says "None".
+            return str(next(with_it, None))  # Without such a folder, JAX names "None".
     return ""
 
 

@@ -34,7 +34,7 @@ def hook(hook_api: Any) -> None:
         distributions |= {here.installed.get(one.package) for one in required}
         home = each.manifest.path
         if each.manifest.module and home and isfile(home.with_name("__init__.py")):
-            hook_api.add_imports(each.manifest.module)  # The module's `initialize` is called.
+            hook_api.add_imports(each.manifest.module)  # pjrt-hub calls its `initialize`.
     distributions |= {each.distribution for each in here.installed.registries}
     for distribution in filter(None, distributions):
         for file in here.installed.files(distribution):

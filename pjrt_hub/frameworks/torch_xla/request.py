@@ -13,7 +13,7 @@ from pjrt_hub.finding.discovery.library import plugin_name
 #: torch_xla's C++ code makes clients for these device types by itself.
 BUILT_IN = frozenset({"CPU", "CUDA", "LIBRARY", "NEURON", "TPU", "XPU"})
 _PREFIX = "HUB"
-#: torch_xla cuts the type at an underscore, and what stands before it is not registered.
+#: torch_xla cuts the type at an underscore, and the part before that is not registered.
 _NAME = re.compile(r"[A-Z][A-Z0-9]{0,31}")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pjrt_hub.kit.authoring.project import new as new
     from pjrt_hub.kit.authoring.recorder import Recorder as Recorder
 
-#: Each module has these public names.
+#: The public names of each module.
 _NAMES = {
     "backend": ("Backend", "Device", "Executable", "Program", "Signature", "Slot"),
     "bridge": ("capsule", "plugin"),
@@ -37,7 +37,7 @@ _HOMES = {name: home for home, names in _NAMES.items() for name in names}
 __all__ = sorted(_HOMES)
 
 
-if not TYPE_CHECKING:  # A type checker would believe that every name exists.
+if not TYPE_CHECKING:  # Otherwise a type checker would believe that every name exists.
 
     def __getattr__(name: str) -> Any:
         if name not in _HOMES:

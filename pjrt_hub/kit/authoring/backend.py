@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Backend", "Device", "Executable", "Program", "Signature", "Slot"]
 
-#: A device, a backend or a plugin may tell attributes of these types.
+#: The types that an attribute of a device, a backend or a plugin may have.
 Attribute = str | int | float | bool | Sequence[int]
 
 
@@ -155,8 +155,8 @@ class Backend:
         """
         raise NotImplementedError(f"{self.platform_name} compiles nothing")
 
-    # A backend whose devices have memory of their own defines the next three; `Executable.execute`
-    # gets what they give.
+    # A backend whose devices have memory of their own defines `put` and `get`, and `copy` if it can
+    # copy directly. `Executable.execute` then gets what `put` returned.
 
     @property
     def own_memory(self) -> bool:

@@ -36,11 +36,11 @@ from pjrt_hub.running.program.signature import Slot
 if TYPE_CHECKING:
     import numpy
 
-#: An array type is a PJRT_Buffer_Type and the dimensions.
+#: An array's type is a PJRT_Buffer_Type and the dimensions.
 ArrayType = tuple[int, tuple[int, ...]]
 
 _MAGIC = b"PJRTPY1\n"
-# It has the magic, a digest of the rest, and the length of the first part of the rest.
+# The head has the magic, a digest of the rest, and the length of the first part of the rest.
 _HEAD = struct.Struct("<8s32sQ")
 _PROCESS_INDEX = 0
 
@@ -53,7 +53,7 @@ class Loaded:
 
     executable: Executable
     program: Program
-    asks_what_is_kept: bool  # Whether its `execute` takes `non_donatable`.
+    asks_what_is_kept: bool  # Whether `executable.execute` takes `non_donatable`.
 
 
 class Bridge:
@@ -95,7 +95,7 @@ class Bridge:
         if unknown := [name for name in options if name not in known]:
             text = f"{self.backend.platform_name} has no option {', '.join(unknown)}"
             raise ValueError(text + f"; it has {', '.join(known)}" * bool(known))
-        # JAX passes the text of its variable as it is, without types.
+        # JAX passes the options in its environment variable as text, without types.
         read = {
             name: parse(value) if isinstance(value, str) else value
             for name, value in options.items()
@@ -270,7 +270,7 @@ def plugin(backend: Backend) -> Plugin:
     """
     try:
         source = inspect.getfile(type(backend))
-    except (OSError, TypeError):  # The class was written at a prompt.
+    except (OSError, TypeError):  # The class was defined at a prompt.
         source = _plugin.__file__
     return Plugin(library.adopt(table(backend), source), Policy(backend.platform_name))
 

@@ -16,7 +16,7 @@ from pjrt_hub.kit.authoring.backend import Backend
 
 _MARK = b"pjrt-hub backend is written here"
 _ROOM = 16352
-_LARGEST = 1 << 20  # The launcher has far fewer bytes.
+_LARGEST = 1 << 20  # Bytes to search for the mark; the launcher has far fewer.
 
 
 def build(backend: str, output: str | os.PathLike[str]) -> Path:
@@ -72,7 +72,7 @@ def backend_class(backend: str) -> type[Backend]:
         value = getattr(import_module(name), attribute)
     except (ImportError, AttributeError, ValueError) as exc:
         raise ValueError(f"{backend!r} names no backend, as module:Class does: {exc}") from exc
-    except (Exception, SystemExit) as exc:  # The module may raise anything.
+    except (Exception, SystemExit) as exc:  # The import may raise anything.
         reason = f"{type(exc).__name__}: {exc}"
         raise ValueError(f"the module of {backend!r} cannot be imported: {reason}") from exc
     if not (isinstance(value, type) and issubclass(value, Backend)):

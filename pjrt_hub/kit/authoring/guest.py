@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from importlib.metadata import Distribution, DistributionFinder
 
 _PACKAGE = "pjrt_hub"
-#: Frames of the import system stand between a module and its finders.
+#: On the call stack, these packages stand between a module and the finder that it asks.
 _MACHINERY = frozenset({"importlib", "importlib_metadata"})
 
 

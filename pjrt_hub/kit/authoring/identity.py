@@ -32,10 +32,10 @@ class LibraryIdentity:
     nbytes: int
     sha256: str
     api_version: str
-    extensions: tuple[str, ...]  # In the order of its chain.
-    platform: str = ""  # What its clients or topologies say, or empty.
-    refusal: str = ""  # Why it makes no client on this machine, or empty.
-    options: tuple[Option, ...] = ()  # Its create options.
+    extensions: tuple[str, ...]  # The names of the extensions, in the order of the chain.
+    platform: str = ""  # The platform that its clients or topologies name, or empty.
+    refusal: str = ""  # Why the library makes no client on this machine, or empty.
+    options: tuple[Option, ...] = ()  # The library's create options.
 
 
 def identify(

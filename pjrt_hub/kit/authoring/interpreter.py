@@ -218,11 +218,11 @@ def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
     try:
         computation = _jax.mlir.mlir_module_to_xla_computation(code.getvalue(), False, False)
         hlo = bytes(computation.as_serialized_hlo_module_proto())
-    except Exception:  # The interpreter may know what XLA refuses.
+    except Exception:  # The interpreter may know programs that XLA refuses.
         return b""
     given = computation.program_shape().result_shape()
     shapes = [each.dimensions() for each in (given.tuple_shapes() if given.is_tuple() else [given])]
-    # A bool has eight bits in XLA and one bit here, so shapes may differ.
+    # A bool has eight bits in XLA and one bit in the interpreter, so shapes may differ.
     if shapes != [each.shape for each in outputs]:
         return b""
     return hlo + partitioning.sharding_fields(module, _main(module))
@@ -411,7 +411,7 @@ def serve(connection: Connection) -> None:
                 answer: tuple[str, object] = ("", answers[what](*rest))
             except NotImplementedError as exc:
                 answer = ("unimplemented", str(exc))
-            except Exception as exc:  # MLIR's words say why the program was refused.
+            except Exception as exc:  # MLIR's exception says why the program was refused.
                 answer = ("invalid", str(exc))
             connection.send(answer)
 

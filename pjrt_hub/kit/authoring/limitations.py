@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from pjrt_hub.kit.authoring import rewrites
 
-#: The interpreter does not know these operations, or only since recently.
+#: The interpreter does not know these operations, or only its recent versions do.
 UNKNOWN = frozenset(
     f"stablehlo.{name}"
     for name in (
@@ -22,11 +22,11 @@ UNKNOWN = frozenset(
     )
 )
 
-#: These exchange values with the host, which the C API has no functions for.
+#: These operations exchange values with the host, where nobody is at the other end.
 HOST = frozenset({"stablehlo.infeed", "stablehlo.outfeed", "stablehlo.recv", "stablehlo.send"})
 
-#: These combine numbers by a function of the program; the interpreter gives the numbers that
-#: function's type.
+#: These operations combine numbers by a function of the program; the interpreter gives the numbers
+#: the type of that function.
 REDUCING = frozenset(
     {
         *("stablehlo.all_reduce", "stablehlo.reduce", "stablehlo.reduce_scatter"),
@@ -34,14 +34,14 @@ REDUCING = frozenset(
     }
 )
 
-#: `select_and_scatter` may combine by these: all but the first may take a number twice.
+#: `select_and_scatter` may combine with these; all but `add` may take a number twice.
 REPEATABLE = frozenset(
     {"stablehlo.add", "stablehlo.and", "stablehlo.maximum", "stablehlo.minimum", "stablehlo.or"}
 )
 
 _OVERFLOWING = "f8E4M3B11FNUZ", "f8E4M3FN", "f8E4M3FNUZ", "f8E5M2FNUZ"
 
-#: Each operation on an element type has what comes out wrong.
+#: What comes out wrong, by the operation and its element type.
 WRONG = {
     **{("stablehlo.logistic", each): "NaN far below zero" for each in _OVERFLOWING},
     ("stablehlo.logistic", "f8E3M4"): "up to 4 ULP off",

@@ -14,12 +14,12 @@ from pathlib import Path
 from pjrt_hub.kit.authoring import package_files
 from pjrt_hub.kit.authoring.package_files import PackageFiles
 
-#: A finding has a place and a text.
+#: Each finding is a place and a text.
 Found = Iterator[tuple[str, str]]
 Look = Callable[[PackageFiles], Found]
 
 ERROR, WARNING = "error", "warning"
-#: The hundreds of a rule's number tell which module of rules/ holds it.
+#: The hundreds digit of a rule's number tells which module of rules/ holds the rule.
 AREAS = {1: "library", 2: "wheel", 3: "manifest", 4: "entry_points"}
 
 _RULES: dict[int, Rule] = {}
@@ -29,11 +29,11 @@ _RULES: dict[int, Rule] = {}
 class Rule:
     """Something that must hold of what is shipped."""
 
-    number: int  # Its first digit is that of its area.
+    number: int  # The first digit is the number of the rule's area.
     severity: str  # An "error" fails the lint, a "warning" does not.
-    title: str  # What must hold.
-    why: str  # The reason, and what to do about it.
-    look: Look  # Finds where it does not hold.
+    title: str  # What must hold, in one sentence.
+    why: str  # The reason for the rule, and what to do about a finding.
+    look: Look  # Finds the places that break the rule.
 
     @property
     def code(self) -> str:

@@ -21,14 +21,14 @@ from pjrt_hub.finding.contract.linking import MissingLibrary
 if TYPE_CHECKING:
     from lief import PE, MachO
 
-#: What lief calls machines that have another name here.
+#: The machines that lief and pjrt-hub name differently: lief's name and pjrt-hub's.
 _MACHINES = {"amd64": "x86_64", "arm64": "aarch64", "x86": "i386"}
-#: Machines of which not every one of their kind can run the code, by Mach-O's subtype.
+#: Mach-O's subtypes of a machine whose code only some machines of that kind can run.
 _SUBTYPES = {("x86_64", 8): "x86_64h", ("aarch64", 2): "arm64e"}
 _UNREADABLE = "is truncated or malformed, or of a rare kind that lief does not read"
 _OPTIONAL = {"LOAD_WEAK_DYLIB", "LAZY_LOAD_DYLIB"}
 _OF_MACOS = ("/usr/lib/", "/System/", "@executable_path")
-#: What Windows brings, and Python for it: those that libraries like a plugin's name.
+#: DLLs that come with Windows or with its Python, as far as libraries like plugins need them.
 _OF_WINDOWS = re.compile(
     r"(api|ext)-ms-.*|python3\d*t?\.dll|vcruntime140(_1)?\.dll|winspool\.drv|("
     "advapi32|avrt|bcrypt|bcryptprimitives|cabinet|cfgmgr32|combase|comctl32|comdlg32|crypt32|"
@@ -44,9 +44,9 @@ _OF_WINDOWS = re.compile(
 class NativeLibrary(NamedTuple):
     """What a library's file holds."""
 
-    parts: tuple[Binary, ...]  # One, or of a universal library of macOS each for 64 bits.
-    exports: tuple[str, ...]  # All parts' names, as C writes them, sorted.
-    nbytes: dict[str, int]  # What nothing reads at run time: "debug" and "symbols".
+    parts: tuple[Binary, ...]  # One part, or all 64-bit parts of a universal library of macOS.
+    exports: tuple[str, ...]  # The exported names of all parts, as C writes them, sorted.
+    nbytes: dict[str, int]  # Bytes that nothing reads at run time: "debug" and "symbols".
 
 
 def read(path: Path) -> NativeLibrary:
@@ -67,7 +67,7 @@ def read(path: Path) -> NativeLibrary:
             hint="pip install 'pjrt-hub[kit]'",
         ) from exc
     with logging.level_scope(logging.LEVEL.OFF), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # lief warns of each number that has no name
+        warnings.simplefilter("ignore")  # lief warns of every number that it has no name for.
         try:
             return _read_macho(path) if binary.system == "macos" else _read_pe(path)
         except UnicodeDecodeError:
@@ -84,7 +84,7 @@ def find_missing(plugin: Binary, shipped: Sequence[Binary]) -> Iterator[MissingL
         yield from linking.find_missing(plugin, linking.Search())
         return
     parts = {each.path.resolve(): each for each in shipped if each.machine == plugin.machine}
-    # Where a package's Python lets Windows look; there the case of names does not matter.
+    # Python lets Windows search the package's folders, in which the case of names does not matter.
     folders = {each.path.parent for each in (plugin, *shipped)}
     beside = {path.name.lower(): path for each in folders for path in each.glob("*.[dD][lL][lL]")}
     queue, known = [(plugin, plugin.runpath)], set[str]()
@@ -121,7 +121,7 @@ def _read_macho(path: Path) -> NativeLibrary:
 
     config = MachO.ParserConfig()
     config.parse_dyld_bindings = config.parse_dyld_rebases = False
-    fat = MachO.parse(path, config)  # It must outlive its parts, which do not hold it.
+    fat = MachO.parse(path, config)  # `fat` must outlive its parts, which hold no reference to it.
     parts = [] if fat is None else list(fat)
     with path.open("rb") as file:
         begin, nbytes = file.read(8), file.seek(0, os.SEEK_END)
@@ -183,10 +183,10 @@ def _macho_system(part: MachO.Binary) -> tuple[str, tuple[int, ...]]:
 def _macho_exports(part: MachO.Binary) -> set[str]:
     if part.has_dyld_exports_trie or part.has_dyld_info:
         names = [each.name for each in part.exported_symbols]
-    else:  # of a linker before macOS 10.6; a symbol is external, defined, and not private
+    else:  # The linker is older than macOS 10.6: exports are external, defined and not private.
         symbols = [each for each in part.symbols if each.raw_type & 0xF1 == 1]
         names = [each.name for each in symbols if each.raw_type & 0x0E]
-    # `dlsym` puts an underscore before each name; it finds none that has none.
+    # `dlsym` puts an underscore before each name, so it finds no symbol without one.
     return {text[1:] for text in map(os.fsdecode, names) if text[:1] == "_"}
 
 
@@ -204,7 +204,7 @@ def _read_pe(path: Path) -> NativeLibrary:
         _fail(path, "is not a 64-bit little-endian library")
     directory = found.get_export()
     exports = {os.fsdecode(each.name) for each in directory.entries} if directory else set()
-    exports.discard("")  # which is known by its number alone
+    exports.discard("")  # A function that is exported by its number alone has no name.
     binary = Binary(
         path,
         "windows",
@@ -212,7 +212,7 @@ def _read_pe(path: Path) -> NativeLibrary:
         True,
         _machine(found.header.machine),
         found.header.has_characteristic(PE.Header.CHARACTERISTICS.DLL),
-        # Windows finds a library by its name in any case.
+        # Windows ignores the case of a library's name.
         needed=tuple(os.fsdecode(each.name).lower() for each in found.imports),
         exported=ENTRY_POINT in exports,
     )

@@ -17,7 +17,7 @@ from pjrt_hub.finding.contract.names import canonical, is_name, look_alike
 from pjrt_hub.finding.contract.option import UNKNOWN, Option
 from pjrt_hub.kit.authoring.identity import LibraryIdentity, first_party
 
-#: Each type of a create option is this type in Python.
+#: The Python type of each type of create option.
 _PYTHON_TYPES = {
     "string": "str",
     "int64": "int",
@@ -26,7 +26,7 @@ _PYTHON_TYPES = {
     "bool": "bool",
     UNKNOWN: "Any",
 }
-#: Each file of the package has a template.
+#: The template of each file of the package.
 _FILES = {
     "__init__.py": "__init__.py.in",
     "options.py": "options.py.in",
@@ -41,13 +41,13 @@ _FILES = {
 class Package:
     """A plugin's package."""
 
-    name: str  # Also in JAX, and in torch_xla without underscores.
-    platform: str  # What it drives.
+    name: str  # The plugin's name, also in JAX, and without underscores in torch_xla.
+    platform: str  # The platform that the plugin drives.
     version: str
     license: str  # An SPDX expression, or empty.
-    identity: LibraryIdentity | None  # Its library's identity; None while there is none.
+    identity: LibraryIdentity | None  # The library's identity; None while there is no library.
     platform_tag: str
-    source: str = ""  # The file of C or C++ that its library is built of, or empty.
+    source: str = ""  # The C or C++ file that the library is built from, or empty.
 
     @property
     def distribution(self) -> str:
@@ -224,7 +224,7 @@ def _option(option: Option) -> str:
         "maximum": option.maximum,
         "doc": option.doc or None,
     }
-    # Strings and numbers look the same in JSON and TOML.
+    # Strings and numbers are written alike in JSON and TOML.
     body = "".join(
         f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
         for key, value in lines.items()

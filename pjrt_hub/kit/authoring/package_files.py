@@ -28,7 +28,7 @@ from pjrt_hub.kit.authoring.native_library import NativeLibrary
 if TYPE_CHECKING:
     from email.message import Message
 
-#: What a library is called, so that a file of this name is to be one.
+#: A file with one of these suffixes is expected to be a library.
 _SUFFIXES = (".so", ".dylib", ".dll", ".pyd")
 _MOST_NBYTES = 8_000_000_000
 
@@ -232,7 +232,7 @@ def open_package(path: Path, *, probes: bool = True) -> Iterator[PackageFiles]:
                     if sum(member.file_size for member in archive.infolist()) > _MOST_NBYTES:
                         raise zipfile.BadZipFile("it holds more than 8 GB")
                     archive.extractall(folder)
-            except (zipfile.BadZipFile, OSError, RuntimeError) as exc:  # it wants a password
+            except (zipfile.BadZipFile, OSError, RuntimeError) as exc:  # A password may be needed.
                 raise PjrtHubError(
                     f"{path} cannot be read as a wheel: {exc}", hint="build it again"
                 ) from None

@@ -14,7 +14,7 @@ from jaxlib.mlir.dialects import sdy
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import hlo
 
-#: These passes make a program of each partition, with the values that they exchange.
+#: These passes make the program of one partition, with the values that partitions exchange.
 PASSES = (
     "sdy-propagation-pipeline",
     "func.func(sdy-insert-explicit-reshards{enable-full-version=true})",

@@ -15,7 +15,7 @@ from pjrt_hub.kit.authoring.identity import identify
 from pjrt_hub.kit.authoring.package import Package, license_expression, platform_name, refuse_name
 from pjrt_hub.kit.authoring.wheel import platform_tag
 
-#: Each file of the project has a template, besides those of the package itself.
+#: The template of each file of the project that is not in the package itself.
 _FILES = {
     "pyproject.toml": "pyproject.toml.in",
     "setup.py": "setup.py.in",
@@ -26,7 +26,7 @@ _FILES = {
     "tests/test_plugin.py": "test_plugin.py.in",
 }
 
-#: The source of a library ends so, by its language.
+#: The suffix of a library's source file, by its language.
 _SUFFIXES = {"c": ".c", "c++": ".cc"}
 
 

@@ -157,7 +157,7 @@ class Interpreter:
                 env={
                     **safe_path.environment(environment, *paths),
                     "LD_PRELOAD": ":".join(filter(None, preload)),
-                    "OPENBLAS_NUM_THREADS": "1",  # OpenBLAS would believe in those processors, too.
+                    "OPENBLAS_NUM_THREADS": "1",  # OpenBLAS would believe `processors.so`, too.
                 },
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import stablehlo
 
-#: These element types have a total order, with so many bits.
+#: The element types that have a total order, and their bits.
 ORDERED = {
     **{f"f8{each}": 8 for each in ("E3M4", "E4M3", "E4M3B11FNUZ", "E4M3FN", "E4M3FNUZ")},
     **{"f8E5M2": 8, "f8E5M2FNUZ": 8, "bf16": 16, "f16": 16, "f32": 32, "f64": 64},
@@ -191,7 +191,7 @@ def _exponential_less_one(operation: ir.Operation) -> ir.Value | None:
     sine = stablehlo.sine(stablehlo.divide(y, two))
     lost = stablehlo.multiply(two, stablehlo.multiply(sine, sine))  # This is 1 - cos(y).
     less = stablehlo.multiply(stablehlo.exponential_minus_one(x), stablehlo.cosine(y))
-    root = stablehlo.exponential(stablehlo.divide(x, two))  # exp(x) itself may be too large.
+    root = stablehlo.exponential(stablehlo.divide(x, two))  # exp(x) itself may overflow.
     turned = stablehlo.multiply(stablehlo.multiply(root, stablehlo.sine(y)), root)
     is_real = stablehlo.compare(y, zero, stablehlo.ComparisonDirectionAttr.get("EQ"))
     parts = stablehlo.subtract(less, lost), stablehlo.select(is_real, y, turned)

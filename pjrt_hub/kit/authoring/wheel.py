@@ -19,7 +19,7 @@ from pathlib import Path
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.finding.contract.binary import Binary
 
-#: Tags of packaging name no older glibc, by architecture.
+#: The oldest glibc that tags in the library `packaging` name, by architecture.
 _OLDEST = {"x86_64": (2, 5), "i386": (2, 5)}
 _OLDEST_ELSEWHERE = (2, 17)
 _APPLE = {"macos": "macosx"}
@@ -35,7 +35,7 @@ def platform_tag(binary: Binary) -> str:
     if binary.system != "linux":
         arch = {"aarch64": "arm64"}.get(binary.machine, binary.machine)
         major, minor = (*(binary.minimum or (10, 9)), 0)[:2]
-        if major > 10:  # Tags of macOS 11 and later end with 0.
+        if major > 10:  # From macOS 11 on, the second number in a tag is 0.
             major, minor = major + (minor > 0), 0
         return f"{_APPLE.get(binary.system, binary.system)}_{major}_{minor}_{arch}"
     oldest = _OLDEST.get(binary.machine, _OLDEST_ELSEWHERE)
@@ -70,7 +70,7 @@ def epoch(env: Mapping[str, str]) -> int:
 class Wheel:
     """A wheel to be written."""
 
-    distribution: str  # With dashes.
+    distribution: str  # The name of the distribution, with dashes.
     version: str
     platform_tag: str
     metadata: str  # The text of METADATA.
@@ -103,7 +103,7 @@ class Wheel:
             f"{info}/entry_points.txt": self.entry_points,
         }
         rows: list[str] = []
-        # The temporary file belongs to this call alone.
+        # No other call writes to a temporary file of this name.
         partial = target.with_name(f".{target.name}.{os.urandom(8).hex()}")
         try:
             with zipfile.ZipFile(partial, "x", zipfile.ZIP_DEFLATED) as archive:
@@ -121,7 +121,7 @@ def _add(archive: zipfile.ZipFile, name: str, content: str | Path, moment: tuple
     """Add a member and give its row of RECORD."""
     member = zipfile.ZipInfo(name, moment)  # type: ignore[arg-type]
     member.compress_type = zipfile.ZIP_DEFLATED
-    member.create_system = 3  # The permissions are those of Unix.
+    member.create_system = 3  # 3 stands for Unix, whose permissions follow.
     executable = isinstance(content, Path)
     member.external_attr = (0o100755 if executable else 0o100644) << 16
     source = content.open("rb") if isinstance(content, Path) else BytesIO(content.encode())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["Identity", "Report", "Result", "Suite", "Verdict", "run"]
 
 
-if not TYPE_CHECKING:  # A type checker would believe that every name exists.
+if not TYPE_CHECKING:  # Otherwise a type checker would believe that every name exists.
 
     def __getattr__(name: str) -> Any:
         if name not in __all__:

@@ -22,14 +22,14 @@ from pjrt_hub.running.program.signature import Slot
 Version = tuple[int, int, int]
 Read = TypeVar("Read")
 
-#: A program is sent in one of these forms, which are also the words for what a plugin refuses.
+#: A program is sent in one of these forms; reports use these words for a form that is refused.
 ARTIFACT, BYTECODE, TEXT = "portable artifacts", "plain bytecode", "text"
 
 PATH = Path(__file__).with_name("artifacts.gz")
 FORM = 1
-_MAX_NBYTES = 1 << 26  # A larger file is none of ours.
+_MAX_NBYTES = 1 << 26  # No file of this package unpacks to more bytes.
 
-#: From this version on StableHLO promises that older artifacts stay readable.
+#: From this version on, StableHLO promises that older artifacts stay readable.
 _STABLE = (1, 0, 0)
 
 #: This is a + b of two f32[4] in plain MLIR bytecode, whose form StableHLO does not keep stable.
@@ -43,8 +43,8 @@ _ADD_BYTECODE = (
 class PortableArtifact(NamedTuple):
     """A program as StableHLO's serializer writes it."""
 
-    since: Version  # The first version that is written so: from there on only the version differs.
-    code: bytes  # The program as that version writes it.
+    since: Version  # The first version with this code; in later ones, only the version differs.
+    code: bytes  # The program as version `since` writes it.
 
     def at(self, version: Version) -> bytes:
         """Return it for a version of StableHLO, from `since` on."""
@@ -54,8 +54,8 @@ class PortableArtifact(NamedTuple):
 class Archive(NamedTuple):
     """The artifacts of many programs."""
 
-    newest: Version  # The version up to which they are what StableHLO's serializer writes.
-    programs: Mapping[str, tuple[PortableArtifact, ...]]  # By `key`, the oldest artifact first.
+    newest: Version  # The artifacts are what StableHLO's serializer writes up to this version.
+    programs: Mapping[str, tuple[PortableArtifact, ...]]  # Artifacts by `key`, the oldest first.
 
 
 def of(text: str, current: Version | None = None) -> bytes | None:

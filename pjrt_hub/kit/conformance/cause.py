@@ -25,10 +25,10 @@ _ADDRESS = re.compile(r"0x[0-9a-f]+")
 _NUMBER = re.compile(r"\b\d+\b")
 #: The checks of this area are named after an op and its element types.
 OPS = "ops"
-#: A function works in some checks and hangs in others: so many checks wait their whole time for it,
-#: and so many wait at all.
+#: If a function works in some checks and hangs in others, the first number is how many checks wait
+#: their whole time for it, and the second is how many wait at all.
 _SEVERAL, _TOO_MANY = 2, 8
-#: A type is blamed only if at least so many checks used it.
+#: An element type is blamed only if at least this many checks used it.
 _FEWEST = 5
 
 
@@ -36,8 +36,8 @@ class Causes:
     """What is known of a plugin's mistakes."""
 
     def __init__(self) -> None:
-        self.broken: dict[str, str] = {}  # Functions and forms of programs, by the check that told.
-        self.works: set[str] = set()  # What returned in a check that passed, or was proved.
+        self.broken: dict[str, str] = {}  # What does not work, with the check that found it.
+        self.works: set[str] = set()  # What a passed check proved, and what returned in it.
         self._late: dict[str, list[str]] = {}
         self._results: list[Result] = []
 
@@ -70,7 +70,7 @@ class Causes:
         """Return what does not work, by a check that proves something."""
         if result.function in ("", _MESSENGER) and result.verdict is Verdict.FAIL:
             return check.proves
-        if result.function in self.works:  # It works in other checks.
+        if result.function in self.works:  # The function works in other checks.
             return check.proves
         return (result.function,) if result.function else check.proves
 

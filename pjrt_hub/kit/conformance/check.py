@@ -41,14 +41,14 @@ class Check:
             do not work, and it stands for every check that calls one of them.
     """
 
-    name: str  # "buffers.delete": its area, then what it asserts.
+    name: str  # The area, then what the check asserts: "buffers.delete".
     title: str  # What is done and what must follow, in one line.
-    run: Run  # Returns where the plugin passes.
-    since: int = 0  # The minor of the PJRT API that it takes; 0 is that of the first table.
-    extension: str | None = None  # The node of the extension chain that it asks.
+    run: Run  # Returns if the plugin passes; otherwise it raises.
+    since: int = 0  # The lowest minor version of the PJRT API that the check needs.
+    extension: str | None = None  # The extension that the plugin must have.
     needs: str = "client"
-    seconds: float = 20  # Its time limit.
-    number: int = 0  # The number of the C API's promise that it tests, or 0.
+    seconds: float = 20  # The time limit.
+    number: int = 0  # The number of the C API's promise that the check tests, or 0.
     proves: tuple[str, ...] = ()
 
     @property
@@ -90,7 +90,7 @@ def check(
     """
 
     def register(function: _Function) -> _Function:
-        # A partial has its function in `func`.
+        # A `partial` keeps its function in `func`.
         module = getattr(function, "func", function).__module__
         full = f"{area or module.rpartition('.')[2]}.{name or function.__name__}"
         if full in _CHECKS:

@@ -37,9 +37,9 @@ REPEATABLE = "repeatable"
 class CorpusTensor:
     """An argument or a right result."""
 
-    element: str  # As StableHLO writes it, "f32".
+    element: str  # The element type as StableHLO writes it, such as "f32".
     shape: tuple[int, ...]
-    data: bytes  # Its elements in row-major order, each of at least one byte.
+    data: bytes  # The elements in row-major order, each of at least one byte.
 
     @classmethod
     def of(cls, array: Any, element: str) -> CorpusTensor:
@@ -62,7 +62,7 @@ class CorpusTensor:
         """It as an attribute, "dense<...> : tensor<2x3xf32>"."""
         if not math.prod(self.shape):
             return f"dense<> : {self.type}"
-        if self.element == "i1":  # MLIR reads the bytes of booleans in another way since 2025.
+        if self.element == "i1":  # Since 2025, MLIR has read the bytes of booleans differently.
             return f"dense<{json.dumps(self.array.tolist())}> : {self.type}"
         return f'dense<"0x{self.data.hex().upper()}"> : {self.type}'
 
@@ -79,17 +79,17 @@ class Program:
             round, "stablehlo" is StableHLO's reference interpreter. All that are named agreed.
     """
 
-    op: str  # The op that it is about, "add".
-    kind: str  # Its element type, or types: "f32", "f32_to_bf16".
-    variant: str  # What is special about it, "by the width or more"; often nothing.
-    body: str  # Its ops; they read %a0, %a1 ... and define the results %r0, %r1 ...
+    op: str  # The op that the program tests, such as "add".
+    kind: str  # The element type or types, such as "f32" or "f32_to_bf16".
+    variant: str  # What is special about the program, "by the width or more"; often empty.
+    body: str  # The ops, which read %a0, %a1 ... and define the results %r0, %r1 ...
     arguments: tuple[CorpusTensor, ...]
-    results: tuple[CorpusTensor, ...]  # What must come out.
+    results: tuple[CorpusTensor, ...]  # The results that must come out.
     oracle: tuple[str, ...]
-    functions: str = ""  # The functions that it calls.
+    functions: str = ""  # The text of the functions that `body` calls.
     flushed: tuple[CorpusTensor, ...] = ()
-    compare: str = VALUES  # `VALUES`, `ANYTHING` or `REPEATABLE`.
-    terms: int = 0  # What each result is a rounded sum of, see `numerics.tolerance`.
+    compare: str = VALUES  # How results are compared: `VALUES`, `ANYTHING` or `REPEATABLE`.
+    terms: int = 0  # How many terms are summed for each result; see `numerics.tolerance`.
 
     @property
     def name(self) -> str:

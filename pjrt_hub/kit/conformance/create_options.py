@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 #: An answer holds the client's "platform", or the "error".
 Answer = dict[str, str]
-#: The answers are by the type of the value; None stands for a process that died.
+#: The answers to one name by the type of its value; None stands for a process that died.
 _Answers = dict[str, Answer | None]
 _Ask = Callable[..., list[Answer | None]]
 
-#: No plugin acts upon these values of each type. The first is wrong for most options; the others
-#: serve options that look at the value, too.
+#: Values of each type that no plugin acts upon. The first is wrong for most options; the others are
+#: for options that check the value, too.
 _VALUES: dict[str, tuple[Any, ...]] = {
     "int64_list": ([1], [0], []),
     "string": ("x", "", "0", "auto", "default"),
@@ -41,7 +41,7 @@ _VALUES: dict[str, tuple[Any, ...]] = {
     "float": (0.5, 1.0, 0.0),
     "bool": (True, False),
 }
-#: Plugins call the types by these words.
+#: The words for the types in the errors of plugins.
 _WORDS = {
     "int64_list": r"\b(k?int(64)?_?lists?|(lists?|arrays?|vectors?)\b( of \w+)?)",
     "string": r"\b(k?strings?|str|texts?)\b",
@@ -49,19 +49,19 @@ _WORDS = {
     "float": r"\b(k?floats?(32)?|doubles?)\b",
     "bool": r"\b(k?bools?|booleans?)\b",
 }
-#: No plugin has this name, so its answer is the answer to every unknown name.
+#: No plugin has an option of this name, so it gets the answer that every unknown name gets.
 _NOBODY = "zq_pjrt_hub_nobody"
 #: XLA's plugins name the type that they expected by its index in PJRT_NamedValue_Type.
 _EXPECTED = re.compile(r"expected type index is (\d)")
 _INDEXED = ("string", "int64", "int64_list", "float", "bool")
 
 _IDENTIFIER = re.compile(rb"(?<=\0)[a-z][a-z0-9]*(?:_[a-z0-9]+)+(?=\0)")
-_NEAR = 4096  # Other names are looked for in so many bytes around a known one.
+_NEAR = 4096  # Other names are looked for within this many bytes of a known one.
 _MOST_CANDIDATES = 400
 _MOST_DEATHS = 200
 _SECONDS = 120.0
 _DIED = "died"
-_SMALL = 1 << 20  # In a smaller library every identifier in its data is a candidate.
+_SMALL = 1 << 20  # Up to this size of a library, every identifier in its data is a candidate.
 _HINT = "`pjrt-hub check` says more of it; `--no-options` does not ask for options"
 
 
@@ -69,8 +69,8 @@ _HINT = "`pjrt-hub check` says more of it; `--no-options` does not ask for optio
 class Contact:
     """What a plugin said to a client that was asked for without any option."""
 
-    platform: str  # Empty if it told none.
-    refusal: str  # Why it makes no client here, or empty.
+    platform: str  # Empty if the plugin told none.
+    refusal: str  # Why the plugin makes no client here, or empty.
 
 
 def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
@@ -124,11 +124,11 @@ def find(
     unasked = _normalize(told, _NOBODY)
     strangers = _of_each_type(ask, _NOBODY)
     unknown = {kind: _normalize(answer, _NOBODY) for kind, answer in strangers.items()}
-    # A plugin that takes unknown names shows by two wrong types which names it knows. A plugin that
-    # refuses unknown names may refuse wrong types in the same words, so every type is tried.
+    # If a plugin takes unknown names, two wrong types show which names it knows. If it refuses
+    # unknown names, it may refuse wrong types in the same words, so every type is tried.
     kinds = _VALUES.keys() if set(unknown.values()) != {unasked} else ("int64_list", "string")
     answers: dict[str, dict[str, Answer | None]] = {}
-    # Each attempt needs a process, so the search ends when the time is over.
+    # If unknown names end the process, each attempt needs a new one, and time may run out.
     if _DIED in unknown.values():
         for name in names:
             if time.monotonic() > deadline - seconds / 4:
@@ -176,12 +176,12 @@ def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
         return named
     said = {kind: _normalize(answer, name) for kind, answer in answers.items()}
     taken = [kind for kind in said if said[kind] == unasked]
-    if not taken:  # The option looks at the value, too.
+    if not taken:  # The option may check the value, too.
         others = [(kind, value) for kind, values in _VALUES.items() for value in values[1:]]
         again = ask([{name: value} for _, value in others])
         pairs = zip(others, again, strict=True)
         taken = [kind for (kind, _), each in pairs if _normalize(each, name) == unasked]
-    if not taken:  # The refusals of the other types may name the right one.
+    if not taken:  # The refusals of the other types may name the right type.
         words = {kind: _words(answer, name) for kind, answer in answers.items()}
         taken = [kind for kind in words if all(kind in words[of] for of in words if of != kind)]
     return taken[0] if len(set(taken)) == 1 else UNKNOWN

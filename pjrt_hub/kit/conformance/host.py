@@ -14,7 +14,7 @@ from importlib.resources import files
 #: A host calls some functions only if the plugin's buffers are in the host's memory, if it has the
 #: extension FFI, or if JAX keeps its programs in the cache on disk.
 TRAITS = frozenset({"on_cpu", "ffi", "compile_cache"})
-#: JAX caches programs of these platforms (`jax._src.compilation_cache`); GPUs have two names.
+#: JAX caches programs of these platforms (`jax._src.compilation_cache`); a GPU has two names.
 CACHED_PLATFORMS = frozenset({"tpu", "gpu", "cpu", "neuron", "cuda", "rocm"})
 
 
@@ -22,10 +22,10 @@ CACHED_PLATFORMS = frozenset({"tpu", "gpu", "cpu", "neuron", "cuda", "rocm"})
 class Without:
     """What a host does without one function, or without several."""
 
-    fails: tuple[str, ...] = ()  # The steps that raise; what needs them cannot be had either.
-    at: str = ""  # The step in which its process ends; empty where it does not.
-    signal: str = ""  # What ends it: "SIGABRT", or "SIGALRM" where it waits for ever.
-    functions: tuple[str, ...] = ()  # The functions without which this happens.
+    fails: tuple[str, ...] = ()  # The steps that raise; steps that need them are impossible, too.
+    at: str = ""  # The step in which the host's process ends; empty if it does not end.
+    signal: str = ""  # What ends the process: "SIGABRT", or "SIGALRM" if it hangs.
+    functions: tuple[str, ...] = ()  # The missing functions that cause this.
 
     @property
     def aborts(self) -> bool:
@@ -45,13 +45,13 @@ class Host:
             the plugin of the measurement had.
     """
 
-    name: str  # "JAX".
-    release: str  # "0.10.2", or the commit whose source was read.
-    learned: str  # How it is known, when, and with which plugin.
-    needs: Mapping[str, tuple[str, ...]]  # The steps of the walk, each with those that it needs.
+    name: str  # The name of the host, such as "JAX".
+    release: str  # A version such as "0.10.2", or the commit whose source was read.
+    learned: str  # How this was learned, when, and with which plugin.
+    needs: Mapping[str, tuple[str, ...]]  # The steps of the measurement, each with those it needs.
     null: Mapping[str, Without]
     unimplemented: Mapping[str, Without]
-    left_out: tuple[str, ...] = ()  # Steps of which nothing is known: whole plugins fail them, too.
+    left_out: tuple[str, ...] = ()  # Steps that tell nothing, because whole plugins fail them, too.
     asked_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @property

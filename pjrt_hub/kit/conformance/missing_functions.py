@@ -23,9 +23,9 @@ from pjrt_hub.running.program.compile_options import CompileOptions
 if TYPE_CHECKING:
     from pjrt_hub.kit.conformance.subject import Subject
 
-#: Functions with these words end or change something; the walk calls those that matter later.
+#: `questions` leaves out functions with these words in their names: they end or change something.
 _NOT_ASKED = ("_Destroy", "_Delete", "_Initialize", "ReferenceCount", "ControlDependency", "_Await")
-#: Values are copied here; a plugin without `PJRT_Event_Await` may still write after the call.
+#: Values are copied to this array; a plugin without `PJRT_Event_Await` may write after the call.
 _host = np.zeros(4, np.float32)
 _F32 = table.ENUMS["PJRT_Buffer_Type"]["PJRT_Buffer_Type_F32"]
 
@@ -34,13 +34,13 @@ _F32 = table.ENUMS["PJRT_Buffer_Type"]["PJRT_Buffer_Type_F32"]
 class MissingFunctions:
     """What a plugin lacks."""
 
-    null: list[str] = field(default_factory=list)  # Past the end of the table or NULL.
-    unimplemented: list[str] = field(default_factory=list)  # Those that answer UNIMPLEMENTED.
-    asked: bool = False  # Whether they were called at all, which takes a client.
-    traits: set[str] = field(default_factory=lambda: set(TRAITS))  # The unknown ones count, too.
+    null: list[str] = field(default_factory=list)  # Functions past the table's end, or NULL.
+    unimplemented: list[str] = field(default_factory=list)  # Functions that answer UNIMPLEMENTED.
+    asked: bool = False  # Whether functions were called at all, which takes a client.
+    traits: set[str] = field(default_factory=lambda: set(TRAITS))  # Unknown traits count, too.
 
 
-@lru_cache(maxsize=1)  # The checks of all hosts ask this of the same plugin.
+@lru_cache(maxsize=1)  # The checks of all hosts call this with the same plugin.
 def find_missing(subject: Subject) -> MissingFunctions:
     """Look at the table, and call what takes a client, a device, a buffer or a program."""
     walk = _Walk(subject)
@@ -56,10 +56,10 @@ class _Walk:
         self.subject = subject
         self.api = subject.api
         self.found = MissingFunctions()
-        self.at: dict[str, int] = {}  # The handles that are here, by their C type.
+        self.at: dict[str, int] = {}  # The handles that were made so far, by their C type.
 
     def take(self) -> None:
-        # It was called before; the answer that it was done already is right.
+        # The plugin is initialized already, and is right if it answers that.
         self.on("PJRT_Plugin_Initialize")
         self.on("PJRT_Plugin_Attributes")
         self.on("PJRT_Client_Create", "Client", create_options=self.subject.options)
@@ -193,7 +193,7 @@ class _Walk:
 
     def attempt(self, name: str, function: Callable[..., Any], fields: dict[str, Any]) -> Any:
         """Call a Python function that calls a C function, as `on`."""
-        # The plugin refuses, or the call does not suit it.
+        # The plugin may refuse the call, or the call may not suit the plugin.
         with suppress(PjrtHubError, ValueError, TypeError):
             try:
                 return function(**fields)

@@ -29,6 +29,6 @@ def _value(text: str) -> Any:
     try:
         [value] = tomllib.loads(f"value = {text}").values()
     except (tomllib.TOMLDecodeError, ValueError):
-        # A value of several lines is no TOML value either.
+        # The text is not TOML, or its lines hold more than one value.
         return text
     return value if isinstance(value, bool | int | float | str | list) else text

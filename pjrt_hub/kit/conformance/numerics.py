@@ -14,7 +14,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-#: A larger difference is wrong in every digit, so it is cut to this.
+#: A number that is further off is wrong in every digit, so larger distances are cut to this.
 FAR = 2**62
 
 
@@ -26,7 +26,7 @@ class Tolerance:
     for ops whose every output depends on every input.
     """
 
-    ulps: int = 0  # Units in the last place, of the element type.
+    ulps: int = 0  # Units in the last place (ULP) of the element type.
     of_largest: bool = False
 
 
@@ -53,12 +53,12 @@ _F32_F64 = {
 _F16_BF16 = dict.fromkeys(_F32_F64, 2) | {"power": 4, "rsqrt": 1, "logistic": 2}
 _NARROW = dict.fromkeys(_F32_F64, 1)
 
-#: OpenCL has no complex functions; each is a few real ones, sums and products. The unit is that of
-#: the larger part, because the smaller one may be a difference of much larger terms.
+#: OpenCL has no complex functions; each consists of real functions, sums and products. The unit is
+#: that of the larger part, because the smaller part may be a difference of much larger terms.
 _COMPLEX = dict.fromkeys(_F32_F64, 16) | {
     "abs": 4,  # This is hypot in OpenCL.
     "divide": 6,  # Each part has two products, a sum, and a division by a rounded norm.
-    "multiply": 2,  # Two products and a sum round.
+    "multiply": 2,  # Two products and a sum are rounded.
     "sign": 6,  # This is abs, then a division.
     "sqrt": 8,
 }
@@ -70,7 +70,7 @@ _SUMS = {
     "batch_norm_inference": Tolerance(16, of_largest=True),
     "batch_norm_training": Tolerance(64, of_largest=True),
     "cholesky": Tolerance(8, of_largest=True),
-    # It has log2(n) stages of rounded roots and products, with n <= 16.
+    # An FFT has log2(n) stages of rounded roots and products, with n <= 16.
     "fft": Tolerance(16, of_largest=True),
     "triangular_solve": Tolerance(16, of_largest=True),
 }
@@ -101,12 +101,12 @@ def tolerance(
 class Difference:
     """Where a result is not what it should be."""
 
-    ulps: int  # The largest distance; `FAR` for another NaN, infinity or sign of zero.
+    ulps: int  # The largest distance; `FAR` if NaN, infinity or the sign of zero differs.
     allowed: int
     count: int  # How many elements are too far off.
     size: int
     index: tuple[int, ...]  # The index of the first wrong value.
-    wanted: Any  # The right value there.
+    wanted: Any  # The right value at `index`.
     found: Any
 
     def __str__(self) -> str:
@@ -196,7 +196,7 @@ def _place(values: Array) -> Array:
     width = {"float4_e2m1fn": 4, "float6_e2m3fn": 6, "float6_e3m2fn": 6}.get(
         values.dtype.name, 8 * values.dtype.itemsize
     )
-    if values.dtype.name == "float8_e8m0fnu":  # This type alone has no sign.
+    if values.dtype.name == "float8_e8m0fnu":  # Only this type has no sign.
         return bits.astype(np.int64)
     sign = np.uint64(1) << np.uint64(width - 1)
     size = (bits.astype(np.uint64) & (sign - np.uint64(1))).astype(np.int64)

@@ -21,7 +21,7 @@ func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
 
 #: `SLOW` takes and gives an array of this type.
 SLOW_SHAPE = "16x16xf32"
-#: This multiplies an identity matrix by itself as often as the second argument says.
+#: This program multiplies an identity matrix by itself as often as the second argument says.
 SLOW = """
 func.func @main(%a: tensor<16x16xf32>, %rounds: tensor<i32>) -> tensor<16x16xf32> {
   %zero = stablehlo.constant dense<0> : tensor<i32>
@@ -40,7 +40,7 @@ func.func @main(%a: tensor<16x16xf32>, %rounds: tensor<i32>) -> tensor<16x16xf32
 }
 """
 
-#: This does the same on plugins without loops.
+#: This program takes the place of `SLOW` on plugins without loops.
 _LONG = """
 func.func @main(%a: tensor<16x16xf32>, %rounds: tensor<i32>) -> tensor<16x16xf32> {{
 {products}

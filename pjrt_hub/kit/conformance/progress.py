@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.capi.library import Api, Extension
 
 _NBYTES = 256
-#: A function that hung before has so many seconds, and more on a slow plugin.
+#: Seconds that a function that hung before has to return; on a slow plugin it has more.
 HURRY = 2.0
 
 
@@ -28,8 +28,8 @@ class CallProgress:
     def __init__(self, descriptor: int = -1) -> None:
         """As `share`; by default nobody else reads it."""
         self.share(descriptor)
-        self.broken: Collection[str] = ()  # Checks need not call these to find that out.
-        self.works: Collection[str] = ()  # Functions, and forms of programs.
+        self.broken: Collection[str] = ()  # Functions and forms that are known not to work.
+        self.works: Collection[str] = ()  # Functions and forms of programs that are known to work.
         self.hung: Collection[str] = ()  # These end this process unless they return within `hurry`.
         self.hurry = HURRY
         self.returned: set[str] = set()  # The functions that returned without an error.

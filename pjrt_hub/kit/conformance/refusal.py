@@ -20,7 +20,7 @@ _TEXT = "lost on the way"
 #: A plugin is given this error and must give it back; most argument structs have these fields.
 GIVEN_ERROR: dict[str, Any] = {"error_code": DataLossError.code, "error_message": _TEXT}
 _TEXT_AND_MORE = np.frombuffer(f"{_TEXT}, and more\0".encode(), np.uint8)
-#: This is the same error, but its text goes on behind its size.
+#: This is the same error, but its text goes on beyond the size that is given.
 GIVEN_ERROR_AND_MORE: dict[str, Any] = {
     "error_code": DataLossError.code,
     "error_message": _TEXT_AND_MORE.ctypes.data,

@@ -24,7 +24,7 @@ from pjrt_hub.running.capi import library
 from pjrt_hub.running.sandbox import watch
 from pjrt_hub.running.sandbox.child import Child, signal_name
 
-#: This sends a line to the process that forked.
+#: A `Tell` sends a line to the parent process.
 Tell = Callable[[str], object]
 
 

@@ -16,7 +16,7 @@ _ROWS = 16
 _SECONDS = 0.1
 _MOST_ROUNDS = 4**9
 
-#: `slow_rounds` found these counts, by the address of the plugin's table.
+#: The counts that `slow_rounds` found, by the address of the plugin's table.
 _rounds: dict[int, int] = {}
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 _KEPT = ("Buffer", "Event", "LoadedExecutable", "Executable", "TopologyDescription", "Client")
 
 
-#: Name and options of a topology.
+#: The name and the options of a topology.
 Target = tuple[str, Mapping[str, Any]]
 
 
@@ -59,14 +59,14 @@ class Subject:
     ) -> None:
         """Load nothing yet."""
         self.path = path
-        self.options = dict(options or {})  # Its clients are made with these.
-        self.target = target  # The machine that it describes without hardware.
-        self.preload = tuple(preload)  # Libraries to load before it.
-        self.known_options = dict(known_options or {})  # Its manifest's options, with their types.
-        self.progress: CallProgress | None = None  # None where nobody reads it
-        self.patience = 0.0  # Seconds that checks take more, because it is slow.
-        self.took: dict[str, float] = {}  # Seconds that its slowest steps took, by the C function.
-        self.notes: list[str] = []  # What checks found worth telling.
+        self.options = dict(options or {})  # The plugin's clients are made with these options.
+        self.target = target  # The machine that the plugin describes without hardware.
+        self.preload = tuple(preload)  # Libraries to load before the plugin.
+        self.known_options = dict(known_options or {})  # The manifest's options, with types.
+        self.progress: CallProgress | None = None  # None if nobody reads it.
+        self.patience = 0.0  # Seconds that checks get in addition on a slow plugin.
+        self.took: dict[str, float] = {}  # Seconds that possibly slow steps took, by C function.
+        self.notes: list[str] = []  # Facts that checks found worth telling.
         self._made: dict[int, str] = {}
         self._takes: dict[str, bool] = {}
 

@@ -32,7 +32,7 @@ from pjrt_hub.kit.conformance.worker_process import Setup, Task, WorkerProcess, 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
 
-#: A check makes at most so many clients and compiles so many programs, each of which takes time.
+#: A check makes at most this many clients and compiles this many programs; each takes time.
 _NUM_CLIENTS, _NUM_PROGRAMS = 4, 10
 _CREATE = "PJRT_Client_Create"
 _SUSPECTS = (Verdict.FAIL, Verdict.CRASH)
@@ -76,7 +76,7 @@ class Suite:
         for name, value in (("jobs", jobs), ("seconds", seconds)):
             if value is not None and value <= 0:
                 raise ValueError(f"{name} is {value}, and must be above 0")
-        # An empty name may come from an unset variable; it must not mean the best plugin.
+        # An empty name may come from an unset variable; it must not select the best plugin.
         if plugin == "":
             raise ValueError("the plugin's name is empty")
         choice = choose(plugin, offline=offline)
@@ -97,9 +97,9 @@ class Suite:
             target=self._setup.target,
             layers=str(read_layers(process.environment()) or ""),
         )
-        #: What cannot be had has the verdict of the check that found it, and the reason.
+        #: What cannot be loaded or made, with the verdict of the check that found this, and why.
         self._missing = _load_problems(self._setup, self._env)
-        self._load_check = ""  # This check tells why it cannot be loaded.
+        self._load_check = ""  # The check that tells why the plugin cannot be loaded.
         self._causes = Causes()
         self._took: dict[str, float] = {}
 
@@ -125,7 +125,7 @@ class Suite:
                 else:
                     left.append(check)
             for each in self._redacted_results(left):
-                # A library that cannot be loaded is found at once, so its results need no journal.
+                # A library that cannot be loaded is noticed at once: its results need no journal.
                 if journal and not self._missing:
                     learnt = {"identity": asdict(self.identity), "took": self._took}
                     journal.add({"result": asdict(each), **learnt})
@@ -151,7 +151,7 @@ class Suite:
         """Return the results of a journal by their checks; learn of the plugin what it tells."""
         known = {}
         for record in records:
-            # The record was not written by us.
+            # A record that pjrt-hub did not write is passed over.
             with suppress(ValueError, KeyError, TypeError, AttributeError):
                 result = Result.of_fields(record["result"])
                 identity = {**record["identity"], "devices": tuple(record["identity"]["devices"])}
@@ -170,7 +170,7 @@ class Suite:
 
     def _run_checks(self, wanted: Iterable[Check]) -> Iterator[Result]:
         # Checks of an unloaded library come first, because a worker that loaded the plugin cannot
-        # make them. What proves functions comes before other checks that call them.
+        # make them. Checks that prove functions come before other checks that call them.
         order = sorted(wanted, key=lambda check: (check.needs != "library", not check.proves))
         queue = deque(Task(check) for check in order)
         workers: list[WorkerProcess] = []
@@ -281,7 +281,7 @@ class Suite:
             if self._load_check and self._load_check != check.name:
                 text = f"the plugin cannot be loaded: {text}"
                 return _result(check, Verdict.SKIP, text, cause=self._load_check)
-            self._load_check = check.name  # It is one defect, whichever checks are wanted.
+            self._load_check = check.name  # Only this check reports it, as it is one defect.
             return _result(check, verdict, text)
         version = ApiVersion.parse(self.identity.api_version)
         if lacking := check.missing_requirement(version, self.identity.extensions):
@@ -355,7 +355,7 @@ def _load_problems(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verd
     try:
         found = preflight.problems(setup.path, process.world(), setup.preload, env)
         texts = [each.text for each in found]
-    except PluginLoadError as exc:  # The loader itself may die of a damaged file.
+    except PluginLoadError as exc:  # A damaged file may crash the loader itself.
         return {"library": (Verdict.FAIL, exc.message)}
     return {"plugin": (Verdict.FAIL, "; ".join(texts))} if texts else {}
 

@@ -9,16 +9,16 @@ from collections.abc import Iterator, Sequence
 from pjrt_hub.kit.conformance.difference import Change
 from pjrt_hub.kit.conformance.verdict import Report, Result, Verdict
 
-_PARAGRAPH = 100  # A paragraph is so wide by default.
+_PARAGRAPH = 100  # The default width of a paragraph.
 _INDENT = " " * 9
-_NUM_HIDDEN = 6  # At most so many checks that a cause explains are named.
-_NUM_WORDS = 2  # At most so many lines of a plugin's last words are shown.
-_MAX_TEXT = 600  # A text is cut to so many characters; the JSON has all of it.
+_NUM_HIDDEN = 6  # At most this many checks that a cause explains are named.
+_NUM_WORDS = 2  # At most this many lines of a plugin's last words are shown.
+_MAX_TEXT = 600  # A text is cut to this many characters; the JSON has all of it.
 
-#: These are the columns of `areas`, and their width together.
+#: The columns of `areas`, and their total width.
 COLUMNS = ("area", *Verdict)
 WIDTH = 62
-#: These are the columns of `narrow_areas`.
+#: The columns of `narrow_areas`.
 NARROW_COLUMNS = ("area", "checks")
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import FileFormatError
 
-#: This is the version of the JSON form; a reader refuses a higher one.
+#: The version of the JSON form; readers refuse a higher one.
 FORM = 2
 
 

@@ -45,7 +45,7 @@ class Unavailable(Exception):
 
     def __init__(self, what: str, text: str) -> None:
         super().__init__(text)
-        self.what = what  # "plugin" where it cannot be loaded, else as `Check.needs`.
+        self.what = what  # "plugin" if it cannot be loaded, else the `Check.needs` that failed.
 
 
 class Worker:
@@ -229,7 +229,7 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
 
 def work(tell: watch.Tell, asking: str, progress: str) -> int:
     """Make each check that it is asked for; this is what the child runs."""
-    faulthandler.enable()  # The last words then name the line that was running.
+    faulthandler.enable()  # If the process crashes, its last words name the line that was running.
     faulthandler.register(signal.SIGTERM, chain=True)
     with open(int(asking), encoding="ascii") as questions:
         setup: Setup = pickle.loads(base64.b64decode(questions.readline()))

@@ -27,8 +27,8 @@ from pjrt_hub.running.sandbox.child import Child, describe_end, listen
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
 
-_SETUP_SECONDS = 60.0  # A worker has so long to start, to load the plugin, and to make a client.
-_MAX_WORDS = 8000  # Longer output is cut to so many characters.
+_SETUP_SECONDS = 60.0  # Seconds that a worker has to start, load the plugin and make a client.
+_MAX_WORDS = 8000  # Longer output is cut to this many characters.
 _PYTHON = re.compile(r"Fatal Python error: |^(?:Current thread|Thread) 0x", re.MULTILINE)
 _IN_A_CHECK = re.compile(r"/conformance/(checks/\w+\.py)\", line (\d+)")
 
@@ -41,8 +41,8 @@ class Setup:
     identity: str  # The file's identity; no other file is checked.
     manifest: Manifest
     options: Mapping[str, Any]  # Create options that were asked for.
-    preload: tuple[Path, ...] = ()  # Libraries to load before it.
-    target: str = ""  # A machine that it describes without hardware, or empty.
+    preload: tuple[Path, ...] = ()  # Libraries to load before the plugin.
+    target: str = ""  # A machine that the plugin describes without hardware, or empty.
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +68,9 @@ class WorkerProcess:
             os.close(asked)
         self._asking = open(asking, "w", encoding="ascii")  # noqa: SIM115 - `end` closes it
         self._say(base64.b64encode(pickle.dumps(setup)).decode() + "\n")
-        self.task: Task | None = None  # The task that it works on.
-        self.num_made = 0  # How many checks it was asked for.
-        self.is_spent = False  # Whether it is of no more use.
+        self.task: Task | None = None  # The task that the worker works on.
+        self.num_made = 0  # How many checks the worker was asked for.
+        self.is_spent = False  # Whether the worker must not be used again.
 
     def ask(self, task: Task, seconds: float, patience: float, **known: Collection[str]) -> None:
         """Give it a check to make, once it has what the check needs.
@@ -124,7 +124,7 @@ class WorkerProcess:
         if "verdict" not in said:
             self.is_spent = True
             said |= self._death()
-            if self._step == "starting" and self.num_made == 1:  # The plugin was not there yet.
+            if self._step == "starting" and self.num_made == 1:  # No plugin was loaded yet.
                 raise InternalError(f"no check can be made: {said['text']}:\n{said['words']}")
             if self._step not in ("starting", "check"):
                 said["missing"] = "plugin" if self._is_loading else task.check.needs
@@ -150,7 +150,7 @@ class WorkerProcess:
         return {"verdict": Verdict.CRASH, "text": f"the process {how}{during}", **died}
 
     def _say(self, text: str) -> None:
-        with contextlib.suppress(BrokenPipeError):  # Its death is noticed elsewhere.
+        with contextlib.suppress(BrokenPipeError):  # The worker's death is noticed elsewhere.
             self._asking.write(text)
             self._asking.flush()
 

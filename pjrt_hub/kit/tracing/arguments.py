@@ -21,7 +21,7 @@ from pjrt_hub.running.interpose import layers
 _FORMATS = {"bool": "?", "char": "c", "uint8_t": "B", "uint32_t": "I", "float": "f"}
 _FORMATS |= dict.fromkeys(("int", "int32_t"), "i") | dict.fromkeys(("int64_t", "intptr_t"), "q")
 _FORMATS |= dict.fromkeys(("size_t", "uint64_t", "uintptr_t"), "Q")
-#: The field `type` beside a union tells which member holds.
+#: The field `type` beside a union tells which member of the union is set.
 _TAGGED = {
     "PJRT_NamedValue": {
         "kString": "string_value",
@@ -32,7 +32,7 @@ _TAGGED = {
     },
     "PJRT_Buffer_MemoryLayout": {"Tiled": "tiled", "Strides": "strides"},
 }
-#: At most so many characters of a text are shown.
+#: At most this many characters of a text are shown.
 SHOWN = 60
 
 
@@ -124,7 +124,7 @@ def _rows(name: str) -> tuple[table.Field, ...]:
     for each in rows:
         for word in re.findall(r"\w+", each.count):
             counting[word].append(each)
-    # Counts of bytes are shown where the memory itself is not recorded.
+    # A count of bytes is shown if the memory that it counts is not recorded.
     return tuple(
         each for each in rows if all("void" in counted.ctype for counted in counting[each.name])
     )
@@ -144,7 +144,7 @@ def _field(struct_name: str, row: table.Field, address: int, memory: RecordedMem
     if not row.count:
         if pointee in table.FIELDS and memory.read(target, 8) is not None:
             return _struct(pointee, target, memory)
-        if pointee == "char":  # It is a text that ends with a NUL.
+        if pointee == "char":  # A text without a count ends with a NUL.
             text = memory.prefix(target, 1 << 16)
             return target if text is None else text.partition(b"\0")[0]
         return target
@@ -173,7 +173,7 @@ def _array(
     memory: RecordedMemory,
 ) -> Any:
     words = row.count.split(",")
-    known = layers.offsets(struct_name).get(words[0])  # A sum of several counts has none.
+    known = layers.offsets(struct_name).get(words[0])  # A sum of several counts has no offset.
     data = None if known is None else memory.read(address + known, 8)
     if data is None:
         return Address(target)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-#: A call's arguments get addresses from here on, where no process has memory.
+#: The arguments of a call get addresses from here on, where no process has memory.
 ARGS = 256
 
 
@@ -61,18 +61,18 @@ class RecordedPlugin:
 class Call:
     """One call of the C API."""
 
-    number: int  # Counts the calls of the process from 1.
-    function: str  # The C function, "PJRT_Client_Create".
+    number: int  # The number of the call in its process, from 1.
+    function: str  # The name of the C function, such as "PJRT_Client_Create".
     thread: Thread
     plugin: int
     start_ns: int  # Nanoseconds since the recording began.
     given: RecordedMemory  # What the arguments pointed at before the call.
-    duration_ns: int | None = None  # None where the call did not return
+    duration_ns: int | None = None  # None if the call did not return.
     error: int = 0  # The address of the error that it returned, or 0.
-    code: str = ""  # That error's code, "INVALID_ARGUMENT", where the host asked for it.
-    message: str = ""  # That error's message, where the host asked for it.
-    answered: bool = False  # Whether the validation layer answered, not the plugin.
-    got: RecordedMemory = field(default_factory=RecordedMemory)  # What they pointed at afterwards.
+    code: str = ""  # The error's code, such as "INVALID_ARGUMENT", if the host asked for it.
+    message: str = ""  # The error's message, if the host asked for it.
+    answered: bool = False  # Whether the validation layer answered instead of the plugin.
+    got: RecordedMemory = field(default_factory=RecordedMemory)  # The arguments' memory afterwards.
 
     @property
     def status(self) -> str:

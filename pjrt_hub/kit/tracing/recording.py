@@ -42,7 +42,7 @@ class Type(IntEnum):
     RETURN = 8
 
 
-#: From this number on, a finding is the plugin's mistake; before, it is the host's.
+#: Findings from this number on are mistakes of the plugin; lower numbers are the host's.
 _FIRST_OF_PLUGIN = "VAL024"
 
 
@@ -216,7 +216,7 @@ class _File:
         """Yield every record, those of the log first."""
         log = HEADER_NBYTES + self.window
         yield from self.records_between(log, min(log + self.logged, len(self.data)))
-        # Records that are in the log already are passed over in the window.
+        # Records in the window that are also in the log are passed over.
         known = max(self.logged - self.window_from, 0)
         yield from self.records_between(HEADER_NBYTES + known, min(log, len(self.data)))
 

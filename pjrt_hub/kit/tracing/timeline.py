@@ -66,7 +66,7 @@ def _upcall(upcall: Upcall) -> Event:
 
 def _arrows(recording: Recording) -> Iterator[Event]:
     """Yield two ends for each execution that the host saw the end of."""
-    # The key is the pid and the handle, the value the execution that made it.
+    # The key is a pid and a handle; the value is the execution that made the handle.
     origin, number = dict[tuple[int, int], Call](), 0
     history: list[Call | Upcall] = [*recording.calls, *recording.upcalls]
     for happened in sorted(history, key=lambda each: each.start_ns):

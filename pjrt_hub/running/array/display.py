@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 #: An array of more elements is truncated.
 THRESHOLD = 100
-#: The number of last dimensions that are shown; of those before them, only index 0 is.
+#: The number of last dimensions that are shown; of the others, only index 0 is shown.
 _SHOWN = 6
-#: The most lines of a cell in a table, and the most characters of a line.
+#: The most lines that a cell of a table has, and the most characters of a line.
 _LINES, _LONG = 8, 300
-#: The digits after the point of types that are shown as float32, which has more digits.
+#: The digits after the point for types that are shown as float32, which has more digits.
 _DIGITS = 4
 
 

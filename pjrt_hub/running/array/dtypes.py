@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 class ElementType(NamedTuple):
     """One element type."""
 
-    name: str  # As StableHLO writes it, "f32".
+    name: str  # The name in StableHLO, such as "f32".
     code: int  # The `PJRT_Buffer_Type`.
     primitive: int  # The number in XLA's protobufs, not `code`; -1 where it has none.
     bits: int  # The size of one element on the device; a host array uses at least one byte.
     numpy: str  # The name of the scalar type in numpy, else in ml_dtypes.
-    since: int = 0  # The minor of the PJRT API that introduced it.
+    since: int = 0  # The minor version of the PJRT API that introduced it.
 
     @property
     def xla(self) -> str:
@@ -125,7 +125,7 @@ def of_numpy(dtype: Any) -> ElementType:
     """
     try:
         return _BY_DTYPE[dtype]
-    except (KeyError, TypeError):  # It is new, or not hashable.
+    except (KeyError, TypeError):  # The dtype is not in the cache, or cannot be hashed.
         pass
     import numpy
 
@@ -135,7 +135,7 @@ def of_numpy(dtype: Any) -> ElementType:
     except TypeError:
         if known is None:
             raise
-    else:  # numpy reads "f16" as its long double, which no device has.
+    else:  # numpy reads "f16" as its long double, which PJRT lacks, so `known` is used.
         known = _BY_NUMPY.get(resolved.name, known)
         if known is None:
             raise TypeError(f"PJRT has no element type for numpy's {resolved.name!r}")
@@ -147,7 +147,7 @@ def rank(dtype: numpy.dtype[Any]) -> int:
     """0 for booleans, 1 for integers, 2 for floats, 3 for complex numbers."""
     if dtype.kind in _RANKS:
         return _RANKS[dtype.kind]
-    return 1 if "int" in dtype.name else 2  # The other kinds are those of ml_dtypes.
+    return 1 if "int" in dtype.name else 2  # All other kinds are types of ml_dtypes.
 
 
 @cache

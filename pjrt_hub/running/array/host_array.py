@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 #: The alignment, in bytes, of host memory that the CPU plugin can share.
 ALIGNMENT = 64
-#: The size in bytes from which on memory comes in huge pages, which take fewer page faults.
+#: Memory of at least this many bytes comes in huge pages, which take fewer page faults.
 _HUGE = 1 << 21
 
 _NUMBERS = bool | int | float | complex
-#: The dtypes that numpy gives Python's numbers, and those that devices compute with instead.
+#: The dtypes that numpy gives to Python's numbers, and those that devices use instead.
 _NARROW = {"int64": "int32", "float64": "float32", "complex128": "complex64"}
 
 
@@ -92,7 +92,7 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
     """Make what `Client.buffer_from_host` puts: Python's numbers are 32 bits wide, and must fit."""
     import numpy
 
-    masked = sys.modules.get("numpy.ma")  # Unless it is imported, no masked array exists.
+    masked = sys.modules.get("numpy.ma")  # Masked arrays exist only if this is imported.
     if masked is not None and isinstance(array, masked.MaskedArray):
         raise TypeError("the array is masked, and a device has no masks: fill it first")
     element = None if dtype is None else dtypes.of_numpy(dtype)
@@ -129,7 +129,7 @@ def convert(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
     wanted = dtypes.numpy_dtype(element.code)
     if array.dtype == wanted:
         return array
-    if array.dtype.kind not in "biufcV" or array.dtype.names:  # numpy raises the error.
+    if array.dtype.kind not in "biufcV" or array.dtype.names:  # numpy converts or refuses these.
         return numpy.asarray(array, dtype=wanted)
     limits = element.limits
     if dtypes.rank(array.dtype) > max(dtypes.rank(wanted), limits is not None):

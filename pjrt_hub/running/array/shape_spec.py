@@ -23,7 +23,7 @@ class ShapeSpec(NamedTuple):
 
     shape: tuple[int, ...]
     element: dtypes.ElementType
-    layout: memory_layout.Order | None = None  # minor_to_major; None is the plugin's own.
+    layout: memory_layout.Order | None = None  # `minor_to_major`; None means the plugin's own.
 
     @classmethod
     def of(cls, shape: Any, dtype: Any, version: ApiVersion, layout: Any = None) -> ShapeSpec:

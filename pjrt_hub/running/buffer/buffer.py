@@ -47,7 +47,8 @@ class HostBufferSemantics(enum.IntEnum):
     #: The array is shared where the plugin can (host memory, 64-byte aligned), else copied. It must
     #: not change while the buffer lives; pjrt-hub keeps it alive.
     IMMUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kImmutableZeroCopy"]
-    #: The same, but programs may write into the array, which must be writable, after a donation.
+    #: As `IMMUTABLE_ZERO_COPY`, but a program to which the buffer is donated may write into the
+    #: array, which must be writable.
     MUTABLE_ZERO_COPY = _SEMANTICS["PJRT_HostBufferSemantics_kMutableZeroCopy"]
 
 
@@ -66,7 +67,7 @@ class Buffer(hotpath.Buffer):
     """
 
     __module__ = "pjrt_hub"
-    client: Any  # A `Client`, whose layer is above this one.
+    client: Any  # This is a `Client`, which this module may not import.
     device: Device
     shape: tuple[int, ...]
 
@@ -120,7 +121,7 @@ class Buffer(hotpath.Buffer):
             raise ClosedError(_GONE)
         try:
             return self._ready
-        except AttributeError:  # All callers share one event, so polling leaves one callback.
+        except AttributeError:  # The event is made once, so that polling leaves only one callback.
             with self.client._in_call():
                 self._ready = Event.of(self.client, self._ask("PJRT_Buffer_ReadyEvent"))
             return self._ready
@@ -163,10 +164,10 @@ class Buffer(hotpath.Buffer):
     def _value(self) -> numpy.ndarray[Any, Any]:
         lends = self.client._lends
         try:
-            array = self._array()  # One call reads row-major host memory.
+            array = self._array()  # This is one native call if the memory is row-major.
             return self._read() if array is None else array
         except (PjrtError, UnsupportedByPluginError) as exc:
-            if lends and not self.client._lends:  # The plugin has just refused to lend.
+            if lends and not self.client._lends:  # `_array` found that the plugin refuses to lend.
                 return self._value()
             if self._is_gone:
                 raise ClosedError(_GONE) from exc
@@ -200,12 +201,12 @@ class Buffer(hotpath.Buffer):
         whole = self.size * dtypes.numpy_dtype(self._dtype).itemsize
         try:
             nbytes = call("PJRT_Buffer_ToHostBuffer", **given).dst_size
-        # Not every plugin tells the size, for which JAX never asks.
+        # JAX never asks for the size, and some plugins do not tell it.
         except (InvalidArgumentError, UnimplementedError):
             if self._dynamic:
                 raise
             nbytes = whole
-        # A plugin may add a little; the value of a dynamic shape is smaller than its bounds.
+        # A plugin may tell a little more; the value of a dynamic shape is smaller than its bounds.
         least, most = 0 if self._dynamic else whole, 2 * whole + 4096
         values.require_count("PJRT_Buffer_ToHostBuffer", "dst_size", nbytes, most, least)
         host = numpy.empty(nbytes, numpy.uint8)
@@ -354,7 +355,7 @@ class Buffer(hotpath.Buffer):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> numpy.ndarray[Any, Any]:
         """Serve `numpy.asarray(buffer)`, which shares memory where `to_numpy` does."""
-        if dropped := self._take_dropped():  # numpy drops the errors of its own memoryview.
+        if dropped := self._take_dropped():  # numpy tries a memoryview first and drops its error.
             raise dropped
         array = self.to_numpy()
         if dtype is None and not copy:
@@ -372,7 +373,7 @@ class Buffer(hotpath.Buffer):
         value = self.to_numpy()
         array = numpy.ascontiguousarray(value)
         data: Any = array.reshape(-1).view(numpy.uint8)
-        # The shape is the value's, because ascontiguousarray makes scalars one-dimensional.
+        # `array` cannot give the shape, because ascontiguousarray makes scalars one-dimensional.
         packed = pickle.PickleBuffer(data) if protocol >= 5 else data.tobytes()  # type: ignore[operator]
         return host_array.from_pickled, (packed, array.dtype.name, value.shape)
 

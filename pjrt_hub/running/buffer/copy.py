@@ -27,7 +27,7 @@ def copies_layouts(buffer: BufferHandle) -> bool:
 
     XLA of PJRT API 0.106 gives the copy the right layout and mixes up its values.
     """
-    client: Any = buffer.client  # A `Client`, whose layer is above this one.
+    client: Any = buffer.client  # This is a `Client`, which this module may not import.
     if client._copies_layouts is None:
         import numpy
 

@@ -45,7 +45,7 @@ class ExternalReference(Closing):
             PjrtError: the computation of the value failed.
             ClosedError: the buffer was deleted, donated or closed.
         """
-        for function in LENDING:  # The compiled call path does not check this.
+        for function in LENDING:  # `_view` does not check that the plugin has these.
             buffer.client.api.require(function)
         self._view: hotpath.HostView | None = buffer._view(0)
 
@@ -161,7 +161,7 @@ class RawCopy(Promise):
 
 def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
     """Call `PJRT_Buffer_CopyRawToHost`."""
-    callbacks.start()  # The event object may be freed before the copy is done.
+    callbacks.start()  # If the event is freed early, the dispatcher thread releases the memory.
     if offset == 0:
         copied = buffer._copy_raw(destination, Event)
         if copied is not None:

@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 _CPU, _CUDA, _CUDA_HOST, _ROCM, _ROCM_HOST, _CUDA_MANAGED, _ONEAPI = 1, 2, 3, 10, 11, 13, 14
 PLATFORMS = {"cpu": _CPU, "cuda": _CUDA, "rocm": _ROCM, "sycl": _ONEAPI}
 _PINNED = {_CUDA: _CUDA_HOST, _ROCM: _ROCM_HOST}
-#: Memory that the host can read directly.
+#: The types of memory that the host can read directly.
 ON_HOST = frozenset({_CPU, _CUDA_HOST, _ROCM_HOST, _CUDA_MANAGED})
 #: Stream numbers that the protocol forbids, because their meaning is ambiguous.
 _NO_STREAMS = {_CUDA: (0,), _ROCM: (1, 2)}
 
 _READ_ONLY, _IS_COPIED, PADDED = 1, 2, 4
 MAX_VERSION = (1, 1)
-#: Widths in bits that DLPack packs, and for which PJRT does not define the format on a device.
+#: Widths in bits that DLPack packs, but whose format on a device PJRT does not define.
 UNSETTLED_BITS = frozenset({6})
-#: The functions that lending a buffer's memory takes, and that some plugins lack.
+#: The functions that are needed to lend a buffer's memory; some plugins lack them.
 LENDING = (
     "PJRT_Buffer_IncreaseExternalReferenceCount",
     "PJRT_Buffer_OpaqueDeviceMemoryDataPointer",

@@ -82,7 +82,7 @@ class Alias(Promise):
                 shape_layout=_layout(client, spec),
             )
             self.buffer = Buffer._from_spec(client, answer.alias_buffer, spec, device)
-            self._layout = self.buffer.layout  # Read now, for it may be deleted before it is used.
+            self._layout = self.buffer.layout  # The buffer may be deleted before this is used.
             callback = answer.fulfill_alias_buffer_cb
 
             def fulfil(code: int, message: str, value: int) -> None:
@@ -133,7 +133,7 @@ class Alias(Promise):
             raise ValueError(f"the alias is {spec}, the buffer has the layout {buffer.layout}")
         if buffer.memory is not self._memory:
             raise ValueError(f"the alias lives in {self._memory}, the buffer in {buffer.memory}")
-        if buffer._is_lent:  # The XLA CPU plugin would abort.
+        if buffer._is_lent:  # The XLA CPU plugin would abort on a lent buffer.
             raise BufferError(
                 "the buffer's memory is lent out, so it cannot be taken over: let go of the arrays "
                 "and references to it, or give buffer.copy_to_memory(buffer.memory)"

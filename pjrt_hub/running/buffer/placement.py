@@ -60,7 +60,7 @@ def from_host(
     if semantics is HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL:
         return Buffer._put(client, plain, element.code, shape, semantics, *place)[0]
     with client._in_call():
-        callbacks.start()  # The buffer may be freed before the plugin is done with the array.
+        callbacks.start()  # If the buffer is freed early, the dispatcher thread releases the array.
         buffer, done = Buffer._put(client, plain, element.code, shape, semantics, *place)
         if done:
             event_of_work(client, done, plain)

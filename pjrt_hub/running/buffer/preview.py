@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pjrt_hub.running.buffer.handle import BufferHandle
 
 _BEGIN = "Buffer("
-#: The size in bytes above which only parts of a value are fetched, and the largest such part.
+#: Of a value above `_LARGE` bytes, only parts are fetched, each of at most `_PART` bytes.
 _LARGE, _PART = 1 << 20, 1 << 16
 #: Platforms where a buffer's bytes on the device are its elements in the order of its layout.
 LINEAR = frozenset({"cpu", "cuda", "rocm", "sycl"})

@@ -32,11 +32,11 @@ class Tensor:
             )
         if min(shape, default=0) < 0:
             raise ValueError(f"the DLPack tensor says that its shape is {shape}")
-        self.owner = owner  # Its death ends the loan.
-        self.padded = bool(flags & dlpack.PADDED)  # Elements of less than a byte take one each.
-        self.device: tuple[int, int] = device  # DLPack's (device type, device id)
+        self.owner = owner  # The memory is lent until this object dies.
+        self.padded = bool(flags & dlpack.PADDED)  # Whether elements below 8 bits take a byte each.
+        self.device: tuple[int, int] = device  # The (device type, device id) in DLPack's numbers.
         self.element = element
-        self.address: int = address  # The first element's; 0 is possible where there is none.
+        self.address: int = address  # The first element's address; it may be 0 if there is none.
         self.shape: tuple[int, ...] = shape
         self.size = math.prod(self.shape)
         self.strides: tuple[int, ...] = dlpack.strides(shape) if strides is None else strides
@@ -76,7 +76,7 @@ class Tensor:
             nbytes = packing.nbytes(self.size, self.element.bits)
             data = self._view((nbytes,), (1,), "|u1")
             return packing.unpack(data, self.shape, self.element.bits, dtype)
-        plain = dtype.isbuiltin == 1  # numpy reads no type strings of ml_dtypes.
+        plain = dtype.isbuiltin == 1  # numpy cannot read the type strings of ml_dtypes.
         raw = self._view(
             self.shape,
             tuple(step * dtype.itemsize for step in self.strides),

@@ -90,7 +90,7 @@ class Transfer(Closing, hotpath.Owned):
         self._place = device
         self._lock = Lock()
         self._retrieved = [False] * len(self._specs)
-        #: For each buffer, whether it needs bytes in the order of its tiles; None if not asked yet.
+        #: For each buffer, whether its bytes must come in the order of its tiles; None until asked.
         self._scattered: list[bool | None] = [None] * len(self._specs)
         #: For each buffer, the bytes that have come, as sorted (start, end); None when complete.
         self._parts: list[list[tuple[int, int]] | None] = [[] for _ in self._specs]

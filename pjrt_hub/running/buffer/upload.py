@@ -21,9 +21,9 @@ from pjrt_hub.running.capi import hotpath, irregular
 from pjrt_hub.running.device.device import Device, DeviceClient, Memory, choose_place
 from pjrt_hub.running.device.event import Event
 
-#: The bytes of a part, and the number of parts held, where the device has memory of its own.
+#: The size in bytes and the number of the parts held at once for a device with its own memory.
 PART_NBYTES, PARTS = 8 << 20, 3
-#: The bytes of one read; a system call reads less than 2 GiB.
+#: The size in bytes of one read; a system call reads less than 2 GiB.
 _READ_NBYTES = 1 << 30
 
 
@@ -71,7 +71,7 @@ def _read(
             return taken
     dtype = dtypes.numpy_dtype(spec.element.code)
     staging: Any = hotpath.Staging.of(spec.nbytes) if spec.nbytes else None
-    if staging is None:  # There are no huge pages.
+    if staging is None:  # Huge pages are missing or of no use.
         array = empty_aligned(spec.shape, dtype)
     else:
         import numpy

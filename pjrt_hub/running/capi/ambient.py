@@ -12,7 +12,7 @@ import signal
 import sys
 from contextlib import suppress
 
-_SIGACTION_NBYTES = 256  # No libc's struct is larger; its first word is the handler.
+_SIGACTION_NBYTES = 256  # No libc has a larger `struct sigaction`; its first word is the handler.
 _LC_ALL = 6
 _PR_GET_DUMPABLE = 3
 _TIMERS = ("ITIMER_REAL", "ITIMER_VIRTUAL", "ITIMER_PROF")
@@ -33,7 +33,7 @@ _STATUS = {
 
 def settings() -> dict[str, object]:
     """Return each setting that has a single value, by the words that describe it."""
-    libc = ctypes.CDLL(None)  # It finds libm's functions, too, because Python is linked with libm.
+    libc = ctypes.CDLL(None)  # This finds libm's functions too, because Python is linked with libm.
     libc.setlocale.restype = ctypes.c_char_p
     small = sys.float_info.min
     found: dict[str, object] = {
@@ -49,7 +49,7 @@ def settings() -> dict[str, object]:
         found[f"whether {name} runs"] = signal.getitimer(getattr(signal, name))[0] > 0
     if platform.machine() == "x86_64":  # x87 and SSE each have a control word.
         libc.fegetenv(registers := (ctypes.c_uint32 * 64)())
-        units = (registers[0] & 0xFFFF, registers[7] & ~0x3F)  # 0x3F are flags of past exceptions.
+        units = (registers[0] & 0xFFFF, registers[7] & ~0x3F)  # The bits 0x3F are past exceptions.
         found["the control words of floats"] = "x87 {:#x}, SSE {:#x}".format(*units)
     with suppress(AttributeError):  # Only glibc has this function.
         found["the exceptions of floats that trap"] = libc.fegetexcept()

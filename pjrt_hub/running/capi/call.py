@@ -18,7 +18,7 @@ from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.status import raise_error, refuse_answer
 
-#: The compiled call path's names for the types of plain values: the `struct` module's letters.
+#: The letters by which the compiled call path names plain types, as the module `struct` does.
 _KINDS = {
     "bool": "?",
     "int": "i",
@@ -38,7 +38,7 @@ _KINDS = {
 _LOOK_SECONDS = 1.0
 #: The types of text, whose counts are in bytes.
 _TEXTS = ("const char*", "char*")
-#: Objects that no answer may lack. Events may be NULL if nothing is pending.
+#: Types of objects that no answer may lack. Events may be NULL if nothing is pending.
 _OBJECTS = {
     "PJRT_AsyncHostToDeviceTransferManager",
     "PJRT_Buffer",
@@ -121,7 +121,7 @@ class BoundFunction(hotpath.Function):
     def raw(self, **inputs: Any) -> Any:
         """Call it and give the argument struct itself, for outputs that need more care."""
         keep: list[Any] = []
-        # The struct is zeroed and has the newest size, of which an older plugin reads a part.
+        # The struct is zeroed and has the newest size; an older plugin reads only its beginning.
         args = ffi.new(self._pointer_type)
         if self._sized:
             args.struct_size = self._struct_size
@@ -258,7 +258,7 @@ def interruptible(
     try:
         try:
             thread.start()
-        except RuntimeError:  # Python starts no threads while it ends.
+        except RuntimeError:  # Python cannot start threads while it exits.
             hotpath.aside(run)
         meanwhile()
         while not done.wait(_LOOK_SECONDS):
@@ -340,7 +340,7 @@ def _check(function: str, args: Any, field: table.Field) -> None:
     words = field.count.split(",")[0].split()
     if not words:
         null = _is_object(field) and not value
-    elif len(words) > 1:  # For "sum dim_sizes", `_rows` checks each length.
+    elif len(words) > 1:  # `_rows` checks each length of a "sum dim_sizes".
         return
     else:
         most = values.MOST_BYTES if field.ctype in _TEXTS else values.MOST_ELEMENTS
@@ -397,7 +397,7 @@ def _encode(field: table.Field, value: Any, keep: list[Any]) -> tuple[Any, int]:
     if isinstance(value, str):
         value = value.encode()
     if isinstance(value, bytes | bytearray | memoryview):
-        data = value if field.count else bytes(value) + b"\0"  # NUL ends text without a count.
+        data = value if field.count else bytes(value) + b"\0"  # Text without a count ends with NUL.
         pointer = ffi.from_buffer(data)
         keep.append(pointer)
         return ffi.cast(ctype, pointer), len(value)

@@ -15,7 +15,7 @@ from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.status import raise_error
 
 _SECONDS = 5.0  # The seconds that a required call may take.
-_MOMENT = 0.1  # The seconds in which a surplus call would show.
+_MOMENT = 0.1  # The seconds to wait for surplus calls.
 
 #: No counter is ever freed, because a faulty plugin may call one later than it should.
 _kept: list[CallCounter] = []

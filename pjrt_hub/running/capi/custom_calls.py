@@ -36,7 +36,7 @@ class Value(NamedTuple):
 
     dtype: int  # XLA's number of the element type
     shape: tuple[int, ...]
-    address: int  # The first element's; on an accelerator it is in its memory.
+    address: int  # The address of the first element, in host or device memory.
 
 
 Attribute = Value | str | dict[str, Any]
@@ -109,7 +109,7 @@ class Frame:
         staged = [_INSTANTIATE] if self._frame.api.api_version.minor_version >= _STAGED else []
         words = [0, 0, _number(self._frame.ctx), *staged, _number(number), state]
         if name == "XLA_FFI_State_Set" and self._frame.api.api_version.minor_version < _TYPED:
-            words.append(hotpath.ffi_deleter())  # Before FFI 0.2, each state has its deleter.
+            words.append(hotpath.ffi_deleter())  # Before FFI 0.2, each state comes with a deleter.
         words[0] = len(words) * _POINTER
         return _ask_in_words(self._frame.api, name, words)
 
@@ -139,7 +139,7 @@ def register(
     """
     api = ffi.cast("XLA_FFI_Api*", table_address)
     target, place = ffi.from_buffer(name.encode()), ffi.from_buffer(platform.encode())
-    # From FFI 0.4 on, a bundle has a further handler, for recording.
+    # Since FFI 0.4, a bundle has one more handler, for recording.
     record = [0] if api.api_version.minor_version >= _RECORDED else []
     texts = [_number(target), len(target), _number(place), len(place)]
     words = [0, 0, *texts, *handlers, *record, traits]
@@ -187,7 +187,7 @@ def entry(target: int | PythonEntry, traits: int) -> int:
 
 def address_of(function: object) -> int | None:
     """Return the address of a C function: an int, a capsule, or of cffi or ctypes; else None."""
-    ctypes = sys.modules.get("ctypes")  # Unless it is imported, no object of it exists.
+    ctypes = sys.modules.get("ctypes")  # Objects of ctypes exist only if it is imported.
     if isinstance(function, int) and not isinstance(function, bool):
         address = function
     elif type(function).__name__ == "PyCapsule":

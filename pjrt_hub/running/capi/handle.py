@@ -51,7 +51,7 @@ class ClientHandle(hotpath.Client):
 
     api: Api
     platform_name: str  # "cpu", "cuda", "tpu", ... (`PJRT_Client_PlatformName`).
-    #: What an executable must have been compiled with to be loaded here, once somebody asked.
+    #: What an executable must have been compiled with to be loaded here; None until asked for.
     _guards: Any = None
 
     @cached_property

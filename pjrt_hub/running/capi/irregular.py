@@ -116,7 +116,7 @@ def slice_config(node: Extension, **inputs: Any) -> SliceConfig:
 
 
 def _slice_config(config: Any) -> SliceConfig:
-    dims = config.dim_size  # The plugin leaves the elements beyond this unset.
+    dims = config.dim_size  # The plugin sets only this many elements.
     return tuple(config.dimensions[0:dims]), tuple(config.wrap[0:dims]), bool(config.twist)
 
 

@@ -15,7 +15,7 @@ from pjrt_hub.running.capi import hotpath
 
 _NAME = re.compile(r"lapack_(?P<type>[sdcz])(?P<routine>\w+)_ffi")
 _TYPES = "sdcz"
-#: The prefix of a routine for complex elements, and that of its counterpart for real ones.
+#: The prefix of a routine for complex elements, and that of the same routine for real ones.
 _REAL = {"un": "or", "he": "sy"}
 
 
@@ -35,7 +35,7 @@ def handler(name: str) -> int | None:
 
 def _handler(kind: str, letter: int, routine: int | None) -> int | None:
     """Return the handler of a kind, which it gives the routine for one type of elements."""
-    import ctypes  # Imported here, so that only programs that need it pay for it.
+    import ctypes  # Only programs that need LAPACK pay for this import.
 
     function = ctypes.CDLL(str(Path(__file__).with_suffix("") / "lapack.so")).pjrt_hub_lapack
     function.restype = ctypes.c_void_p

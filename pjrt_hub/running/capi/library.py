@@ -36,8 +36,8 @@ _loading = Lock()
 
 #: Every plugin must have these, because its errors could be neither read nor freed without them.
 REQUIRED = ("PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode")
-#: The last function that the compiled call path looks up without a check of the table's size. The
-#: tables of all usable versions reach beyond it.
+#: The last function that the compiled call path looks up without a check of the table's size,
+#: because the tables of all usable versions include it.
 REACHED = "PJRT_Buffer_ReadyEvent"
 
 
@@ -51,9 +51,9 @@ class Api(hotpath.Functions):
             was here already.
     """
 
-    known_sha256: Callable[[], str | None] | None = None  # Gives a digest that is known already.
+    known_sha256: Callable[[], str | None] | None = None  # Returns a digest that is known already.
     is_layered = False  # Whether its calls pass through layers.
-    layered_name: str | None = None  # What the plugin behind layers was chosen as.
+    layered_name: str | None = None  # The name by which the plugin behind layers was chosen.
 
     def __init__(self, path: Path, address: int, identity: str = "") -> None:
         self.path = path
@@ -224,7 +224,7 @@ def adopt(address: int, path: str | os.PathLike[str]) -> Api:
 
 def preload(path: str | os.PathLike[str]) -> None:
     """Make a dependency visible to plugins that look it up by its soname, or PluginLoadError."""
-    if not os.path.isabs(path):  # The loader would search its folders for it.
+    if not os.path.isabs(path):  # The loader would search its folders for a bare name.
         raise errors.PluginLoadError(
             f"cannot load {path}: the path is not absolute",
             path=path,
@@ -276,7 +276,7 @@ def _read_table(
         )
     version = _version(ffi.cast("PJRT_Api*", address))
     verdict = compatible(DECLARED, version)
-    if not verdict:  # In another ABI, anything may follow the version.
+    if not verdict:  # In another ABI, the bytes after the version may be anything.
         raise errors.IncompatiblePluginError(
             f"{path} cannot be used: {verdict.reason}",
             need="0.57 or newer, major 0",

@@ -147,7 +147,7 @@ def _words(exc: BaseException, depth: int) -> str:
 
     try:
         words = traceback.format_exception_only(exc)[-1].strip()
-    except BaseException as failing:  # Its __str__ may raise anything.
+    except BaseException as failing:  # The exception's __str__ may raise anything.
         words = f"{type(exc).__name__}, whose text raised {type(failing).__name__}"
     places = traceback.extract_tb(exc.__traceback__)
     if len(places) > depth:

@@ -73,7 +73,7 @@ class Sized:
         fields = {field.name: field for field in table.FIELDS[name]}
         for member, value in members.items():
             assign(self._struct, fields[member], value, self._keep)
-        # A struct that claims to be empty is whole, so that a plugin can refuse it without a crash.
+        # Even a struct that claims to be empty is whole, so that a plugin can refuse it safely.
         self._end = size if size >= _WORD else len(self._bytes)
         if size < newest:
             self._bytes[self._end :] = bytes([_JUNK]) * (len(self._bytes) - self._end)

@@ -51,7 +51,7 @@ class Client(Closing, CompilingClient):
     """
 
     __module__ = "pjrt_hub"
-    #: Whether it is the one that this process shares, which `close` leaves open.
+    #: Whether this is the client that the process shares and that `close` leaves open.
     _is_shared = False
 
     def __init__(self, plugin: Any, address: int, options: Mapping[str, Any] | None = None) -> None:
@@ -61,7 +61,7 @@ class Client(Closing, CompilingClient):
         self.api: Api = plugin.api
         try:
             name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
-            with suppress(UnsupportedByPluginError, UnimplementedError):  # `devices` reports it.
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # `devices` raises them.
                 _require_devices(name, self.api.call("PJRT_Client_Devices", client=address))
         except BaseException:
             self.api.give_back("PJRT_Client_Destroy", client=address)

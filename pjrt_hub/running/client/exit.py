@@ -58,7 +58,7 @@ def _close(client: hotpath.Client) -> None:
     last = time.monotonic() + _CALLS_SECONDS
     while client._is_freeing or (client._num_calls and time.monotonic() < last):
         time.sleep(_PAUSE_SECONDS)
-    if client.address:  # Arrays share its memory, or a thread is in a call.
+    if client.address:  # Arrays share the client's memory, or a thread is in a call.
         hotpath.leave()
 
 

@@ -191,7 +191,7 @@ class Plugin:
             exchange = Exchange(distributed.store)
         # Some plugins abort on a wrong type, so the options are checked before the call.
         checked = self.policy.check_create_options(given, self.api_version)
-        if exchange is None:  # A client made as a trial would join the other processes.
+        if exchange is None:  # A client that is made on trial would join the other processes.
             self.policy.try_client(checked)
         callbacks = exchange.arguments() if exchange else {}
         address = interruptible(
@@ -258,7 +258,7 @@ class Plugin:
         """
         from pjrt_hub.running.client.topology import Topology
 
-        data = bytes(memoryview(serialized))  # `bytes` alone would make zeros of a number.
+        data = bytes(memoryview(serialized))  # `bytes(5)` alone would be five zeros.
         address = self.api.call("PJRT_TopologyDescription_Deserialize", serialized_topology=data)
         return Topology(self.api, address, policy=self.policy)
 

@@ -58,7 +58,7 @@ class Topology:
         self.client = client
         self._policy = client._policy if client else policy or Policy()
         self.address = address
-        if client is None:  # A client frees its own; freeing it twice would abort.
+        if client is None:  # A client frees its own topology, and freeing it twice would abort.
             free_with(self, api.call, "PJRT_TopologyDescription_Destroy", topology=address)
 
     @cached_property

@@ -191,7 +191,7 @@ def load_bytes(client: CompilingClient, serialized: bytes) -> LoadedExecutable:
             f"{os.fspath(serialized)!r} is not the bytes of an executable\n\n"
             "hint: give Path(...).read_bytes(), if it names a file of them"
         )
-    # The memoryview refuses a number, of which bytes() would make zeros; bytes need no copy.
+    # bytes(5) would be five zeros, but memoryview(5) raises; bytes need no copy.
     blob = serialized if type(serialized) is bytes else bytes(memoryview(serialized))
     _, code, signature = Guards.of(client).open(blob)
     function = "PJRT_Executable_DeserializeAndLoad"
@@ -247,7 +247,7 @@ def obtain(
         client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=late)
 
     with client._in_call():
-        until_ended = ExitStack()  # An interrupted wait does not end it; only the call does.
+        until_ended = ExitStack()  # The call may outlive an interrupted wait.
         until_ended.enter_context(client._in_call())
         address = interruptible(call, discard, until_ended.close, meanwhile)
         from pjrt_hub.running.executable import loaded_executable

@@ -32,8 +32,8 @@ class CompileCache(Protocol):
 class Workplace(NamedTuple):
     """Where a plugin compiles outside of this process."""
 
-    env: Mapping[str, str]  # The variables that the plugin was loaded with.
-    preload: Sequence[Path]  # The libraries to load before it.
+    env: Mapping[str, str]  # The environment variables that the plugin was loaded with.
+    preload: Sequence[Path]  # The libraries to load before the plugin.
     seconds: float  # The limit for one compilation.
 
 
@@ -84,14 +84,14 @@ class DefaultFlags:
 class Policy:
     """Decides nothing: options pass as they are, nothing is tried first, cached or isolated."""
 
-    compile_cache: CompileCache | None = None  # What `Client.compile(cache=True)` uses.
-    caches_by_default = False  # Whether `Client.compile` caches unasked.
-    isolates_by_default = False  # Whether it compiles in a process of its own unasked.
-    reload: Callable[[], Any] | None = None  # Picklable: loads it in another process.
-    default_flags = DefaultFlags(lambda _given, _code: {})  # The flags, less the refused ones.
+    compile_cache: CompileCache | None = None  # The cache for `Client.compile(cache=True)`.
+    caches_by_default = False  # Whether `Client.compile` caches by default.
+    isolates_by_default = False  # Whether it compiles in another process by default.
+    reload: Callable[[], Any] | None = None  # A picklable function that loads the plugin.
+    default_flags = DefaultFlags(lambda _given, _code: {})  # This leaves out refused flags.
 
     def __init__(self, name: str | None = None) -> None:
-        self.name = name  # What the plugin was chosen as; None is its file's name.
+        self.name = name  # The name by which the plugin was chosen; None means its file's name.
 
     def check_create_options(
         self, options: Mapping[str, NamedValue], version: ApiVersion
@@ -134,7 +134,7 @@ class Policy:
 class CompilingClient(DeviceClient):
     """A client as a compilation sees it."""
 
-    options: Mapping[str, Any]  # The create options that it was asked for with.
+    options: Mapping[str, Any]  # The create options that the caller gave.
     _policy: Policy
-    #: Why no other process could have a client as this one; empty where none was tried, or could.
+    #: Why no other process could make such a client; empty if one could, or none has tried.
     _why_not_isolated = ""

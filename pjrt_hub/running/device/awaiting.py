@@ -65,7 +65,7 @@ def _in_trio() -> bool:
         return False
     try:
         return asyncio is None or asyncio.current_task() is None
-    except RuntimeError:  # No loop of asyncio runs.
+    except RuntimeError:  # No loop of asyncio is running.
         return True
 
 

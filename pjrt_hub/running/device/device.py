@@ -36,7 +36,7 @@ class DeviceDescription:
     def __init__(self, owner: Owner, address: int) -> None:
         self.owner = owner
         self.description_address = address
-        # Read at once, because messages name devices even after their client was closed.
+        # Messages name devices even after their client was closed, so the id is read at once.
         self.id = int(self._describe("PJRT_DeviceDescription_Id"))
 
     @cached_property
@@ -97,7 +97,7 @@ class Device(DeviceDescription):
     __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, address: int) -> None:
-        self.client: Any = client  # A `Client`, whose layer is above this one.
+        self.client: Any = client  # This is a `Client`, which this module may not import.
         self.address = address
         super().__init__(client, client._call("PJRT_Device_GetDescription", device=address))
 
@@ -203,7 +203,7 @@ class Memory:
     __module__ = "pjrt_hub"
 
     def __init__(self, client: DeviceClient, address: int) -> None:
-        self.client: Any = client  # A `Client`, whose layer is above this one.
+        self.client: Any = client  # This is a `Client`, which this module may not import.
         self.address = address
 
     @cached_property
@@ -290,8 +290,8 @@ class AsyncTrackingEvent(Closing):
 class DeviceClient(ClientHandle):
     """A client with its devices and memories, for the classes of these and of buffers."""
 
-    #: Whether the plugin puts row-major bytes into other layouts, and whether it copies arrays in
-    #: any order rightly; None until somebody tries it.
+    #: Whether the plugin moves row-major bytes into other layouts, and whether it copies arrays
+    #: of any layout correctly; None until that was tried.
     _moves_data: bool | None = None
     _copies_layouts: bool | None = None
 

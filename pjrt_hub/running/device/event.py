@@ -21,7 +21,7 @@ class Event(hotpath.Event):
     """
 
     __module__ = "pjrt_hub"
-    client: Any  # A `Client`, whose layer is above this one.
+    client: Any  # This is a `Client`, which this module may not import.
     _waiters: awaiting.Waiters
 
     __slots__ = ("__weakref__", "_waiters")

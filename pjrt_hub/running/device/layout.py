@@ -23,7 +23,7 @@ _TILE = re.compile(r"\(([\d,*]+)\)")
 class Layout:
     """How an array lies in memory (`PJRT_Layouts_MemoryLayout`)."""
 
-    text: str  # As XLA writes it, "{1,0:T(8,128)}".
+    text: str  # The layout as XLA writes it, such as "{1,0:T(8,128)}".
 
     @property
     def minor_to_major(self) -> tuple[int, ...]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _CODES = table.ENUMS["PJRT_Error_Code"]
 _NOT_FOUND = _CODES["PJRT_Error_Code_NOT_FOUND"]
 _INTERNAL = _CODES["PJRT_Error_Code_INTERNAL"]
-#: Seconds between two looks at a store that cannot notify: the pause doubles up to the longest.
+#: Seconds between two reads of a store that cannot notify; they double up to the longest.
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
@@ -62,7 +62,7 @@ class KeyValueStore(Protocol):
         """
 
 
-KeyValueStore.__module__ = "pjrt_hub"  # In the class body this would be a member.
+KeyValueStore.__module__ = "pjrt_hub"  # Inside the class, this would become a member.
 
 
 class InMemoryStore:
@@ -233,7 +233,7 @@ class Exchange:
         members = {f"{name}_callback": at for name, at in zip(names, functions, strict=True)}
         return members | {f"{name}_user_arg": user_arg for name in names}
 
-    # These return what C expects: a value, None for "not yet" or "done", or a code and a text.
+    # These methods return what C expects: a value, None for "not yet" or "done", or (code, text).
 
     def _get(self, key: bytes, milliseconds: int) -> object:
         return self._answer(lambda: self._store.get(_text(key), milliseconds / 1000))

@@ -36,7 +36,7 @@ _opening = Lock()
 def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any] | None) -> Any:
     """Load it on the oldest open client of its plugin and options, else on one that stays open."""
     guards, _ = serialized.read(blob)
-    with _opening:  # Otherwise two threads could make a client each.
+    with _opening:  # Without the lock, two threads could each make a client.
         for client in _open_clients():
             here = serialized.Guards.of(client)
             if options in (None, client.options) and not guards.differences(here):

@@ -157,7 +157,7 @@ def _describe_parameter(executable: Called, index: int) -> tuple[Slot, str]:
 
 def _array(given: Any) -> Any:
     """Return it as a numpy array, or None if it is not numpy's and has no readable memory."""
-    numpy = sys.modules.get("numpy")  # Unless it is imported, no object of numpy exists.
+    numpy = sys.modules.get("numpy")  # Objects of numpy exist only if it is imported.
     if numpy is not None and isinstance(given, numpy.ndarray):
         return given
     if numpy is not None and isinstance(given, numpy.generic):

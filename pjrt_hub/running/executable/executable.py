@@ -82,7 +82,7 @@ class Executable(ExecutableFacts):
         """
         with self.view() as view:
             code = irregular.serialize_executable(self.api, view)
-        # A topology's version names a described machine, not the client's, so it is left open.
+        # The topology's version is not that of a client's machine, so no version is required.
         guards = Guards(
             platform=self.topology.platform_name,
             platform_version="",
@@ -93,7 +93,7 @@ class Executable(ExecutableFacts):
 
     def report(self) -> str:
         """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
+        from pjrt_hub.running.executable import report  # Few programs ask for a report.
 
         return report.of(self)
 

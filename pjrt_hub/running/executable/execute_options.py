@@ -97,7 +97,7 @@ class ExecuteOptions:
         """
         client, signature = executable.client, executable.signature
         count = len(signature.parameters)
-        for index in self.non_donatable:  # The plugin would ignore a wrong index, and donate.
+        for index in self.non_donatable:  # The plugin would ignore a wrong index and donate.
             if not 0 <= index < count and not signature.open:
                 raise ValueError(f"non_donatable names argument {index}, of {count} from 0")
         members: dict[str, Any] = {"launch_id": self.launch_id}

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
     from pjrt_hub.running.capi.handle import ClientHandle
 
-    #: Called with a chunk of the value in row-major order, the size of the whole value in bytes,
-    #: and whether this is the last chunk. An exception fails the program.
+    #: The program calls this with a chunk of the value in row-major order, the size of the whole
+    #: value in bytes, and whether the chunk is the last. An exception fails the program.
     SendCallback = Callable[[bytes, int, bool], object]
-    #: Called with the stream to fill. An exception fails the program.
+    #: The program calls this with the stream to fill. An exception fails the program.
     RecvCallback = Callable[["CopyToDeviceStream"], object]
-    #: Called with a copy of the value, the replica, the partition, and the plugin's number for it.
+    #: This gets a copy of the value, the replica, the partition, and the plugin's number for it.
     OutputCallback = Callable[[numpy.ndarray[Any, Any], int, int, int], object]
 
 _STREAM_FUNCTIONS = ("Destroy", "AddChunk", "TotalBytes", "GranuleSize", "CurrentBytes")
@@ -153,7 +153,7 @@ class HostTransfers:
         return user_arg, functions[("send", "recv", "output").index(way)]
 
 
-# C calls the functions that these make. A sender returns None or (code, text), and raises nothing.
+# C calls what the next functions return. A sender returns None or (code, text); it never raises.
 
 
 def _sender(channel: int, callback: SendCallback) -> Callable[..., object]:
@@ -175,7 +175,7 @@ def _receiver(client: ClientHandle, channel: int, callback: RecvCallback) -> Cal
             hotpath.host_transfer_end(client.api.address, address)
             raise
         try:
-            if client.closed:  # Its close may have come before the stream was listed.
+            if client.closed:  # The client may have been closed before it knew the stream.
                 stream.cancel()
             else:
                 callback(stream)

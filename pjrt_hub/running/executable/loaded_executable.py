@@ -114,9 +114,9 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     #: Whether a parameter is a tuple, which a plugin makes of the arguments if an option says so.
     _takes_tuple = False
 
-    client: Any  # A `Client`, whose layer is above this one.
+    client: Any  # This is a `Client`, which this module may not import.
     devices: tuple[Device, ...]
-    #: None if the number of outputs is unknown.
+    #: This is None if the number of outputs is unknown.
     _signature: Signature | None
 
     @property
@@ -394,7 +394,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
 
     def report(self) -> str:
         """Return all of this on one page of text; what the plugin does not tell is left out."""
-        from pjrt_hub.running.executable import report  # Only few programs ask for a report.
+        from pjrt_hub.running.executable import report  # Few programs ask for a report.
 
         return report.of(self)
 
@@ -554,5 +554,5 @@ def _view(client: DeviceClient, address: int) -> Iterator[int]:
         try:
             yield view
         finally:
-            with suppress(UnsupportedByPluginError, UnimplementedError):  # Some plugins lack it.
+            with suppress(UnsupportedByPluginError, UnimplementedError):  # Some plugins lack this.
                 client.api.call("PJRT_Executable_Destroy", executable=view)

@@ -71,7 +71,7 @@ def _facts(program: ExecutableFacts) -> Iterator[tuple[str, Any]]:
     options = answer_or_none(lambda: program.compile_options)
     if options is not None:
         changed = options.changed()
-        changed |= changed.pop("flags", {})  # Each of XLA's flags gets a line as well.
+        changed |= changed.pop("flags", {})  # Each of XLA's flags gets its own line.
         told = [f"{name} = {_option(value)}" for name, value in changed.items()]
         yield "options", [x if len(x) <= 82 else f"{x[:79]}..." for x in told] or "defaults"
 

@@ -20,10 +20,10 @@ from pjrt_hub.running.program.signature import Signature
 MAGIC = b"\x93pjrt-hub executable 2\n"
 _DIGEST_NBYTES = 32
 _LENGTH_NBYTES = 4
-#: The fields of CpuTopologyProto for the machine's processor: its features, one string each; in
-#: newer plugins one message of the target, the processor and its features.
+#: The fields of CpuTopologyProto for the machine's processor: one string for each of its features,
+#: or in newer plugins, one message of the target, the processor and its features.
 _CPU_TOPOLOGY_MACHINE_ATTRIBUTES, _CPU_TOPOLOGY_MACHINE = 4, 5
-#: Fields of the PjRtTopologyDescriptionProto that newer plugins put around it, and of its Any.
+#: Fields of PjRtTopologyDescriptionProto, in which newer plugins wrap it, and of its Any.
 _TOPOLOGY_PLATFORM_SPECIFIC, _ANY_VALUE = 9, 2
 _HINT = "compile the program again here, or load it with the plugin that it was compiled with"
 
@@ -38,7 +38,7 @@ class Guards(NamedTuple):
     platform_version: str
     api_version: str
     plugin_sha256: str  # The digest of the plugin's library.
-    machine: str = ""  # The sha256 of a processor's features: another's code would end the process.
+    machine: str = ""  # The sha256 of the processor's features; code for others ends the process.
 
     @classmethod
     def of(cls, client: ClientHandle) -> Guards:
@@ -153,9 +153,9 @@ def _machine(client: ClientHandle) -> str:
         own = within[0] if within else memoryview(told)
         numbers = (_CPU_TOPOLOGY_MACHINE_ATTRIBUTES, _CPU_TOPOLOGY_MACHINE)
         machine = sorted(map(bytes, wire.messages(own, *numbers)))
-    except ValueError:  # The plugin calls itself cpu, but writes something else.
+    except ValueError:  # The plugin calls itself cpu, but writes no such message.
         machine = []
-    # If a newer plugin keeps this elsewhere, the whole topology is compared, devices included.
+    # If newer plugins keep the features elsewhere, the whole topology with its devices is compared.
     return _sha256(b"\0".join(machine or [told])).hex() if told else ""
 
 

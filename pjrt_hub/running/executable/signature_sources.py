@@ -57,7 +57,7 @@ class Outputs(NamedTuple):
 class ExecutableSignature(NamedTuple):
     """A signature, and what goes with it."""
 
-    signature: Signature | None  # None if the number of outputs is unknown
+    signature: Signature | None  # This is None if the number of outputs is unknown.
     takes_tuple: bool = False  # Whether a parameter is a tuple of all arguments.
 
 
@@ -176,9 +176,9 @@ def _unread(api: Api, view: int | None, count: int) -> Signature:
 
 def _merge_output(slot: Slot, dtype: int | None, shape: tuple[int, ...] | None) -> Slot:
     """Merge what the C API and the program tell of an output; where they differ, it is unknown."""
-    if shape is None or any(size < 0 for size in shape):  # MLIR marks dynamic sizes by negatives.
+    if shape is None or any(size < 0 for size in shape):  # In MLIR, dynamic sizes are negative.
         shape = slot.shape
-    elif slot.shape not in (None, shape):  # The plugin's shape may be a part's, or not filled in.
+    elif slot.shape not in (None, shape):  # The plugin's shape may be unset, or that of a part.
         shape = None
     if dtype is None:
         dtype = slot.code

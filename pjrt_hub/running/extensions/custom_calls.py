@@ -215,7 +215,7 @@ class CustomCalls:
             None if each is None and not last else self._target(name, platform, each)
             for each, last in (*((each, False) for each in before), (function, True))
         ]
-        callbacks.start()  # The dispatcher thread finishes a close that begins in a function.
+        callbacks.start()  # The dispatcher thread finishes a close that begins in the function.
         _user_data_type(self.api)
         traits = custom_calls.COMMAND_BUFFER_COMPATIBLE if command_buffer_compatible else 0
         with _registering:
@@ -499,5 +499,5 @@ def _attribute(value: custom_calls.Attribute) -> Any:
     dtype = dtypes.numpy_dtype(dtypes.of_primitive(value.dtype).code)
     nbytes = math.prod(value.shape) * dtype.itemsize
     data = bytes(custom_calls.memory(value.address, nbytes)) if nbytes else b""
-    array = numpy.ndarray(value.shape, dtype, data)  # `bytes` makes it read-only.
+    array = numpy.ndarray(value.shape, dtype, data)  # An array over `bytes` is read-only.
     return array if value.shape else array.item()

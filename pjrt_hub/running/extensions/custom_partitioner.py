@@ -17,7 +17,7 @@ from pjrt_hub.running.capi.status import failure
 
 _registering = Lock()
 _registered: set[tuple[int, str]] = set()
-#: Addresses of the plugins whose compilations depend on partitioners from here.
+#: Addresses of the plugins whose compilations depend on partitioners of this process.
 _used: set[int] = set()
 
 
@@ -99,7 +99,7 @@ def register(
     node = api.extension("Custom_Partitioner")
     node.require(function)
     with _registering:
-        if (api.address, name) in _registered:  # The plugin would drop the first.
+        if (api.address, name) in _registered:  # The plugin would drop the first one.
             raise AlreadyExistsError(
                 f"the custom call {name!r} has a partitioner already", function=function
             )

@@ -118,7 +118,7 @@ def is_predetermined_error(api: Api, status: bytes) -> bool:
 
 def _read(executable: ExecutableHandle, name: str) -> bytes:
     node = executable.api.extension("TpuExecutable")
-    node.require(name)  # Serializing takes long, so this comes first.
+    node.require(name)  # Serializing takes long, so this check comes first.
     with executable.view() as view:
         code = irregular.serialize_executable(executable.api, view)
         return bytes(node.call(name, serialized_executable=code))

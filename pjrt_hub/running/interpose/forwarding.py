@@ -28,7 +28,7 @@ def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
     in it: the plugin is initialized. It forwards to one plugin, and PluginLoadError refuses
     another.
     """
-    import ctypes  # Imported late, because processes without such a host do not need it.
+    import ctypes  # Only processes with another host, such as torch_xla, need this import.
 
     path = library_path()
     with _arming:
@@ -47,7 +47,7 @@ def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
 
 def capsule(address: int) -> object:
     """Give a capsule of a `PJRT_Api`, which must stay at `address` for ever, as plugins' do."""
-    import ctypes  # Imported late, for the same reason.
+    import ctypes  # Only processes with another host, such as JAX, need this import.
 
     new = ctypes.pythonapi.PyCapsule_New
     new.restype = ctypes.py_object

@@ -19,7 +19,7 @@ from pjrt_hub.running.capi._pjrt import ffi
 
 #: The names of all layers, in the order from the host to the plugin.
 LAYERS = ("validate", "trace", "pad", "without", "discrete")
-#: The minor version from which on no host was seen to give too small a `struct_size`. JAX 0.6.2
+#: From this minor version on, no host was seen to give too small a `struct_size`. JAX 0.6.2
 #: (0.70) gives 24 bytes for `PJRT_Plugin_Attributes_Args`, which has always had 32.
 TRUE_SIZES = 85
 #: The tables that `pad` made. They are never freed, because hosts keep them for ever.
@@ -37,10 +37,10 @@ def preload_path() -> Path:
 class Chain(NamedTuple):
     """Layers and their settings, found right by `read`."""
 
-    names: str  # Joined by commas, from the host inwards.
+    names: str  # The layers, joined by commas, from the host to the plugin.
     without: str = ""  # What the layer `without` takes away, joined by commas.
     discrete: str = ""  # The settings of the layer `discrete`, joined by commas.
-    folder: str | os.PathLike[str] | None = None  # Where the layer `trace` records.
+    folder: str | os.PathLike[str] | None = None  # The folder in which the layer `trace` records.
 
     def __str__(self) -> str:
         """Write the layers with what was set: "discrete (seed=7,hold)"."""
@@ -57,7 +57,7 @@ class Chain(NamedTuple):
             return address
         place = os.fsencode(self.folder) if self.folder is not None else None
         names, *words = [each.encode() for each in (self.names, self.without, self.discrete)]
-        import ctypes  # Imported late, because processes without layers do not need it.
+        import ctypes  # Processes without layers do not need this import.
 
         function = ctypes.CDLL(os.fspath(preload_path())).pjrt_hub_wrap
         function.restype = ctypes.c_void_p

@@ -12,8 +12,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 MAGIC = b"ML\xefR"
-#: The versions that introduced: versions of dialects, function bodies as sections of their own, a
-#: count of the operations, and properties apart from an operation's other attributes.
+#: The versions of bytecode that introduced, one by one, versions of dialects, sections for function
+#: bodies, a count of the operations, and properties apart from an operation's other attributes.
 VERSIONED_DIALECTS, LAZY_BODIES, _COUNTED_OPERATIONS, NATIVE_PROPERTIES = 1, 2, 4, 5
 _VERSIONS = range(7)
 _STRINGS, _DIALECTS, _ATTRIBUTES, _OFFSETS, OPERATIONS, _PROPERTIES = 0, 1, 2, 3, 4, 8
@@ -29,7 +29,7 @@ _TARGET, _TARGET_NAME = 2, "call_target_name"
 class Uses(NamedTuple):
     """What a program is made of."""
 
-    operations: tuple[str, ...]  # "vhlo.add_v1" and so on, sorted.
+    operations: tuple[str, ...]  # Sorted names, such as "vhlo.add_v1".
     custom_calls: tuple[str, ...]  # The functions that it calls by name, sorted.
 
     @property
@@ -101,7 +101,7 @@ class Entries:
 
     def __init__(self, opened: Contents) -> None:
         offsets, self._data = opened.sections[_OFFSETS].again(), opened.sections[_ATTRIBUTES]
-        self.attributes = offsets.varint()  # How many there are; the types follow them.
+        self.attributes = offsets.varint()  # The number of attributes; the types follow them.
         total = require_count(self.attributes + offsets.varint(), offsets)
         self._sizes = list[int]()
         self._firsts, self._dialects = list[int](), list[str]()
@@ -185,7 +185,7 @@ def _dictionaries(opened: Contents) -> tuple[list[tuple[str, int]], dict[int, Re
         if kind == _TEXT:
             texts[number] = opened.strings[content.varint()].decode("utf-8", "replace")
         elif kind == _INTEGER:
-            content.varint()  # The type is not needed.
+            content.varint()  # This skips the type.
             integers[number] = content
         elif kind == _DICTIONARY:
             for _ in range(require_count(content.varint(), content)):
@@ -300,7 +300,7 @@ def _operations(reader: Reader, strings: list[bytes], version: int) -> tuple[lis
         name = reader.varint()
         has_version = version >= VERSIONED_DIALECTS and name & 1
         dialects.append(texts[name >> 1 if version >= VERSIONED_DIALECTS else name])
-        if has_version:  # The version is a section of its own.
+        if has_version:  # The dialect's version is a section.
             reader.take(1)
             reader.take(reader.varint())
     if version >= _COUNTED_OPERATIONS:

@@ -25,7 +25,7 @@ from pjrt_hub.running.program.main_function import (
 #: The bits that tell what follows an operation's name and location.
 _HAS_ATTRIBUTES, _HAS_REGIONS, _HAS_USE_ORDERS, _HAS_PROPERTIES = 1, 16, 32, 64
 _HAS_NUMBERS = (2, 4, 8)
-#: The versions since which blocks may keep the order of uses, and arguments may lack a location.
+#: The versions that let blocks keep the order of uses, and arguments lack a location.
 _BLOCK_USE_ORDERS, _OPTIONAL_PLACES = 3, 4
 
 _MODULE, _FUNCTION, _PORTABLE, _MESH = "builtin.module", "func.func", "vhlo.func_v1", "sdy.mesh"
@@ -131,7 +131,7 @@ class _Program:
                 said[name] = number
             elif number & 1:
                 said[name[:-1]] = number >> 1
-        return ChainMap(said, many)  # A copy would be slow: many operations may share them.
+        return ChainMap(said, many)  # Many operations may share `many`, so a copy would be slow.
 
     def word(self, said: Mapping[str, int], name: str) -> Any:
         """Return what an attribute says; None where there is none."""

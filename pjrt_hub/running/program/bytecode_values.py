@@ -34,7 +34,7 @@ _PORTABLE_ELEMENTS = {
     **{27: "f8E4M3FNUZ", 28: "f8E5M2FNUZ", 29: "f8E4M3B11FNUZ", 35: "f8E4M3", 36: "f8E3M4"},
     **{37: "f4E2M1FN", 38: "f6E2M3FN", 39: "f6E3M2FN", 40: "f8E8M0FNU"},
 }
-#: The element types that are no more than a number, by dialect and number.
+#: The element types that consist only of a number, by dialect and number.
 _ELEMENTS = {("builtin", kind): name for kind, name in _OWN_ELEMENTS.items()}
 _ELEMENTS |= {("vhlo", kind): name for kind, name in _PORTABLE_ELEMENTS.items()}
 #: The signedness of integers: signless, signed, unsigned.

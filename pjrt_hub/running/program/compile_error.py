@@ -30,13 +30,13 @@ _NEWER_BYTECODE = re.compile(r"bytecode version \d+ is newer")
 _NO_DIALECT = re.compile(
     r"Dialect `(\w+)' not found|'(\w+)\.[\w.]+' op unsupported op for export to XLA"
 )
-#: What readers of portable artifacts report for anything else; MLIR's parser adds `_NO_FUNC`.
+#: What a reader of portable artifacts reports for other input; MLIR's parser adds `_NO_FUNC`.
 _NO_ARTIFACT = "failed to deserialize portable artifact"
 _NO_FUNC = re.compile(r"[Dd]ialect [`']func' (?:not found|is unknown)")
 #: The custom calls by which JAX and Shardy mark where a program is split.
 _SPLITS = ("xla.sdy.", "SPMDFullToShardShape", "SPMDShardToFullShape")
-#: A long boolean constant of MLIR's text: a bit for each element, or since 2026 a byte. No MLIR
-#: reads the other's.
+#: A long boolean constant in MLIR's text. It has a bit for each element, or since 2026 a byte; no
+#: release of MLIR reads both.
 _CONSTANT = re.compile(
     rb'dense<"0x(?P<digits>(?:[0-9A-Fa-f]{2})*+)">'
     rb"(?P<type>\s*:\s*(?:tensor|vector)<(?P<sizes>(?:\s*\d{1,19}\s*x){0,99})\s*i1\s*[,>])"
@@ -71,7 +71,7 @@ def rewrite_booleans(text: bytes) -> bytes | None:
 
     def other(constant: re.Match[bytes]) -> bytes:
         nbytes, count = _size(constant)
-        # Any other size is one value for all elements, or malformed.
+        # A constant of another size is one value for all elements, or malformed.
         if nbytes != (count if has_bytes else -(-count // 8)):
             return constant[0]
         data = np.frombuffer(bytes.fromhex(constant["digits"].decode()), np.uint8)

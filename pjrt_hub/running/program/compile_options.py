@@ -31,10 +31,10 @@ class _Option(NamedTuple):
 
     number: int  # The number of the field in its message.
     kind: Kind  # How its value is checked and written.
-    default: Any  # Its value where none is given.
-    unsaid: Any  # What a message without it means; for most the default.
-    build: bool  # Whether that is the ExecutableBuildOptionsProto in CompileOptionsProto.
-    name: str = ""  # The attribute of this object.
+    default: Any  # Its value if none is given.
+    unsaid: Any  # The value that a message without the field means; mostly the default.
+    build: bool  # Whether the message is ExecutableBuildOptionsProto.
+    name: str = ""  # The name of the attribute of `CompileOptions`.
 
 
 def _field(build: bool, number: int, kind: Kind, default: Any = None, unsaid: Any = None) -> Any:
@@ -45,7 +45,7 @@ def _field(build: bool, number: int, kind: Kind, default: Any = None, unsaid: An
     return field(default=default, metadata=said)
 
 
-#: Fields of CompileOptionsProto, and of the ExecutableBuildOptionsProto inside it.
+#: These declare fields of CompileOptionsProto, and of the ExecutableBuildOptionsProto in it.
 _compile, _build = partial(_field, False), partial(_field, True)
 
 

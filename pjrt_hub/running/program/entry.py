@@ -26,7 +26,7 @@ from pjrt_hub.running.program.partitioning import Partitioning
 from pjrt_hub.running.program.program import Program
 from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, Signature, Slot
 
-#: Element types that have only a name of XLA's, which never occurs in MLIR.
+#: Element types that have a name only in XLA; it never occurs in MLIR.
 _NOT_MLIR = frozenset({"s1", "u1"})
 _MOST_DIMENSIONS, _MOST_ELEMENTS = 256, 1 << 63
 _LAYOUT, _ALIASED, _DONATED = "mhlo.layout_mode", "tf.aliasing_output", "jax.buffer_donor"
@@ -74,7 +74,7 @@ def _of_hlo(code: bytes, num_partitions: int) -> Signature:
         raise Unreadable("a layout or a dynamic dimension of another shape")
     if told.donated and told.donated[-1] >= len(told.parameters):
         raise Unreadable(f"a donated parameter {told.donated[-1]} of {len(told.parameters)}")
-    if num_partitions == 1 or any(op_sharding.of_program(code, "hlo")):  # It is already split.
+    if num_partitions == 1 or any(op_sharding.of_program(code, "hlo")):  # Nothing is left to split.
         return told
     takes, gives = op_sharding.of_instructions(code)
     return told._replace(
@@ -113,7 +113,7 @@ def _of_function(
 
     parameters, donated = list[Slot](), list[int]()
     for each, declared in zip(slots(function.parameters), function.parameters, strict=True):
-        said = declared.attributes  # XLA takes a donor for one even where it says false.
+        said = declared.attributes  # To XLA, an argument is a donor even if this says false.
         if isinstance(said.get(_ALIASED), int) or isinstance(said.get(_DONATED), bool):
             donated += range(len(parameters), len(parameters) + len(each))
         parameters += each

@@ -20,8 +20,8 @@ MODULE_OUTPUT_SHARDING, MODULE_PARAMETER_SHARDINGS, MODULE_DEVICE_ASSIGNMENT = 1
 ASSIGNMENT_REPLICAS, ASSIGNMENT_PARTITIONS = 1, 2
 MODULE_ENTRY_ID = 6
 _MODULE_NAME, _MODULE_ENTRY_NAME, _MODULE_ID = 1, 2, 5
-ENTRIES = 1  # The field of the entries, both of aliases and of donors.
-ALIAS_PARAMETER, DONOR_PARAMETER = 2, 1  # In an entry, the next field is the place in a tuple.
+ENTRIES = 1  # The field that holds the entries, in aliases as in donors.
+ALIAS_PARAMETER, DONOR_PARAMETER = 2, 1  # The field after each is the place in a tuple.
 
 COMPUTATION_INSTRUCTIONS, COMPUTATION_ID, COMPUTATION_ROOT = 2, 5, 6
 _COMPUTATION_NAME, _COMPUTATION_SHAPE = 1, 4
@@ -33,7 +33,7 @@ _NAME, _SHAPE, _CALL_TARGET, _OPERANDS = 1, 3, 28, 36
 PROGRAM_PARAMETERS, PROGRAM_RESULT, PROGRAM_NAMES = 1, 2, 3
 
 SHARDING_TYPE, SHARDING_TILES, SHARDING_DEVICES, SHARDING_TUPLE = 1, 3, 4, 5
-#: What a tile's dimensions beyond those of the array are: copies (a bool), or a type for each.
+#: These tell what a tile's dimensions beyond the array's are: copies (a bool), or a type for each.
 SHARDING_COPIES_LAST, SHARDING_COPIES = 6, 8
 SHARDING_IOTA, SHARDING_IOTA_ORDER = 9, 10
 REPLICATED, MAXIMAL, TUPLE, TILED, MANUAL = range(5)  # These are the types of an OpSharding.
@@ -49,7 +49,7 @@ class Instruction(NamedTuple):
     name: str
     opcode: str
     shape: bytes
-    operands: Sequence[int] = ()  # Places of other instructions, from 0.
+    operands: Sequence[int] = ()  # The indices of other instructions, from 0.
     target: str = ""  # The target of a custom call.
 
     def serialize(self, place: int) -> bytes:

@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 MOST_TYPES = 1 << 17
 DEEPEST = 32
 
-#: What is declared of a parameter beside its type. MLIR's strings are bytes; numbers, truth values
-#: and dictionaries are Python's; everything else is its assembly as text.
+#: What is declared for a parameter besides its type. MLIR's strings are bytes; numbers, truth
+#: values and dictionaries are Python's; everything else is its assembly as text.
 Attributes = Mapping[str, Any]
-#: The sizes of a mesh's axes, by their names.
+#: The sizes of a mesh's axes, by the axes' names.
 Mesh = Mapping[str, int]
 
 
@@ -27,12 +27,12 @@ class Unreadable(ValueError):
 class TensorType(NamedTuple):
     """The type of an array."""
 
-    element: str  # As MLIR writes it.
-    sizes: tuple[int | None, ...]  # None where only a running program knows
-    bounds: tuple[int | None, ...] = ()  # The greatest sizes, each maybe None; empty if unknown.
+    element: str  # The element type as MLIR writes it.
+    sizes: tuple[int | None, ...]  # None is a size that only a running program knows.
+    bounds: tuple[int | None, ...] = ()  # The greatest sizes, each perhaps None; empty if unknown.
 
 
-#: An array's one type, a tuple's types in their order, or none for a token.
+#: The one type of an array, the types of a tuple in their order, or none for a token.
 TensorTypes = tuple[TensorType, ...]
 
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _STRING = rb'"(?:[^"\\\n]|\\.)*+"'
 _SYMBOL = rb'(?:[\w$.-]++|"[^"\n]*")'
-#: Comments and strings, which may contain anything. The end of the searched text may cut a string.
+#: Comments and strings, which may contain anything. The searched text may end inside a string.
 _HIDING = re.compile(rb'//[^\n]*|"(?:[^"\\\n]|\\.?)*+(?P<closed>")?')
 #: A function's head, up to its parameters or, in the generic form, up to its dictionary.
 _FUNCTION = re.compile(
@@ -64,7 +64,7 @@ _TENSOR, _TUPLE, _COMPLEX = map(_token, (rb"tensor\s*<", rb"tuple\s*<", rb"compl
 _NO_ARRAY = _token(rb"!(?:stablehlo|mhlo)\.token\b")
 _DIMENSION, _ELEMENT = _token(rb"(?:\d{1,19}|\?)\s*x"), _token(rb"[a-zA-Z]\w*")
 _TYPE_ALIAS, _ATTRIBUTE_ALIAS = _token(rb"![\w$.-]++(?!\s*<)"), _token(rb"#[\w$.-]++(?!\s*<)")
-#: The tokens that may end a value's assembly, or that contain one but do not end it.
+#: The tokens that may end a value's assembly, or that contain such a token but do not end it.
 _PIECE = re.compile(_STRING + rb"|//[^\n]*|->|[<>=]=|[()\[\]{}<>,\n\"]")
 _BOUNDS = re.compile(
     r"#(?:stablehlo\.bounds<|(?:stablehlo|mhlo)\.type_extensions<\s*bounds\s*=\s*\[)([\d?,\s]*)[]>]"
@@ -162,12 +162,12 @@ def _visible(
     pattern: re.Pattern[bytes], text: bytes, end: int | None = None
 ) -> Iterator[re.Match[bytes]]:
     """Yield what matches outside comments and strings, from the beginning of a program on."""
-    begin = 0  # No comment or string around a later match contains this position.
+    begin = 0  # Each comment or string around a later match begins here or later.
     for found in pattern.finditer(text, 0, len(text) if end is None else end):
         at = found.start()
-        if found.groupdict().get("quoted"):  # The mark begins an operation's name, not a string.
+        if found.groupdict().get("quoted"):  # This quotation mark begins a name, not a string.
             at = text.rfind(b'"', begin, at)
-        begin = max(begin, text.rfind(b"\n", begin, at) + 1)  # Strings and comments end there.
+        begin = max(begin, text.rfind(b"\n", begin, at) + 1)  # No string or comment spans lines.
         for hiding in _HIDING.finditer(text, begin, max(begin, at)):
             begin = hiding.end()
             if not hiding["closed"]:
@@ -335,7 +335,7 @@ class _Reader:
         self._deepen()
         parts = list[TensorType]()
         for each in self._read_list(self.type, _UNANGLE):
-            self._count(len(each))  # An alias is read once, but may be a part many times.
+            self._count(len(each))  # An alias is read once, but each use of it counts.
             parts += each
         self._depth -= 1
         return tuple(parts)

@@ -77,7 +77,7 @@ def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
         raise ValueError(f"{tiles} tiles of {list(shape)} on the devices {devices.tolist()}")
     lengths = [-(-size // pieces) for size, pieces in zip(shape, tiles, strict=False)]
     found: list[Part] = [()] * count
-    # The tiles' dimensions beyond those of the array are copies.
+    # Tiles that differ only in dimensions beyond the array's are copies.
     for place, device in np.ndenumerate(devices.reshape(tiles)):
         starts = (piece * length for piece, length in zip(place, lengths, strict=False))
         found[device] = tuple(

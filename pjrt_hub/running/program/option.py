@@ -106,7 +106,7 @@ TEXT = Plain(
     *(str, "a str", lambda number, value: wire.length_delimited(number, value.encode())),
     lambda value: _bytes(value).decode("utf-8", "replace"),
 )
-#: Bytes: a serialized message, or what only the compiler reads.
+#: Bytes that are a serialized message, or that only the compiler reads.
 MESSAGE = Plain(bytes, "bytes", wire.length_delimited, lambda value: _bytes(value))
 
 
@@ -141,7 +141,7 @@ class Shapes(Kind):
         return tuple(self._slot(f"{name}[{i}]", each) for i, each in enumerate(value))
 
     def _slot(self, name: str, value: Any) -> Slot:
-        if not isinstance(value, tuple) or not 2 <= len(value) <= 4:  # A signature's slot has 4.
+        if not isinstance(value, tuple) or not 2 <= len(value) <= 4:  # A `Slot` has 4 items.
             _wrong(name, value, "(dtype, shape) or (dtype, shape, layout)")
         try:
             return Slot.of(*value)

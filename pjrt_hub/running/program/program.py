@@ -20,9 +20,9 @@ from pjrt_hub.running.program import bytecode, signature
 
 #: The magic number, the bytecode's version as a varint, and the producer's name.
 _PORTABLE = re.compile(rb"ML\xefR[\x80-\xff]{0,8}.StableHLO_v(\d+)\.(\d+)\.(\d+)\0", re.DOTALL)
-#: The most of a text that is printed: bytes, lines.
+#: The most bytes and lines of a text that are printed.
 _HEAD, _HEAD_LINES = 1 << 16, 20
-#: How a constant's elements begin that are written as hexadecimal bytes.
+#: The beginning of a constant's elements if they are written as hexadecimal bytes.
 _DIGITS = b'"0x'
 _HINT = (
     "give StableHLO as text or bytecode, or a serialized HloModuleProto; "
@@ -86,7 +86,7 @@ class Program:
         path = Path(source)
         try:
             code = path.read_bytes()
-        except (OSError, ValueError) as exc:  # ValueError: the path has a NUL.
+        except (OSError, ValueError) as exc:  # ValueError means that the path has a NUL.
             name = str(path) if len(str(path)) <= 200 else f"{str(path)[:200]}..."
             why = exc.strerror if isinstance(exc, OSError) else str(exc)
             raise FileFormatError(
@@ -105,7 +105,7 @@ class Program:
         while (begin := self.code.find(_DIGITS, behind)) >= 0:
             begin += len(_DIGITS)
             end = self.code.find(b'"', begin)
-            # Only in a comment does a constant not end on its line.
+            # A constant ends on the line on which it begins, unless it is in a comment.
             if end < 0 or self.code.find(b"\n", begin, end) >= 0:
                 end = begin
             kept.append(self.code[behind:begin])
@@ -205,7 +205,7 @@ def _write(module: Any) -> bytes:
 def _is_text(code: bytes) -> bool:
     if b"\0" in code:
         return False
-    if code.isascii():  # Large programs are ASCII, and decoding them would take longer.
+    if code.isascii():  # Large programs are ASCII, and decoding them would be slower.
         return True
     try:
         code.decode()

@@ -42,7 +42,7 @@ class Child:
         pass_fds: Sequence[int] = (),
     ) -> None:
         """Start it: `work` of the module is called with a `watch.Tell` and the words."""
-        import subprocess  # Imported late: the child imports this module without needing it.
+        import subprocess  # The child imports this module as well, but needs no subprocess.
 
         package_root = str(Path(__file__).resolve().parents[3])
         self._answers, answering = os.pipe()
@@ -96,7 +96,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
         last = time.monotonic() + _TO_READ
-        while not self.silent and time.monotonic() < last:  # Reads the last output.
+        while not self.silent and time.monotonic() < last:  # This reads the last output.
             listen([self], last)
         self._process.__exit__(None, None, None)
         os.close(self._answers)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections import deque
 
-_MAX_LINE = 400  # Characters that are kept of a line.
+_MAX_LINE = 400  # The most characters of a line that are kept.
 _MAX_OPEN_NBYTES = 1 << 16  # A line without an end is split at this length.
-_NUM_AFTER = 2  # Lines kept after one that tells why, as it may continue there.
+_NUM_AFTER = 2  # Lines kept after one that tells the cause, which may go on there.
 _GAP = "..."
 
 #: Control sequences that only a terminal interprets: colours, titles, bells.

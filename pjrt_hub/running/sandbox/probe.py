@@ -35,13 +35,13 @@ _DESCRIBE = "PJRT_TopologyDescription_Create"
 class ProbeResult(NamedTuple):
     """What a plugin says of itself."""
 
-    api_version: str  # As in "0.81".
-    extensions: dict[str, int]  # Name to the size of the extension's node in bytes.
-    attributes: dict[str, object]  # What `PJRT_Plugin_Attributes` tells.
-    libraries: list[str]  # The files that the loader mapped, its own among them (Linux only).
-    modules: list[str]  # The files of the Python modules that it imported.
-    client_error: str | None  # Why it makes no client; empty if it made one, None if unasked.
-    topology_error: str | None  # Why it describes no absent devices, likewise.
+    api_version: str  # The version of the PJRT API, such as "0.81".
+    extensions: dict[str, int]  # The size in bytes of each extension's node, by name.
+    attributes: dict[str, object]  # The attributes that `PJRT_Plugin_Attributes` tells.
+    libraries: list[str]  # The files that the loader mapped, including the plugin's (Linux only).
+    modules: list[str]  # The files of the Python modules that the plugin imported.
+    client_error: str | None  # Why no client was made; empty if one was, None if not tried.
+    topology_error: str | None  # Why it cannot describe absent devices; empty and None as above.
 
     @property
     def version(self) -> ApiVersion:
@@ -156,6 +156,6 @@ def _topology_error(api: Api) -> str:
         api.call(_DESCRIBE, topology_name="", create_options={})
     except (errors.UnimplementedError, errors.UnsupportedByPluginError) as exc:
         return exc.message
-    except errors.PjrtHubError:  # It only demands a name or options.
+    except errors.PjrtHubError:  # The plugin only demands a name or options.
         pass
     return ""

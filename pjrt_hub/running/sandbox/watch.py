@@ -43,9 +43,9 @@ def main() -> NoReturn:
             os._exit(1)
 
     status = run(lambda: work(tell, *words))
-    with suppress(OSError):  # The other end may be closed by now.
+    with suppress(OSError):  # The reader may have closed its end.
         write(status=status)
-    os._exit(0)  # Exit handlers have nothing to add.
+    os._exit(0)  # This skips the exit handlers, which have nothing to do.
 
 
 def run(work: Callable[[], int]) -> int:
@@ -70,9 +70,9 @@ def run(work: Callable[[], int]) -> int:
 
 def adopt() -> None:
     """Make this process the parent of whatever is started below it and loses its own parent."""
-    import ctypes  # Imported late, because the parent imports this module without needing it.
+    import ctypes  # The parent imports this module, but needs no ctypes.
 
-    with suppress(AttributeError):  # Other systems lack it: what leaves the session escapes there.
+    with suppress(AttributeError):  # Only Linux has it; elsewhere, what leaves the session escapes.
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
@@ -109,7 +109,7 @@ def _reap(child: int) -> int:
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:  # Some processes are left and alive.
+            if pid == 0:  # Some of the processes are still alive.
                 for each in children():
                     with suppress(ProcessLookupError):
                         os.kill(each, signal.SIGKILL)

@@ -15,7 +15,7 @@ from pjrt_hub.finding.store.archive.unpacking import Files
 from pjrt_hub.finding.store.catalog import Member
 
 _MOST_BYTES = 16 << 20
-#: The suffixes of RECORD itself and of its signatures, which it cannot list with a hash.
+#: The suffixes of RECORD itself and of its signatures, which RECORD cannot list with a hash.
 _UNLISTED = ("", ".jws", ".p7s")
 
 

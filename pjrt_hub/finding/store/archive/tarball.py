@@ -19,12 +19,12 @@ from pjrt_hub.finding.store.archive.unpacking import Files, refusal
 
 _BLOCK, _NAME_FIELD_NBYTES = 512, 100
 _MOST_HEADER_BYTES = 16 << 10
-#: tar pads its last record; in practice GNU tar is told to use records of 1 MiB at most.
+#: tar pads its last record; in practice, GNU tar uses records of 1 MiB at most.
 _MOST_PADDING_BYTES = 1 << 20
 _FORMS = (b"ustar\x0000", b"ustar  \x00")
 _TYPES = (REGTYPE, AREGTYPE, DIRTYPE, XHDTYPE, XGLTYPE, GNUTYPE_LONGNAME)
 _OCTAL = re.compile(rb" *[0-7]+[ \0]*")
-#: The keys that a pax header may have beside a path: nothing of them reaches the disk.
+#: The keys that a pax header may have besides a path, because none of them reaches the disk.
 _HARMLESS = re.compile(r"[acm]time|[ug]id|[ug]name|comment|(SCHILY|LIBARCHIVE)\..*", re.DOTALL)
 
 
@@ -127,7 +127,7 @@ class _Stream:
 
     def read(self, nbytes: int) -> bytes:
         self.header_nbytes += nbytes
-        # `tarfile` would read a header of any size at once, and follow any number of them.
+        # `tarfile` would read a header of any size at once, and any number of headers.
         if self.header_nbytes > _MOST_HEADER_BYTES:
             raise ReadError(f"a header has {self.header_nbytes} bytes")
         return b"".join(self.parts(nbytes))

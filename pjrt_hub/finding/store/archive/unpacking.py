@@ -154,7 +154,7 @@ def inflate(packed: Iterable[bytes], wrapper: int, what: str) -> Iterator[bytes]
                 part = stream.unconsumed_tail
             if part or stream.unused_data:
                 raise ArchiveError(f"{what} is followed by other bytes")
-        # The limit may have kept output of the last call inside.
+        # Because of the limit, the last call may have kept some output inside the stream.
         while not stream.eof and (chunk := stream.decompress(b"", _CHUNK)):
             yield chunk
     except zlib.error as exc:

@@ -23,8 +23,8 @@ class Audit(NamedTuple):
     """The result of `Cache.verify` for one entry."""
 
     root: Path
-    entry: CacheEntry | None  # None where its row cannot be read.
-    verdict: Verdict  # Whether every byte is as pinned; the reason names the first that is not.
+    entry: CacheEntry | None  # None if the entry's row cannot be read.
+    verdict: Verdict  # Whether every byte is as pinned; the reason names the first difference.
 
 
 def verify(layout: CacheLayout) -> tuple[Audit, ...]:

@@ -147,7 +147,7 @@ class Cache:
             if (inode := _inode(root)) is None:
                 return None
             try:
-                verified = CacheEntry(artifact, root).identities()  # `Memo.sha256` says why first.
+                verified = CacheEntry(artifact, root).identities()  # Hashing must come after this.
                 reason = audit.difference(root, artifact.members, self._memo)
                 if not reason:
                     for folder in {(root / member.path).parent for member in artifact.members}:
@@ -174,7 +174,7 @@ class Cache:
 
         with disk.cache_errors("cannot publish", self.entry_root(artifact), artifact.nbytes):
             self.require_space(artifact.nbytes)
-            with self._own.lease(artifact.sha256):  # It must not be removed before the look.
+            with self._own.lease(artifact.sha256):  # The entry must stay until it is looked up.
                 root = publication.publish(
                     self._own, artifact, archive_path, self._memo, self.lookup
                 )
@@ -297,7 +297,7 @@ class Cache:
             process = os.getpid()
             for path in self._own.abandoned_folders("partial"):
                 if path.name.startswith(artifact.sha256):
-                    # One adopter wins. Windows cannot rename over a directory, even an empty one.
+                    # One process gets the folder. Windows cannot rename over even an empty one.
                     private.rmdir()
                     with suppress(OSError):
                         path.rename(private)

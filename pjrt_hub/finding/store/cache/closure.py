@@ -51,7 +51,7 @@ def lay_out(layout: CacheLayout, files: Mapping[str, Path]) -> Path:
         except OSError as exc:
             if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
-            if not holds(root, files):  # It is damaged; otherwise another process was faster.
+            if not holds(root, files):  # Otherwise another process has made the folder.
                 shutil.rmtree(layout.move_aside(root, "trash"), ignore_errors=True)
                 private.rename(root)
     finally:

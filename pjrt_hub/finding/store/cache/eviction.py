@@ -24,7 +24,7 @@ from pjrt_hub.finding.store.catalog import Artifact, Requirement
 #: How many corrupted entries are kept for inspection.
 _QUARANTINED = 2
 _REASON = "reason.txt"
-#: Notes of this age are about files that went long ago; a lost one takes a second to make again.
+#: Notes of this age are about files that are long gone; making a note again takes a second.
 _NOTE_SECONDS = 90 * 24 * 3600
 #: A partial download of this age is not worth continuing, and a requirement of this age does not
 #: belong to a plugin that is still being fetched.
@@ -35,9 +35,9 @@ _PARTIAL_SECONDS = 7 * 24 * 3600
 class Removal:
     """The entries that were removed, or would be."""
 
-    nbytes: int = 0  # What they took on disk.
+    nbytes: int = 0  # The bytes that they took on disk.
     removed: tuple[Path, ...] = ()  # The entries' directories, and other files and directories.
-    kept: tuple[Path, ...] = ()  # Entries that would have gone, and that another process uses.
+    kept: tuple[Path, ...] = ()  # Entries that stay because another process uses them.
 
 
 def clear(layout: CacheLayout) -> Removal:
@@ -71,7 +71,7 @@ def prune(
     users = Counter(chain(*requires.values()))
     for root in sorted(used, key=lambda root: used[root]):
         if root in going or users[root] or root.name in keep:
-            continue  # A requirement goes with the last plugin that requires it.
+            continue  # A requirement is removed with the last plugin that requires it.
         unused_seconds = now - used[root]
         too_many = max_nbytes is not None and total > max_nbytes
         too_old = older_than_seconds is not None and unused_seconds > older_than_seconds
@@ -130,7 +130,7 @@ def _remove(
         nbytes += disk.tree_nbytes(path)
         removed.append(path)
         if not dry_run:
-            with suppress(FileNotFoundError):  # Another process may remove it and make it again.
+            with suppress(FileNotFoundError):  # Another process may be replacing it.
                 if stat.S_ISDIR(path.lstat().st_mode):
                     shutil.rmtree(path, ignore_errors=True)
                 else:

@@ -64,7 +64,7 @@ class Journal:
             return
         line = json.dumps(record, default=str)
         with suppress(OSError):
-            # A line break ends a record that was cut short.
+            # The line break ends an earlier record that was cut short.
             self._file.write(f"\n{line}" if self._file.tell() else line)
             self._file.flush()
 

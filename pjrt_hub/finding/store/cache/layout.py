@@ -22,18 +22,18 @@ from pjrt_hub.finding.store.catalog import Archive, Artifact, Requirement
 if TYPE_CHECKING:
     from pjrt_hub.finding.store import lock
 
-#: The version of the layout: a new layout gets a new one and leaves older trees alone.
+#: The version of the layout: a new layout gets a new version and leaves older trees alone.
 LAYOUT = "v1"
 #: The file that holds an entry's row, beside its members.
 ROW_NAME = "pjrt_hub_entry.json"
 #: The name of an entry is the sha256 of its archive, in hexadecimal digits.
 _NAME_LENGTH = 64
-#: The precision of an entry's last use, so that a warm look-up writes nothing.
+#: A recorded last use is not updated for this long, so that most look-ups write nothing.
 _USE_SECONDS = 24 * 3600
 #: How long a lease waits for a process that removes the entry, which takes one rename.
 _LEASE_PATIENCE_SECONDS = 10.0
-#: A directory without a write for this long has no owner, if its process cannot be checked: on
-#: another machine, and on Windows.
+#: A directory without a write for this long counts as abandoned if its process cannot be checked,
+#: which is so for a process of another machine and on Windows.
 _ABANDONED_SECONDS = 24 * 3600
 #: Stands for the owner of a directory that any process may take over.
 NOBODY = "left"
@@ -43,8 +43,8 @@ class CacheEntry(NamedTuple):
     """A published artifact."""
 
     artifact: Archive  # The row that it was published from.
-    root: Path  # Holds the members in the archive's own layout.
-    verified: tuple[str, ...] = ()  # Members' identities when verified; empty where nobody did.
+    root: Path  # The folder with the members in the archive's own layout.
+    verified: tuple[str, ...] = ()  # The members' identities when verified; empty if they were not.
 
     @property
     def library_path(self) -> Path:
@@ -240,7 +240,7 @@ def _is_alive(pid: int) -> bool:
         return True  # On Windows, os.kill would end the process.
     try:
         os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):  # OverflowError: no process has such a number.
+    except (ProcessLookupError, OverflowError):  # No process has a number that overflows.
         return False
     except OSError:
         pass  # The process belongs to another user.

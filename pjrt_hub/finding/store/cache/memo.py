@@ -32,7 +32,7 @@ class Memo:
         """Return the sha256 of a file; do not hash one with a known identity again."""
         known = self.known_sha256(path)
         if known is None:
-            name = digest.identity(path)  # It is read first: a later change makes another identity.
+            name = digest.identity(path)  # A change during the hashing makes another identity.
             known = digest.of_file(path)
             self.write(name, {"sha256": known})
         return known
@@ -99,7 +99,7 @@ class Probes:
         answer = self.recall(library_path)
         try:
             return ApiVersion.parse(answer["api_version"]) if answer else None
-        except (KeyError, TypeError, AttributeError, ValueError):  # This package did not write it.
+        except (KeyError, TypeError, AttributeError, ValueError):  # Another program wrote it.
             return None
 
     def remember(self, library_path: Path, answer: dict[str, Any]) -> None:

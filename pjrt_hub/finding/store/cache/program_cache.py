@@ -21,7 +21,7 @@ from pjrt_hub.finding.store.cache.layout import LAYOUT
 
 #: The variables that the compilers of XLA, libtpu, cuDNN and Triton read.
 COMPILER_VARIABLES = tuple(row.name for row in variables.COMPILERS)
-#: The variables that may name a file of flags in place of flags.
+#: The variables that may name a file of flags instead of holding flags.
 _FLAGS = frozenset({"LIBTPU_INIT_ARGS", "TF_XLA_FLAGS", "XLA_FLAGS"})
 #: The most bytes of all files together, unless PJRT_HUB_COMPILE_CACHE_NBYTES sets another bound.
 MAX_NBYTES = 2 * 1024**3
@@ -30,7 +30,7 @@ _HEADER_NBYTES = len(_MAGIC) + 32  # A sha256 follows the magic number.
 _PARTIAL = ".partial."
 #: A partial file of this age has no writer any more.
 _ABANDONED_SECONDS = 3600
-#: The part of the bound that an eviction leaves, so that not every put has to evict.
+#: The part of the limit that an eviction leaves in use, so that not every put has to evict.
 _AFTER_EVICTION = 0.9
 
 
@@ -83,8 +83,8 @@ class ProgramCache:
             return None
         except OSError:
             return None
-        with suppress(OSError):  # A read-only directory is of use, too.
-            os.utime(path)  # Evictions go by this time.
+        with suppress(OSError):  # The directory may be read-only.
+            os.utime(path)  # Evictions use this time.
         value = content[_HEADER_NBYTES:]
         if content[:_HEADER_NBYTES] != _header(value):
             _log(f"removed the damaged compiled program {path}")
@@ -99,7 +99,7 @@ class ProgramCache:
             return
         path = self._path(key)
         try:
-            disk.make(self.root, self._folder.parent)  # Everybody may read plugins there, too.
+            disk.make(self.root, self._folder.parent)  # Everybody may read the plugins here.
             disk.make(self._folder.parent, path.parent, mode=0o700)
             disk.require_safe(self.root, path.parent)
             from tempfile import mkstemp

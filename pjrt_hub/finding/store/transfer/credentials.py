@@ -15,9 +15,9 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from pjrt_hub.base import safe_path
 
-#: Long enough for a person to unlock the keyring.
+#: This is long enough for a person to unlock the keyring.
 _KEYRING_SECONDS = 60
-#: A secret of fewer characters may be a part of any word.
+#: A secret of fewer characters may occur by chance in any word.
 _SHORT = 6
 Login = tuple[str, str]
 
@@ -169,7 +169,7 @@ def _netrc(env: Mapping[str, str]) -> dict[str, Login]:
     path = env.get("NETRC") or (os.path.join(home, ".netrc") if home else os.devnull)
     try:
         hosts = netrc.netrc(path).hosts
-    except (OSError, ValueError, netrc.NetrcParseError):  # It is absent, or pip fails as well.
+    except (OSError, ValueError, netrc.NetrcParseError):  # The file is absent, or pip fails, too.
         return {}
     return {
         host: (login, password)

@@ -59,7 +59,7 @@ def _fly(key: Hashable, flight: Future[object], work: Callable[[], T]) -> T:
 
 def _land(key: Hashable, flight: Future[object]) -> None:
     with _changing:
-        if _flights.get(key) is flight:  # A forked child has forgotten it.
+        if _flights.get(key) is flight:  # A forked child has forgotten the flight.
             del _flights[key]
 
 

@@ -25,7 +25,7 @@ from pjrt_hub.finding.store.transfer.transport import Late, Page, Patience, Refu
 
 #: How a place is searched: as a mirror, as the file's own address, as find-links, or as an index.
 Kind = Literal["mirror", "own", "find-links", "index"]
-#: The forms of a page; the last one is preferred, since it leaves nothing to guess.
+#: The forms of an index page; the last one is preferred, since it leaves nothing to guess.
 MEDIA_TYPES = (
     "text/html",
     "application/vnd.pypi.simple.v1+html",
@@ -42,11 +42,11 @@ class IndexFile:
     """An index's statements about one file; none of them is trusted."""
 
     name: str
-    url: str = field(repr=False)  # May hold a password, so it is not for showing.
+    url: str = field(repr=False)  # It may hold a password, so it is not shown.
     sha256: str = ""
-    size: int | None = None  # In bytes.
-    yanked: str | None = None  # Why its author took it back, maybe empty; None where it stands.
-    requires_python: str = ""  # A specifier.
+    size: int | None = None  # The size in bytes.
+    yanked: str | None = None  # Why it was yanked, which may be empty; None if it was not.
+    requires_python: str = ""  # The specifier of Python versions.
     provenance: str = ""  # The address of its attestations.
 
     @property

@@ -41,7 +41,7 @@ _ADDRESS = re.compile(r"https?://[^\s<>)\]]+")
 class Sources:
     """Where the user's installer looks for packages, and how it gets there."""
 
-    indexes: tuple[str, ...] = field(default=(), repr=False)  # In order; may hold passwords.
+    indexes: tuple[str, ...] = field(default=(), repr=False)  # In order; they may hold passwords.
     find_links: tuple[str, ...] = field(default=(), repr=False)  # Pages and folders.
     certificates: str | None = None  # The file of authorities that the installer trusts.
     client_certificate: str | None = None  # A file of key and certificate to show to servers.
@@ -89,7 +89,7 @@ def read_mirror_sources(env: Mapping[str, str]) -> Sources:
 
 
 def _connection(said: Mapping[str, str], uv: _Uv) -> Sources:
-    # When it must not prompt, pip asks no keyring unless told to, since a keyring may prompt.
+    # If pip must not prompt, it asks no keyring unless told to, since a keyring may prompt.
     keyring = said.get("keyring-provider", "auto").strip()
     if keyring == "auto" and _is_true(said.get("no-input", "")):
         keyring = "disabled"
@@ -112,7 +112,7 @@ def _host(text: str) -> str:
         return ""
 
 
-# pip
+# The functions from here on ask pip.
 
 
 def _pip_command(env: Mapping[str, str]) -> list[str] | None:
@@ -191,7 +191,7 @@ def _is_true(text: str) -> bool:
     return text.strip().lower() in ("1", "true", "yes", "on", "y", "t")
 
 
-# uv
+# The functions from here on read the configuration of uv.
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,5 +307,5 @@ def _toml(path: Path) -> dict[str, Any]:
 
     try:
         return parse(digest.content(path))
-    except (OSError, ValueError):  # It is absent, or uv reports the error.
+    except (OSError, ValueError):  # The file is absent, or uv reports the error.
         return {}

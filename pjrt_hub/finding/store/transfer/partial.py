@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 ARCHIVE_NAME = "archive"
 _CHUNK = 256 << 10
 _HASHED_AT_ONCE = 1 << 20
-#: The most bytes of a file that no pin bounds.
+#: The most bytes of a file that has no pin.
 _MOST_NBYTES = 8 << 30
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
@@ -300,7 +300,7 @@ def _receive(partial: Partial, url: str, transport: Transport) -> None:
             partial.append(chunk)
             pace.came(len(chunk))
     if partial.size is None:
-        partial.expect(partial.nbytes)  # Nothing tells such an end from a lost connection.
+        partial.expect(partial.nbytes)  # A lost connection would look the same.
     if not partial.is_complete:
         raise Dropped("the server closed the connection early")
 

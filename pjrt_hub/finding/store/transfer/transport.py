@@ -45,11 +45,11 @@ _PROXY_WANTS_LOGIN = (
     f"the proxy wants a login that it knows: write it into {_PROXIES}, as in "
     "http://user:password@proxy:3128"
 )
-#: What httpcore reports when a SOCKS proxy would refuse the next attempt, too.
+#: The ends of httpcore's messages when a SOCKS proxy would refuse the next attempt, too.
 _SOCKS_IS_FINAL = ("not allowed by ruleset.", "not supported.")
 DEADLINE_VARIABLE = "PJRT_HUB_DOWNLOAD_SECONDS"
-#: Held while OpenSSL reads files, so that forks wait: a child shares the position in an open file,
-#: and its exit would move that.
+#: This is held while OpenSSL reads files, so that forks wait. A child shares the position in an
+#: open file, and its exit would move that position.
 _reading = threading.RLock()
 
 
@@ -58,7 +58,7 @@ class Refused(Exception):
 
     def __init__(self, message: str, status: int | None = None) -> None:
         super().__init__(message)
-        self.status = status  # Of the answer that says so.
+        self.status = status  # The status of the server's answer, if there was one.
 
 
 class Late(Refused):
@@ -70,7 +70,7 @@ class Dropped(Exception):
 
     def __init__(self, message: str, wait_seconds: float | None = None) -> None:
         super().__init__(message)
-        self.wait_seconds = wait_seconds  # What the server asked for (Retry-After).
+        self.wait_seconds = wait_seconds  # The wait that the server asked for (Retry-After).
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,18 +78,18 @@ class Patience:
     """How long to bear with a slow or failing source; times are in seconds."""
 
     tries: int = 5  # Attempts in a row below `useful_nbytes`, before a source is given up.
-    useful_nbytes: int = 1 << 20  # What an attempt must bring to start the count again.
-    connect_seconds: float = 10.0  # The limit for a connection.
-    read_seconds: float = 20.0  # The limit without a byte.
-    floor_nbytes: int = 300_000  # What must come in each `floor_seconds`.
+    useful_nbytes: int = 1 << 20  # The bytes with which an attempt restarts the count.
+    connect_seconds: float = 10.0  # The limit for making a connection.
+    read_seconds: float = 20.0  # The limit for a time without a byte.
+    floor_nbytes: int = 300_000  # The bytes that must come in each `floor_seconds`.
     floor_seconds: float = 30.0
-    longest_wait_seconds: float = 60.0  # Between two attempts, whatever the server asks for.
-    lock_seconds: float = 1800.0  # For another process that fetches the same file.
+    longest_wait_seconds: float = 60.0  # The limit between attempts, whatever the server asks.
+    lock_seconds: float = 1800.0  # The wait for another process that fetches the file.
     overall_seconds: float = math.inf  # The limit for all sources and attempts.
-    deadline: float = math.inf  # When that time is over, by `clock`; `start` sets it.
+    deadline: float = math.inf  # The end of that time, by `clock`; `start` sets it.
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
-    now: Callable[[], float] = time.time  # A Retry-After date is compared with it.
+    now: Callable[[], float] = time.time  # A date in Retry-After is compared with this.
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Patience:
@@ -243,7 +243,7 @@ class Transport:
                 finally:
                     response.close()
         except (Refused, Dropped) as exc:
-            exc.args = (self.hide(str(exc)),)  # A server may repeat what it was sent.
+            exc.args = (self.hide(str(exc)),)  # A server may repeat a secret that it was sent.
             raise
         except (httpx.InvalidURL, httpx.UnsupportedProtocol, UnicodeError):
             raise Refused("not a usable address") from None
@@ -496,7 +496,7 @@ class _Bell:
     def _shut_down(self) -> None:
         if self._socket is not None:
             with suppress(OSError):
-                # SSLSocket's own method would take TLS away while another thread reads.
+                # SSLSocket's own method would drop TLS while another thread reads.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
 

@@ -26,7 +26,7 @@ from pjrt_hub.finding.store.transfer.partial import Partial, Progress, copy, fil
 from pjrt_hub.finding.store.transfer.transport import Patience, Refused, Transport
 
 SUFFIXES = (".whl", ".zip", ".tar.gz", ".so")
-#: Stands in a row for an unknown name of the plugin, platform or package.
+#: This stands in a row for an unknown name of the plugin, platform or package.
 UNNAMED = "unnamed"
 
 

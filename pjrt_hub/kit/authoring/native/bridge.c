@@ -41,7 +41,7 @@ PyObject *ask(PyObject *bridge, const char *name, PyObject *arguments, PJRT_Erro
 
 void let_go_of_python(PyObject *object) {
   PyGILState_STATE state;
-  if (object == NULL || !upcall_begins(&state)) return; /* An ending Python frees it. */
+  if (object == NULL || !upcall_begins(&state)) return; /* Python frees it when it ends. */
   PyObject *type, *value, *traceback; /* The host may have an exception set. */
   PyErr_Fetch(&type, &value, &traceback);
   Py_DECREF(object);

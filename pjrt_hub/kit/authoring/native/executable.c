@@ -1,7 +1,7 @@
-/* Executables: what the backend told about a program that it compiled. */
+/* Executables, as the backend described them when it compiled their programs. */
 #include "plugin.h"
 
-/* Reading what the bridge says; false with an exception. */
+/* These functions read what the bridge answers. They return false if it is wrong. */
 
 static bool read_arrays(PluginArena *arena, PyObject *list, PluginArray **arrays, size_t *count) {
   if (!PyList_Check(list)) return false;
@@ -128,7 +128,7 @@ PJRT_Error *plugin_optimize(PJRT_Executable *executable) {
   PyObject *code, *format;
   if (answer != NULL && !PyArg_ParseTuple(answer, "SU", &code, &format)) {
     error = wrong_answer("optimized");
-  } else if (answer != NULL && executable->optimized == NULL) { /* under the GIL, so only once */
+  } else if (answer != NULL && executable->optimized == NULL) { /* The GIL lets this happen only once. */
     executable->optimized_format = take_text(&executable->arena, format);
     executable->optimized_size = (size_t)PyBytes_Size(code);
     executable->optimized = take_text(&executable->arena, code);

@@ -1,7 +1,7 @@
 /* Executions: one call of the bridge for all devices of a program. */
 #include "plugin.h"
 
-/* One list for each device, of what the bridge makes arrays of. */
+/* Returns a list for each device, with the objects from which the bridge makes arrays. */
 static PyObject *rows_of(const PluginRun *run) {
   size_t width = run->executable->num_parameters;
   PyObject *rows = PyList_New((Py_ssize_t)run->num_devices);

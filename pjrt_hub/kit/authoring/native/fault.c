@@ -1,4 +1,4 @@
-/* Faults, by which the test of a host changes what calls do, and the record of calls. Both exist
+/* Faults, with which the test of a host changes what calls do, and the record of calls. Both exist
    once per process, because a call does not tell which plugin it is for. */
 #include "plugin.h"
 
@@ -68,7 +68,7 @@ PyObject *record_ends(PyObject *module, PyObject *unused) {
 /* recorded() -> the names of the functions that were called, in order. */
 PyObject *recorded(PyObject *module, PyObject *unused) {
   pthread_mutex_lock(&lock);
-  size_t count = num_recorded; /* The slots up to it never change. */
+  size_t count = num_recorded; /* The slots before this number never change. */
   pthread_mutex_unlock(&lock);
   PyObject *list = PyList_New((Py_ssize_t)count);
   for (size_t i = 0; list != NULL && i < count; i++)
@@ -76,7 +76,7 @@ PyObject *recorded(PyObject *module, PyObject *unused) {
   return list;
 }
 
-/* fault(function, first, last, code, dropped, milliseconds, text): both numbers count from now. */
+/* fault(function, first, last, code, dropped, milliseconds, text): calls are counted from now on. */
 PyObject *fault(PyObject *module, PyObject *args) {
   const char *name, *text;
   Fault new = {0};

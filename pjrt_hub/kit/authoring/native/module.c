@@ -9,7 +9,7 @@ static PyObject *table(PyObject *module, PyObject *args) {
   Plugin *plugin = PLUGIN_NEW(Plugin, 1);
   plugin->asynchronous = asynchronous;
   plugin->host_memory = !own_memory;
-  plugin->any_thread = true; /* what may wait is the caller's to do: it may hold Python's lock */
+  plugin->any_thread = true; /* No thread may be waited for, because the caller may hold Python's lock. */
   bool well = named_values(&plugin->arena, attributes, &plugin->attributes, &plugin->num_attributes);
   const PJRT_Api *api = well ? table_new(plugin) : NULL;
   if (api == NULL) {

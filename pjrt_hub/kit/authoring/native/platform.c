@@ -1,4 +1,4 @@
-/* Platforms: a backend describes itself and its devices once; C then answers without Python. */
+/* Platforms: a backend describes itself and its devices once, and then C answers without Python. */
 #include "plugin.h"
 
 /* Reads (id, process index, local hardware id, kind, text, attributes). */
@@ -78,7 +78,7 @@ PJRT_Error *plugin_open_client(Plugin *plugin, PJRT_Client_Create_Args *args) {
   if (!upcall_begins(&state)) return python_is_ending();
   PyObject *options = dict_of(args->create_options, args->num_options);
   PyObject *arguments = options == NULL ? NULL : Py_BuildValue("(N)", options);
-  PyObject *answer = ask(plugin->bridge, "client", arguments, &error); /* (what it is known by, ...) */
+  PyObject *answer = ask(plugin->bridge, "client", arguments, &error); /* (handle, description) */
   PyObject *known_by, *described;
   if (answer != NULL) {
     if (PyArg_ParseTuple(answer, "OO", &known_by, &described)) topology = topology_of(plugin, described);

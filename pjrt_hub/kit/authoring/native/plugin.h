@@ -1,13 +1,13 @@
-/* What the files of a plugin in Python share. The headers for plugins in C do what needs no Python; here is what they
-   ask of a plugin, of which a process has several: only compiling, running, describing devices, and memory that a
-   device has of its own ask Python.
+/* The declarations that the files of a plugin in Python share. The headers for plugins in C do what needs no Python.
+   The files here do what those headers ask of a plugin, of which a process may have several. They ask Python only to
+   compile, to run, to describe devices, and for memory that a device has of its own.
    Each file uses those before it: value, fault, bridge, platform, storage, executable, execute, table, module.
-   interpreter/ and launcher/ hold a library of their own each.
+   interpreter/ and launcher/ each hold a separate library.
 
-   Rules that hold everywhere in it:
-   - Python is asked between upcall_begins and upcall_ends only, and with no lock of ours held: while it
-     ends it is not asked any more, and what belongs to it is left alone.
-   - No thread is waited for: the caller may hold what that one needs to go on, Python's lock. */
+   Rules that hold in all of these files:
+   - Python is asked only between upcall_begins and upcall_ends, and while none of our locks is held. While Python
+     ends, it is not asked any more, and its objects are left alone.
+   - No thread is waited for, because the caller may hold Python's lock, which that thread may need to go on. */
 #ifndef PJRT_HUB_PLUGIN_H
 #define PJRT_HUB_PLUGIN_H
 
@@ -17,9 +17,9 @@
 
 #include <stdatomic.h>
 
-enum { PLUGINS = 256 }; /* of one process */
+enum { PLUGINS = 256 }; /* The most plugins that a process can have. */
 
-/* value.c: what is made of Python's values lies in an arena */
+/* value.c: copies of Python's values, in an arena */
 bool is_text(PyObject *object, const char **data, size_t *size);
 const char *take_text(PluginArena *arena, PyObject *object);
 bool named_values(PluginArena *arena, PyObject *dict, PJRT_NamedValue **values, size_t *count);
@@ -40,16 +40,16 @@ PyObject *recorded(PyObject *module, PyObject *unused);
 PyObject *fault(PyObject *module, PyObject *args);
 
 /* bridge.c */
-/* Asking Python: bridge.name(*arguments), whose tuple is taken; the answer or, with *error, NULL. */
+/* Calls bridge.name(*arguments) in Python, and takes over the tuple. Returns the answer, or NULL and *error. */
 PyObject *ask(PyObject *bridge, const char *name, PyObject *arguments, PJRT_Error **error);
 PJRT_Error *python_is_ending(void);
 PJRT_Error *wrong_answer(const char *name);
 void let_go_of_python(PyObject *object);
 
-/* platform.c, storage.c, executable.c, execute.c: what the headers for plugins in C ask. Each function of the C API
-   goes through faults first. */
+/* platform.c, storage.c, executable.c and execute.c do what the headers for plugins in C ask. Each function of the
+   C API looks for a fault first. */
 typedef struct Plugin {
-  PyObject *bridge; /* answers what C asks; never freed */
+  PyObject *bridge; /* It answers what C asks, and is never freed. */
   bool asynchronous, host_memory, any_thread;
   PluginArena arena;
   PJRT_NamedValue *attributes;
@@ -65,7 +65,7 @@ typedef struct Plugin {
   }
 #include "pjrt_plugin/table.h"
 
-/* storage.c: memory of the host's or, where the device has memory of its own, what its bridge knows it by */
+/* storage.c: host memory or, if the device has memory of its own, the bridge's handle of that memory */
 PyObject *storage_for_python(PluginStorage *storage);
 bool storage_take(PluginStorage *storage, PyObject *answer);
 extern PyTypeObject *StorageType;

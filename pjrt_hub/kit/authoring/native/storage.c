@@ -1,17 +1,17 @@
-/* Storage: the memory of a buffer. In host memory, unless the backend keeps it on a device of its own. */
+/* A storage is the memory of a buffer. It is host memory, unless the backend keeps it on a device of its own. */
 #include "plugin.h"
 
 enum { ALIGNMENT = 64 };
 
 static Plugin *plugin_of(const PluginStorage *storage) { return storage->device->client->plugin; }
 
-/* Whether it is the bridge's, or the host can read it. */
+/* Returns whether only the bridge can read the memory. Otherwise, the host can. */
 static bool is_far(const PluginStorage *storage) {
   return !storage->lent && !plugin_of(storage)->host_memory;
 }
 
 PJRT_Error *plugin_allocate(PJRT_Device *device, size_t size, void **memory) {
-  if (!device->client->plugin->host_memory) return NULL; /* `put` or `execute` gives it */
+  if (!device->client->plugin->host_memory) return NULL; /* `put`, `copy` or `execute` gives it. */
   *memory = aligned_alloc(ALIGNMENT, (size / ALIGNMENT + 1) * ALIGNMENT);
   return *memory != NULL ? NULL : plugin_no_memory(size);
 }
@@ -23,7 +23,7 @@ void plugin_release(PJRT_Device *device, void *memory) {
     let_go_of_python(memory);
 }
 
-/* (type, dims) */
+/* Returns (type, dims). */
 static PyObject *kind_of(const PluginArray *array) {
   PyObject *dims = PyTuple_New((Py_ssize_t)array->rank);
   for (size_t i = 0; dims != NULL && i < array->rank; i++)
@@ -62,7 +62,7 @@ PJRT_Error *plugin_read(PluginStorage *from, PluginStorage *host, const PluginAr
   return error;
 }
 
-/* Takes an answer of the bridge: what it knows its memory by or, for host memory, contiguous bytes. */
+/* Takes an answer of the bridge: the handle of its memory or, for host memory, contiguous bytes. */
 bool storage_take(PluginStorage *storage, PyObject *answer) {
   if (is_far(storage)) {
     storage->memory = Py_NewRef(answer);
@@ -76,7 +76,7 @@ bool storage_take(PluginStorage *storage, PyObject *answer) {
   return fits;
 }
 
-/* How Python sees host memory: an object with the buffer protocol that holds a reference. */
+/* The object as which Python sees host memory. It has the buffer protocol and holds a reference. */
 typedef struct {
   PyObject_HEAD
   PluginStorage *storage;

@@ -1,14 +1,14 @@
-/* The function table. Functions that are given no object know their plugin by which of them they are. */
+/* The function table. A function that is given no object exists once per plugin, so that it knows its plugin. */
 #include "plugin.h"
 
 static Plugin *plugins[PLUGINS];
 static PJRT_Api tables[PLUGINS];
-static int num_plugins; /* guarded by the GIL */
+static int num_plugins; /* The GIL guards it. */
 
 static _Thread_local int current;
 Plugin *plugin_here(void) { return plugins[current]; }
 
-/* Sixteen of them, by a digit; all of them, in hexadecimal. */
+/* SIXTEEN repeats DO for each last digit of a plugin's hexadecimal number, and EACH_PLUGIN for each number. */
 #define SIXTEEN(DO, function, row)                                                            \
   DO(function, row##0) DO(function, row##1) DO(function, row##2) DO(function, row##3)         \
   DO(function, row##4) DO(function, row##5) DO(function, row##6) DO(function, row##7)         \
@@ -36,7 +36,7 @@ OWN_ENTRIES(PJRT_Client_Create)
 OWN_ENTRIES(PJRT_TopologyDescription_Create)
 OWN_ENTRIES(PJRT_TopologyDescription_Deserialize)
 
-/* NULL where there are too many. It is for the life of the process: a host keeps it. */
+/* Returns a new table, or NULL if there are too many. It is never freed, because a host keeps it. */
 const PJRT_Api *table_new(Plugin *plugin) {
   if (num_plugins == PLUGINS) return NULL;
   int n = num_plugins++;

@@ -1,7 +1,7 @@
-/* Values: texts and PJRT_NamedValue, copied from Python's and made Python's again. */
+/* Copies texts and PJRT_NamedValue from Python's values, and turns them into Python's values again. */
 #include "plugin.h"
 
-/* The bytes of a str or bytes; false with an exception. */
+/* Finds the bytes of a str or bytes. Returns false and sets an exception if that fails. */
 bool is_text(PyObject *object, const char **data, size_t *size) {
   Py_ssize_t length = 0;
   *data = NULL;
@@ -13,7 +13,7 @@ bool is_text(PyObject *object, const char **data, size_t *size) {
   return *data != NULL;
 }
 
-/* A copy with a NUL behind it; NULL with an exception. */
+/* Returns a copy that ends with a NUL. Returns NULL and sets an exception if that fails. */
 const char *take_text(PluginArena *arena, PyObject *object) {
   const char *data;
   size_t size;
@@ -54,7 +54,7 @@ static bool named_value(PluginArena *arena, PyObject *name, PyObject *value, PJR
   return !PyErr_Occurred();
 }
 
-/* Fails with an exception. */
+/* Returns false and sets an exception if it fails. */
 bool named_values(PluginArena *arena, PyObject *dict, PJRT_NamedValue **values, size_t *count) {
   PyObject *name, *value;
   Py_ssize_t position = 0;

@@ -14,7 +14,7 @@ _GROUPS = {
     "jax_plugins": "JAX",
     "torch_xla.plugins": "torch_xla",
 }
-#: Where JAX and pjrt-hub look without an entry point.
+#: The namespace packages in which JAX and pjrt-hub look without an entry point.
 _NAMESPACES = ("jax_plugins", "pjrt_plugins")
 _FRAMEWORKS = ("jax", "jaxlib", "torch", "torch_xla", "tensorflow", "numpy")
 

@@ -14,7 +14,7 @@ from pjrt_hub.kit.authoring.linting import ERROR, WARNING, Found, rule
 from pjrt_hub.kit.authoring.native_library import find_missing
 from pjrt_hub.kit.authoring.package_files import PackageFiles
 
-#: Folders in which everybody, or whoever built the library, may write.
+#: Folders that everybody, or the person who built the library, may write to.
 _WRITABLE = ("/tmp", "/var/tmp", "/dev/shm", "/home", "/root", "/Users", "/builds", "/workspace")
 _SHOWN = 5
 _MUCH_NBYTES = 1_000_000
@@ -200,7 +200,7 @@ def _unanchored(library: Binary) -> list[str]:
         return []
     anchors = ("/", "@rpath/", *_origins(library))
     named = [*library.needed, *library.optional]
-    if library.system == "linux":  # which looks for a name without a slash in its folders
+    if library.system == "linux":  # The loader looks in its own folders for a name without "/".
         named = [each for each in named if "/" in each]
     return [each for each in named if not each.startswith(anchors)]
 

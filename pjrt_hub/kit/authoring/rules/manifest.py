@@ -16,7 +16,7 @@ from pjrt_hub.kit.authoring.linting import ERROR, WARNING, Found, rule
 from pjrt_hub.kit.authoring.package import reserved_names
 from pjrt_hub.kit.authoring.package_files import PackageFiles
 
-#: The highest priority of the plugins that everybody knows.
+#: The highest priority of any well-known plugin.
 _HIGHEST = 500
 
 

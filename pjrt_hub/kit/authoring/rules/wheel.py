@@ -20,10 +20,10 @@ _MANYLINUX = re.compile(r"manylinux_(\d+)_(\d+)_(\w+)")
 _LEGACY = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014": (2, 17)}
 _LINUX = re.compile(r"(?:many|musl)?linux\w*?_(x86_64|aarch64|i686|armv7l|ppc64le|s390x|riscv64)$")
 _MACOS = re.compile(r"macosx_(\d+)_(\d+)_(\w+)")
-#: What the last part of a tag promises, by machine; an Intel tag's 32 bits are long gone.
+#: The machines that the last part of a macOS tag promises; 32-bit Intel is long gone.
 _APPLE = {"arm64": ("aarch64",), "universal2": ("aarch64", "x86_64"), "intel": ("x86_64",)}
 _WINDOWS = {"win_amd64": "x86_64", "win_arm64": "aarch64", "win32": "i386"}
-#: The first macOS on Apple's own processors, whatever a universal library says.
+#: The first macOS for Apple's own processors, whatever a universal library says.
 _FIRST_ON_ARM = (11, 0)
 _LARGE_NBYTES = 100_000_000
 _UNLISTED = ("RECORD", "RECORD.jws", "RECORD.p7s")
@@ -246,7 +246,7 @@ def _is_older(tag: str, library: Binary) -> bool:
         promised = (int(found[1]), int(found[2]))
         if library.machine == "aarch64":
             promised = max(promised, _FIRST_ON_ARM)
-        # Of macOS 11 and later, tags name the first number alone.
+        # From macOS 11 on, tags name only the first number of a version.
         needed = library.minimum[: 2 if promised < _FIRST_ON_ARM else 1]
         return needed > promised[: len(needed)]
     if found := _MANYLINUX.fullmatch(tag):

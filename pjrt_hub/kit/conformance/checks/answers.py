@@ -78,7 +78,7 @@ def _are_kept(questions: Callable[[Subject], Iterator[Question]], subject: Subje
             continue
         try:
             read = unchecked.reader(subject.api, function, **{member: address})
-        except PjrtError:  # Another check tells whether it may refuse.
+        except PjrtError:  # Another check tells whether the plugin may refuse.
             continue
         answers.append((function, read, read()))
     if not answers:

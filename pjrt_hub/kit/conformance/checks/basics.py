@@ -24,7 +24,7 @@ from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.program.program import Program
 
 _NUMBERS = np.arange(6, dtype=np.float32).reshape(2, 3)
-#: A step that takes more seconds is noted as slow.
+#: A step that takes more seconds than this is noted as slow.
 _SLOW = 5
 
 

@@ -395,7 +395,7 @@ def _equal_bytes(
 ) -> None:
     found = np.empty_like(given)
     subject.copy_to_host(buffer, found, host_layout=memory_layout.members((1, 0)))
-    bits = 0xFF if element.bits >= 8 else (1 << element.bits) - 1  # The bits above are not defined.
+    bits = 0xFF if element.bits >= 8 else (1 << element.bits) - 1  # Higher bits are undefined.
     came, wanted = ((each & bits).tobytes().hex() for each in (found, given))
     equal(came, wanted, "the bytes that come back")
 
@@ -413,7 +413,7 @@ def _round_trip(subject: Subject, element: ElementType) -> None:
 def _transposition(subject: Subject, element: ElementType) -> None:
     given = _bytes(element)
     by_columns = np.ascontiguousarray(given.transpose(1, 0, 2))
-    strides = (1, 2)  # Rows are 1 byte apart, columns 2.
+    strides = (1, 2)  # Rows are 1 byte apart, columns 2 bytes.
     buffer = _put(subject, element, given, data=by_columns.ctypes.data, byte_strides=strides)
     _equal_bytes(subject, buffer, element, given)
 

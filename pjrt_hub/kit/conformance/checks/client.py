@@ -40,18 +40,18 @@ _DESTROYED = (
     *("Error", "Event", "Buffer", "Executable", "LoadedExecutable", "TopologyDescription"),
     *("ExecuteContext", "Client"),
 )
-_READABLE_PROCESS_INFO = 78  # Before 0.78 the struct did not tell its size.
+_READABLE_PROCESS_INFO = 78  # Before PJRT API 0.78, the struct did not tell its size.
 
 _UNKNOWN = {"no_such_option_of_pjrt": 1}
-#: Plugins made of XLA have these names; their other names lie near them in the library.
+#: Plugins built from XLA have these options; the names of others lie near these in the library.
 _NAMES = ("cpu_device_count", "memory_fraction", "max_inflight_computations")
 _VALUES = {"string": "wrong", "int64": 1, "int64_list": [1], "float": 0.5, "bool": True}
 _TYPES = {str: "string", bool: "bool", int: "int64", float: "float"}
-#: A plugin may take the second type for the first without losing anything.
+#: A plugin may take a value of the second type for one of the first without losing anything.
 _LENIENT = {("float", "int64"), ("int64", "bool"), ("bool", "int64")}
 _NAME = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b")
-_SECONDS = 20.0  # Each attempt has so long.
-_TO_FIND = 30.0  # The search for unnamed options has so long.
+_SECONDS = 20.0  # Seconds for each attempt.
+_TO_FIND = 30.0  # Seconds for the search for options that are not known.
 _MOST_DEATHS = 8
 _ACCEPTED, _REFUSED = "accepted", "refused: "
 
@@ -180,7 +180,7 @@ def dma_map(subject: Subject) -> None:
 
 def two_lives(subject: Subject) -> None:
     """Make two clients one after the other, in a process of their own."""
-    # The check is skipped if there is no device, or another process holds it.
+    # `subject.client` skips the check if there is no device, or another process holds it.
     client = subject.client
     subject.call("PJRT_Client_Destroy", client=client)
     again = subject.create_client()
@@ -223,7 +223,7 @@ def unknown_option(subject: Subject) -> None:
     what = "an unknown create option"
     error = expect_error(lambda: subject.create_client(_UNKNOWN), what=what)
     if error.code != InvalidArgumentError.code and error.message in _refusals(subject):
-        raise Skipped(f"no device: {error.message}")  # It has nothing to do with options.
+        raise Skipped(f"no device: {error.message}")  # The refusal has nothing to do with options.
     note_code(subject, error, what, InvalidArgumentError.code)
 
 

@@ -213,7 +213,7 @@ def thousand_steps(subject: Subject) -> None:
     after = _bytes_in_use(subject)
     expect(bool((subject.get(value) == 1000).all()), "1000 steps of one do not give 1000")
     if before is not None and after is not None:
-        limit = before + (1 << 20)  # Keeping all 1000 values would take four times as much.
+        limit = before + (1 << 20)  # Keeping all 1000 values would take four times this much.
         expect(after <= limit, f"bytes in use: expected at most {limit}, found {after}")
 
 

@@ -353,13 +353,13 @@ def incarnations(subject: Subject) -> None:
     process = subject.call("PJRT_Client_ProcessIndex", client=subject.client)
     try:
         _adds_with(subject, task_ids=[process], incarnation_ids=[1])
-    except PjrtError as exc:  # The plugin was never told of this incarnation.
+    except PjrtError as exc:  # A plugin may refuse an incarnation that it was never told of.
         subject.note(f"an incarnation that it does not know is refused: {exc.message}")
 
 
 _SENT = np.arange(1024, dtype=np.float32).reshape(8, 128)
 _RECEIVED = -_SENT
-_SEND, _RECV = 1, 2  # These are the channels.
+_SEND, _RECV = 1, 2  # The numbers of the two channels.
 _BY_ROWS = ("use_major_to_minor_data_layout_for_callbacks",)
 
 _EXCHANGE = f"""
@@ -390,8 +390,8 @@ class _Exchange:
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self.sent = bytearray()
-        self.ends: list[tuple[int, bool]] = []  # of a chunk: its total bytes, and if it is the last
-        self.filled: list[int] = []  # The stream's total bytes, then those before each chunk.
+        self.ends: list[tuple[int, bool]] = []  # Each chunk's `total`, and whether it was the last.
+        self.filled: list[int] = []  # The stream's total bytes, then its bytes before each chunk.
         self.freed = CallCounter()
         self.events: list[int] = []
 
@@ -437,4 +437,4 @@ def exchange(subject: Subject) -> None:
     for each in host.events:
         subject.await_(each)
     equal(len(host.freed.wait(2)), 2, "how many of two chunks were freed")
-    del sender, receiver  # The plugin called them until here.
+    del sender, receiver  # They had to live for as long as the plugin could call them.

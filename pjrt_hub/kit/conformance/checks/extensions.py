@@ -41,9 +41,9 @@ from pjrt_hub.running.extensions.phase_compile import PartialProgram
 from pjrt_hub.running.program.compile_options import CompileOptions
 
 _INTERNAL = table.ENUMS["PJRT_Error_Code"]["PJRT_Error_Code_INTERNAL"]
-#: The program calls this name.
+#: The program calls the handler by this name.
 _HANDLER = "pjrt_hub.conformance.double"
-#: On these platforms, in XLA FFI's words, programs can call handlers of the host.
+#: On these platforms, named as in XLA FFI, programs can call handlers of the host.
 _WITH_HANDLERS = ("Host", "CUDA", "ROCM")
 
 
@@ -174,7 +174,7 @@ def _run_custom_call(subject: Subject, name: str, **options: int) -> list[float]
 
 _NODE_NBYTES = 24  # A node begins with struct_size, type and next.
 _LONGEST_CHAIN = 64
-_LARGEST = 1 << 16  # No node is larger, so `next` pointed elsewhere.
+_LARGEST = 1 << 16  # If a size is larger, `next` did not point at a node.
 _POINTER = 8
 _TWO_BY_THREE = np.arange(6, dtype=np.float32).reshape(2, 3)
 #: A plugin need not lend out its compiler, so these may be NULL.
@@ -485,7 +485,7 @@ def _orders(subject: Subject, layout: str) -> None:
 
 def _executable_layouts(subject: Subject, name: str, count: int) -> None:
     executable = subject.executable(subject.compile(_ADD_2X3))
-    # A layout that the first call freed by mistake would be gone the second time.
+    # A layout that the first call freed by mistake would be gone at the second call.
     for _ in range(2):
         layouts = subject.extension("Layouts").call(name, executable=executable)
         equal(len(layouts), count, "layouts")

@@ -88,7 +88,7 @@ def reference_outlives_delete(subject: Subject) -> None:
     address = _pointer(subject, buffer)
     _count(subject, "Increase", buffer)
     subject.call("PJRT_Buffer_Delete", buffer=buffer)
-    # These would reuse memory that is freed too early.
+    # These buffers would reuse the memory if it had been freed too early.
     others = [subject.put(np.full(4, -1, np.float32)) for _ in range(16)]
     equal(_read(address), NUMBERS.tolist(), "the values of the referenced memory")
     _count(subject, "Decrease", buffer)

@@ -41,7 +41,7 @@ def _reasons(functions: tuple[str, ...], lacks: MissingFunctions) -> str:
 
 
 def _title(host: Host) -> str:
-    # pjrt-hub is checked in this release, so it needs no version.
+    # pjrt-hub is always checked in this release, so its title needs no version.
     return host.name if host.name == "pjrt-hub" else host.title
 
 

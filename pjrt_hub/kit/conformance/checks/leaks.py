@@ -21,15 +21,15 @@ from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import ambient, unchecked
 from pjrt_hub.running.capi.call_counter import CallCounter
 
-#: A use does a thing once.
+#: A `Use` is a function that does one thing once.
 Use = Callable[[], object]
-#: A preparation returns the use.
+#: A `Prepare` is a function that prepares a use and returns it.
 Prepare = Callable[[Subject], Use]
 
-#: Growth counts as a leak only if it goes on for so long.
-_SECONDS = 4.0  # seconds of processor time
-_LATEST = 45.0  # seconds, where other processes or a device do the work
-#: Each use must lose so much to count, because resident memory is counted in pages.
+#: Growth counts as a leak only if it goes on until one of these times has passed.
+_SECONDS = 4.0  # Seconds of processor time.
+_LATEST = 45.0  # Seconds of real time, for work that other processes or a device do.
+#: Each use must lose more than this to count, because resident memory is counted in pages.
 _RESIDENT_NBYTES = 2048
 _WORDS = {
     "allocated": "bytes of malloc",
@@ -148,7 +148,7 @@ def _refuse(subject: Subject) -> Use:
             subject.destroy(subject.compile(b"no program"))
         with suppress(PjrtError, Unsupported):
             client = subject.create_client({"no_such_option_of_pjrt": 1})
-            subject.destroy(client)  # This plugin takes any option.
+            subject.destroy(client)  # The plugin took the unknown option.
 
     return fail
 
@@ -227,7 +227,7 @@ KINDS = {
 def _leaks(kind: _Kind, subject: Subject) -> None:
     """Fail where use after use leaves something behind, for seconds."""
     use = kind.prepare(subject)
-    # What the plugin frees once meanwhile can hide a leak, so the growth is measured twice.
+    # If the plugin frees something meanwhile, it can hide a leak, so growth is measured twice.
     for _ in range(2):
         _settle(use, kind)
 
@@ -256,7 +256,7 @@ def _after(use: Use, count: int) -> dict[str, int]:
     time.sleep(0.005)
     try:
         return ambient.holdings()
-    except OSError as exc:  # The process may open no more files.
+    except OSError as exc:  # The process cannot open any more files.
         found = f"in the end {exc.strerror}"
         raise Failed(f"expected nothing left of each use, found {found}") from exc
 

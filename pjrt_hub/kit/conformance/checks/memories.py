@@ -21,7 +21,7 @@ from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
 from pjrt_hub.running.capi.call_counter import CallCounter
 
-_NO_KEY = 8  # A host uses an address of its own as the key.
+_NO_KEY = 8  # No host uses this key: hosts use addresses of their own.
 
 
 @check(number=47)

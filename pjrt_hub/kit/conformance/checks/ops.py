@@ -16,14 +16,14 @@ from pjrt_hub.kit.conformance.finding import Failed, Unsupported
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes
 
-#: Compilers refuse legal programs with these words, and with codes of all kinds.
+#: Compilers use these words to refuse legal programs; their error codes differ.
 _REFUSES = re.compile(
     r"un-?supported|un-?implemented|unregistered|unknown (op|type)|invalid element type"
     r"|not (yet )?(supported|implemented)|(do|does|did) not support"
     r"|can't be translated|cannot be (lowered|legalized)",
     re.IGNORECASE,
 )
-#: A program with arguments calls these functions after its compilation.
+#: A check calls these functions after it has compiled a program with arguments.
 _CALLED = (
     "PJRT_Client_BufferFromHostBuffer",
     "PJRT_Event_Await",
@@ -38,7 +38,7 @@ def runner(program: Program) -> Callable[[Subject], None]:
 
 
 def _check(subject: Subject, program: Program) -> None:
-    # This comes before the compilation, which takes most of the time.
+    # The functions are required before the compilation, which takes most of the time.
     subject.require(*_CALLED)
     _require_elements(subject, program)
     refusals = {}

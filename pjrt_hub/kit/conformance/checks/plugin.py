@@ -31,8 +31,8 @@ from pjrt_hub.running.capi.unchecked import Entry, Sized
 
 _WORD = 8
 _ATTRIBUTES = ("xla_version", "stablehlo_current_version", "stablehlo_minimum_version")
-#: Callers depend on these: without one of them there are no errors, events or values, or nothing
-#: can be freed.
+#: Callers depend on these functions: without one of them, there are no errors, events or values, or
+#: something cannot be freed.
 _NEEDED = (
     *("PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode"),
     *("PJRT_Event_Destroy", "PJRT_Event_IsReady", "PJRT_Event_Error", "PJRT_Event_OnReady"),
@@ -156,7 +156,7 @@ def attributes(subject: Subject) -> None:
     equal(len(set(names)), len(names), "different names among the attributes")
     values = dict(found)
     lacking = [name for name in _ATTRIBUTES if name not in values]
-    if lacking:  # This is a convention of XLA, which its clients rely on.
+    if lacking:  # By XLA's convention, plugins have these, and its clients rely on them.
         subject.note(f"lacks the attributes {_list(lacking)}")
     current, minimum = (values.get(name) for name in _ATTRIBUTES[1:])
     for value in (current, minimum):
@@ -216,7 +216,7 @@ def older_execute_options(subject: Subject) -> None:
         options = Sized("PJRT_ExecuteOptions", unchecked.size_at("PJRT_ExecuteOptions", minor))
         try:
             rows = subject.launch(executable, [[a, a]], options.address)[0]
-            found = subject.get(rows[0][0]).tolist()  # A refusal may come here as well.
+            found = subject.get(rows[0][0]).tolist()  # The plugin may refuse as late as here.
         except PjrtError as exc:
             _note_refusal(subject, options, exc)
             continue

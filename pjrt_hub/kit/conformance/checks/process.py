@@ -27,7 +27,7 @@ from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.running.capi import ambient
 from pjrt_hub.running.sandbox import watch
 
-#: Some limits have two names for one number.
+#: The names of limits by their numbers; some numbers have two names, of which one is kept.
 _LIMITS = {
     getattr(resource, name): name
     for name in sorted(dir(resource), reverse=True)
@@ -36,16 +36,16 @@ _LIMITS = {
 _STREAMS = frozenset((0, 1, 2))
 #: Hosts handle these signals, and a plugin must leave them alone.
 _HOSTS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGCHLD", "SIGALRM", "SIGUSR1", "SIGUSR2", "SIGPIPE")
-#: Other libraries read variables that begin so: the loader, the C library, Python, and libraries
-#: with threads.
+#: The loader, the C library, Python, and libraries with threads read variables whose names begin
+#: like this.
 _OF_OTHERS = (
     *("LD_", "MALLOC_", "LC_", "LANG", "TZ", "PATH", "HOME", "TMPDIR", "PYTHON"),
     *("OMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_"),
 )
 _TO_EXIT = 20.0
-_LOOK = 0.3  # Each look at a sleeping process takes so many seconds.
+_LOOK = 0.3  # Seconds that each look at a sleeping process takes.
 _LOOKS = 10
-_ASLEEP = 0.1  # A thread that spins uses more of a processor, even on a busy machine.
+_ASLEEP = 0.1  # A spinning thread uses more of a processor than this, even on a busy machine.
 
 
 class _State(NamedTuple):
@@ -142,7 +142,7 @@ def changes_of(subject: Subject, *steps: str) -> tuple[list[str], list[str]]:
     signal.signal(signal.SIGTERM, lambda *_: os._exit(1))
     if (child := os.fork()) == 0:
         os._exit(0)
-    found, notes = dict[str, str](), dict[str, str]()  # Each has the call that was made before it.
+    found, notes = dict[str, str](), dict[str, str]()  # Each value names the call before a change.
     if "load" not in steps:
         _load(subject)
     before = _State.now()
@@ -168,7 +168,7 @@ def changes_of(subject: Subject, *steps: str) -> tuple[list[str], list[str]]:
     except ChildProcessError:
         found["the end of a child process is lost"] = ""
     if left := list(watch.children()):
-        # A client may start helpers, so they are only noted.
+        # A client may start helper processes, so those are only noted.
         told = found if "load" in steps else notes
         told[f"{len(left)} process(es) were left running"] = ""
     if words := os.pread(output, 200, 0):
@@ -180,7 +180,7 @@ class _Looking(CallProgress):
     """Looks at the process after each call of the plugin."""
 
     def __init__(self, progress: CallProgress | None, look: Callable[[str], None]) -> None:
-        # Whoever reads the memory of `progress` reads the calls of this object, too.
+        # The object shares the memory of `progress`, so readers of that see its calls, too.
         vars(self).update(vars(progress or CallProgress()))
         self._look = look
 

@@ -233,7 +233,7 @@ def _reads(buffer: Buffer, right: Array, what: str) -> None:
         try:
             found = read(buffer)
         except (UnsupportedByPluginError, UnimplementedError, BufferError):
-            continue  # The memory is not the host's, or the plugin lends none.
+            continue  # The memory is not on the host, or the plugin does not lend it.
         if (found.dtype, found.shape) != (right.dtype, right.shape) or not (found == right).all():
             raise Failed(f"{what}, by {way}: expected {right.tolist()}, found {found.tolist()}")
 

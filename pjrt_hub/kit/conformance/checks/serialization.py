@@ -26,7 +26,7 @@ from pjrt_hub.kit.conformance.subject import Subject, a_compiler
 from pjrt_hub.running.capi import irregular, table, unchecked, wire
 from pjrt_hub.running.program.compile_options import CompileOptions
 
-#: A plugin that dies of every fiftieth flip is found with this number, whatever bytes it wrote.
+#: With this many flips, a plugin that dies of every fiftieth flip is found, whatever it wrote.
 _FLIPS = 256
 
 

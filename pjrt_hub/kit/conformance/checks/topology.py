@@ -200,7 +200,7 @@ def _create(subject: Subject, name: str) -> int:
 
 
 def _has_one_output(subject: Subject, executable: int) -> None:
-    with suppress(Unsupported):  # Some plugins know it only of a loaded executable.
+    with suppress(Unsupported):  # Some plugins know the number only of a loaded executable.
         equal(subject.call("PJRT_Executable_NumOutputs", executable=executable), 1, "outputs")
 
 

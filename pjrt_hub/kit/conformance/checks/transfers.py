@@ -227,8 +227,8 @@ def copy_is_not_early(subject: Subject) -> None:
             subject.note(str(exc))
             continue
         subject.await_(subject.ready(copy))
-        # Events of what is done fire on threads of the plugin, in any order, but in a fifth of the
-        # time that slow work takes.
+        # Events of finished work fire on threads of the plugin, in any order, but within a fifth
+        # of the time that slow work takes.
         is_done = subject.is_ready_within(subject.ready(source), 0.02)
         expect(is_done, "a copy: expected it pending like what is copied, found it ready")
 

@@ -14,7 +14,7 @@
 
 /* A routine's arguments in their order, with a second list if those for complex elements differ:
 
-     mode, uplo   the value of an attribute of the call, by its name
+     mode, uplo   the value of the call's attribute of this name
      'N           the letter N
      one none     the number 1 of the element type; an argument that the routine ignores
      m n          the sizes of the last operand with the highest rank. k is the smaller one, j is
@@ -23,9 +23,10 @@
      A:mn 2:kR    operand A and result 2, with their required sizes and element types: no letter for
                   the type of the matrix, R for its real type, Z for its complex type, I for int32
      A:m>0 A:m>   operand A, copied to result 0 unless they share memory; copied to new memory
-     A:m>0+       the first of these, passed from its second element on
-     A:nn>!       must be finite, or the routine might never end; otherwise the last result is -4
-     2:nnZ*       real eigenvectors, of which PAIR makes complex ones
+     A:m>0+       like A:m>0, but passed from the second element on
+     A:nn>!       like A:nn>, but if an element is not finite, the last result is set to -4 and the
+                  routine is not called, because it might never end
+     2:nnZ*       real eigenvectors, from which PAIR makes the complex ones of result 2
      ld           the number of rows of the array before it
      work lwork   work memory and its size, which the routine tells. Only complex types need rwork
      info         a status that the program does not ask for; if it is not 0, the call fails */
@@ -54,8 +55,8 @@ static const XLA_FFI_DataType types[NUM_TYPES] = {XLA_FFI_DataType_F32, XLA_FFI_
                                                   XLA_FFI_DataType_C64, XLA_FFI_DataType_C128};
 static const size_t type_sizes[NUM_TYPES] = {4, 8, 8, 16};
 
-/* Fortran takes addresses only, and after them the length of each letter, which is 1. A routine
-   with fewer arguments does not see the rest. */
+/* A Fortran routine takes only addresses, followed by the length of each letter, which is 1. A
+   routine that has fewer arguments does not see the rest. */
 enum { MAX_ARGUMENTS = 20 };
 typedef void Routine(void *, void *, void *, void *, void *, void *, void *, void *, void *, void *,
                      void *, void *, void *, void *, void *, void *, void *, void *, void *, void *);
@@ -112,7 +113,7 @@ static int ask(const Call *call, const char *name) {
   return 0;
 }
 
-/* Returns an operand ('A' is the first) or a result ('0' is the first); NULL if there is none. */
+/* Returns an operand ('A', 'B', ...) or a result ('0', '1', ...), or NULL if there is none. */
 static const XLA_FFI_Buffer *buffer_of(const Call *call, char name) {
   const XLA_FFI_Args *args = &call->frame->args;
   const XLA_FFI_Rets *rets = &call->frame->rets;
@@ -140,8 +141,8 @@ static int64_t size_of(const Call *call, char letter) {
   }
 }
 
-/* Checks a buffer against the sizes and the type at `*rest`, and skips these. Returns the bytes of
-   one array of the batch. */
+/* Checks a buffer against the sizes and the type at `*rest`, and moves `*rest` past them. Returns
+   the bytes of one array of the batch. */
 static size_t require(Call *call, const XLA_FFI_Buffer *buffer, const char **rest) {
   size_t count = 1, found = 1, size = type_sizes[call->type];
   XLA_FFI_DataType type = types[call->type];
@@ -226,8 +227,8 @@ static void run(const Call *call, Routine *routine, size_t index) {
           a[15], a[16], a[17], a[18], a[19]);
 }
 
-/* Asks the routine how much work memory it needs. For memory of which it does not tell the size,
-   LAPACK's manual has bounds; those of gesdd are used, which exceed all others. */
+/* Asks the routine how much work memory it needs. Where it does not tell a size, the bound that
+   LAPACK's manual gives for gesdd is used, because it exceeds those for all other routines. */
 static void take_works(Call *call, Routine *routine) {
   union {
     float single;
@@ -374,8 +375,8 @@ KINDS(HANDLER)
 #define ROW(name, arguments, complex_arguments) {#name, arguments, complex_arguments, handle_##name, {NULL}},
 static Kind kinds[NUM_KINDS] = {KINDS(ROW)};
 
-/* Sets the routine of a kind for one type of elements: 0 to 3 are s, d, c, z. Returns the kind's
-   handler, or NULL if there is no such kind. */
+/* Sets the routine of a kind for one element type: 0 to 3 stand for s, d, c and z. Returns the
+   kind's handler, or NULL if there is no such kind. */
 __attribute__((visibility("default"))) void *pjrt_hub_lapack(const char *name, int type, void *routine) {
   void *own[NUM_TYPES] = {perturbed_floats, perturbed_doubles, perturbed_complex_floats,
                           perturbed_complex_doubles};

@@ -1,16 +1,16 @@
-/* Arguments: each is compared with its parameter, and arrays are put on its device for one launch.
+/* Arguments: each is compared with its parameter, and arrays are put on a device for one launch.
 
-   Plugins check only the size in bytes: f32[8] code runs on an s32[8] buffer without an error. So
-   each argument is compared with the program's signature, which was prepared at compile time. */
+   Plugins check only the size in bytes: code for f32[8] runs on an s32[8] buffer without an error.
+   So each argument is compared with the program's signature, which was prepared at compile time. */
 #include "argument.h"
 #include "layout.h"
 #include "upload.h"
 
-/* numpy.ndarray, known once Python has put one. Subclasses are left to Python, because the memory
-   of a subclass may not be all of its value. */
+/* The type numpy.ndarray, set once Python has put an array. Python puts instances of subclasses,
+   because their memory may not be all of their value. */
 static PyTypeObject *array_type;
 
-/* Python makes the message, because it knows the names of dtypes and devices. */
+/* Python makes the error's message, because it knows the names of dtypes and devices. */
 int argument_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
   PyObject *none = PyObject_CallMethod((PyObject *)exe, "_reject", "nO", index, argument);
   Py_XDECREF(none);
@@ -18,8 +18,8 @@ int argument_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument)
   return -1;
 }
 
-/* Compares two shapes or layouts. If they are equal, the argument gets the wanted object in place
-   of its own, so that the next comparison succeeds by identity. */
+/* Compares two shapes or layouts. If they are equal, the wanted object takes the place of the
+   argument's own, so that the next comparison succeeds by identity. */
 static bool same(PyObject **given, PyObject *wanted) {
   if (*given == wanted) return true;
   int equal = PyObject_RichCompareBool(*given, wanted, Py_EQ);
@@ -39,7 +39,7 @@ static int check_buffer(ExecutableObject *exe, Py_ssize_t index, PyObject *devic
     return argument_reject(exe, index, argument);
   /* XLA's CPU plugin returns buffers of dynamic shapes, but reads such arguments as static ones. */
   if (buffer->dynamic && exe->client->on_host) return argument_reject(exe, index, argument);
-  /* The memory of a dynamic shape holds fewer elements than the bound, and also their number. */
+  /* The memory of a dynamic shape holds fewer elements than the bound, and their number, too. */
   if (slot->shape != NULL && (!same(&buffer->shape, slot->shape) ||
                               buffer->dynamic != slot->dynamic))
     return argument_reject(exe, index, argument);
@@ -54,11 +54,11 @@ static bool known_dtype(const Slot *slot, PyObject *array) {
   static PyObject *name;
   if (name == NULL && (name = PyUnicode_InternFromString("dtype")) == NULL) return false;
   PyObject *dtype = PyObject_GetAttr(array, name);
-  Py_XDECREF(dtype); /* The array still holds it. */
+  Py_XDECREF(dtype); /* The array keeps the dtype alive. */
   return dtype == slot->host_dtype && dtype != NULL;
 }
 
-/* Puts an array if its memory matches the parameter; returns 1 if it did, 0 if not, -1 with an
+/* Puts an array if its memory matches the parameter; returns 1 if it does, 0 if not, -1 with an
    exception set. Copies during the call, because the array may change once the launch has begun. */
 static int put_memory(Puts *puts, ExecutableObject *exe, const Slot *slot, PJRT_Device *place,
                       PyObject *array, PJRT_Buffer **out) {
@@ -94,7 +94,7 @@ static int put_memory(Puts *puts, ExecutableObject *exe, const Slot *slot, PJRT_
   return 1;
 }
 
-/* Has Python make a Buffer, which the launch keeps; Python raises for what cannot be put. */
+/* Has Python put the argument into a Buffer, which the launch keeps. Python raises if it cannot. */
 static int put_object(Puts *puts, ExecutableObject *exe, Py_ssize_t index, PyObject *device,
                       PyObject *argument, PJRT_Buffer **out) {
   PyObject *buffer, *dtype; /* `dtype` is None if put_memory cannot put such an array. */
@@ -115,10 +115,10 @@ static int put_object(Puts *puts, ExecutableObject *exe, Py_ssize_t index, PyObj
   }
   *out = ((BufferObject *)buffer)->ptr;
   Py_DECREF(answer);
-  return executable_usable(exe) ? 0 : -1; /* Python code may have closed it. */
+  return executable_usable(exe) ? 0 : -1; /* Python code may have closed the executable. */
 }
 
-/* Handles the arguments that take_argument's fast test rejects; -1 with an exception set. */
+/* Handles what take_argument's fast test rejects; returns 0, or -1 with an exception set. */
 int argument_resolve(Puts *puts, ExecutableObject *exe, Py_ssize_t place, Py_ssize_t index,
                      PyObject *device, PyObject *argument, PJRT_Buffer **out) {
   if (PyObject_TypeCheck(argument, BufferType)) {

@@ -13,18 +13,18 @@ typedef struct {
   vectorcallfunc vectorcall;
   ExecutableObject *exe;
   PyObject *rows; /* A tuple with a tuple of Buffers for each device. */
-  Py_ssize_t num_devices, num_arguments, count; /* The arguments of each row, and of all rows. */
-  BufferObject **arguments;                     /* Borrowed from `rows`. */
+  Py_ssize_t num_devices, num_arguments, count; /* `count` is num_devices * num_arguments. */
+  BufferObject **arguments;                     /* The Buffers of all rows, borrowed from `rows`. */
   PJRT_Buffer **inputs;
   PJRT_Buffer ***lists; /* The beginning of each device's arguments in `inputs`. */
   PyObject *weakrefs;
-  bool single;          /* Whether it stands for exe(a, b), not for exe.execute(rows). */
+  bool single;          /* Whether the call stands for exe(a, b), not for exe.execute(rows). */
   bool simplify;
 } BoundCallObject;
 
 static int refuse_gone(BoundCallObject *call) {
   for (Py_ssize_t i = 0; i < call->count; i++) {
-    const BufferObject *buffer = call->arguments[i]; /* `rows` keeps it alive. */
+    const BufferObject *buffer = call->arguments[i]; /* `rows` keeps the Buffer alive. */
     if (!buffer->deleted) continue;
     return argument_reject(call->exe, i % call->num_arguments, (PyObject *)buffer);
   }
@@ -39,7 +39,7 @@ static PyObject *run_single(BoundCallObject *call, Launch *launch) {
   return output_result(exe, exe->device, launch->outputs[0], call->simplify);
 }
 
-/* Works like run_single, but without a turn. Most calls come here, so it does nothing more. */
+/* Works like run_single, but takes no turn. Most calls come here, so it does nothing more. */
 static PyObject *run_alone(BoundCallObject *call) {
   ExecutableObject *exe = call->exe;
   if (refuse_gone(call) < 0) return NULL;

@@ -6,8 +6,8 @@
 
 PyTypeObject *BufferType;
 
-/* Off the host, destroying may wait for the device, so the GIL is released. On the host it only
-   frees memory, and releasing the GIL beside a busy Python thread would cost 5 ms per buffer. */
+/* For device memory, this may wait for the device, so the GIL is released. Host memory is only
+   freed, and releasing the GIL beside a busy Python thread would cost 5 ms per buffer. */
 void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
   SIZED(PJRT_Buffer_Destroy_Args, args, .buffer = ptr);
   PJRT_Error *error;
@@ -19,7 +19,7 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
     Py_END_ALLOW_THREADS;
   }
   if (error == NULL) return;
-  if (is_unimplemented(client->api, error)) { /* At least the device memory is freed. */
+  if (is_unimplemented(client->api, error)) { /* This frees at least the device memory. */
     client->outlived = true;
     SIZED(PJRT_Buffer_Delete_Args, memory, .buffer = ptr);
     drop_error(client->api, CALL(client->api, PJRT_Buffer_Delete, &memory));
@@ -44,8 +44,8 @@ static void buffer_destroy(Child *child) {
   client_leave(client);
 }
 
-/* Dead Buffers, which are used again for new ones: a result then costs no allocation, which
-   the garbage collector's header makes slower. */
+/* Dead Buffers, whose memory is used again for new ones: a new result then needs no allocation,
+   which the garbage collector's header makes slower. */
 static BufferObject *spares[64];
 static int num_spares;
 static PyTypeObject *spares_type; /* Instances of other types may be larger. */
@@ -124,7 +124,7 @@ void buffer_dealloc(PyObject *self) {
 }
 
 /* Returns whether the plugin says that the shape is only a bound. The plugin may wait for work that
-   waits for Python, so the GIL is released; the caller must have entered the client. */
+   waits for Python, so the GIL is released; the caller must have called client_enter. */
 bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
   SIZED(PJRT_Buffer_DynamicDimensionIndices_Args, args);
   if (api->PJRT_Buffer_DynamicDimensionIndices == NULL) return false;

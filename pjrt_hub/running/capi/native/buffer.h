@@ -7,18 +7,18 @@ typedef struct {
   PyObject_HEAD
   Child child;
   ClientObject *client;
-  PJRT_Buffer *ptr; /* NULL once it is destroyed. */
+  PJRT_Buffer *ptr; /* NULL once the native buffer is destroyed. */
   PyObject *shape;  /* A tuple of int. */
-  PyObject *layout; /* The tuple minor_to_major, None for row-major, NULL if not asked for yet. */
+  PyObject *layout; /* The tuple minor_to_major, None for row-major, NULL while it is unknown. */
   PyObject *device;
   PyObject *source; /* The host array whose memory the buffer shares, or NULL. */
   PJRT_Event *done; /* Once this is ready, the plugin no longer reads `source`. */
   int dtype;        /* A PJRT_Buffer_Type. */
-  bool dynamic;     /* `shape` is only a bound: there are fewer elements in memory, packed. */
+  bool dynamic;     /* `shape` is only a bound: the memory holds fewer elements, packed. */
   bool scattered;   /* The memory has tiles or gaps, so only the plugin can read it. */
   bool deleted;
-  int launches;     /* Launches on several devices that have checked it but not used it yet. */
-  /* As __slots__ in Python, these would cost each deallocation a search for their descriptors. */
+  int launches;     /* Launches on several devices that checked the buffer and will use it. */
+  /* If these were __slots__ in Python, each deallocation would search for their descriptors. */
   PyObject *weakrefs, *ready;
 } BufferObject;
 

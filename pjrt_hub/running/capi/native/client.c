@@ -1,5 +1,5 @@
-/* Client: the owner of native lifetimes. Objects may be closed in any order, because destruction
-   waits for the last native call in flight and for the last host view of the client's memory. */
+/* Client: the owner of native objects. They may be closed in any order, because destruction waits
+   for the last native call in flight and for the last host view of the client's memory. */
 #include "client.h"
 #include "dispatcher.h"
 #include "function.h"
@@ -17,7 +17,7 @@ bool client_refuse(const ClientObject *client) {
   return false;
 }
 
-/* Adds an object to the list; `destroy` frees its native part. */
+/* Adds an object to the client's list; `destroy` frees its native part. */
 void client_adopt(ClientObject *client, Child *child, void (*destroy)(Child *child)) {
   child->destroy = destroy;
   child->previous = NULL;
@@ -26,7 +26,7 @@ void client_adopt(ClientObject *client, Child *child, void (*destroy)(Child *chi
   client->children = child;
 }
 
-/* Takes an object off the list; whoever frees its native part calls this first. */
+/* Removes an object from the client's list, which must happen before its native part is freed. */
 void client_disown(ClientObject *client, Child *child) {
   if (child->previous != NULL)
     child->previous->next = child->next;
@@ -44,7 +44,7 @@ static void destroy_client(ClientObject *client) {
   Py_BEGIN_ALLOW_THREADS; /* The plugin waits for work in flight. */
   if (!outlived) error = CALL(client->api, PJRT_Client_Destroy, &args);
   Py_END_ALLOW_THREADS;
-  drop_error(client->api, error); /* The client is gone either way. */
+  drop_error(client->api, error); /* The client is gone even after an error. */
   staging_trim();
 }
 
@@ -54,7 +54,7 @@ static void destroy_idle(ClientObject *client) {
   if (client->generation != fork_generation) return; /* A forked child leaks everything. */
   if (client->busy > 0 || client->ptr == NULL) return;
   client->freeing = true;
-  client->busy++; /* Keeps out other threads, which may run while a child is destroyed. */
+  client->busy++; /* This keeps out other threads, which may run while a child is destroyed. */
   Child *child = client->children;
   while (child != NULL) {
     if (child->views > 0) {
@@ -69,8 +69,8 @@ static void destroy_idle(ClientObject *client) {
   client->freeing = false;
 }
 
-/* Called by close(), and again when the last call in flight and the last view end. On a plugin's
-   thread it would wait for the program that waits for that thread, so the dispatcher does it. */
+/* Does the work of close(); is called again when the last call and the last view end. A plugin's
+   thread would wait here for the program that waits for it, so the dispatcher does the work. */
 void client_finish_close(ClientObject *client) {
   if (!upcall_running()) {
     destroy_idle(client);

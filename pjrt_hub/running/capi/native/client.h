@@ -3,11 +3,11 @@
 
 #include "gate.h"
 
-/* A member of every object that a client lists, because it must destroy it before itself. */
+/* A member of every object that a client lists and must destroy before itself. */
 typedef struct Child {
   struct Child *previous, *next;
-  void (*destroy)(struct Child *child); /* Frees the native object; called once. */
-  Py_ssize_t views; /* Host views of its memory: while there are any, it and its client stay. */
+  void (*destroy)(struct Child *child); /* Frees the native object. It is called once. */
+  Py_ssize_t views; /* Host views of the native object's memory, which keep it and its client. */
 } Child;
 
 /* The owner of one PJRT_Client. Its children keep it alive, and it lists them so that close() can
@@ -18,14 +18,14 @@ typedef struct {
   PJRT_Client *ptr;
   Child *children;
   Py_ssize_t busy;  /* Native calls in flight without the GIL: destruction waits for them. */
-  Py_ssize_t views; /* The views of all its children. */
-  PyObject *functions; /* The Functions of its plugin. */
+  Py_ssize_t views; /* The host views of all children. */
+  PyObject *functions; /* The Functions of the client's plugin. */
   unsigned generation;
-  bool closed, freeing; /* close() was called; the destruction is under way. */
-  int owned;    /* Objects that only Python can free, so native work may wait for Python. */
+  bool closed, freeing; /* Whether close() was called, and whether destruction is under way. */
+  int owned;    /* Objects that only Python frees: if there are any, native work may wait for it. */
   bool on_host; /* Buffers live in host memory, so destroying one never blocks. */
-  bool lends;   /* The memory of buffers can also be read in place. */
-  enum { NOT_SEEN, ROWS, ITS_WAY } lays; /* The layout of buffers for which callers name none. */
+  bool lends;   /* Buffers live in host memory that can be read in place. */
+  enum { NOT_SEEN, ROWS, ITS_WAY } lays; /* The layout that the plugin chooses for buffers. */
   enum { UNKNOWN, SHARES, COPIES } shares; /* What the plugin does with memory that it may share. */
   Turns turns;
   bool outlived; /* The plugin cannot destroy some child, so the client stays, too. */
@@ -43,7 +43,7 @@ void client_view_begins(ClientObject *client, Child *child);
 void client_view_ended(ClientObject *client, Child *child);
 void client_finish_close(ClientObject *client);
 
-/* Returns whether it is open and was made by this process; if not, raises ClosedError. */
+/* Returns whether the client is open and made by this process; if not, raises ClosedError. */
 static inline bool client_usable(const ClientObject *client) {
   return (client->generation == fork_generation && !client->closed && client->ptr != NULL) ||
          client_refuse(client);

@@ -1,5 +1,5 @@
-/* A compiler's calls to Python: it has whole programs transformed, and asks how to partition custom
-   calls. Python functions answer while the compiler waits. */
+/* Calls of a plugin's compiler to Python, which transforms whole programs and partitions custom
+   calls. The compiler waits for the answers of the Python functions. */
 #include "compiler.h"
 
 #include <string.h>
@@ -22,7 +22,7 @@ static void *copy(const char *data, size_t size) {
   return bytes != NULL ? memcpy(bytes, data, size) : NULL;
 }
 
-/* Reports the error (code, text); any other value is an internal error of this package. */
+/* Reports an answer (code, text) as an error; any other answer is an internal error of pjrt-hub. */
 #define FAIL_WITH(header, answer) \
   do { \
     int code_ = PJRT_Error_Code_INTERNAL; \
@@ -32,7 +32,7 @@ static void *copy(const char *data, size_t size) {
     FAIL((header), (PJRT_Error_Code)code_, text_, size_); \
   } while (0)
 
-/* A plugin drops a callback on any thread, and even at exit, when it can only be leaked. */
+/* Releases a callable. Plugins do so on any thread, even at exit, when it can only be leaked. */
 static void let_go(PyObject **callable) {
   PyGILState_STATE state;
   if (!upcall_begins(&state)) return;
@@ -117,7 +117,7 @@ static PyObject *arrays_of(const JAX_CustomCallPartitioner_aval *values, size_t 
   return list;
 }
 
-/* Copies an answer's bytes to `*at` and advances it past them; false if they are not bytes. */
+/* Copies an answer to `*at` and moves `*at` past it; returns false if the answer is not bytes. */
 static bool take(PyObject *answer, String *text, char **at) {
   char *bytes;
   Py_ssize_t size;

@@ -1,4 +1,4 @@
-/* A compiler's calls to Python. */
+/* Calls of a plugin's compiler to Python. */
 #pragma once
 
 #include "process.h"

@@ -1,5 +1,5 @@
-/* Copies of a buffer: to another device, and of its bytes into host memory. Both return None if the
-   plugin lacks a function or the request needs more than this; Python then copies, or raises. */
+/* Copies a buffer to another device, or its bytes into host memory. Both functions return None if
+   the plugin lacks a function or if the request needs more; Python then copies, or raises. */
 #include "copy.h"
 #include "deletion.h"
 #include "event.h"
@@ -41,8 +41,8 @@ PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_
   return result;
 }
 
-/* Finds the writable memory of an object. Returns a view that keeps it in place, or NULL without an
-   exception if there is none. */
+/* Finds the writable memory of an object. Returns a view that keeps the memory in place, or NULL
+   without an exception if there is none. */
 static PyObject *writable(PyObject *object, void **data, Py_ssize_t *nbytes) {
   Py_buffer view;
   PyObject *memory = PyMemoryView_FromObject(object);
@@ -57,8 +57,8 @@ static PyObject *writable(PyObject *object, void **data, Py_ssize_t *nbytes) {
   return memory;
 }
 
-/* Waits for the value. Returns 1 if it has at least `nbytes` bytes, 0 if Python has to find out why
-   not, -1 with an exception set. */
+/* Waits for the buffer's value. Returns 1 if it has at least `nbytes` bytes, -1 with an exception
+   set, or 0 if it is left to Python to find out what is wrong. */
 static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes) {
   SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size);
   SIZED(PJRT_Buffer_ReadyEvent_Args, ready);

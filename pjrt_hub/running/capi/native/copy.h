@@ -1,4 +1,4 @@
-/* Copies between buffers. */
+/* Copies of a buffer: to another device, and of its bytes into host memory. */
 #pragma once
 
 #include "process.h"

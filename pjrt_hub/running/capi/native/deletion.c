@@ -1,5 +1,5 @@
-/* Deletion: frees the device memory of a buffer, and tells whether it is gone: deleted here,
-   donated, or deleted by other code. */
+/* Deletion: frees the device memory of a buffer, and tells whether it was deleted here, donated, or
+   deleted by other code. */
 #include "deletion.h"
 
 static PJRT_Error *delete_native(BufferObject *buffer) {
@@ -13,7 +13,7 @@ static PJRT_Error *delete_native(BufferObject *buffer) {
   return error;
 }
 
-/* Called when a launch on several devices has used the buffer; does a deletion that had to wait. */
+/* Ends the use of the buffer by a launch on several devices; does a deletion that had to wait. */
 void deletion_catch_up(BufferObject *buffer) {
   if (--buffer->launches == 0 && buffer->deleted)
     drop_error(buffer->client->api, delete_native(buffer));
@@ -55,8 +55,8 @@ static bool is_over(const BufferObject *buffer) {
          buffer->client->generation != fork_generation;
 }
 
-/* True once the buffer is deleted, donated or destroyed with its client. The plugin may wait for a
-   program that waits for Python, so the GIL is released. */
+/* Returns True if the buffer is deleted, donated or destroyed with its client. The plugin may wait
+   for a program that waits for Python, so the GIL is released. */
 PyObject *deletion_asked(PyObject *self, void *unused) {
   GUARD;
   BufferObject *buffer = (BufferObject *)self;
@@ -72,7 +72,7 @@ PyObject *deletion_asked(PyObject *self, void *unused) {
   return PyBool_FromLong(deleted);
 }
 
-/* The same, but it raises nothing: false if the plugin does not tell. */
+/* Works like deletion_asked, but raises nothing; returns false if the plugin does not tell. */
 bool deletion_seen(const BufferObject *buffer) {
   return is_over(buffer) || deletion_known(buffer->client->api, buffer->ptr);
 }

@@ -10,7 +10,7 @@
 
 /* An object that the dispatcher has to call or to release. */
 typedef struct Notice {
-  struct Notice *next; /* In the queue, to which any thread appends it once it is due. */
+  struct Notice *next; /* The next in the queue; any thread may append a notice that is due. */
   struct Notice *previous_call, *next_call;
   PyObject *object;
   PyObject *kept; /* Another object, which stays alive as long as the notice. */
@@ -20,7 +20,7 @@ typedef struct Notice {
 static pthread_mutex_t queue_mutex = PTHREAD_MUTEX_INITIALIZER;
 static Notice *queue_first, **queue_end = &queue_first;
 static int queue_fd = -1; /* A byte written to it wakes the dispatcher. */
-static Notice calls = {.previous_call = &calls, .next_call = &calls}; /* Callbacks still to call. */
+static Notice calls = {.previous_call = &calls, .next_call = &calls}; /* Pending callbacks. */
 static bool ending;
 
 /* Another thread may hold the mutex during a fork, so the child starts with a new queue. */
@@ -67,8 +67,8 @@ static void drop_notice(Notice *notice) {
   free(notice);
 }
 
-/* Called when Python ends. What callbacks refer to, often the globals of a program and all that
-   those hold, must not outlive Python. Host arrays stay: the plugin may still read them. */
+/* Releases the callbacks when Python ends, because the objects that they refer to, often a
+   program's globals, must not outlive Python. Host arrays stay: the plugin may still read them. */
 PyObject *dispatcher_end(PyObject *module, PyObject *unused) {
   GUARD;
   ending = true;
@@ -119,7 +119,7 @@ PyObject *dispatcher_notify(PyObject *module, PyObject *args) { return notify(ar
 PyObject *dispatcher_keep(PyObject *module, PyObject *args) { return notify(args, false); }
 
 /* Takes over an event, which it destroys, and a reference, which it releases once the event is
-   ready: here if the event is ready by now, else through the dispatcher. */
+   ready: here if it is ready already, else through the dispatcher. */
 void dispatcher_let_go(const PJRT_Api *api, PJRT_Event *event, PyObject *object) {
   PyObject *type, *value, *traceback; /* This may run in a destructor with an exception set. */
   PyErr_Fetch(&type, &value, &traceback);
@@ -152,7 +152,7 @@ PyObject *dispatcher_deleter(PyObject *module, PyObject *args) {
                        (unsigned long long)(uintptr_t)ticket);
 }
 
-/* Takes the file descriptor to write to when there is something to dispatch. */
+/* Sets the file descriptor that is written to when there is something to dispatch. */
 PyObject *dispatcher_wake(PyObject *module, PyObject *fd) {
   long number = PyLong_AsLong(fd);
   if (number == -1 && PyErr_Occurred()) return NULL;
@@ -160,7 +160,7 @@ PyObject *dispatcher_wake(PyObject *module, PyObject *fd) {
   Py_RETURN_NONE;
 }
 
-/* Handles an exception that has no caller to reach. The end of a thread is silent, an interrupt is
+/* Handles an exception that no caller can catch. The end of a thread is silent, an interrupt is
    raised in the main thread, and the rest goes to sys.unraisablehook. */
 void report_unraisable(PyObject *callable) {
   if (PyErr_ExceptionMatches(PyExc_SystemExit) && thread_ends()) {
@@ -180,7 +180,7 @@ void report_unraisable(PyObject *callable) {
   Py_XDECREF(traceback);
 }
 
-/* Calls or releases all that is in the queue. */
+/* Calls or releases all objects in the queue. */
 PyObject *dispatcher_dispatch(PyObject *module, PyObject *unused) {
   pthread_mutex_lock(&queue_mutex);
   Notice *notice = queue_first;

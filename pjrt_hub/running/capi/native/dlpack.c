@@ -10,11 +10,11 @@ typedef struct {
   int32_t ndim;
   uint8_t code, bits;
   uint16_t lanes;
-  int64_t *shape, *strides; /* In elements; `strides` may be NULL before DLPack 1.2. */
+  int64_t *shape, *strides; /* `strides` counts elements; it may be NULL before DLPack 1.2. */
   uint64_t byte_offset;
 } Tensor;
 
-/* The unversioned struct, and the versioned one of DLPack 1. */
+/* The struct without a version, and the struct of DLPack 1, which has one. */
 typedef struct Managed {
   Tensor tensor;
   void *context;
@@ -64,7 +64,7 @@ static void drop_fresh(PyObject *capsule) {
     end_versioned(PyCapsule_GetPointer(capsule, FRESH_VERSIONED));
 }
 
-/* Reads a tuple of `count` integers; returns false with an exception set if one is not. */
+/* Reads a tuple of `count` integers; returns false with an exception set if one is not an int64. */
 static bool read_extents(PyObject *tuple, int64_t *extents, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; i++) {
     extents[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));

@@ -1,10 +1,10 @@
-/* Event: the owner of one PJRT_Event, which Python waits for and asks. */
+/* Event: the owner of one PJRT_Event, which Python waits for and queries. */
 #include "event.h"
 #include "dispatcher.h"
 
 PyTypeObject *EventType;
 
-/* Destroys the native event, fired or not; the callbacks that are registered on it still run. */
+/* Destroys the native event, even before it is ready; callbacks registered on it still run. */
 static void event_destroy(Child *child) {
   EventObject *event = OWNER(EventObject, child);
   client_disown(event->client, child);
@@ -92,7 +92,7 @@ static PyObject *event_is_ready(PyObject *self, PyObject *unused) {
   return ready < 0 ? NULL : PyBool_FromLong(ready);
 }
 
-/* _wait(seconds or None) -> bool: whether it became ready in time; raises the event's error. */
+/* _wait(seconds or None) -> whether the event became ready in time; raises the event's error. */
 static PyObject *event_wait(PyObject *self, PyObject *seconds) {
   GUARD;
   EventObject *event = (EventObject *)self;

@@ -8,9 +8,9 @@ typedef struct {
   PyObject_HEAD
   Child child;
   ClientObject *client;
-  PJRT_Event *ptr; /* NULL once it is destroyed. */
-  Latch *latch;    /* NULL until a thread waits while the event is pending. */
-  PyObject *kept;  /* What the work uses, released once the event is known to be ready; or NULL. */
+  PJRT_Event *ptr; /* NULL once the native event is destroyed. */
+  Latch *latch;    /* NULL until a thread has to wait for the event. */
+  PyObject *kept;  /* An object that the work uses until the event is known to be ready, or NULL. */
 } EventObject;
 
 extern PyTypeObject *EventType;

@@ -99,8 +99,8 @@ static int take_row(Launch *launch, ExecutableObject *exe, PyObject *const *argu
   return 0;
 }
 
-/* Takes the arguments and waits for the turn; returns false with an exception set. After the wait,
-   it checks them again, because Buffers may have been deleted meanwhile. */
+/* Takes the arguments and waits for the launch's turn; returns false with an exception set. After
+   the wait, it checks the arguments again, because Buffers may have been deleted meanwhile. */
 static bool begin_row(Launch *launch, ExecutableObject *exe, PyObject *const *arguments) {
   if (take_row(launch, exe, arguments) < 0) return false;
   if (!launch_turn(launch, exe)) return false;
@@ -185,7 +185,7 @@ static int read_keyword(Keywords *said, PyObject *name, PyObject *value) {
   return truth < 0 ? -1 : 0;
 }
 
-/* Python makes the options into a struct, and keeps alive what the plugin uses of them. */
+/* Python makes the options into a struct and keeps alive the objects that the plugin uses. */
 static PyObject *call_with(ExecutableObject *exe, PyObject *const *arguments, Py_ssize_t count,
                            const Keywords *said) {
   if (said->options == NULL) return call_one_device(exe, arguments, count, said->simplify);
@@ -260,7 +260,7 @@ static int take_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyOb
   return 0;
 }
 
-/* Works like begin_row, for several devices. */
+/* Works like begin_row, but for several devices. */
 static bool begin_rows(Launch *launch, ExecutableObject *exe, PyObject *rows, PyObject *devices) {
   if (take_rows(launch, exe, rows, devices) < 0) return false;
   if (!launch_turn(launch, exe)) return false;
@@ -279,13 +279,13 @@ Py_ssize_t executable_arguments_in(const ExecutableObject *exe, PyObject *rows) 
   return exe->open && PyTuple_Check(first) ? PyTuple_Size(first) : exe->num_parameters;
 }
 
-/* `devices` are the executable's own, or one other, whose address is `execute_device`. */
+/* `devices` are the executable's own, or one other device, whose address is `execute_device`. */
 static PyObject *executable_execute(PyObject *self, PyObject *args) {
   GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
   PyObject *rows, *devices;
   unsigned long long options_address, execute_device;
-  PyObject *event_type; /* None if no events are wanted. */
+  PyObject *event_type; /* None if the caller wants no events. */
   if (!PyArg_ParseTuple(args, "O!O!KKO", &PyTuple_Type, &rows, &PyTuple_Type, &devices,
                         &options_address, &execute_device, &event_type))
     return NULL;
@@ -309,7 +309,7 @@ static PyObject *executable_execute(PyObject *self, PyObject *args) {
   return result;
 }
 
-/* Checks a row of Buffers as a launch would, before there is one; refuses arrays. */
+/* Checks a row of Buffers ahead of the launch, just as the launch would; refuses arrays. */
 static PyObject *executable_take(PyObject *self, PyObject *args) {
   GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
@@ -375,7 +375,7 @@ static PyObject *executable_check(PyObject *self, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* If another thread may be inside a call with it, the native part is freed with this object. */
+/* Frees the native part now, or with this object if another thread may be inside a call with it. */
 static PyObject *executable_close(PyObject *self, PyObject *unused) {
   GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;

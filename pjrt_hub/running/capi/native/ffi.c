@@ -1,10 +1,10 @@
 /* XLA FFI custom calls: functions that a plugin calls in the middle of a program.
 
    A plugin passes a handler nothing but a frame: no user pointer and no name. So each registration
-   takes one of a fixed number of compiled entry points, which know their own numbers. Asked for its
-   FFI version, an entry answers with the plugin's own, because plugins silently drop handlers of
-   another minor version, though the calls have the same layout. Plugins never forget a handler, so
-   an entry is held for the life of the process. */
+   takes one of a fixed number of compiled entry points, which know their own numbers. If an entry
+   is asked for its FFI version, it answers with the plugin's own version, because plugins silently
+   drop handlers of another minor version, though the calls have the same layout. Plugins never
+   forget a handler, so an entry is held for the life of the process. */
 #include "ffi.h"
 #include "ticket.h"
 
@@ -29,7 +29,7 @@ static XLA_FFI_Error *make_error(const XLA_FFI_CallFrame *frame, XLA_FFI_Error_C
 /* The FFI version of plugins that ask without passing their table, as those of PJRT API 0.58 do. */
 enum { UNSHOWN_MAJOR = 0, UNSHOWN_MINOR = 1 };
 
-/* The table of the plugin that asked last. Its functions register handlers with stages before the
+/* The FFI table of the plugin that asked last. It registers handlers with stages before the
    execution, which PJRT's extension cannot. A lock in Python allows one registration at a time. */
 static const XLA_FFI_Api *shown;
 
@@ -75,7 +75,7 @@ static XLA_FFI_Error *enter(XLA_FFI_CallFrame *frame, int number) {
   return entry->native != NULL ? entry->native(frame) : run_python(entry, frame);
 }
 
-/* ENTRY(n): entry n, in hexadecimal. EACH_ROW is a copy of EACH: a macro cannot expand itself. */
+/* ENTRY(n) defines entry 0xn. EACH_ROW is a copy of EACH, because a macro cannot expand itself. */
 #define ENTRY(n) \
   static XLA_FFI_Error *entry_##n(XLA_FFI_CallFrame *frame) { return enter(frame, 0x##n); }
 #define EACH(of, n) \
@@ -153,7 +153,7 @@ PJRT_ExecuteContext *ffi_context(const PJRT_Api *api) {
   return NULL;
 }
 
-/* ffi_share(api, context) -> whether all executions without a context have this one from now on. */
+/* ffi_share(api, context) -> whether executions without a context use this one from now on. */
 PyObject *ffi_share(PyObject *module, PyObject *args) {
   GUARD;
   unsigned long long api, context;

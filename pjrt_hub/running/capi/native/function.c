@@ -1,6 +1,6 @@
 /* Function: one C function of a plugin, whose argument struct is filled and read as a table says.
    Functions: all functions of a plugin, found by their names. The tables come from call.py, so no
-   function is named here. Python calls the functions whose fields are not plain. */
+   function is named here. Functions that have fields of other kinds are called by Python. */
 #include "function.h"
 
 #include <string.h>
@@ -15,19 +15,19 @@ typedef union {
   max_align_t aligned;
 } Arguments;
 
-/* Kinds are the letters of Python's `struct` module; 'O' is an object of the plugin, never NULL. */
+/* Kinds are letters of Python's `struct` module; 'O' is an object of the plugin and never NULL. */
 typedef struct {
   PyObject *name;
   Py_ssize_t offset;
   Py_ssize_t count; /* The offset of the field that counts the elements, or -1. */
-  char kind;        /* The kind of each element, if they are counted; 's' for bytes of a text. */
-  bool known;       /* False if it is newer than the plugin, which never writes it. */
+  char kind;        /* The kind of the value or of each counted element; 's' is a text, as bytes. */
+  bool known;       /* False if the field is newer than the plugin, which then never writes it. */
 } Field;
 
 typedef struct {
   PyObject_HEAD
-  PJRT_Error *(*pointer)(void *args); /* NULL if only Python can call it. */
-  size_t size, struct_size;           /* The argument struct's size; its struct_size field, or 0. */
+  PJRT_Error *(*pointer)(void *args); /* NULL if only Python can call the function. */
+  size_t size, struct_size;           /* The struct's size, and its field struct_size or 0. */
   Field *inputs, *outputs;
   Py_ssize_t num_inputs, num_outputs;
   PyObject *namespace; /* The type that holds several outputs. */
@@ -188,7 +188,7 @@ static PyObject *read_outputs(const FunctionObject *function, const char *args) 
 
 static const Field *find_input(const FunctionObject *function, PyObject *name) {
   for (Py_ssize_t i = 0; i < function->num_inputs; i++)
-    if (function->inputs[i].name == name) return &function->inputs[i]; /* Both are interned. */
+    if (function->inputs[i].name == name) return &function->inputs[i]; /* The names are interned. */
   for (Py_ssize_t i = 0; i < function->num_inputs; i++)
     if (PyUnicode_Compare(function->inputs[i].name, name) == 0) return &function->inputs[i];
   PyErr_Format(PyExc_TypeError, "the function has no argument %R", name);
@@ -201,7 +201,7 @@ static bool write_input(const FunctionObject *function, char *args, PyObject *na
   return field != NULL && write_value(args + field->offset, field, value);
 }
 
-/* The struct is zeroed and has the newest size, of which an older plugin reads less. */
+/* Zeroes the struct and sets its newest size; an older plugin reads only a part of the struct. */
 static void begin(const FunctionObject *function, Arguments *args) {
   memset(args->bytes, 0, function->size);
   if (function->struct_size > 0) memcpy(args->bytes, &function->struct_size, sizeof(size_t));
@@ -269,7 +269,7 @@ static bool inside(const FunctionObject *function, Py_ssize_t offset, size_t byt
   return offset >= 0 && (size_t)offset + bytes <= function->size;
 }
 
-/* Reads tuples of (name, offset, kind, offset of the count or -1, whether it is known). */
+/* Reads tuples of (name, offset, kind, offset of the count or -1, whether the plugin has it). */
 static Field *read_fields(const FunctionObject *function, PyObject *rows, Py_ssize_t *count) {
   *count = PyTuple_Size(rows);
   Field *fields = calloc((size_t)*count + 1, sizeof(Field));

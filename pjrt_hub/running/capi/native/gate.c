@@ -1,23 +1,23 @@
 /* Gate: where launches on a host client wait until there is room for them.
 
-   Launches on several devices reach the plugin whole, and one after the other. Once a launch has
-   entered, XLA keeps it in the same order on all devices, and starts it on all or on none. Parts of
-   a launch would enter one by one, and XLA cannot know which are still to come. Its CPU client
-   begins no other launch before the last part of this one, which may never come: then no launch on
-   several devices ends any more, and a collective aborts the process after 40 s. Without a launch
-   id, it takes each part for a launch of its own. GPUs have a queue each, and would get the parts
-   of two launches in different orders. So executable/parts.py joins the parts, for any plugin. Two
+   A launch on several devices reaches the plugin whole, and only one enters at a time. XLA then
+   keeps launches in the same order on all devices, and starts each on all or on none. If the parts
+   of a launch entered one by one, XLA could not know which are still to come. Its CPU client would
+   begin no other launch before the last part, which may never come: no launch on several devices
+   would end any more, and a collective would abort the process after 40 s. Without a launch id, XLA
+   would take each part for a launch of its own. GPUs have a queue each, and would get the parts of
+   two launches in different orders. So executable/parts.py joins the parts, for any plugin. Two
    launches with one launch id that enter at once are mixed up, so the second waits here until the
    Execute call of the first has returned; the results of the first may still be under way.
 
-   XLA's CPU client runs all its devices on one pool of as many threads. A launch on several devices
-   keeps a thread for each until all have met. One that finds 32 executions under way on a device
-   keeps a thread until one of them ends. Together they can take every thread and wait for ever, so
-   launches wait here, in the calling thread, where Ctrl-C ends the wait.
+   XLA's CPU client has one pool of threads, with one for each device. A launch on several devices
+   occupies a thread for each until all have met. One that finds 32 executions under way on a device
+   occupies a thread until one of them ends. Such launches can occupy every thread and wait for
+   ever, so launches wait here, in the calling thread, where Ctrl-C ends the wait.
 
    On one device, it is enough that no launch is the 33rd, which would wait inside the plugin, where
-   no signal ends the wait. It would cost too much to follow every launch of a small program, which
-   is done when Execute returns: some are followed, and all while a followed one is under way. */
+   no signal ends the wait. A small program is done when Execute returns, and following each of its
+   launches would cost too much. So some are followed, and all while a followed one is under way. */
 #include "gate.h"
 #include "ticket.h"
 
@@ -27,9 +27,9 @@
 #include <time.h>
 
 enum {
-  MOST = 32,  /* The most launches under way: no device has more, so none waits in the plugin. */
-  LEAST = 16, /* On one device, at least so many launches in a row are not followed. */
-  SPREAD = 8, /* The number varies by this: no place in a pattern of under 41 launches is missed. */
+  MOST = 32,  /* The most launches under way at once, so that none has to wait in the plugin. */
+  LEAST = 16, /* On one device, at least this many launches in a row are not followed. */
+  SPREAD = 8, /* The number varies by this, to hit every place in a pattern of under 41 launches. */
 };
 
 struct Gate {
@@ -38,7 +38,7 @@ struct Gate {
   pthread_cond_t ended;
   int running, most;
   int entering; /* The running launches on several devices that are still in Execute. */
-  bool broken;  /* A launch failed on some devices: the next would wait for it. */
+  bool broken;  /* A launch failed on some devices, so the next one would wait for ever. */
   bool client_gone;
 };
 
@@ -65,12 +65,12 @@ bool gate_open(Turns *turns, const PJRT_Api *api, bool sparing) {
   gate->most = MOST;
   turns->gate = gate;
   turns->sparing = sparing;
-  if (sparing) gate_skip(turns); /* Nothing is under way. */
+  if (sparing) gate_skip(turns); /* No launch is under way yet. */
   return true;
 }
 
-/* Returns the gate of a sparing client whose next launch is followed. The launches that were not
-   followed before it may still be under way, so there is room for fewer. */
+/* Returns the gate of a client that follows only some launches, for a launch that is followed.
+   Those that were not followed before it may still be under way, so there is room for fewer. */
 Gate *gate_find(Turns *turns) {
   Gate *gate = turns->gate;
   turns->skip = 0;
@@ -80,7 +80,7 @@ Gate *gate_find(Turns *turns) {
   return gate;
 }
 
-/* All followed launches are done, so the next ones are not followed; their number varies. */
+/* Leaves the next launches unfollowed, as all followed ones are done. Their number varies. */
 void gate_skip(Turns *turns) {
   turns->skip = turns->skipped = LEAST + (5 * turns->skipped + 3) % SPREAD;
 }
@@ -91,7 +91,7 @@ static void gate_free(Gate *gate) {
   free(gate);
 }
 
-/* The client is gone: the gate is freed here, or by the last execution. */
+/* Frees the gate of a client that is gone, or leaves that to the last execution. */
 void gate_let_go(Gate *gate) {
   pthread_mutex_lock(&gate->mutex);
   gate->client_gone = true;
@@ -129,10 +129,10 @@ static bool begin_soon(Gate *gate, bool together) {
   return begun;
 }
 
-/* Waits for an execution's turn; returns false with an exception set. A turn ends exactly once: the
-   caller follows it or gives it up. `together`: it is on several devices. */
+/* Waits for an execution's turn; returns false with an exception set. The caller ends a turn
+   exactly once, by gate_follow or gate_give_up. `together` says that it is on several devices. */
 bool gate_begin(Gate *gate, bool together) {
-  pthread_mutex_lock(&gate->mutex); /* It is held only briefly, so the GIL is kept. */
+  pthread_mutex_lock(&gate->mutex); /* The mutex is held only briefly, so the GIL is kept. */
   bool begun = begin(gate, together);
   pthread_mutex_unlock(&gate->mutex);
   while (!begun) {
@@ -151,7 +151,7 @@ bool gate_begin(Gate *gate, bool together) {
   return false;
 }
 
-/* Execute has returned or is not called: the next launch on several devices may enter. */
+/* Lets the next launch on several devices enter, because Execute has returned or is not called. */
 static void entered(Gate *gate, bool together) {
   if (!together) return;
   pthread_mutex_lock(&gate->mutex);
@@ -171,7 +171,7 @@ static bool end(Gate *gate) {
   return idle;
 }
 
-/* An execution did not start. `broke`: it may have started on some of its devices. */
+/* Ends the turn of an execution that did not start; if `broke`, it may have on some devices. */
 void gate_give_up(Gate *gate, bool together, bool broke) {
   if (broke) gate->broken = true;
   entered(gate, together);
@@ -187,8 +187,8 @@ static void device_done(void *holder) {
   end(gate);
 }
 
-/* An execution started: it ends with the last of the events, of which there is one for each device.
-   Returns whether it has ended already, and no other is under way. */
+/* Follows an execution that has started until the last of its events, one for each device, is
+   ready. Returns whether it has ended already, and no other is under way. */
 bool gate_follow(Gate *gate, bool together, PJRT_Event **events, Py_ssize_t count) {
   entered(gate, together);
   if (count == 1) {
@@ -198,12 +198,12 @@ bool gate_follow(Gate *gate, bool together, PJRT_Event **events, Py_ssize_t coun
     if (error == NULL && ready.is_ready) return end(gate);
   }
   Flight *flight = malloc(sizeof(Flight));
-  if (flight == NULL) { /* It is better not counted than counted for ever. */
+  if (flight == NULL) { /* It is better to stop counting it than to count it for ever. */
     end(gate);
     return false;
   }
   *flight = (Flight){.gate = gate, .devices = (int)count};
-  Ticket ticket = {gate->api, device_done, flight}; /* Errors reach whoever reads the results. */
+  Ticket ticket = {gate->api, device_done, flight}; /* Errors reach code that reads the results. */
   for (Py_ssize_t d = 0; d < count; d++) {
     PJRT_Error *error = NULL;
     if (events[d] != NULL && ticket_when_ready(events[d], ticket, &error)) continue;

@@ -9,7 +9,7 @@ typedef struct Gate Gate;
 typedef struct {
   Gate *gate;        /* NULL if launches take no turns. */
   bool sparing;      /* Only some launches are followed; see gate.c. */
-  int skip, skipped; /* The launches to leave unfollowed: those still to come, and all. */
+  int skip, skipped; /* The launches to leave unfollowed: those that remain, and the total. */
 } Turns;
 
 bool gate_open(Turns *turns, const PJRT_Api *api, bool sparing);

@@ -14,7 +14,7 @@
    output(address, dimensions, element type, replica, partition, number) -> None */
 static const char capsule_name[] = "pjrt_hub host transfer";
 
-/* Returns a new reference to a ticket's function; NULL if its capsule is gone. Needs the GIL. */
+/* Returns a new reference to a ticket's function, or NULL if its capsule is gone. Needs the GIL. */
 static PyObject *callable_of(void *number) {
   GUARD;
   Ticket ticket;
@@ -52,8 +52,8 @@ static PJRT_Error *send(PJRT_Chunk *chunk, PJRT_CallbackError *maker, size_t tot
 
 static void free_zeros(void *zeros, void *unused) { free(zeros); }
 
-/* Makes a stream fail by a chunk that exceeds it, as AddChunk is defined. The C API has no call
-   that says "no more data will come", and without a failure the program would wait for ever. */
+/* Makes a stream fail by adding a chunk that exceeds it, as AddChunk specifies. The C API cannot
+   say "no more data will come", and without a failure the program would wait for ever. */
 static void fail_stream(const PJRT_Api *api, PJRT_CopyToDeviceStream *stream, size_t excess) {
   PJRT_Chunk chunk = {.data = calloc(excess, 1), .size = excess, .deleter = free_zeros};
   SIZED(PJRT_CopyToDeviceStream_AddChunk_Args, args);

@@ -14,7 +14,7 @@ typedef struct {
   PyObject *get, *try_get, *put;
 } Store;
 
-/* The longest wait inside Python, in ms, because the end of Python has to wait for it. */
+/* The longest wait inside Python, in ms. The end of Python has to wait for it. */
 enum { SLICE_MS = 200 };
 
 static void free_value(char *value) { free(value); }

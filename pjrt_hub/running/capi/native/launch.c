@@ -1,7 +1,7 @@
 /* Launch: one execution. It waits for its turn, calls PJRT_LoadedExecutable_Execute, and wraps the
    outputs as Buffers.
 
-   Whoever prepares a launch must end it. Between the two, close() frees nothing of the client. */
+   The caller of launch_prepare must call launch_end. Until then, close() frees nothing. */
 #include "launch.h"
 #include "deletion.h"
 #include "event.h"
@@ -55,7 +55,7 @@ int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py
   return 0;
 }
 
-/* Frees what this launch alone used. The plugin holds the inputs of a program that still runs. */
+/* Frees what only this launch used. The plugin keeps the inputs of a program that still runs. */
 void launch_end(Launch *launch, ExecutableObject *exe) {
   for (Py_ssize_t i = 0; i < launch->puts.num_made; i++)
     buffer_destroy_native(exe->client, launch->puts.made[i]);
@@ -69,14 +69,14 @@ void launch_end(Launch *launch, ExecutableObject *exe) {
   client_leave(exe->client);
 }
 
-/* Waits for the launch's turn; false with an exception set. launch_run uses the turn up. */
+/* Waits for the launch's turn, which launch_run uses up; returns false with an exception set. */
 bool launch_turn(Launch *launch, ExecutableObject *exe) {
   Gate *gate = launch->gate;
   launch->together = exe->num_devices > 1;
   if (gate == NULL) return true;
   bool begun = gate_begin(gate, launch->together);
   if (!begun || executable_usable(exe)) return begun;
-  gate_give_up(gate, launch->together, false); /* It was closed during the wait. */
+  gate_give_up(gate, launch->together, false); /* The executable was closed during the wait. */
   return false;
 }
 
@@ -145,7 +145,7 @@ static PJRT_LoadedExecutable_Execute_Args execute_args(const ExecutableObject *e
   return args;
 }
 
-/* Runs on one device, without options and turns. */
+/* Runs the program on one device, without options and without a turn. */
 PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *inputs,
                          Py_ssize_t arguments, PJRT_Buffer ***outputs) {
   SIZED(PJRT_ExecuteOptions, options);
@@ -172,7 +172,7 @@ PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOption
     gate_give_up(gate, launch->together, launch->together);
     return error;
   }
-  if (launch->events[0] == NULL) { /* Without an event, nothing would end its turn. */
+  if (launch->events[0] == NULL) { /* Without an event, nothing would end the turn. */
     gate_give_up(gate, launch->together, false);
     return NULL;
   }
@@ -210,7 +210,7 @@ int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
       if (error == NULL) return argument_reject(exe, i, PyTuple_GetItem(PyTuple_GetItem(rows, d), i));
       if (is_unimplemented(exe->client->api, error)) {
         drop_error(exe->client->api, error);
-        return 0; /* The plugin cannot tell. */
+        return 0; /* The plugin cannot tell whether inputs are deleted. */
       }
       raise_status(exe->client->api, error, "PJRT_Buffer_IsDeleted");
       return -1;
@@ -225,7 +225,7 @@ static void rows_launch(PyObject *rows, bool begins) {
     PyObject *row = PyTuple_GetItem(rows, d);
     for (Py_ssize_t i = 0; i < PyTuple_Size(row); i++) {
       PyObject *argument = PyTuple_GetItem(row, i);
-      if (!PyObject_TypeCheck(argument, BufferType)) continue; /* It is an array. */
+      if (!PyObject_TypeCheck(argument, BufferType)) continue; /* The argument is an array. */
       if (begins)
         ((BufferObject *)argument)->launches++;
       else
@@ -248,7 +248,7 @@ static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows
   launch_failed(exe, error, PyTuple_GetItem(rows, last));
 }
 
-/* Returns a tuple of output tuples and a tuple of events, one of each for each device. All become
+/* Returns a tuple of output tuples and a tuple of events, one for each device. All become Python
    objects here, so that nothing leaks if a signal's handler raises in Python's next step. */
 static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *devices,
                               PyTypeObject *event_type) {
@@ -278,7 +278,7 @@ static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *d
   return both;
 }
 
-/* Runs the program, whose turn it is, on the rows' devices. Returns what rows_outputs does. */
+/* Runs the program, whose turn it must be, on the rows' devices. Returns rows_outputs' result. */
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type) {
   PyObject *result = NULL;

@@ -13,13 +13,13 @@ typedef struct {
   PJRT_Buffer *const *const *inputs; /* [num_devices][num_arguments] */
   PJRT_Buffer ***outputs;            /* [num_devices][num_outputs] */
   Py_ssize_t num_devices, num_arguments;
-  PJRT_Event *event, **events; /* One for each device, if the caller or the gate needs them. */
+  PJRT_Event *event, **events; /* An event for each device, if the caller or the gate needs them. */
   bool asked;                  /* The caller wants the events. */
   Puts puts;
-  bool together; /* It runs on several devices. */
-  Gate *gate; /* NULL if it takes no turn. */
+  bool together; /* The program runs on several devices. */
+  Gate *gate; /* NULL if the launch takes no turn. */
   void *heap;
-  PJRT_Buffer **rows[2]; /* For one device: the row of inputs, and that of outputs. */
+  PJRT_Buffer **rows[2]; /* The row of inputs and the row of outputs, if there is one device. */
   PJRT_Buffer *buffers[3 * ON_STACK];
 } Launch;
 
@@ -36,7 +36,7 @@ int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type);
 
-/* Returns a row of inputs for writing; only while `inputs` is what launch_prepare set. */
+/* Returns a row of inputs for writing. `inputs` must still be what launch_prepare set. */
 static inline PJRT_Buffer **launch_row(Launch *launch, Py_ssize_t device) {
   return (PJRT_Buffer **)launch->inputs[device];
 }

@@ -5,8 +5,8 @@
 
 static const char FUNCTION[] = "PJRT_Buffer_GetMemoryLayout";
 
-/* Sorts the dimensions by their strides. Only a dimension of one element has the same stride as
-   another; of these, the last comes first. */
+/* Sorts the dimensions by their strides. Two strides are equal only if one of the dimensions has
+   one element; the later dimension then comes first. */
 static void sort_strides(const int64_t *strides, Py_ssize_t rank, int64_t *order) {
   for (Py_ssize_t i = 0; i < rank; i++) {
     Py_ssize_t d = rank - 1 - i, place = i;
@@ -25,14 +25,14 @@ static bool is_permutation(const int64_t *order, Py_ssize_t rank) {
   return true;
 }
 
-/* Returns an order as a Buffer stores it: None for row-major. */
+/* Returns the order of dimensions in the form that a Buffer stores, which is None for row-major. */
 static PyObject *to_tuple(const int64_t *order, Py_ssize_t rank) {
   Py_ssize_t in_place = 0;
   while (in_place < rank && order[in_place] == rank - 1 - in_place) in_place++;
   return in_place == rank ? Py_NewRef(Py_None) : tuple_of(order, rank);
 }
 
-/* Asks the plugin for a layout: 1, 0 if the plugin does not say, or -1 with an exception set. */
+/* Asks for a layout; returns 1, 0 if the plugin does not say, or -1 with an exception set. */
 static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   const PJRT_Api *api = buffer->client->api;
   SIZED(PJRT_Buffer_GetMemoryLayout_Args, args);
@@ -74,14 +74,14 @@ static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   return *layout != NULL ? 1 : -1;
 }
 
-/* Asks for a buffer's layout if that was not done before; -1 with an exception set. If the plugin
-   does not say, the layout is row-major. */
+/* Asks for a buffer's layout if that was not done before; returns -1 with an exception set. If the
+   plugin does not say, the layout is row-major. */
 int layout_know(BufferObject *buffer) {
   if (buffer->layout != NULL) return 0;
   PyObject *layout = NULL;
   int told = ask(buffer, &layout, &buffer->scattered);
   if (told < 0) return -1;
-  if (buffer->layout != NULL) { /* Another thread asked meanwhile. */
+  if (buffer->layout != NULL) { /* Another thread has asked meanwhile. */
     Py_XDECREF(layout);
     return 0;
   }
@@ -109,8 +109,8 @@ void layout_prove(PyObject **word, BufferObject *output) {
   }
 }
 
-/* Sets the layout of a buffer that was put without a requested one, if it is known without a call.
-   In host memory, the first buffer shows for all whether the plugin keeps arrays row-major. */
+/* Sets the layout of a buffer that was put without a requested layout, if no call is needed. In
+   host memory, the first buffer shows for all whether the plugin keeps arrays row-major. */
 void layout_of_put(BufferObject *buffer) {
   ClientObject *client = buffer->client;
   if (!client->on_host || client->lays == ITS_WAY) return;

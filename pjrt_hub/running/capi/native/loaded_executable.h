@@ -1,17 +1,17 @@
-/* LoadedExecutable: the object. Other files deal with its arguments, outputs and launches. */
+/* LoadedExecutable: the object's struct. Other files deal with arguments, outputs and launches. */
 #pragma once
 
 #include "buffer.h"
 
-/* The type of a parameter or an output. Where it is unknown (dtype 0, shape or layout NULL), a
-   parameter accepts anything, and each buffer of an output is asked. */
+/* The type of a parameter or an output. If a part is unknown (dtype 0, shape or layout NULL), a
+   parameter accepts anything there, and each buffer of an output is asked for it. */
 typedef struct {
   int dtype;
   PyObject *shape;
   PyObject *layout;
   bool dynamic;     /* Some dimensions are upper bounds. */
   int rank;
-  int64_t *dims;        /* The same as `shape`. */
+  int64_t *dims;        /* The dimensions of `shape`. */
   PyObject *host_dtype; /* The dtype of numpy arrays that are put without conversion, or NULL. */
 } Slot;
 
@@ -26,17 +26,17 @@ typedef struct {
   PyObject *device;  /* The first device, a reference borrowed from the tuple, or NULL. */
   PJRT_Device **places; /* The native devices in the same order. */
   Slot *parameters, *outputs;
-  Py_ssize_t num_parameters, num_outputs, num_devices; /* The first is -1 if it cannot be called. */
+  Py_ssize_t num_parameters, num_outputs, num_devices; /* The first is -1 if calls must fail. */
   bool open; /* The parameters are unknown, so all arguments are compared with the first slot. */
   bool closed;
-  bool proven;   /* The outputs' layouts were compared with those of buffers. */
-  bool adaptive; /* Brief launches keep the GIL: see launch.c. */
+  bool proven;   /* The outputs' layouts have been compared with those of buffers. */
+  bool adaptive; /* Brief launches keep the GIL, as launch.c explains. */
   bool brief;    /* Launches are brief, as far as the samples show. */
   bool doubted;  /* The last sample contradicted `brief`. */
   int unsampled; /* The number of launches until the next sample. */
 } ExecutableObject;
 
-/* Whether it can still run; raises ClosedError if not. */
+/* Returns whether the executable can still run; if not, raises ClosedError. */
 static inline bool executable_usable(const ExecutableObject *exe) {
   if (exe->client != NULL && exe->ptr != NULL && !exe->closed) return client_usable(exe->client);
   if (exe->client == NULL)
@@ -51,7 +51,7 @@ static inline Slot *parameter(const ExecutableObject *exe, Py_ssize_t index) {
   return &exe->parameters[exe->open ? 0 : index];
 }
 
-/* Whether the program may take that many arguments. */
+/* Returns whether the program may take that many arguments. */
 static inline bool executable_takes(const ExecutableObject *exe, Py_ssize_t arguments) {
   return arguments == exe->num_parameters || exe->open;
 }

@@ -89,7 +89,7 @@ static PyObject *preload_library(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* A longer payload, in bytes, is left out, because the error must be raised all the same. */
+/* The longest payload, in bytes. A longer one is left out, as the error must still be raised. */
 enum { LONGEST_PAYLOAD = 1 << 28 };
 
 static void add_payload(const char *key, size_t key_size, const char *value, size_t value_size,

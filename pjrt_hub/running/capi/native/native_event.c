@@ -7,7 +7,7 @@
 #include <time.h>
 
 /* The waiting threads and the plugin's callback share a latch; the last of them frees it. An event
-   has only one, however often it is waited for: a plugin holds a callback until the event fires. */
+   has one latch for all waits, because a plugin holds each callback until the event fires. */
 struct Latch {
   pthread_mutex_t mutex;
   pthread_cond_t ready;
@@ -77,7 +77,7 @@ static int latch_await(Latch *latch, double seconds) {
       return 1;
     }
     if (thread_ends()) return -1;
-    if (Py_MakePendingCalls() < 0) { /* Handlers of signals and raise_later raise here. */
+    if (Py_MakePendingCalls() < 0) { /* Signals' handlers and raise_later raise here. */
       wait_interrupted = true;
       return -1;
     }
@@ -98,8 +98,8 @@ int event_state(const PJRT_Api *api, PJRT_Event *event) {
   return -1;
 }
 
-/* Registers `act(holder)` to run when the event is ready, on any thread; it must not touch Python.
-   The event's error stays in the event. Returns 0, UNTOLD, or -1 with an exception set. */
+/* Registers `act(holder)` to run when the event is ready, on any thread, so `act` must not touch
+   Python. The event's error stays in the event. Returns 0, UNTOLD, or -1 with an exception set. */
 int event_when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *), void *holder) {
   PJRT_Error *error;
   bool will;
@@ -147,7 +147,7 @@ static int await_inside(const PJRT_Api *api, PJRT_Event *event) {
   error = CALL(api, PJRT_Event_Await, &args);
   Py_END_ALLOW_THREADS;
   if (error == NULL) return 1;
-  raise_status(api, error, "PJRT_Event_Await"); /* It may be the event's own error. */
+  raise_status(api, error, "PJRT_Event_Await"); /* This may be the event's own error. */
   return -1;
 }
 
@@ -181,7 +181,7 @@ static int poll(const PJRT_Api *api, PJRT_Event *event, double seconds) {
 }
 
 /* Waits for an event that was found pending, with a latch that the first wait makes and that lives
-   as long as the event. Returns what latch_await does. */
+   as long as the event. Returns what latch_await returns. */
 int event_await_pending(const PJRT_Api *api, PJRT_Event *event, Latch **shared, double seconds) {
   if (*shared == NULL) {
     Latch *latch = latch_on(api, event);
@@ -189,12 +189,12 @@ int event_await_pending(const PJRT_Api *api, PJRT_Event *event, Latch **shared, 
     if (*shared == NULL)
       *shared = latch;
     else
-      latch_release(latch); /* Another thread made one while the GIL was released. */
+      latch_release(latch); /* Another thread made a latch while the GIL was released. */
   }
   return latch_await(*shared, seconds);
 }
 
-/* Waits for an event that no other thread waits for: 1, or -1 with an exception set. */
+/* Waits for an event that no other thread waits for; returns 1, or -1 with an exception set. */
 int event_await(const PJRT_Api *api, PJRT_Event *event) {
   Latch *latch = NULL;
   int ready = event_state(api, event);
@@ -204,14 +204,14 @@ int event_await(const PJRT_Api *api, PJRT_Event *event) {
   return ready;
 }
 
-/* Returns the error of a ready event, which the caller owns, or NULL. A pending one would abort. */
+/* Returns a ready event's error, which the caller owns, or NULL; aborts if the event is pending. */
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
   SIZED(PJRT_Event_Error_Args, args, .event = event);
   PJRT_Error *error = CALL(api, PJRT_Event_Error, &args);
   if (error == NULL || !is_unimplemented(api, error)) return error;
   drop_error(api, error);
   SIZED(PJRT_Event_Await_Args, again);
-  again.event = event; /* It is ready, so this returns its error at once, UNIMPLEMENTED or not. */
+  again.event = event; /* The event is ready: this returns its error at once, even UNIMPLEMENTED. */
   return CALL(api, PJRT_Event_Await, &again);
 }
 

@@ -4,7 +4,7 @@
 #include "process.h"
 
 typedef struct Latch Latch; /* Threads block on a latch to wait for an event. */
-enum { UNTOLD = 2 }; /* The plugin lacks the function that would tell. */
+enum { UNTOLD = 2 }; /* The plugin lacks the function that would tell the event's state. */
 int event_state(const PJRT_Api *api, PJRT_Event *event);
 int event_when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *), void *holder);
 int event_await(const PJRT_Api *api, PJRT_Event *event);

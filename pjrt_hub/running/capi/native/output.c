@@ -11,7 +11,7 @@ static bool refuse_without(ExecutableObject *exe, const char *function) {
   return false;
 }
 
-/* Calls PJRT_Buffer_ElementType; false with an exception set. */
+/* Calls PJRT_Buffer_ElementType; returns false with an exception set. */
 static bool ask_dtype(ExecutableObject *exe, PJRT_Buffer *output, int *dtype) {
   const PJRT_Api *api = exe->client->api;
   if (!OFFERS(api, PJRT_Buffer_ElementType)) return refuse_without(exe, "PJRT_Buffer_ElementType");
@@ -24,7 +24,7 @@ static bool ask_dtype(ExecutableObject *exe, PJRT_Buffer *output, int *dtype) {
   return error == NULL || raise_status(api, error, "PJRT_Buffer_ElementType") != NULL;
 }
 
-/* Calls PJRT_Buffer_Dimensions; NULL with an exception set. */
+/* Calls PJRT_Buffer_Dimensions; returns NULL with an exception set. */
 static PyObject *ask_shape(ExecutableObject *exe, PJRT_Buffer *output) {
   const PJRT_Api *api = exe->client->api;
   if (!OFFERS(api, PJRT_Buffer_Dimensions) && !refuse_without(exe, "PJRT_Buffer_Dimensions"))
@@ -70,7 +70,7 @@ static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *out
   return buffer;
 }
 
-/* The first outputs show whether the layouts are those that the compiler stated. */
+/* Checks whether the first outputs have the layouts that the compiler stated. */
 static void prove_layouts(ExecutableObject *exe, PyObject *outputs) {
   exe->proven = true;
   if (!PyTuple_Check(outputs)) {

@@ -7,7 +7,7 @@ typedef struct {
   PyObject_HEAD
   Child child;
   ClientObject *client;
-  PyObject *release; /* Frees the native object; NULL afterwards. It must not refer to the Owned. */
+  PyObject *release; /* Frees the native object, then is NULL. It must not refer to the Owned. */
 } OwnedObject;
 
 PyTypeObject *OwnedType;
@@ -66,7 +66,7 @@ static PyObject *owned_take(PyObject *self, PyObject *unused) {
   if (owned->client != NULL && !client_usable(owned->client)) return NULL;
   if (owned->release == NULL) Py_RETURN_NONE;
   client_disown(owned->client, &owned->child);
-  owned->client->owned--; /* The caller is in a call of the client, which counts instead. */
+  owned->client->owned--; /* The caller is inside a call of the client, which is counted instead. */
   PyObject *release = owned->release;
   owned->release = NULL;
   return release;
@@ -87,7 +87,7 @@ static int owned_traverse(PyObject *self, visitproc visit, void *arg) {
   return 0;
 }
 
-/* Runs before the garbage collector clears what `release` refers to, as its call needs that. */
+/* Runs before the garbage collector clears the objects that the call of `release` needs. */
 static void owned_finalize(PyObject *self) { Py_XDECREF(owned_release(self, NULL)); }
 
 static void owned_dealloc(PyObject *self) {

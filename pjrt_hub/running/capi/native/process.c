@@ -5,16 +5,16 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Grows in every forked child, where objects of an older generation are refused: the plugin's
-   threads do not exist in the child, so a call could hang or abort. */
+/* This number grows in every forked child, where objects of an older generation are refused: the
+   plugin's threads do not exist in the child, so a call could hang or abort. */
 unsigned fork_generation = 1;
 
 #ifdef Py_GIL_DISABLED
-PyObject *guard; /* GUARD takes the lock of this object, which may be any. */
+PyObject *guard; /* GUARD takes the lock of this object. Any object would do. */
 #endif
 
 /* Whether any plugin was ever given something that calls Python while a program runs. A launch that
-   kept the GIL would wait for that call, and the call for the GIL. */
+   kept the GIL would wait for that call, and that call would wait for the GIL. */
 bool python_is_asked;
 
 static PyObject *status_raiser;  /* status.raise_error(api address, error address, function) */
@@ -41,9 +41,9 @@ PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *funct
   return NULL;
 }
 
-/* Once Python is ending, its other threads end quietly, by SystemExit where they notice it. */
+/* Once Python is ending, its other threads end quietly, by a SystemExit where they notice it. */
 static bool ending;
-static _Thread_local bool ends_others; /* Set on the thread that ends Python and its helpers. */
+static _Thread_local bool ends_others; /* True on the thread that ends Python and on its helpers. */
 
 bool thread_ends(void) {
   if (!ending || ends_others) return false;
@@ -56,7 +56,7 @@ PyObject *raise_closed(const char *message) {
   return NULL;
 }
 
-/* Raises for an impossible answer that came without an error; NULL with an exception set. */
+/* Raises for an impossible answer that came without an error; returns NULL. */
 PyObject *raise_answer(const char *function, const char *what) {
   if (PyErr_Occurred()) return NULL; /* The earlier exception is the cause. */
   PyObject *none = PyObject_CallFunction(answer_refuser, "ss", function, what);
@@ -65,7 +65,7 @@ PyObject *raise_answer(const char *function, const char *what) {
   return NULL;
 }
 
-/* ends(): is called on the thread that ends Python. No other thread waits for events any more. */
+/* ends(): the thread that ends Python calls this, and no other thread waits for events any more. */
 PyObject *process_ends(PyObject *module, PyObject *unused) {
   ending = ends_others = true;
   Py_RETURN_NONE;
@@ -93,11 +93,11 @@ static void end_at_once(int status, void *unused) {
 static void end_before_others(void) { on_exit(end_at_once, NULL); }
 #endif
 
-/* leave(): is called if work of a plugin outlives Python, for that work would use what the plugin's
-   static destructors free. They do not run: the process ends with its status right after Python.
-   Only glibc tells a handler the status, so with other C libraries the destructors run. The handler
-   that was registered last runs first, and a plugin registers one with its first kernel. So this
-   handler is registered again by Python's last step. */
+/* leave(): is called if a plugin's work outlives Python, because that work would use what the
+   plugin's static destructors free. The process then ends with its status right after Python,
+   without running them. Only glibc tells a handler the status, so with other C libraries the
+   destructors run. The handler that was registered last runs first, and a plugin registers one with
+   its first kernel. So Python's last step registers this handler again. */
 PyObject *process_leave(PyObject *module, PyObject *unused) {
 #ifdef __GLIBC__
   static bool registered;
@@ -139,7 +139,7 @@ void drop_error(const PJRT_Api *api, PJRT_Error *error) {
   api->PJRT_Error_Destroy(&args);
 }
 
-/* Whether an error says that the plugin does not have the function that was called. */
+/* Returns whether an error says that the plugin does not have the function that was called. */
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
   if (error == NULL || is_absent(error)) return error != NULL;
   SIZED(PJRT_Error_GetCode_Args, code, .error = error);
@@ -148,7 +148,7 @@ bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
   return failure == NULL && code.code == PJRT_Error_Code_UNIMPLEMENTED;
 }
 
-/* Frees an object of a type made here, after the references that it held were released. */
+/* Frees an object of a type that is defined here, once the references that it held are released. */
 void object_free(PyObject *self) {
   PyTypeObject *type = Py_TYPE(self);
   ((freefunc)PyType_GetSlot(type, Py_tp_free))(self);

@@ -32,10 +32,10 @@ extern PyObject *guard;
 #define GUARD
 #endif
 
-/* Members of this type show the addresses of native objects to Python. */
+/* Members of type unsigned long long show the addresses of native objects to Python. */
 _Static_assert(sizeof(void *) == sizeof(unsigned long long), "addresses have 64 bits");
 
-/* Whether a plugin's table has a function: older tables are shorter, and slots may be empty. */
+/* Tells whether a plugin's table has a function. Older tables are shorter; slots may be empty. */
 #define OFFERS(api, function)                                                       \
   ((api)->struct_size >= offsetof(PJRT_Api, function) + sizeof((api)->function) && \
    (api)->function != NULL)

@@ -1,7 +1,7 @@
-/* Staging: host memory in huge pages, which a plugin uses in place instead of making a copy. Most
-   of the time of a large copy goes into page faults, of which a huge page has one instead of 512.
+/* Staging: host memory in huge pages, which a plugin uses in place instead of making a copy. Page
+   faults take most of the time of a large copy, and a huge page causes one instead of 512.
 
-   Threads of plugins give blocks back, so only the type at the end touches Python. */
+   Threads of plugins give blocks back, so only the type at the end of this file touches Python. */
 #define _GNU_SOURCE
 #include "staging.h"
 
@@ -22,10 +22,10 @@ struct Block {
 };
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static Block *kept; /* The block that came back last is the first. */
+static Block *kept; /* A list that begins with the block that came back last. */
 static size_t kept_nbytes;
 
-/* Whether the system gives huge pages to programs that ask for them. */
+/* Returns whether the system gives huge pages to programs that ask for them. */
 static bool huge_pages(void) {
 #ifndef MADV_HUGEPAGE
   return false;
@@ -75,7 +75,7 @@ static Block *reuse(size_t size) {
   return block;
 }
 
-/* Maps a new block of huge pages. Only a remainder that fills none has small pages. */
+/* Maps a new block of huge pages. A remainder that does not fill one has small pages. */
 static Block *map(size_t size) {
   Block *block = malloc(sizeof(Block));
   if (block == NULL) return NULL;
@@ -95,7 +95,7 @@ static Block *map(size_t size) {
   return block;
 }
 
-/* Returns uninitialized memory for nbytes, or NULL if there is none or no huge pages. */
+/* Returns uninitialized memory for `nbytes` bytes, or NULL if memory or huge pages are lacking. */
 Block *staging_take(size_t nbytes) {
   if (!huge_pages() || nbytes > SIZE_MAX / 2) return NULL;
   size_t page = (size_t)sysconf(_SC_PAGESIZE), size = (nbytes + page - 1) / page * page;
@@ -105,7 +105,7 @@ Block *staging_take(size_t nbytes) {
 
 char *staging_memory(const Block *block) { return block->memory; }
 
-/* Takes a block back, which nobody reads any more. The system may reclaim pages until a write. */
+/* Takes back a block that nobody reads any more. The system may reclaim pages until a write. */
 void staging_give_back(Block *block) {
   Block *rest = NULL;
   if (block->size > KEPT_NBYTES) {
@@ -139,7 +139,7 @@ void staging_trim(void) {
   unmap_all(rest);
 }
 
-/* Otherwise the child would keep the blocks, too, and writing to a page would copy it. */
+/* Frees the kept blocks, which the child would keep, too: writing to a page would then copy it. */
 void staging_before_fork(void) {
   staging_trim();
   pthread_mutex_lock(&mutex);

@@ -1,8 +1,8 @@
 /* The base of all C files of pjrt-hub, here, in interpose/layers and in kit/authoring/native: the
    structs of the C API, and how to fill one.
 
-   Memory comes from malloc, calloc and realloc, never from Python's allocators: what one file
-   allocates another often frees, on a plugin's thread that has no GIL and may outlive Python. */
+   Memory comes from malloc, calloc and realloc, never from Python's allocators: one file often
+   frees what another allocated, on a plugin's thread that has no GIL and may outlive Python. */
 #ifndef PJRT_HUB_STRUCTS_H
 #define PJRT_HUB_STRUCTS_H
 

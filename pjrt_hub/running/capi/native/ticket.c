@@ -1,5 +1,5 @@
-/* Tickets: a plugin gets one with each callback and passes it back when it calls. No number is used
-   twice, so a callback that comes twice, or too late, finds nothing instead of memory that was
+/* Tickets: a plugin gets a number with each callback and passes it back when it calls. No number is
+   used twice, so a callback that comes twice, or too late, finds nothing instead of memory that was
    freed.
 
    Callbacks run on threads of plugins, so nothing here touches Python. */
@@ -60,10 +60,10 @@ static bool find(void *number, Ticket *ticket, bool take) {
   return found;
 }
 
-/* Reads the ticket of a callback that may come again; false if the ticket was taken. */
+/* Reads the ticket of a callback that may come again; returns false if the ticket was taken. */
 bool ticket_look(void *number, Ticket *ticket) { return find(number, ticket, false); }
 
-/* Takes the ticket out of the table; false if that was done before. */
+/* Takes the ticket out of the table; returns false if that was done before. */
 bool ticket_take(void *number, Ticket *ticket) { return find(number, ticket, true); }
 
 /* The error of a second call is not freed, because the first call may have freed the same error. */
@@ -74,7 +74,7 @@ static void on_ready(PJRT_Error *error, void *number) {
   ticket.act(ticket.holder);
 }
 
-/* Runs a ticket's `act`, in the form of a callback that deletes memory. */
+/* Runs a ticket's `act`. This has the form of a callback that deletes memory. */
 void ticket_on_delete(void *memory, void *number) {
   Ticket ticket;
   if (ticket_take(number, &ticket)) ticket.act(ticket.holder);
@@ -92,7 +92,7 @@ bool ticket_when_ready(PJRT_Event *event, Ticket ticket, PJRT_Error **error) {
   *error = CALL(ticket.api, PJRT_Event_OnReady, &args);
   if (*error == NULL) return true;
   if (ticket_take(args.user_arg, &ticket)) return false;
-  drop_error(ticket.api, *error); /* The plugin called in spite of its error. */
+  drop_error(ticket.api, *error); /* The plugin called back in spite of its error. */
   *error = NULL;
   return true;
 }

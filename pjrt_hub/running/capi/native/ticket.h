@@ -5,7 +5,7 @@
 
 typedef struct {
   const PJRT_Api *api;
-  void (*act)(void *holder); /* It runs on any thread. */
+  void (*act)(void *holder); /* A function that runs on any thread. */
   void *holder;
 } Ticket;
 void *ticket_issue(Ticket ticket);

@@ -10,9 +10,9 @@ static atomic_long asking; /* The number of threads that are inside Python. */
 static atomic_bool ended;
 static _Thread_local int depth;
 
-/* Python may be called from here to upcall_ends. Returns false if Python is ending. */
+/* Allows calls to Python until upcall_ends. Returns false if Python is ending. */
 bool upcall_begins(PyGILState_STATE *state) {
-  atomic_fetch_add(&asking, 1); /* This comes first, for the setter of `ended` waits for it. */
+  atomic_fetch_add(&asking, 1); /* This comes first: code that sets `ended` waits for it. */
   if (atomic_load(&ended)) {
     atomic_fetch_sub(&asking, 1);
     return false;
@@ -22,7 +22,7 @@ bool upcall_begins(PyGILState_STATE *state) {
   return true;
 }
 
-/* Whether this is a plugin's thread that waits for Python. */
+/* Returns whether this is a plugin's thread that waits for Python. */
 bool upcall_running(void) { return depth > 0; }
 
 void upcall_ends(PyGILState_STATE state) {
@@ -37,8 +37,8 @@ static int raise_it(void *exception) {
   return -1;
 }
 
-/* Raises an exception on the main thread, in its next step or wait: for an interrupt that arrived
-   where nothing may be raised. Code that must not see the exception calls this at its very end. */
+/* Raises an exception on the main thread, in its next step or wait, if an interrupt arrived where
+   nothing may be raised. Code that must not see the exception calls this at its very end. */
 void raise_later(PyObject *exception) {
   if (Py_AddPendingCall(raise_it, Py_NewRef(exception)) == 0) return;
   Py_DECREF(exception); /* Too many calls are pending. */
@@ -46,7 +46,7 @@ void raise_later(PyObject *exception) {
 }
 
 /* Reads the answer of a Python function that failed: (code, text) and perhaps an interrupt, which
-   the main thread raises. Returns false if it is not such an answer. */
+   the main thread raises. Returns false if the answer has another form. */
 bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size) {
   PyObject *bytes, *interrupt = NULL;
   if (answer == NULL || !PyTuple_Check(answer) ||
@@ -60,8 +60,8 @@ bool upcall_failure(PyObject *answer, int *code, const char **text, size_t *size
   return true;
 }
 
-/* Makes bytes for an "N" in a format. A format with `#` would do the same, but if it is built with
-   Python 3.13 it fails on 3.11, because the versions read the length as different types. */
+/* Makes bytes for an "N" in a format. A format with `#` would do the same, but one that was built
+   with Python 3.13 fails on 3.11, because the versions read the length as different types. */
 PyObject *upcall_bytes(const char *data, size_t size) {
   return PyBytes_FromStringAndSize(data != NULL ? data : "", data != NULL ? (Py_ssize_t)size : 0);
 }
@@ -72,7 +72,7 @@ PJRT_Error *upcall_error(PJRT_CallbackError *maker, PyObject *answer) {
   const char *text;
   size_t size;
   if (upcall_failure(answer, &code, &text, &size))
-    return (*maker)((PJRT_Error_Code)code, text, size); /* It copies the text. */
+    return (*maker)((PJRT_Error_Code)code, text, size); /* The plugin copies the text. */
   return upcall_plain_error(maker, PJRT_Error_Code_INTERNAL, "Python gave no answer");
 }
 
@@ -84,7 +84,7 @@ PJRT_Error *upcall_refused(PJRT_CallbackError *maker) {
   return upcall_plain_error(maker, PJRT_Error_Code_CANCELLED, "Python is ending");
 }
 
-/* upcalls_end(seconds) -> whether all calls into Python ended in time. It allows no new ones. */
+/* upcalls_end(seconds) -> whether all calls into Python ended in time. It allows no new calls. */
 PyObject *upcalls_end(PyObject *module, PyObject *seconds) {
   const struct timespec pause = {.tv_nsec = 1000000};
   double left = PyFloat_AsDouble(seconds);

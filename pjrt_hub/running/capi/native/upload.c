@@ -1,4 +1,4 @@
-/* Uploads: host memory put on a device (PJRT_Client_BufferFromHostBuffer), and numpy arrays for
+/* Uploads of host memory to a device (PJRT_Client_BufferFromHostBuffer), also from numpy arrays for
    which the buffer protocol tells all that an upload needs. */
 #include "upload.h"
 #include "layout.h"
@@ -10,21 +10,21 @@
 
 enum {
   ALIGNED = 64,   /* The alignment, in bytes, of host memory that a plugin can share. */
-  HELD = 4096,    /* Up to so many bytes, a copy is cheaper than a hand-over of the GIL. */
+  HELD = 4096,    /* Up to this many bytes, a copy is cheaper than a hand-over of the GIL. */
 };
-/* From so many bytes on, a copy into a staging block is faster than the plugin's copy. */
+/* From this many bytes on, a copy into a staging block is faster than the plugin's copy. */
 #define STAGED ((size_t)2 << 20)
 
 static char nothing; /* A zero-size array may have no address, and NULL crashes plugins. */
 
-/* Whether several elements share a byte. Plugins pack these, so they cannot share host memory. */
+/* Returns whether elements share bytes. Plugins pack these, so they cannot share host memory. */
 bool element_packed(int dtype) {
   return dtype > PJRT_Buffer_Type_F8E4M3FNUZ && dtype != PJRT_Buffer_Type_F8E4M3 &&
          dtype != PJRT_Buffer_Type_F8E3M4 && dtype != PJRT_Buffer_Type_F8E8M0FNU;
 }
 
-/* Whether the plugin is known to use the memory in place. Asking for the address of a value that is
-   not ready would crash. */
+/* Returns whether the plugin is known to use the memory in place. Asking for the address of a value
+   that is not ready would crash. */
 static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memory) {
   SIZED(PJRT_Buffer_ReadyEvent_Args, ready);
   SIZED(PJRT_Event_IsReady_Args, there);
@@ -43,8 +43,8 @@ static bool is_shared(const PJRT_Api *api, PJRT_Buffer *buffer, const void *memo
 
 static void give_back(void *block) { staging_give_back(block); }
 
-/* Copies the memory into a staging block, which is then the buffer's memory until the plugin frees
-   that. A program to which the buffer is donated may write into it, for nobody else reads it. */
+/* Copies the memory into a staging block, which the buffer then uses until the plugin frees that. A
+   program to which the buffer is donated may write into it, because nobody else reads it. */
 static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Args put,
                        size_t nbytes, PJRT_Buffer **buffer) {
   const PJRT_Api *api = client->api;
@@ -62,7 +62,7 @@ static bool put_staged(ClientObject *client, PJRT_Client_BufferFromHostBuffer_Ar
     if (!shared) shared = is_shared(api, put.buffer, memory);
     /* If nobody can tell when the plugin is done, the block is never freed. */
     if (!ticket_when_ready(put.done_with_host_buffer, (Ticket){api, give_back, block}, &refused))
-      shared = false; /* No other block leaks then. */
+      shared = false; /* This way, no other block leaks. */
     drop_error(api, refused);
     event_destroy_native(api, put.done_with_host_buffer);
   }
@@ -128,7 +128,7 @@ static int element_type(const char *format, Py_ssize_t nbytes) {
   return 0;
 }
 
-/* Whether it is exactly a numpy.ndarray: in subclasses the memory may have another meaning. */
+/* Returns whether it is exactly a numpy.ndarray: in subclasses, memory may have another meaning. */
 static bool is_ndarray(PyObject *object) {
   static PyObject *type; /* It lives as long as the process, like numpy itself. */
   if (type == NULL) {
@@ -147,7 +147,7 @@ static bool is_ndarray(PyObject *object) {
 }
 
 /* Opens a numpy array whose memory can be put as it is: exactly an ndarray, row-major, aligned, of
-   native elements with a format in the buffer protocol. Others give false without an exception. */
+   native elements with a format in the buffer protocol. Others give false and no exception. */
 bool upload_opens(PyObject *object, Py_buffer *view, int *dtype) {
   if (!is_ndarray(object)) return false;
   if (PyObject_GetBuffer(object, view, PyBUF_ND | PyBUF_FORMAT) < 0) {
@@ -160,7 +160,7 @@ bool upload_opens(PyObject *object, Py_buffer *view, int *dtype) {
   return false;
 }
 
-/* Returns dimensions as a tuple: the equal one in `known`, if there is one. */
+/* Returns dimensions as a tuple, and uses the equal tuple in `known` if there is one. */
 static PyObject *shape_of(const int64_t *dims, int rank, PyObject *known) {
   PyObject *shape = tuple_of(dims, rank);
   if (shape == NULL) return NULL;
@@ -220,8 +220,8 @@ PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs) 
 
 /* Puts host memory on a device: PJRT_Client_BufferFromHostBuffer. `source` exports the memory with
    the strides to use. `shape` is the logical shape: arrays of sub-byte and ml_dtypes types are
-   exported as plain integers. Returns (buffer, address of the done_with_host_buffer event). It is 0
-   if there is nothing to wait for: the memory was copied, or the buffer shares and keeps it. */
+   exported as plain integers. Returns (buffer, address of the done_with_host_buffer event). The
+   address is 0 if no wait is needed: the memory was copied, or the buffer shares and keeps it. */
 PyObject *upload_put(PyObject *type, PyObject *args) {
   GUARD;
   PyObject *owner, *source, *shape, *device;

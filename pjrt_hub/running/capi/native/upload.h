@@ -11,7 +11,7 @@ typedef struct {
   size_t rank;
   PJRT_Device *device; /* The destination, unless `memory` is set. */
   PJRT_Memory *memory; /* NULL for the device's default memory. */
-} HostMemory; /* Contiguous host memory, and where it is to go. */
+} HostMemory; /* Contiguous host memory and its destination. */
 bool element_packed(int dtype);
 bool upload_opens(PyObject *object, Py_buffer *view, int *dtype);
 PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer);

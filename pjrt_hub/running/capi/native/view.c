@@ -9,7 +9,7 @@ PyTypeObject *HostViewType;
 
 typedef struct {
   PyObject_HEAD
-  BufferObject *buffer; /* Held, with its client, while the memory is lent. */
+  BufferObject *buffer; /* It stays alive, with its client, while the memory is lent. */
   void *data;
   Py_ssize_t nbytes;
 } HostViewObject;
@@ -20,8 +20,8 @@ static bool has_elements(const BufferObject *buffer) {
   return true;
 }
 
-/* A function that is in the table but is answered with UNIMPLEMENTED counts as missing: from then
-   on, values are copied. */
+/* A function that is in the table but answers UNIMPLEMENTED counts as missing: values are copied
+   from then on. */
 static void lends_not(ClientObject *client, PJRT_Error *error) {
   if (is_unimplemented(client->api, error)) client->lends = false;
 }
@@ -90,7 +90,7 @@ PyObject *buffer_view(PyObject *self, PyObject *args) {
   return lend(self, nbytes);
 }
 
-/* numpy's dtypes and their sizes in bytes, by PJRT_Buffer_Type; never freed. */
+/* numpy's dtypes and their sizes in bytes, by PJRT_Buffer_Type. They are never freed. */
 static struct {
   PyObject *dtype;
   Py_ssize_t size;
@@ -110,7 +110,7 @@ static bool know_numpy_type(BufferObject *buffer) {
   return false;
 }
 
-/* Waits and returns a numpy.ndarray over the buffer's memory; None if a view is not enough. */
+/* Waits, and returns a numpy.ndarray of the buffer's memory, or None if a view is not enough. */
 PyObject *buffer_array(PyObject *self, PyObject *unused) {
   GUARD;
   static PyObject *ndarray; /* It lives as long as the process, like numpy itself. */
@@ -135,7 +135,7 @@ PyObject *buffer_array(PyObject *self, PyObject *unused) {
   if (view == NULL) return NULL;
   PyObject *array = PyObject_CallFunctionObjArgs(ndarray, buffer->shape,
                                                  numpy_types[buffer->dtype].dtype, view, NULL);
-  Py_DECREF(view); /* The array holds it. */
+  Py_DECREF(view); /* The array keeps the view. */
   return array;
 }
 
@@ -159,7 +159,7 @@ static int refuse_view(const char *why) {
 }
 
 /* numpy drops an exception of buffer_getbuffer, perhaps from a signal's handler, and then calls
-   __array__, which raises it again. A Buffer cannot hold it, for its traceback holds the Buffer. */
+   __array__, which raises it again. A Buffer cannot hold it: its traceback holds the Buffer. */
 static struct {
   PyObject *exception, *traceback;
 } dropped;
@@ -231,7 +231,7 @@ int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   PyObject *view = lend(self, step);
   if (view == NULL) {
     free(extents);
-    if (!buffer->client->lends) { /* The plugin said so just now. numpy then makes a copy. */
+    if (!buffer->client->lends) { /* The plugin has just refused to lend. numpy then copies. */
       PyErr_Clear();
       return refuse_view("the plugin does not lend its memory: use to_numpy()");
     }
@@ -239,7 +239,7 @@ int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
     return -1;
   }
   PyBuffer_FillInfo(out, view, ((HostViewObject *)view)->data, step, 1, PyBUF_SIMPLE);
-  Py_DECREF(view); /* `out` holds it. */
+  Py_DECREF(view); /* `out` keeps the view. */
   static char nothing;
   if (out->buf == NULL) out->buf = &nothing;
   out->internal = extents;

@@ -11,14 +11,14 @@
 static const PJRT_Api *given;
 static PJRT_Api *copy;
 
-/* This does nothing: the plugin is initialized already, and some plugins refuse a second time. */
+/* Does nothing, because the plugin is initialized already and some plugins refuse a second call. */
 static PJRT_Error *initialized(PJRT_Plugin_Initialize_Args *args) {
   (void)args;
   return NULL;
 }
 
-/* Sets the table to forward to and returns the one in use. That is always the first, because a host
-   keeps its table. The caller lets only one thread at a time in. */
+/* Sets the table that the host gets a copy of and returns the one in use. That is always the first,
+   because a host keeps its table. The caller must let only one thread in at a time. */
 EXPORTED const PJRT_Api *pjrt_hub_forward(const PJRT_Api *api) {
   if (given != NULL || api == NULL) return given;
   copy = malloc(api->struct_size);

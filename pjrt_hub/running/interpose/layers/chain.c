@@ -4,7 +4,7 @@
 
 #include "objects.h"
 
-/* From the host to the plugin. `pad` is last, so that the others see the host's own structs. */
+/* They go from host to plugin. `pad` is last, so that the others see the host's own structs. */
 static const Layer *const known_layers[] = {&validate_layer, &trace_layer, &pad_layer};
 enum { KNOWN_LAYERS = sizeof known_layers / sizeof *known_layers };
 
@@ -47,7 +47,7 @@ static void fired(PJRT_Error *error, void *user_arg) {
   retire(upcall);
 }
 
-/* Replaces the host's callback by `fired` for the time of the call. */
+/* Replaces the host's callback with `fired` for the duration of the call. */
 static Upcall *intercept(const Call *call, PJRT_Event_OnReady_Args *args) {
   Upcall *upcall = args->callback != NULL ? malloc(sizeof *upcall) : NULL;
   if (upcall == NULL) return NULL;
@@ -65,7 +65,7 @@ static PJRT_Error *on_ready(const Call *call) {
   PJRT_Error *error = call_plugin(call->plugin, FN_PJRT_Event_OnReady, args);
   args->callback = callback;
   args->user_arg = user_arg;
-  if (error != NULL && upcall != NULL) { /* The plugin must not call back. */
+  if (error != NULL && upcall != NULL) { /* After an error, the plugin must not call back. */
     if (atomic_exchange(&upcall->stage, REFUSED) == CALLED)
       uncalled_for(upcall, REFUSED);
     else
@@ -119,7 +119,7 @@ static void replace(Plugin *plugin, char *copy, unsigned at, unsigned function) 
   memcpy(copy + at, &trampolines[plugin->number][function], sizeof real);
 }
 
-/* Copies the extension nodes of plugins since API 0.45: earlier nodes have no struct_size. */
+/* Copies the extension nodes of a plugin since API 0.45; earlier nodes have no struct_size. */
 static PJRT_Extension_Base *copy_nodes(Plugin *plugin, const PJRT_Extension_Base *node) {
   PJRT_Extension_Base *first = NULL, **last = &first;
   for (int n = 0; node != NULL && n < 64; node = node->next, n++) {
@@ -161,7 +161,7 @@ static bool is_named(const char *layers, const char *name) {
   return false;
 }
 
-/* Makes all locks anew, because the threads that held them do not exist in the child. */
+/* Initializes all locks again, because the threads that held them do not exist in the child. */
 static void forked(void) {
   plugin_forked();
   pthread_mutex_init(&wrapping, NULL);
@@ -170,7 +170,7 @@ static void forked(void) {
   discrete_forked();
 }
 
-/* The layers belong to the process, so those of the first plugin hold for all plugins. */
+/* The layers belong to the process, so all plugins get those that the first plugin got. */
 static bool start(const char *layers, const char *folder, const char *without,
                   const char *discrete) {
   static bool started;

@@ -3,7 +3,7 @@
    A host that asks a library for GetPjrtApi, or that calls pjrt_hub_wrap, gets a copy of the
    plugin's table whose functions are trampolines. Each call goes through the layers that are on,
    from the host to the plugin, and back. The plugin's memory is never changed. Nothing here uses
-   Python, because the library also enters programs that have none.
+   Python, because the library is also loaded into programs that have none.
 
    Each file uses those before it: refusal, without, plugin, outputs, recording, trace, objects,
    findings, validate, pad, chain, preload. */
@@ -93,8 +93,8 @@ typedef struct {
   const PJRT_Api *api;   /* The plugin's own table. */
   PJRT_Api *wrapped;     /* The table that the host sees. */
   unsigned minor;
-  bool discrete;         /* Its devices are shown as accelerators, see discrete/. */
-  Call_Target real[NUM_FUNCTIONS]; /* NULL where the plugin lacks the function. */
+  bool discrete;         /* Its devices are shown as accelerators (see discrete/). */
+  Call_Target real[NUM_FUNCTIONS]; /* An entry is NULL if the plugin lacks the function. */
 } Plugin;
 
 typedef struct {
@@ -125,7 +125,7 @@ typedef struct {
   void (*after)(Call *call);
   void (*upcall)(const Upcall *upcall, PJRT_Error *error);
   void (*returned)(const Upcall *upcall);
-  void (*uncalled_for)(const Upcall *upcall, Stage stage); /* A callback at the wrong stage. */
+  void (*uncalled_for)(const Upcall *upcall, Stage stage); /* The upcall comes at a wrong stage. */
 } Layer;
 
 static inline unsigned number_of(const Call *call) {
@@ -157,8 +157,8 @@ static inline size_t known_size(const Shape *shape, const char *base) {
 HIDDEN PJRT_Error *refuse(PJRT_Error_Code code, const char *text, size_t length);
 HIDDEN bool refusal_answer(unsigned function, void *args);
 
-/* without.c: takes functions and extensions away. It is not one of the chain's layers: they see the
-   plugin as if it had never had them. */
+/* without.c: takes functions and extensions away. It is not one of the chain's layers, which see a
+   plugin that never had these. */
 HIDDEN void without_start(const char *names);
 HIDDEN bool without_function(unsigned function);
 HIDDEN bool without_node(unsigned type);

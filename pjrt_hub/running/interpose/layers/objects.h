@@ -1,4 +1,4 @@
-/* What the validation layer knows about every handle that it has seen. */
+/* The validation layer's knowledge of every handle that it has seen. */
 #ifndef PJRT_HUB_OBJECTS_H
 #define PJRT_HUB_OBJECTS_H
 
@@ -9,14 +9,14 @@ typedef enum { LIVE, DELETED, DONATED, DESTROYED } State;
 typedef struct Object Object;
 struct Object {
   Object *next, *self; /* `self` is the entry in the table, even in a copy of it. */
-  uintptr_t address, client, parent; /* `parent` is the loaded executable that it views. */
+  uintptr_t address, client, parent; /* `parent` is the loaded executable that it is a view of. */
   const Plugin *plugin;
-  uint64_t made, ended, executed; /* Numbers of calls; executed: the last Execute with it. */
-  uint64_t retrieved;             /* The buffers taken from a transfer manager, by bit. */
+  uint64_t made, ended, executed; /* Numbers of calls; `executed` is the last Execute with it. */
+  uint64_t retrieved;             /* A bit for each buffer taken from a transfer manager. */
   uint16_t made_by, ended_by;     /* The functions of those calls. */
   uint8_t kind, state;
   bool lent;           /* The host must not destroy it. */
-  uint32_t told;       /* The findings that were reported about it, by bit. */
+  uint32_t told;       /* A bit for each finding that was reported about it. */
   unsigned generation; /* The generation() of the process that made it. */
   int uses;            /* The number of calls that are using it. */
 };

@@ -9,7 +9,7 @@ enum { MOST = 4 };
 typedef struct {
   char *own, *padded;
   size_t nbytes;    /* The size of the host's struct. */
-  char **pointer;   /* The pointer to it; NULL for the arguments. */
+  char **pointer;   /* The pointer to that struct; NULL for the arguments. */
 } Twin;
 
 struct Padding {

@@ -1,4 +1,4 @@
-/* Calls to a plugin, the host's as well as those of the layers themselves. */
+/* Passes calls to a plugin, both the host's and those that the layers make themselves. */
 #include "layers.h"
 
 static atomic_uint forks;
@@ -7,7 +7,7 @@ unsigned generation(void) { return atomic_load_explicit(&forks, memory_order_rel
 
 PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args) {
   PJRT_Error *error;
-  /* This comes first, because what is taken away is missing for this library's own errors, too. */
+  /* This comes first, so that what is taken away is missing for this library's errors, too. */
   if (without_answer(function, args, &error)) return error;
   if (refusal_answer(function, args)) return NULL;
   return plugin->discrete ? discrete_call(plugin, function, args) : plugin->real[function](args);

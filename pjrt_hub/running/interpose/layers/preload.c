@@ -50,7 +50,7 @@ static Dlsym real_dlsym(void) {
   return found;
 }
 
-/* The last call must be a tail call (by -O2), so that RTLD_NEXT starts at the original caller. */
+/* -O2 must make the last call a tail call, so that RTLD_NEXT starts at the original caller. */
 EXPORTED void *dlsym(void *restrict handle, const char *restrict name) {
   Dlsym real = real_dlsym();
   if (strcmp(name, "GetPjrtApi") == 0) {

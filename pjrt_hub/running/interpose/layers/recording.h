@@ -48,11 +48,11 @@ enum {
   RECORD_PLUGIN = 1, /* The API version and the library's path. */
   RECORD_ENTER,      /* The call's number, its arguments, and what they point at. */
   RECORD_LEAVE,      /* The call's results, and what they point at. */
-  RECORD_FAILED,     /* In place of LEAVE: the error. */
-  RECORD_ANSWERED,   /* In place of LEAVE: a layer answered, not the plugin. */
+  RECORD_FAILED,     /* The error; it replaces LEAVE if the call failed. */
+  RECORD_ANSWERED,   /* It replaces LEAVE if a layer answered, not the plugin. */
   RECORD_FINDING,    /* The call, the code, the handle and a text. */
-  RECORD_UPCALL,     /* Before the host's callback: the registering call, event, error. */
-  RECORD_RETURN      /* After the host's callback. */
+  RECORD_UPCALL,     /* The registering call, event and error, before the host's callback. */
+  RECORD_RETURN      /* It marks the end of the host's callback. */
 };
 
 /* The head of every record. Its nbytes is written last: 0 means that there is no record. */
@@ -80,7 +80,7 @@ typedef struct {
 HIDDEN Draft draft(unsigned type, const Plugin *plugin, unsigned function);
 HIDDEN void commit(Draft *draft);
 
-/* Copies whole words, as memcpy is slow for small records. Reads up to 7 bytes behind the data. */
+/* Copies whole words, as memcpy is slow for small records. Reads up to 7 bytes past the data. */
 static inline void append(Draft *draft, const void *from, size_t nbytes) {
   const char *source = from;
   for (size_t done = 0; done < nbytes; done += 8, draft->at += 8) memcpy(draft->at, source + done, 8);

@@ -41,8 +41,8 @@ PJRT_Error *refuse(PJRT_Error_Code code, const char *text, size_t length) {
   return &refusal->base;
 }
 
-/* Answers a call about one of this library's errors; false for the plugin's. Reading the vtable is
-   safe, because a plugin's error has as many bytes, whatever older plugins keep there. */
+/* Answers a call about one of this library's errors. Returns false for the plugin's, whose vtable
+   may be read, because they have as many bytes, whatever older plugins keep there. */
 bool refusal_answer(unsigned function, void *args) {
   PJRT_Error_Message_Args *asked = args;
   if (function > FN_PJRT_Error_GetCode && function != FN_PJRT_Error_ForEachPayload) return false;

@@ -13,7 +13,7 @@ static void region(Draft *draft, const void *from, size_t nbytes, size_t most) {
   Region head = {(uintptr_t)from, (uint32_t)(nbytes < most ? nbytes : most),
                  (uint32_t)(nbytes < UINT32_MAX ? nbytes : UINT32_MAX)};
   append(draft, &head, sizeof head);
-  memcpy(draft->at, from, head.nbytes); /* append() could read behind its end. */
+  memcpy(draft->at, from, head.nbytes); /* append() could read past the end. */
   draft->at += (head.nbytes + 7) & ~7u;
 }
 

@@ -1,10 +1,10 @@
 /* The layer that reports misuse of the C API. It passes a call on unless that would certainly crash
-   the process, as a second destroy would, which is answered here. */
+   the process: a second destroy, for example, is answered here. */
 #include <stdio.h>
 
 #include "objects.h"
 
-/* A walk over a call's handles. `client` is that of the handles seen so far, or 0. */
+/* A walk over a call's handles. `client` is the client of the handles seen so far, or 0. */
 typedef struct {
   Call *call;
   uintptr_t client;
@@ -186,7 +186,7 @@ static void unknown(const Walk *walk, const Handle *row, uintptr_t address) {
   if (other == NULL && walk->call->function->destroys) {
     Object *object = object_made(address, row->kind, walk->call, false);
     if (object != NULL) {
-      object->made = 0; /* The call is unknown. */
+      object->made = 0; /* The call that made it is unknown. */
       end(object, walk->call);
     }
   }
@@ -194,7 +194,7 @@ static void unknown(const Walk *walk, const Handle *row, uintptr_t address) {
   if (seen.kind != KIND_NONE) report(ANOTHER_KIND, walk->call, row->name, &seen, NULL);
 }
 
-/* Returns whether a call's handles must outlive it. OnReady is an exception: a callback that comes
+/* Returns whether a call's handles must outlive it. OnReady is an exception: a callback that runs
    within the call may destroy the event, as those of frameworks do. */
 static bool holds(const Call *call) {
   return !call->function->destroys && number_of(call) != FN_PJRT_Event_OnReady;
@@ -265,7 +265,7 @@ static void check_type(const Call *call) {
   report(ELEMENT_TYPE, call, NULL, NULL, more);
 }
 
-/* Plugins' transfer managers check no index, and give out each buffer only once. */
+/* A plugin's transfer manager does not check the index, and gives out each buffer only once. */
 static void check_index(const Call *call, PJRT_AsyncHostToDeviceTransferManager *manager, int index,
                         bool takes) {
   if (manager == NULL) return;
@@ -345,7 +345,7 @@ static bool is_lent(const Call *call, const Handle *row) {
       return true;
     case KIND_PJRT_TopologyDescription:
       return number_of(call) == FN_PJRT_Client_TopologyDescription;
-    case KIND_PJRT_Layouts_MemoryLayout: /* The executable owns such a list. */
+    case KIND_PJRT_Layouts_MemoryLayout: /* The executable owns its list of layouts. */
       return row->form == COUNTED;
     default:
       return false;

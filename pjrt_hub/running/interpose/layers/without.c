@@ -9,7 +9,7 @@ typedef enum { PRESENT, ABSENT, UNIMPLEMENTED } Lack;
 static Lack lacks[NUM_FUNCTIONS];
 static bool lacks_node[NUM_EXTENSIONS];
 
-/* Answers a call to a function that was taken away; false if the plugin has to answer. */
+/* Answers a call to a function that was taken away. Returns false if the plugin has to answer. */
 bool without_answer(unsigned function, void *args, PJRT_Error **error) {
   const Function *called = &functions[function];
   char text[112];

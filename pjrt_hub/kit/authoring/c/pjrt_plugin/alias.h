@@ -1,10 +1,10 @@
-/* Buffers that get what is in another: aliases, bitcasts, donations that wait for the host. */
+/* Buffers that get the contents of another: aliases, bitcasts, and donations that wait for the host. */
 #ifndef PJRT_PLUGIN_ALIAS_H
 #define PJRT_PLUGIN_ALIAS_H
 
 #include "transfer.h"
 
-/* An alias is filled with a copy of what it is to be. */
+/* An alias is a buffer that is filled later, with a copy of the buffer that it stands for. */
 struct PJRT_FulfillAliasBufferCallback {
   PluginArray array;
   PluginStorage *to;
@@ -45,7 +45,7 @@ PLUGIN_FUNCTION(PJRT_Client_FulfillAliasBuffer) {
   return NULL;
 }
 
-/* Moves what is in a buffer to another with the same bytes, and deletes it. */
+/* Moves the memory of a buffer to a new buffer of as many bytes, and deletes the old one. */
 PLUGIN_FUNCTION(PJRT_Buffer_Bitcast) {
   PluginArray array;
   PluginStorage *storage = NULL;
@@ -64,7 +64,7 @@ PLUGIN_FUNCTION(PJRT_Buffer_Bitcast) {
   return NULL;
 }
 
-/* Both must be done: the program that fills the buffer, and what the host waits for. */
+/* `first` is kept when the buffer is filled, and `both` once what the host waits for is done, too. */
 typedef struct {
   PluginPromise *first, *both;
 } PluginDependency;

@@ -13,7 +13,7 @@ typedef struct {
   PluginChunk *chunks;
 } PluginArena;
 
-/* Gives zeroed memory. */
+/* Returns zeroed memory. */
 static inline void *plugin_take(PluginArena *arena, size_t size) {
   const size_t aligned = 16, chunk_size = 1 << 14;
   const size_t head = (sizeof(PluginChunk) + aligned - 1) / aligned * aligned;
@@ -30,7 +30,7 @@ static inline void *plugin_take(PluginArena *arena, size_t size) {
   return taken;
 }
 
-/* Gives memory for `count` objects, and one more, so that no list is NULL. */
+/* Returns memory for `count` objects and one more, so that even an empty list is not NULL. */
 #define PLUGIN_TAKE(arena, type, count) ((type *)plugin_take((arena), ((count) + 1) * sizeof(type)))
 
 static inline void plugin_arena_end(PluginArena *arena) {

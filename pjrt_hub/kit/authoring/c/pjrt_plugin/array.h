@@ -1,4 +1,4 @@
-/* Arrays: an element type and dimensions; on a device they lie row-major, without gaps. */
+/* An array is an element type and dimensions. On a device it is row-major, without gaps. */
 #ifndef PJRT_PLUGIN_ARRAY_H
 #define PJRT_PLUGIN_ARRAY_H
 
@@ -12,7 +12,7 @@ typedef struct {
   int64_t dims[PLUGIN_MAX_RANK];
 } PluginArray;
 
-/* Returns the bytes of an element: one, as in numpy, if it has fewer than eight bits; 0 if there is none. */
+/* Returns the bytes of an element: 1, as in numpy, for fewer than eight bits, and 0 for a type without elements. */
 static inline size_t plugin_element_size(PJRT_Buffer_Type type) {
   switch (type) {
     case PJRT_Buffer_Type_S16:
@@ -49,7 +49,7 @@ static inline bool plugin_array_equal(const PluginArray *one, const PluginArray 
          memcmp(one->dims, other->dims, one->rank * sizeof(int64_t)) == 0;
 }
 
-/* Fills in an array, or says why there cannot be one. */
+/* Fills in an array, or returns an error that says why there cannot be one. */
 static inline PJRT_Error *plugin_array_check(PluginArray *array, PJRT_Buffer_Type type,
                                              const int64_t *dims, size_t rank) {
   int64_t size = (int64_t)plugin_element_size(type);
@@ -75,8 +75,8 @@ static inline PJRT_Error *plugin_array_check(PluginArray *array, PJRT_Buffer_Typ
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "no memory can hold an array of such dimensions");
 }
 
-/* Fills in the bytes from one element to the next in each dimension. The order of dimensions begins with the fastest;
-   without an order, the array is row-major. */
+/* Fills in the bytes from one element to the next in each dimension. `minor_to_major` begins with the fastest one;
+   if it is NULL, the array is row-major. */
 static inline void plugin_strides(const PluginArray *array, const int64_t *minor_to_major,
                                   int64_t *strides) {
   int64_t step = (int64_t)plugin_element_size(array->type);
@@ -87,7 +87,7 @@ static inline void plugin_strides(const PluginArray *array, const int64_t *minor
   }
 }
 
-/* Copies between two orders in memory; runs without gaps on both sides are copied whole. */
+/* Copies an array to other strides. Elements without gaps between them on both sides are copied together. */
 static inline void plugin_copy_strided(const PluginArray *array, char *to, const int64_t *to_strides,
                                        const char *from, const int64_t *from_strides) {
   int64_t index[PLUGIN_MAX_RANK] = {0};
@@ -108,7 +108,7 @@ static inline void plugin_copy_strided(const PluginArray *array, char *to, const
   } while (i > 0);
 }
 
-/* Says whether a layout is an order of dimensions; *order is NULL if it is not. */
+/* Finds the order of dimensions in a layout, or returns an error. Without a layout, *order is NULL. */
 static inline PJRT_Error *plugin_layout_order(const PJRT_Buffer_MemoryLayout *layout, size_t rank,
                                               const int64_t **order) {
   uint64_t seen = 0;
@@ -126,7 +126,7 @@ static inline PJRT_Error *plugin_layout_order(const PJRT_Buffer_MemoryLayout *la
   return NULL;
 }
 
-/* Arrays on a device are always row-major. */
+/* Returns an error unless a layout is row-major, as all arrays on a device are. */
 static inline PJRT_Error *plugin_layout_check(const PJRT_Buffer_MemoryLayout *layout, size_t rank) {
   const int64_t *order;
   PJRT_Error *error = plugin_layout_order(layout, rank, &order);

@@ -1,4 +1,4 @@
-/* Buffers: arrays in the memory of a device. Whoever still reads a buffer's memory shares it. */
+/* A buffer is an array in the memory of a device. Everything that still reads its memory shares it. */
 #ifndef PJRT_PLUGIN_BUFFER_H
 #define PJRT_PLUGIN_BUFFER_H
 
@@ -19,15 +19,15 @@ typedef struct {
 struct PJRT_Buffer {
   PJRT_Device *device;
   PluginArray array;
-  pthread_mutex_t lock;   /* guards the fields below */
-  PluginStorage *storage; /* NULL after the buffer is deleted */
+  pthread_mutex_t lock;   /* Guards the fields below. */
+  PluginStorage *storage; /* It is NULL after the buffer is deleted. */
   PluginPromise *ready;
-  size_t external; /* counts the references by pointer, which keep `pinned` */
+  size_t external; /* Counts the references by pointer, which keep `pinned`. */
   PluginStorage *pinned;
 };
 
-/* What the plugin does with memory. It writes either host memory or that of another device; the host's storage may be
-   kept, and *memory may stay NULL until it is written. */
+/* The plugin's functions for memory. plugin_write copies from host memory or another device. The plugin may keep the
+   host's storage, and *memory may stay NULL until it is written. */
 PLUGIN_ASKED PJRT_Error *plugin_allocate(PJRT_Device *device, size_t size, void **memory);
 PLUGIN_ASKED void plugin_release(PJRT_Device *device, void *memory);
 PLUGIN_ASKED PJRT_Error *plugin_write(PluginStorage *to, PluginStorage *from, const PluginArray *array);
@@ -43,7 +43,7 @@ static inline PluginStorage *plugin_storage_of(PJRT_Device *device, void *memory
   return storage;
 }
 
-/* Makes a storage of memory that somebody lent. */
+/* Makes a storage of memory that was lent. */
 static inline PluginStorage *plugin_storage_lent(PJRT_Device *device, void *memory, size_t size,
                                                  void (*give_back)(void *, void *), void *argument) {
   PluginStorage *storage = plugin_storage_of(device, memory, size);
@@ -93,7 +93,7 @@ static inline void plugin_free_lent(void *memory, void *argument) {
   free(memory);
 }
 
-/* Gives host memory as large as a storage: the storage itself, if any thread may write there. */
+/* Gives host memory as large as a storage, or the storage itself if any thread may write its host memory. */
 static inline PJRT_Error *plugin_staging(PluginStorage *storage, PluginStorage **host) {
   const Plugin *plugin = storage->device->client->plugin;
   *host = plugin->any_thread && plugin->host_memory ? plugin_storage_share(storage) : NULL;
@@ -104,7 +104,7 @@ static inline PJRT_Error *plugin_staging(PluginStorage *storage, PluginStorage *
   return NULL;
 }
 
-/* Makes a buffer, which takes the storage and the promise over. */
+/* Makes a buffer, which takes over the storage and the promise. */
 static inline PJRT_Buffer *plugin_buffer(const PluginArray *array, PluginStorage *storage,
                                          PluginPromise *ready) {
   PJRT_Buffer *buffer = PLUGIN_NEW(PJRT_Buffer, 1);
@@ -129,7 +129,7 @@ static inline PJRT_Error *plugin_buffer_take(PJRT_Buffer *buffer, PluginStorage 
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was deleted or donated");
 }
 
-/* Does the same and deletes the buffer, unless there are references by pointer. */
+/* Does what plugin_buffer_take does, and deletes the buffer unless there are references by pointer. */
 static inline PJRT_Error *plugin_buffer_donate(PJRT_Buffer *buffer, PluginStorage **storage,
                                                PluginPromise **ready) {
   pthread_mutex_lock(&buffer->lock);
@@ -145,7 +145,7 @@ static inline PJRT_Error *plugin_buffer_donate(PJRT_Buffer *buffer, PluginStorag
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "the buffer was deleted or donated");
 }
 
-/* Undoes this for a call that failed. */
+/* Undoes plugin_buffer_donate for a call that failed. */
 static inline void plugin_buffer_give_back(PJRT_Buffer *buffer, PluginStorage *storage) {
   pthread_mutex_lock(&buffer->lock);
   if (buffer->storage == NULL) buffer->storage = plugin_storage_share(storage);
@@ -195,7 +195,7 @@ PLUGIN_FUNCTION(PJRT_Buffer_ReadyEvent) {
   return NULL;
 }
 
-/* What a buffer is */
+/* Properties of buffers */
 
 PLUGIN_TELLS(PJRT_Buffer_ElementType, type, args->buffer->array.type)
 PLUGIN_TELLS_LIST(PJRT_Buffer_Dimensions, dims, args->buffer->array.dims, args->buffer->array.rank)
@@ -218,7 +218,7 @@ PLUGIN_FUNCTION(PJRT_Buffer_DynamicDimensionIndices) {
   return NULL;
 }
 
-/* The row-major order of every rank is the end of this list. */
+/* Returns the row-major order of a rank, which is the end of one list for all ranks. */
 static inline const int64_t *plugin_row_major(size_t rank) {
   static const int64_t order[PLUGIN_MAX_RANK] = {
       63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48,
@@ -304,7 +304,7 @@ PLUGIN_FUNCTION(PJRT_Buffer_DecreaseExternalReferenceCount) {
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "nobody holds a reference to the buffer");
 }
 
-/* Buffers of lent memory, without a value, and of an error */
+/* Buffers of lent memory, buffers without a value, and buffers of an error */
 
 /* Returns the device for a new buffer. */
 static inline PJRT_Error *plugin_place(PJRT_Device *device, PJRT_Memory *memory, PJRT_Device **chosen) {
@@ -336,7 +336,7 @@ PLUGIN_FUNCTION(PJRT_Client_CreateViewOfDeviceBuffer) {
   return NULL;
 }
 
-/* Makes a buffer with memory for its array; it takes the promise over. */
+/* Makes a buffer with memory for its array, and takes over the promise. */
 static inline PJRT_Error *plugin_buffer_room(PJRT_Device *device, PJRT_Memory *memory,
                                              PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
                                              const PJRT_Buffer_MemoryLayout *layout,
@@ -354,7 +354,7 @@ static inline PJRT_Error *plugin_buffer_room(PJRT_Device *device, PJRT_Memory *m
   return error;
 }
 
-/* Where any thread may write, memory may be what only a write makes. */
+/* If any thread may write, memory that does not exist yet is made by writing to it. */
 PLUGIN_FUNCTION(PJRT_Client_CreateUninitializedBuffer) {
   PJRT_Error *error = plugin_buffer_room(args->device, args->memory, args->shape_element_type,
                                          args->shape_dims, args->shape_num_dims, args->shape_layout,

@@ -7,15 +7,15 @@
 
 #include "number.h"
 
-/* A part of the bytes. Reading past its end gives 0 and is remembered. */
+/* A part of the bytes. Reading past its end gives 0 and sets `bad`. */
 typedef struct {
   const unsigned char *at, *end;
   bool bad;
 } PluginBytes;
 
-/* An attribute or a type is read when something needs it. */
+/* An attribute or a type, whose bytes are read only when something needs it. */
 typedef struct {
-  bool ours; /* whether it is in the binary form of VHLO, StableHLO's stable dialect */
+  bool ours; /* Whether it is in the binary form of VHLO, StableHLO's stable dialect. */
   PluginBytes bytes;
 } PluginEntry;
 
@@ -28,7 +28,7 @@ typedef struct {
   uint64_t version;
   PluginBytes sections[PLUGIN_SECTIONS];
   const char **strings, **operations;
-  bool *ours; /* by dialect */
+  bool *ours; /* Whether each dialect is VHLO. */
   PluginEntry *attributes, *types;
   PluginBytes *properties;
   size_t num_strings, num_dialects, num_operations, num_attributes, num_types, num_properties;
@@ -90,7 +90,7 @@ static inline PluginBytes plugin_part(PluginBytes *bytes, uint64_t size) {
   return part;
 }
 
-/* Reads a section: its number, or -1 at the end. */
+/* Reads a section and returns its number, or -1 at the end. */
 static inline int plugin_section(PluginBytes *bytes, const unsigned char *begin, PluginBytes *section) {
   if (bytes->bad || bytes->at == bytes->end) return -1;
   unsigned char number = plugin_byte(bytes);
@@ -108,7 +108,7 @@ static inline bool plugin_read_strings(PluginBytecode *code) {
   size_t count = plugin_read_count(bytes);
   uint64_t *sizes = (uint64_t *)plugin_take(code->arena, (count + 1) * sizeof *sizes);
   code->strings = (const char **)plugin_take(code->arena, (count + 1) * sizeof(char *));
-  for (size_t i = count; i-- > 0;) sizes[i] = plugin_read_varint(bytes); /* with the last one first */
+  for (size_t i = count; i-- > 0;) sizes[i] = plugin_read_varint(bytes); /* The last one comes first. */
   for (size_t i = 0; i < count; i++) {
     PluginBytes part = plugin_part(bytes, sizes[i]);
     if (bytes->bad || part.at == part.end || part.end[-1] != '\0') return plugin_malformed(code, "a string");
@@ -131,10 +131,10 @@ static inline bool plugin_read_dialects(PluginBytecode *code) {
     uint64_t name = plugin_read_varint(bytes);
     names[i] = plugin_string_at(code, name >> 1);
     code->ours[i] = strcmp(names[i], "vhlo") == 0;
-    if (name & 1) plugin_section(bytes, code->sections[PLUGIN_STRINGS].at, &ignored); /* its version */
+    if (name & 1) plugin_section(bytes, code->sections[PLUGIN_STRINGS].at, &ignored); /* This skips its version. */
   }
   code->num_dialects = count;
-  plugin_read_varint(bytes); /* counts all operations */
+  plugin_read_varint(bytes); /* This skips the number of all operations. */
   while (!bytes->bad && bytes->at < bytes->end) {
     uint64_t dialect = plugin_read_varint(bytes);
     for (size_t left = plugin_read_count(bytes); left > 0; left--) {
@@ -184,7 +184,7 @@ static inline bool plugin_read_properties(PluginBytecode *code) {
 
 /* Types and attributes */
 
-/* Finds an entry of a table in the form that is read here; *kind is its number in that form. */
+/* Finds an entry of a table if it has the form that is read here. *kind is the number of its kind in that form. */
 static inline bool plugin_entry(const PluginEntry *entries, size_t count, uint64_t number, uint64_t *kind,
                                 PluginBytes *bytes) {
   if (number >= count || !entries[number].ours) return false;
@@ -237,7 +237,7 @@ static inline bool plugin_tensor_type(PluginBytecode *code, uint64_t number, Plu
   return error == NULL;
 }
 
-/* Reads elements: all of them, or one for all. Truth values may be bits or bytes. */
+/* Reads a tensor's elements: all of them, or one that stands for all. Truth values may be bits or bytes. */
 static inline bool plugin_tensor(PluginBytecode *code, PluginBytes bytes, PluginAttribute *attribute) {
   PluginArray array;
   if (!plugin_tensor_type(code, plugin_read_varint(&bytes), &array)) return false;
@@ -262,7 +262,7 @@ static inline bool plugin_tensor(PluginBytecode *code, PluginBytes bytes, Plugin
   return true;
 }
 
-/* Reads an attribute that is a number, a text, a name of a choice, or elements. */
+/* Reads an attribute that is a number, a text, the name of a choice, or a tensor. */
 static inline bool plugin_read_attribute(PluginBytecode *code, uint64_t number, PluginAttribute *attribute) {
   enum { BOOLEAN = 2, DIRECTION = 3, COMPARISON = 4, INTEGER = 9, STRING = 14, TENSOR = 15 };
   static const char *const directions[] = {"EQ", "NE", "GE", "GT", "LE", "LT"};
@@ -271,7 +271,7 @@ static inline bool plugin_read_attribute(PluginBytecode *code, uint64_t number, 
   uint64_t kind, value = 0;
   if (!plugin_entry(code->attributes, code->num_attributes, number, &kind, &bytes)) return true;
   if (kind == TENSOR) return plugin_tensor(code, bytes, attribute);
-  if (kind == INTEGER) plugin_read_varint(&bytes); /* its type */
+  if (kind == INTEGER) plugin_read_varint(&bytes); /* This skips its type. */
   if (kind == BOOLEAN || kind == DIRECTION || kind == COMPARISON || kind == STRING)
     value = plugin_read_varint(&bytes);
   else if (kind == INTEGER)
@@ -288,7 +288,7 @@ static inline bool plugin_read_attribute(PluginBytecode *code, uint64_t number, 
   return !bytes.bad || plugin_malformed(code, "an attribute");
 }
 
-/* Finds out which parameters are donated, by an array of dictionaries, one for each. */
+/* Finds out which parameters are donated, from an array with a dictionary for each parameter. */
 static inline void plugin_read_donated(PluginBytecode *code, uint64_t number, PluginProgram *body) {
   enum { ARRAY = 1, DICTIONARY = 6, STRING = 14 };
   PluginBytes array, dictionary, text;
@@ -301,7 +301,7 @@ static inline void plugin_read_donated(PluginBytecode *code, uint64_t number, Pl
     bool is_one = plugin_entry(code->attributes, code->num_attributes, each, &kind, &dictionary);
     for (size_t pairs = is_one && kind == DICTIONARY ? plugin_read_count(&dictionary) : 0; pairs > 0; pairs--) {
       uint64_t key = plugin_read_varint(&dictionary);
-      plugin_read_varint(&dictionary); /* its value */
+      plugin_read_varint(&dictionary); /* This skips its value. */
       if (!plugin_entry(code->attributes, code->num_attributes, key, &kind, &text) || kind != STRING) continue;
       const char *name = plugin_string_at(code, plugin_read_varint(&text));
       donated = donated || plugin_donates(name, strlen(name));
@@ -351,7 +351,7 @@ static inline bool plugin_read_region(PluginBytecode *code, PluginBytes *bytes, 
   if (regions >> 1 != 1 || !(regions & 1)) return plugin_unknown(code, "operations with regions");
   if (plugin_section(bytes, bytes->at, &region) != PLUGIN_IR) return plugin_malformed(code, "a region");
   if (plugin_read_varint(&region) != 1) return plugin_unknown(code, "functions of several blocks");
-  plugin_read_varint(&region); /* how many values there are */
+  plugin_read_varint(&region); /* This skips the number of values. */
   return plugin_read_block(code, &region, body, depth);
 }
 
@@ -362,7 +362,7 @@ static inline bool plugin_read_operation(PluginBytecode *code, PluginBytes *byte
   memset(&function, 0, sizeof function);
   uint64_t number = plugin_read_varint(bytes);
   unsigned char mask = plugin_byte(bytes);
-  plugin_read_varint(bytes); /* its location */
+  plugin_read_varint(bytes); /* This skips its location. */
   if (mask & PLUGIN_HAS_ATTRIBUTES) plugin_read_varint(bytes);
   uint64_t property = mask & PLUGIN_HAS_PROPERTIES ? plugin_read_varint(bytes) : UINT64_MAX;
   if (bytes->bad || number >= code->num_operations) return plugin_malformed(code, "an operation");
@@ -397,7 +397,7 @@ static inline bool plugin_read_operation(PluginBytecode *code, PluginBytes *byte
     if (!plugin_read_region(code, bytes, &function.body, depth + 1)) return false;
     if (property < code->num_properties) {
       PluginBytes given = code->properties[property];
-      plugin_read_donated(code, plugin_read_varint(&given), &function.body); /* arg_attrs is the first */
+      plugin_read_donated(code, plugin_read_varint(&given), &function.body); /* The first is arg_attrs. */
     }
     PLUGIN_ADD(code->arena, code->module->functions, code->module->num_functions, function);
     return true;
@@ -409,21 +409,21 @@ static inline bool plugin_read_operation(PluginBytecode *code, PluginBytes *byte
     body->num_outputs = operation.num_operands;
     return true;
   }
-  const char *version = strrchr(name, '_'); /* "vhlo.add_v1" is "add" */
+  const char *version = strrchr(name, '_'); /* "vhlo.add_v1" becomes "add". */
   size_t length = version != NULL ? (size_t)(version - name) : strlen(name);
   operation.name = length > 5 ? plugin_take_text(code->arena, name + 5, length - 5) : "";
   PLUGIN_ADD(code->arena, body->operations, body->num_operations, operation);
   return true;
 }
 
-/* A block: the parameters of a function, then operations. */
+/* Reads a block: the parameters of a function, followed by operations. */
 static inline bool plugin_read_block(PluginBytecode *code, PluginBytes *bytes, PluginProgram *body, int depth) {
   uint64_t head = plugin_read_varint(bytes);
   for (size_t left = head & 1 ? plugin_read_count(bytes) : 0; left > 0; left--) {
     PluginArray array;
     uint64_t type = plugin_read_varint(bytes);
     if (body == NULL) return plugin_malformed(code, "a module with parameters");
-    if (type & 1) plugin_read_varint(bytes); /* where it comes from */
+    if (type & 1) plugin_read_varint(bytes); /* This skips its location. */
     if (bytes->bad || !plugin_tensor_type(code, type >> 1, &array)) return plugin_malformed(code, "a parameter");
     PLUGIN_ADD(code->arena, body->values, body->num_values, array);
   }
@@ -450,7 +450,7 @@ static inline PJRT_Error *plugin_read_bytecode(PluginModule *module, const char 
     plugin_unknown(&code, "this version of MLIR's bytecode");
     return code.error;
   }
-  while (plugin_byte(&all) != '\0') continue; /* who wrote it */
+  while (plugin_byte(&all) != '\0') continue; /* This skips the name of its producer. */
   while ((number = plugin_section(&all, begin, &section)) >= 0 && !all.bad)
     if (number < PLUGIN_SECTIONS) code.sections[number] = section;
   for (int i = 0; i <= PLUGIN_IR; i++)

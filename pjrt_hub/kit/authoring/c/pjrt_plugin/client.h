@@ -1,4 +1,4 @@
-/* Clients, and what they show: topology, devices, memories. Each device has one memory. */
+/* Clients and their topologies, devices and memories. Each device has one memory. */
 #ifndef PJRT_PLUGIN_CLIENT_H
 #define PJRT_PLUGIN_CLIENT_H
 
@@ -9,7 +9,7 @@
 static const int plugin_memory_kind_id = 1;
 static PJRT_NamedValue plugin_no_values[1];
 
-/* The plugin that a function without an object is for. */
+/* Returns the plugin that is called, for functions that are given no object. */
 PLUGIN_ASKED Plugin *plugin_here(void);
 
 /* Topologies */
@@ -22,7 +22,7 @@ struct PJRT_DeviceDescription {
 };
 
 struct PJRT_TopologyDescription {
-  PluginArena arena; /* for the rest */
+  PluginArena arena; /* Memory for its texts, devices and attributes. */
   Plugin *plugin;
   const char *name, *version, *serialized;
   size_t serialized_size;
@@ -36,7 +36,7 @@ struct PJRT_TopologyDescription {
 PLUGIN_ASKED PJRT_Error *plugin_describe_topology(Plugin *plugin, PJRT_TopologyDescription_Create_Args *args);
 PLUGIN_ASKED PJRT_Error *plugin_read_topology(Plugin *plugin, PJRT_TopologyDescription_Deserialize_Args *args);
 
-/* Makes a topology whose devices are to be described. */
+/* Makes a topology whose devices the caller must describe. */
 static inline PJRT_TopologyDescription *plugin_topology(Plugin *plugin, size_t num_devices) {
   PJRT_TopologyDescription *topology = PLUGIN_NEW(PJRT_TopologyDescription, 1);
   topology->plugin = plugin;
@@ -81,7 +81,7 @@ PLUGIN_TELLS_TEXT(PJRT_DeviceDescription_ToString, to_string, args->device_descr
 
 /* Clients */
 
-/* User data is whatever a host puts beside a memory. */
+/* User data is whatever a host attaches to a memory. */
 typedef struct PluginUserData {
   struct PluginUserData *next;
   const void *key;
@@ -90,10 +90,10 @@ typedef struct PluginUserData {
 } PluginUserData;
 
 typedef struct {
-  PJRT_Memory base; /* hosts call through its first field */
+  PJRT_Memory base; /* Hosts call functions through its first field. */
   PJRT_Device *device;
   char text[96];
-  pthread_mutex_t lock; /* for the rest */
+  pthread_mutex_t lock; /* Guards `data`. */
   PluginUserData *data;
 } PluginMemory;
 
@@ -102,21 +102,21 @@ struct PJRT_Device {
   PJRT_Client *client;
   PluginMemory memory;
   PJRT_Memory *memories[1];
-  PluginQueue *queue; /* one for all devices, if any thread will do */
-  void *opened;       /* what the plugin knows it by */
-  pthread_mutex_t lock; /* for the rest: bytes in use, at most, and what was asked for */
+  PluginQueue *queue; /* All devices share one if `any_thread`. */
+  void *opened;       /* The plugin's own handle of the device. */
+  pthread_mutex_t lock; /* Guards the bytes in use, their peak, the number of allocations, and the largest. */
   int64_t in_use, peak, count, largest;
 };
 
 struct PJRT_Client {
-  int references; /* counts the host's, and one for each buffer and executable */
+  int references; /* Counts the references of the host, buffers, storages, executables and runs. */
   Plugin *plugin;
   PJRT_TopologyDescription *topology;
   size_t num_devices, num_addressable;
   PJRT_Device *devices;
   PJRT_Device **list, **addressable;
-  PJRT_Memory **memories; /* of the addressable devices */
-  void *opened;           /* what the plugin knows it by */
+  PJRT_Memory **memories; /* The memories of the addressable devices. */
+  void *opened;           /* The plugin's own handle of the client. */
 };
 
 PLUGIN_ASKED PJRT_Error *plugin_open_client(Plugin *plugin, PJRT_Client_Create_Args *args);
@@ -200,7 +200,7 @@ static inline void plugin_client_let_go(PJRT_Client *client) {
   free(client);
 }
 
-/* Makes a client, which takes the topology over. */
+/* Makes a client, which takes over the topology. */
 static inline PJRT_Client *plugin_client(PJRT_TopologyDescription *topology) {
   PJRT_Client *client = PLUGIN_NEW(PJRT_Client, 1);
   client->references = 1;
@@ -216,7 +216,7 @@ static inline PJRT_Client *plugin_client(PJRT_TopologyDescription *topology) {
 
 PLUGIN_FUNCTION(PJRT_Client_Create) { return plugin_open_client(plugin_here(), args); }
 
-/* A plugin that is asked on any thread may need one that the caller blocks, so nothing is waited for. */
+/* With `any_thread`, nothing is waited for, because the plugin may need a thread that the caller blocks. */
 PLUGIN_FUNCTION(PJRT_Client_Destroy) {
   PJRT_Client *client = args->client;
   if (client == NULL) return NULL;
@@ -295,7 +295,7 @@ PLUGIN_FUNCTION(PJRT_Device_MemoryStats) {
   PJRT_Device *device = args->device;
   const size_t told = offsetof(PJRT_Device_MemoryStats_Args, bytes_in_use);
   size_t size = sizeof *args < args->struct_size ? sizeof *args : args->struct_size;
-  memset((char *)args + told, 0, size - told); /* nothing else is known */
+  memset((char *)args + told, 0, size - told); /* The fields that are not set below are unknown. */
   pthread_mutex_lock(&device->lock);
   args->bytes_in_use = device->in_use;
   args->peak_bytes_in_use = device->peak;

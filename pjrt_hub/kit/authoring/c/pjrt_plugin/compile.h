@@ -1,4 +1,4 @@
-/* Compiling for an author's device: compile options, the program, and executables as bytes. */
+/* Compiles for an author's device: reads options and programs, and turns executables into bytes and back. */
 #ifndef PJRT_PLUGIN_COMPILE_H
 #define PJRT_PLUGIN_COMPILE_H
 
@@ -6,13 +6,13 @@
 #include "executable.h"
 #include "text.h"
 
-/* An executable is made again from these. */
+/* The source of an executable, from which it can be made again. */
 typedef struct {
   const char *code, *format, *options;
   size_t code_size, format_size, options_size;
 } PluginSource;
 
-/* What an executable is to the author. */
+/* An executable's program, the author's code for it, and its serialized bytes. */
 typedef struct {
   PluginProgram program;
   void *code;
@@ -36,7 +36,7 @@ static inline bool plugin_varint(PluginMessage *message, uint64_t *value) {
   return false;
 }
 
-/* Reads a field: its number, and its value or, in *inner, its bytes; 0 at the end, -1 if malformed. */
+/* Reads a field's value, or its bytes into *inner. Returns its number, 0 at the end, or -1 if it is malformed. */
 static inline int plugin_field(PluginMessage *message, uint64_t *value, PluginMessage *inner) {
   uint64_t tag;
   inner->at = inner->end = NULL;
@@ -55,7 +55,7 @@ static inline int plugin_field(PluginMessage *message, uint64_t *value, PluginMe
   return (int)(tag >> 3);
 }
 
-/* Finds the one device of an assignment, which is lists of numbers in lists. */
+/* Finds the one device of an assignment, a list of lists of device ids. Returns false if it is malformed. */
 static inline bool plugin_assigned(PluginMessage assignment, int *device) {
   enum { COMPUTATION = 3, DEVICES = 1 };
   PluginMessage computation, ids;
@@ -120,12 +120,12 @@ static inline void plugin_assign(PJRT_Executable *executable, int device) {
 }
 
 static inline uint64_t plugin_hash(const char *bytes, size_t size) {
-  uint64_t hash = 14695981039346656037u; /* FNV-1a */
+  uint64_t hash = 14695981039346656037u; /* This is FNV-1a. */
   for (size_t i = 0; i < size; i++) hash = (hash ^ (unsigned char)bytes[i]) * 1099511628211u;
   return hash;
 }
 
-/* The format of serialized executables: this line, a hash of what follows, three sizes, the source. */
+/* A serialized executable consists of this line, a hash of what follows, three sizes, and the source. */
 static inline size_t plugin_serialized_head(char *line, size_t size) {
   int length = snprintf(line, size, "program of %s %s\n", plugin_self.name, plugin_self.version);
   return length > 0 && (size_t)length < size ? (size_t)length : size - 1;
@@ -180,7 +180,7 @@ static inline PJRT_Error *plugin_compile_source(Plugin *plugin, const PluginSour
     return error;
   }
   executable->name = program->name;
-  executable->parameters = program->values; /* They come first. */
+  executable->parameters = program->values; /* The first values are the parameters. */
   executable->num_parameters = program->num_parameters;
   executable->donated = program->donated;
   executable->num_outputs = program->num_outputs;

@@ -1,4 +1,4 @@
-/* An author's device: what the kit asks of it, by the functions of `Plugin`. */
+/* Answers what the kit asks of a plugin by calling the author's functions in `Plugin`. */
 #ifndef PJRT_PLUGIN_DEVICE_H
 #define PJRT_PLUGIN_DEVICE_H
 

@@ -1,8 +1,8 @@
-/* Errors: a code, a text, and payloads. */
+/* An error has a code, a text, and payloads. */
 #ifndef PJRT_PLUGIN_ERROR_H
 #define PJRT_PLUGIN_ERROR_H
 
-#ifndef PJRT_API_MAJOR /* pjrt-hub compiles this with a header of its own */
+#ifndef PJRT_API_MAJOR /* pjrt-hub compiles this with a header of its own. */
 #include "api.h"
 #endif
 
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Allocates zeroed memory for `count` objects. A plugin that gets no memory for them ends. */
+/* Allocates zeroed memory for `count` objects, or aborts the process if there is none. */
 #define PLUGIN_NEW(type, count) ((type *)plugin_zeroed((count), sizeof(type)))
 static inline void *plugin_zeroed(size_t count, size_t size) {
   void *memory = calloc(count > 0 ? count : 1, size);
@@ -25,13 +25,13 @@ static inline char *plugin_copy_text(const char *text, size_t size) {
   return copy;
 }
 
-/* Whoever holds the pointer owns the error; hosts since 0.107 call it through its first field. */
+/* The holder of the pointer owns the error. Hosts since PJRT 0.107 call its functions through its first field. */
 typedef struct {
   PJRT_Error base;
   PJRT_Error_Code code;
   char *text;
   size_t size;
-  PJRT_NamedValue *payloads; /* texts */
+  PJRT_NamedValue *payloads; /* They are all texts. */
   size_t num_payloads;
 } PluginError;
 
@@ -77,7 +77,7 @@ static inline PJRT_Error *plugin_error_of(PJRT_Error_Code code, const char *text
   return &error->base;
 }
 
-/* Makes an error: its code, and a text as for printf. */
+/* Makes an error of a code and a text, which is formatted as with printf. */
 static inline PJRT_Error *plugin_error(PJRT_Error_Code code, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 static inline PJRT_Error *plugin_error(PJRT_Error_Code code, const char *format, ...) {

@@ -21,7 +21,7 @@ PLUGIN_FUNCTION(PJRT_Event_Error) {
 }
 
 PLUGIN_FUNCTION(PJRT_Event_Await) {
-  PluginPromise *promise = plugin_promise_share(args->event->promise); /* The callback may destroy the event. */
+  PluginPromise *promise = plugin_promise_share(args->event->promise); /* A callback may destroy the event. */
   PJRT_Error *error = plugin_promise_await(promise);
   plugin_promise_let_go(promise);
   return error;

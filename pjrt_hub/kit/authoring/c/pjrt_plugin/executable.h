@@ -1,4 +1,4 @@
-/* Executables: programs that the plugin's compiler accepted, and what they tell. */
+/* Executables: programs that the plugin's compiler accepted, and the functions that describe them. */
 #ifndef PJRT_PLUGIN_EXECUTABLE_H
 #define PJRT_PLUGIN_EXECUTABLE_H
 
@@ -7,25 +7,25 @@
 /* The plugin fills in what it knows and calls plugin_lay_out. */
 struct PJRT_Executable {
   int references;
-  PluginArena arena; /* for all that it tells */
+  PluginArena arena; /* Memory for its texts, lists and attributes. */
   Plugin *plugin;
-  void *code; /* what the plugin knows it by */
+  void *code; /* The plugin's own handle of the executable. */
   const char *name, *fingerprint;
-  const char *options, *assignment; /* serialized; no text */
+  const char *options, *assignment; /* These are serialized messages, not texts. */
   size_t options_size, assignment_size;
   size_t num_replicas, num_partitions, num_parameters, num_outputs, num_devices;
   PluginArray *parameters, *outputs;
-  bool *donated;    /* whether each parameter is; NULL if none is */
-  int64_t *devices; /* ids, replica by replica; none if the caller chooses the device */
+  bool *donated;    /* Whether each parameter is donated; NULL if none is. */
+  int64_t *devices; /* Device ids, replica by replica; there are none if the caller chooses the device. */
   int64_t code_size;
   PJRT_NamedValue *cost;
   size_t num_cost;
-  const char *optimized, *optimized_format; /* filled in when they are first wanted */
+  const char *optimized, *optimized_format; /* They are filled in when they are first needed. */
   size_t optimized_size;
-  PJRT_Buffer_Type *types; /* of the outputs */
+  PJRT_Buffer_Type *types; /* This field, `dims` and `ranks` describe the outputs. */
   int64_t *dims;
   size_t *ranks;
-  const char **kinds; /* as many as there are parameters or outputs */
+  const char **kinds; /* Memory kinds for the parameters or the outputs, whichever are more. */
   size_t *kind_sizes;
 };
 
@@ -37,8 +37,8 @@ struct PJRT_LoadedExecutable {
   int deleted;
 };
 
-/* What the plugin does with programs. A client is NULL if there is only a topology. Serialized bytes are malloc's;
-   `discard` frees `code`, which may be NULL. */
+/* The plugin's functions for programs. `client` is NULL if there is only a topology. plugin_serialize allocates with
+   malloc. plugin_discard frees `code`, which may be NULL. */
 PLUGIN_ASKED PJRT_Error *plugin_compile(Plugin *plugin, PJRT_Client *client, const PJRT_Program *program,
                                         const char *options, size_t options_size,
                                         PJRT_Executable **executable);
@@ -102,7 +102,7 @@ static inline void plugin_unload(PJRT_LoadedExecutable *loaded) {
   free(loaded);
 }
 
-/* This takes the executable over. */
+/* Loads an executable, and takes it over. */
 static inline PJRT_Error *plugin_load(PJRT_Client *client, PJRT_Executable *executable,
                                       PJRT_LoadedExecutable **made) {
   PJRT_LoadedExecutable *loaded = PLUGIN_NEW(PJRT_LoadedExecutable, 1);
@@ -158,7 +158,7 @@ PLUGIN_FUNCTION(PJRT_Executable_Serialize) {
   return error;
 }
 
-/* What an executable tells */
+/* Descriptions of executables */
 
 PLUGIN_FUNCTION(PJRT_Executable_Destroy) {
   plugin_executable_let_go(args->executable);

@@ -1,4 +1,4 @@
-/* Running programs: the caller checks the arguments; the rest is work of a device's thread, or done at once. */
+/* Runs programs. The caller's thread checks the arguments. The rest is done by a device's thread, or at once. */
 #ifndef PJRT_PLUGIN_EXECUTE_H
 #define PJRT_PLUGIN_EXECUTE_H
 
@@ -8,14 +8,14 @@ typedef struct {
   PluginWork work;
   PJRT_Executable *executable;
   PJRT_Client *client;
-  PJRT_Device *device; /* the first */
+  PJRT_Device *device; /* The first device. */
   size_t num_devices, num_inputs, num_outputs;
-  PluginStorage **inputs, **outputs; /* the devices' rows, one after the other */
-  PluginPromise **ready;             /* of the inputs */
-  PJRT_Buffer **donors;              /* of the inputs that are donated; they get them back if the call fails */
-  PluginPromise *done;               /* all outputs wait for this */
+  PluginStorage **inputs, **outputs; /* The rows of all devices, one after another. */
+  PluginPromise **ready;             /* The promises of the inputs. */
+  PJRT_Buffer **donors;              /* The buffers that donate inputs, which they get back if the call fails. */
+  PluginPromise *done;               /* All outputs wait for this. */
   int launch_id;
-  int64_t *kept; /* numbers of parameters that the host does not donate now */
+  int64_t *kept; /* The numbers of parameters that the host does not donate this time. */
   size_t num_kept;
 } PluginRun;
 
@@ -40,7 +40,7 @@ static inline void plugin_run_end(PluginRun *run) {
   plugin_client_let_go(client);
 }
 
-/* An error of an input becomes that of the outputs. */
+/* Returns the error of an input, which becomes that of the outputs. */
 static inline PJRT_Error *plugin_input_error(const PluginRun *run) {
   PJRT_Error *error = NULL;
   for (size_t i = 0; error == NULL && i < run->num_inputs; i++)
@@ -56,7 +56,7 @@ static inline void plugin_run_work(PluginWork *work) {
   plugin_run_end(run);
 }
 
-/* Says whether the program runs on this thread. Then the call fails if the program does. */
+/* Says whether the program runs on this thread. If so, the call fails if the program fails. */
 static inline bool plugin_runs_here(const PluginRun *run) {
   bool here = run->client->plugin->any_thread && !run->client->plugin->asynchronous;
   for (size_t i = 0; here && i < run->num_inputs; i++) here = plugin_promise_is_kept(run->ready[i]);
@@ -113,7 +113,7 @@ static inline bool plugin_is_donated(const PluginRun *run, size_t number) {
   return true;
 }
 
-/* Shares the memory of a device's arguments and deletes those that are donated, and makes room for its outputs. */
+/* Shares the memory of a device's arguments, deletes those that are donated, and makes room for its outputs. */
 static inline PJRT_Error *plugin_take_row(PluginRun *run, size_t row, PJRT_Device *device,
                                           PJRT_Buffer *const *arguments) {
   const PJRT_Executable *executable = run->executable;

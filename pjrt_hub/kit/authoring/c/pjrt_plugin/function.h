@@ -1,10 +1,10 @@
-/* How every function of the table begins, and functions that are alike. */
+/* Macros for the functions of the table: one begins every function, and others define those that are alike. */
 #ifndef PJRT_PLUGIN_FUNCTION_H
 #define PJRT_PLUGIN_FUNCTION_H
 
 #include "error.h"
 
-/* Declares what the kit asks of a plugin. One of several files makes it empty, and defines each in one of them. */
+/* Declares what the kit asks of a plugin. A plugin in several files makes it empty and defines each function once. */
 #ifndef PLUGIN_ASKED
 #define PLUGIN_ASKED static inline
 #endif
@@ -32,7 +32,7 @@ static inline PJRT_Error *plugin_wrong_size(const char *name, size_t expected, s
                       expected, found);
 }
 
-/* These define functions that tell a value, a text, or a list and its length; `args` is in scope. */
+/* These define functions that tell a value, a text, or a list and its length, which may depend on `args`. */
 #define PLUGIN_TELLS(name, field, value) \
   PLUGIN_FUNCTION(name) {                \
     args->field = (value);               \
@@ -50,7 +50,7 @@ static inline PJRT_Error *plugin_wrong_size(const char *name, size_t expected, s
     args->num_##field = (count);                    \
     return NULL;                                    \
   }
-/* A copy of some bytes; the host gets a function, too, with which it frees them. */
+/* Defines a function that tells a copy of some bytes, and the function with which the host frees it. */
 #define PLUGIN_TELLS_BYTES(name, holder, type, bytes, size)                        \
   static inline void plugin_release_##name(type *serialized) { free(serialized); } \
   PLUGIN_FUNCTION(name) {                                                          \

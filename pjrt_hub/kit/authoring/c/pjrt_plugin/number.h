@@ -1,10 +1,10 @@
-/* Elements of constants: from how MLIR spells numbers to the bytes of an array. */
+/* Turns the elements of constants, as MLIR spells them, into the bytes of an array. */
 #ifndef PJRT_PLUGIN_NUMBER_H
 #define PJRT_PLUGIN_NUMBER_H
 
 #include "program.h"
 
-/* All constants together may need so many bytes. */
+/* A constant may have at most this many bytes. */
 #define PLUGIN_MOST_CONSTANT ((size_t)1 << 30)
 
 static inline uint32_t plugin_float_bits(float value) {
@@ -34,7 +34,7 @@ static inline uint16_t plugin_float16(float value) {
   return (uint16_t)(sign | ((rest + 0xfff + (rest >> 13 & 1)) >> 13));
 }
 
-/* Writes a word as an element, or as half a complex one; false if the word is no number. */
+/* Writes a word as an element, or as half of a complex one. Returns false if the word is not a number. */
 static inline bool plugin_number(PJRT_Buffer_Type type, const char *word, char *to) {
   char *end;
   size_t width = plugin_element_size(type);
@@ -51,7 +51,7 @@ static inline bool plugin_number(PJRT_Buffer_Type type, const char *word, char *
     if (type == PJRT_Buffer_Type_PRED) value = value != 0;
     if (type == PJRT_Buffer_Type_C64) width = 4;
     if (type == PJRT_Buffer_Type_C128) width = 8;
-    memcpy(to, &value, width); /* the low bytes come first */
+    memcpy(to, &value, width); /* The low bytes come first. */
     return *end == '\0' && end != word + negative;
   }
   double value = strtod(word, &end);
@@ -68,7 +68,7 @@ static inline bool plugin_number(PJRT_Buffer_Type type, const char *word, char *
   return *end == '\0' && end != word;
 }
 
-/* Allocates memory for the elements of a constant; NULL if that is too much. */
+/* Allocates memory for the elements of a constant, or returns NULL if it is too large. */
 static inline char *plugin_constant(PluginArena *arena, const PluginArray *array, PluginAttribute *attribute) {
   size_t size = plugin_array_size(array);
   if (size > PLUGIN_MOST_CONSTANT) return NULL;
@@ -78,12 +78,12 @@ static inline char *plugin_constant(PluginArena *arena, const PluginArray *array
   return data;
 }
 
-/* Repeats the first element in all others. */
+/* Copies the first element to all others. */
 static inline void plugin_splat(char *data, size_t size, size_t width) {
   for (size_t i = width; i < size; i += width) memcpy(data + i, data, width);
 }
 
-/* Keeps whole numbers as an attribute's numbers, too. */
+/* Keeps 64-bit integers as the attribute's numbers, too. */
 static inline void plugin_constant_numbers(PluginArena *arena, const PluginArray *array,
                                            PluginAttribute *attribute) {
   size_t count = plugin_array_count(array);

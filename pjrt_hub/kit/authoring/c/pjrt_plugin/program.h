@@ -9,7 +9,7 @@
 
 /* An attribute holds numbers, a text, or the elements of a row-major array. */
 typedef struct {
-  const char *name; /* as StableHLO calls it: "broadcast_dimensions" */
+  const char *name; /* The name in StableHLO, such as "broadcast_dimensions". */
   const int64_t *numbers;
   size_t num_numbers;
   const char *text;
@@ -18,23 +18,23 @@ typedef struct {
 } PluginAttribute;
 
 typedef struct {
-  const char *name; /* "add" */
-  int *operands;    /* numbers of values */
+  const char *name; /* The name in StableHLO, such as "add". */
+  int *operands;    /* The numbers of the values. */
   size_t num_operands;
-  int results; /* the number of the first result; the others follow */
+  int results; /* The number of the first result; the others follow. */
   size_t num_results;
   PluginAttribute *attributes;
   size_t num_attributes;
 } PluginOperation;
 
 typedef struct {
-  const char *name;    /* of the module */
-  PluginArray *values; /* the type of each */
+  const char *name;    /* The name of the module. */
+  PluginArray *values; /* The type of each value. */
   size_t num_values, num_parameters;
-  bool *donated; /* whether each parameter is donated; NULL if none is */
+  bool *donated; /* Whether each parameter is donated; NULL if none is. */
   PluginOperation *operations;
   size_t num_operations;
-  int *outputs; /* numbers of values */
+  int *outputs; /* The numbers of the values. */
   size_t num_outputs;
 } PluginProgram;
 
@@ -53,7 +53,7 @@ static inline const int64_t *plugin_numbers(const PluginOperation *operation, co
   return found != NULL ? found->numbers : NULL;
 }
 
-/* The type of an operand, of the first result. */
+/* These return the type of an operand, and that of the first result. */
 static inline const PluginArray *plugin_operand(const PluginProgram *program,
                                                 const PluginOperation *operation, size_t number) {
   return &program->values[operation->operands[number]];
@@ -64,7 +64,7 @@ static inline const PluginArray *plugin_result(const PluginProgram *program,
   return &program->values[operation->results];
 }
 
-/* A module while it is read. Its function `main` is the program. */
+/* The functions of a module while it is read. The function `main` is the program. */
 typedef struct {
   const char *name;
   PluginProgram body;
@@ -77,7 +77,7 @@ typedef struct {
   size_t num_functions;
 } PluginModule;
 
-/* Says whether an attribute of a parameter donates it. */
+/* Says whether an attribute with this name donates its parameter. */
 static inline bool plugin_donates(const char *name, size_t size) {
   static const char *const names[] = {"tf.aliasing_output", "jax.buffer_donor"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)
@@ -132,7 +132,7 @@ static inline PJRT_Error *plugin_inline(const PluginModule *module, const Plugin
   return error;
 }
 
-/* Returns the program of a module: its `main` with all calls inlined. */
+/* Makes the program of a module, which is its `main` with all calls inlined. */
 static inline PJRT_Error *plugin_program(const PluginModule *module, PluginProgram *program) {
   const PluginProgram *body = NULL;
   for (size_t i = 0; i < module->num_functions; i++)

@@ -1,5 +1,5 @@
-/* Promises. A promise is kept once, with success or with an error; a PJRT_Event refers to one. Whatever waits for a
-   promise is called without a lock. */
+/* A promise is kept once, with success or with an error; a PJRT_Event refers to one. Whatever waits for a promise is
+   called without a lock. */
 #ifndef PJRT_PLUGIN_PROMISE_H
 #define PJRT_PLUGIN_PROMISE_H
 
@@ -17,7 +17,7 @@ typedef struct PluginWaiter {
 
 typedef struct {
   int references;
-  pthread_mutex_t lock; /* for the rest */
+  pthread_mutex_t lock; /* Guards the fields below. */
   pthread_cond_t changed;
   bool kept;
   PJRT_Error *error;
@@ -45,7 +45,7 @@ static inline PluginPromise *plugin_promise(void) {
   return promise;
 }
 
-/* Makes a promise that is kept already; it takes the error over. */
+/* Makes a promise that is kept already, and takes over the error. */
 static inline PluginPromise *plugin_promise_kept(PJRT_Error *error) {
   PluginPromise *promise = plugin_promise();
   promise->kept = true;
@@ -71,7 +71,7 @@ static inline void plugin_promise_let_go(PluginPromise *promise) {
   free(promise);
 }
 
-/* Keeps a promise: takes the error over and calls whatever waits. Returns false and destroys the error if the promise
+/* Keeps a promise, takes over the error and calls whatever waits. Returns false and destroys the error if the promise
    was kept before. */
 static inline bool plugin_promise_keep(PluginPromise *promise, PJRT_Error *error) {
   plugin_promise_share(promise); /* Whatever waits may release the last reference. */
@@ -103,7 +103,7 @@ static inline bool plugin_promise_is_kept(PluginPromise *promise) {
   return kept;
 }
 
-/* Waits, and returns a copy of the error. */
+/* Waits until a promise is kept, and returns a copy of its error. */
 static inline PJRT_Error *plugin_promise_await(PluginPromise *promise) {
   pthread_mutex_lock(&promise->lock);
   while (!promise->kept) pthread_cond_wait(&promise->changed, &promise->lock);
@@ -111,7 +111,7 @@ static inline PJRT_Error *plugin_promise_await(PluginPromise *promise) {
   return plugin_error_copy(promise->error);
 }
 
-/* Calls then(error, argument) now or on the thread that keeps the promise, which still owns the error. */
+/* Calls then(error, argument) now or on the thread that keeps the promise. The promise still owns the error. */
 static inline void plugin_promise_then(PluginPromise *promise, PluginThen *then, void *argument) {
   pthread_mutex_lock(&promise->lock);
   bool kept = promise->kept;
@@ -126,7 +126,7 @@ static inline void plugin_promise_then(PluginPromise *promise, PluginThen *then,
   if (kept) then(promise->error, argument);
 }
 
-/* Makes an event, which takes the reference over. */
+/* Makes an event, which takes over the reference. */
 static inline PJRT_Event *plugin_event(PluginPromise *promise) {
   PJRT_Event *event = PLUGIN_NEW(PJRT_Event, 1);
   event->promise = promise;

@@ -1,4 +1,4 @@
-/* The main loop of a device: a thread takes work from a queue, in the order in which it can begin. */
+/* The main loop of a device: a thread takes work from a queue, in the order in which the work can begin. */
 #ifndef PJRT_PLUGIN_QUEUE_H
 #define PJRT_PLUGIN_QUEUE_H
 
@@ -10,13 +10,13 @@ typedef struct PluginQueue PluginQueue;
 typedef struct PluginWork {
   struct PluginWork *next;
   PluginQueue *queue;
-  int missing; /* counts what it waits for, and one more until all of that is known */
+  int missing; /* Counts what the work waits for, and one more until all of that is known. */
   void (*run)(struct PluginWork *work);
 } PluginWork;
 
 struct PluginQueue {
   pthread_t thread;
-  pthread_mutex_t lock; /* for the rest */
+  pthread_mutex_t lock; /* Guards the fields below. */
   pthread_cond_t changed;
   bool started, ending, working;
   PluginWork *first, *last;
@@ -55,7 +55,7 @@ static inline PluginQueue *plugin_queue(void) {
   return queue;
 }
 
-/* Starts the thread if it was not; false if there can be no more threads. */
+/* Starts the thread if it does not run yet. Returns false if no thread can be started. */
 static inline bool plugin_queue_start(PluginQueue *queue) {
   pthread_mutex_lock(&queue->lock);
   if (!queue->started) queue->started = pthread_create(&queue->thread, NULL, plugin_queue_work, queue) == 0;
@@ -71,7 +71,7 @@ static inline void plugin_queue_drain(PluginQueue *queue) {
   pthread_mutex_unlock(&queue->lock);
 }
 
-/* Ends the thread, which frees the queue; the caller may be that thread. It is waited for, if the caller may wait. */
+/* Ends the thread, which frees the queue. With `wait`, the caller waits for the thread, unless it is that thread. */
 static inline void plugin_queue_end(PluginQueue *queue, bool wait) {
   if (!queue->started) {
     plugin_queue_free(queue);
@@ -88,7 +88,7 @@ static inline void plugin_queue_end(PluginQueue *queue, bool wait) {
     pthread_join(thread, NULL);
 }
 
-/* Counts down what work waits for; at zero it is queued or, if there is no queue or no thread, run. */
+/* Counts down what work waits for. At zero, the work is queued, or run here if there is no queue or no thread. */
 static inline void plugin_work_nearer(const PJRT_Error *error, void *argument) {
   PluginWork *work = (PluginWork *)argument;
   (void)error;

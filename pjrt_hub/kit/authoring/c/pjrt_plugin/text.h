@@ -14,8 +14,8 @@ typedef struct {
   PluginModule *module;
   PluginArena *arena;
   const char *begin, *at, *end;
-  PluginProgram *body; /* of the function that is read */
-  PluginName *names;   /* its values */
+  PluginProgram *body; /* The body of the function that is being read. */
+  PluginName *names;   /* The names of its values. */
   size_t num_names;
   PJRT_Error *error;
 } PluginText;
@@ -37,7 +37,7 @@ static inline bool plugin_wordly(char c) {
          c == '.' || c == '$';
 }
 
-/* The next character that is neither space nor comment; '\0' at the end. */
+/* Returns the next character that is neither space nor comment, or '\0' at the end. */
 static inline char plugin_peek(PluginText *text) {
   while (text->at < text->end) {
     if (*text->at == '/' && text->end - text->at > 1 && text->at[1] == '/')
@@ -65,7 +65,7 @@ static inline bool plugin_expect(PluginText *text, const char *what) {
   return plugin_see(text, what) || plugin_unread(text);
 }
 
-/* Reads a word; NULL if none is next. */
+/* Reads a word, or returns NULL if none is next. */
 static inline const char *plugin_word(PluginText *text) {
   plugin_peek(text);
   const char *begin = text->at;
@@ -73,7 +73,7 @@ static inline const char *plugin_word(PluginText *text) {
   return text->at > begin ? plugin_take_text(text->arena, begin, (size_t)(text->at - begin)) : NULL;
 }
 
-/* Reads "a string", without its escapes. */
+/* Reads "a string", and leaves its escapes as they are. */
 static inline const char *plugin_string(PluginText *text) {
   if (!plugin_see(text, "\"")) return NULL;
   const char *begin = text->at;
@@ -121,7 +121,7 @@ static inline PJRT_Buffer_Type plugin_type_named(const char *name) {
   return PJRT_Buffer_Type_INVALID;
 }
 
-/* Reads tensor<2x3xf32>. */
+/* Reads a type such as tensor<2x3xf32>. */
 static inline bool plugin_type(PluginText *text, PluginArray *array) {
   int64_t dims[PLUGIN_MAX_RANK];
   size_t rank = 0;
@@ -160,11 +160,11 @@ static inline int plugin_new_value(PluginText *text, const PluginArray *array) {
 
 /* Attributes */
 
-/* Reads dense<...> : tensor<...> as an array; a constant's own type is read later. */
+/* Reads dense<...> : tensor<...> as an array. With `keep_type`, the type can be read again later. */
 static inline bool plugin_dense(PluginText *text, PluginAttribute *attribute, bool keep_type) {
   PluginArray array;
   const char *from = text->at, *close, *colon;
-  if (!plugin_skip(text)) return false; /* <...> */
+  if (!plugin_skip(text)) return false; /* This skips <...>. */
   close = text->at - 1;
   colon = (plugin_peek(text), text->at);
   if (!plugin_expect(text, ":") || !plugin_type(text, &array)) return false;
@@ -176,7 +176,7 @@ static inline bool plugin_dense(PluginText *text, PluginAttribute *attribute, bo
   for (from++; from < close;) {
     char word[80];
     size_t length = 0;
-    if (strncmp(from, "\"0x", 3) == 0) { /* all bytes at once */
+    if (strncmp(from, "\"0x", 3) == 0) { /* One string has the digits of all bytes. */
       for (from += 3; close - from > 1 && *from != '"' && used < size + width; from += 2, used++) {
         const char digits[3] = {from[0], from[1], '\0'};
         if (used < size) data[used] = (char)strtoul(digits, NULL, 16);
@@ -215,7 +215,7 @@ static inline bool plugin_integer(PluginText *text, int64_t *value) {
   return text->at > begin && (text->at == text->end || !plugin_wordly(*text->at));
 }
 
-/* Reads whole numbers, or words, which count as 0 or 1, up to a bracket. */
+/* Reads whole numbers, or words, which count as 1 for `true` and 0 for all others, up to a closing bracket. */
 static inline bool plugin_list(PluginText *text, const char *close, PluginAttribute *attribute) {
   int64_t *numbers = NULL;
   size_t count = 0;
@@ -243,7 +243,7 @@ static inline bool plugin_list(PluginText *text, const char *close, PluginAttrib
 
 static inline bool plugin_attributes(PluginText *text, PluginOperation *operation, const char *close);
 
-/* Pretty forms have other names for these than StableHLO. */
+/* Returns StableHLO's name of an attribute, for which the pretty form may have a short one. */
 static inline const char *plugin_full_name(const char *operation, const char *name) {
   static const char *const names[][3] = {{"broadcast_in_dim", "dims", "broadcast_dimensions"},
                                          {"transpose", "dims", "permutation"},
@@ -257,7 +257,7 @@ static inline const char *plugin_full_name(const char *operation, const char *na
   return name;
 }
 
-/* Reads an attribute's value; with `typed`, a number's type may follow. */
+/* Reads an attribute's value. With `typed`, the type of a number may follow. */
 static inline bool plugin_attribute_value(PluginText *text, PluginOperation *operation, const char *name,
                                           bool typed) {
   name = plugin_full_name(operation->name, name);
@@ -306,7 +306,7 @@ static inline bool plugin_attribute_value(PluginText *text, PluginOperation *ope
   return plugin_peek(text) != '<' || plugin_skip(text);
 }
 
-/* Reads name = value, ... up to a bracket. */
+/* Reads name = value, ... up to a closing bracket. */
 static inline bool plugin_attributes(PluginText *text, PluginOperation *operation, const char *close) {
   while (!plugin_see(text, close)) {
     const char *name = plugin_word(text);
@@ -319,7 +319,7 @@ static inline bool plugin_attributes(PluginText *text, PluginOperation *operatio
 
 /* Operations */
 
-/* Reads %a or %a#1: the number of a value. */
+/* Reads the name of a value, such as %a or %a#1, and finds its number. */
 static inline bool plugin_operand_read(PluginText *text, int *value) {
   int64_t number = 0;
   if (!plugin_expect(text, "%")) return false;
@@ -333,7 +333,7 @@ static inline bool plugin_operand_read(PluginText *text, int *value) {
     if (number < (int64_t)each->count) return true;
     break;
   }
-  if (plugin_peek(text) == '=') return plugin_unread(text); /* the name of a loop variable */
+  if (plugin_peek(text) == '=') return plugin_unread(text); /* This names a loop variable. */
   return plugin_fail(text, PJRT_Error_Code_INVALID_ARGUMENT, "there is no such value");
 }
 
@@ -411,7 +411,7 @@ static inline bool plugin_operation_rest(PluginText *text, PluginOperation *oper
   return plugin_expect(text, ":");
 }
 
-/* Reads %r:2 = operation. */
+/* Reads an operation and the names of its results, as in %r:2 = operation. */
 static inline bool plugin_operation_read(PluginText *text) {
   PluginOperation operation;
   PluginName *names = NULL;
@@ -461,7 +461,7 @@ static inline bool plugin_return_read(PluginText *text, const PluginArray *types
   return plugin_expect(text, "}");
 }
 
-/* Skips the attributes of a parameter, which may donate it. */
+/* Skips the attributes of a parameter, but finds out whether they donate it. */
 static inline bool plugin_parameter_attributes(PluginText *text, bool *donated) {
   const char *at = text->at;
   if (!plugin_skip(text)) return false;
@@ -527,7 +527,7 @@ static inline PJRT_Error *plugin_read_text(PluginModule *module, const char *cod
   text.begin = text.at = code;
   text.end = code + size;
   for (char c; well && (c = plugin_peek(&text)) != '\0';) {
-    if (c == '#') { /* a name for a location or an attribute */
+    if (c == '#') { /* This line names a location or an attribute. */
       while (text.at < text.end && *text.at != '\n') text.at++;
     } else if (!inside && plugin_see(&text, "module")) {
       inside = true;

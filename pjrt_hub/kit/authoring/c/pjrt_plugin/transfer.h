@@ -1,4 +1,4 @@
-/* Copies: from the host to a device, back, and between devices. The devices' threads make them, unless any may. */
+/* Copies from and to the host, and between devices. The devices' threads make them, unless any thread may. */
 #ifndef PJRT_PLUGIN_TRANSFER_H
 #define PJRT_PLUGIN_TRANSFER_H
 
@@ -9,7 +9,7 @@ static inline void plugin_copy_begin(PluginStorage *storage, PluginWork *work, P
   plugin_work_begin(work, device->client->plugin->any_thread ? NULL : device->queue, promise, 1);
 }
 
-/* Writes to a device what is in another storage, once that is filled. */
+/* Work that writes the contents of another storage to a device, once that storage is filled. */
 typedef struct {
   PluginWork work;
   PluginArray array;
@@ -29,7 +29,7 @@ static inline void plugin_copy_in_run(PluginWork *work) {
   free(copy);
 }
 
-/* Takes over what it copies from, and the promise that it will be filled; shares the rest. */
+/* Begins to copy to a device. It takes over `from` and `filled`, the promise of its contents, and shares the rest. */
 static inline void plugin_copy_in(PluginStorage *to, PluginStorage *from, const PluginArray *array,
                                   PluginPromise *filled, PluginPromise *done) {
   PluginCopyIn *copy = PLUGIN_NEW(PluginCopyIn, 1);
@@ -70,7 +70,7 @@ PLUGIN_FUNCTION(PJRT_Client_BufferFromHostBuffer) {
   PluginPromise *ready = plugin_promise();
   plugin_copy_in(storage, host, &array, plugin_promise_kept(NULL), ready);
   args->buffer = plugin_buffer(&array, storage, ready);
-  if (device->client->plugin->any_thread) error = plugin_error_copy(ready->error); /* The copy is made. */
+  if (device->client->plugin->any_thread) error = plugin_error_copy(ready->error); /* The copy was made. */
   if (error == NULL)
     args->done_with_host_buffer = plugin_event(plugin_promise_kept(NULL)); /* There is a copy. */
   else
@@ -78,16 +78,16 @@ PLUGIN_FUNCTION(PJRT_Client_BufferFromHostBuffer) {
   return error;
 }
 
-/* Copies to the host once the buffer is ready: an array in some order of dimensions, or some bytes. */
+/* Work that copies to the host once the buffer is ready: an array in some order of dimensions, or some bytes. */
 typedef struct {
   PluginWork work;
   PluginStorage *from;
   PluginPromise *ready, *done;
   PluginArray array;
   char *to;
-  bool whole; /* dense, row-major */
+  bool whole; /* The copy is dense and row-major. */
   int64_t strides[PLUGIN_MAX_RANK];
-  int64_t offset, size; /* of some bytes; -1 for an array */
+  int64_t offset, size; /* The bytes to copy; `size` is -1 for an array. */
 } PluginCopyOut;
 
 static inline void plugin_copy_out_run(PluginWork *work) {
@@ -114,7 +114,7 @@ static inline void plugin_copy_out_run(PluginWork *work) {
   free(copy);
 }
 
-/* Makes a copy of an array, dense and row-major, to memory that may come later; takes the storage and the promise. */
+/* Makes work that copies a dense, row-major array to `to`, which may be set later. Takes over `from` and `ready`. */
 static inline PluginCopyOut *plugin_copy_out_of(PluginStorage *from, PluginPromise *ready,
                                                 const PluginArray *array, char *to) {
   PluginCopyOut *copy = PLUGIN_NEW(PluginCopyOut, 1);
@@ -129,7 +129,7 @@ static inline PluginCopyOut *plugin_copy_out_of(PluginStorage *from, PluginPromi
   return copy;
 }
 
-/* Begins to fill the host's memory; what is given is kept when it is full. */
+/* Begins to fill the host's memory. Returns a promise that is kept when it is full. */
 static inline PluginPromise *plugin_copy_out(PluginCopyOut *copy) {
   PluginPromise *done = plugin_promise_share(copy->done);
   plugin_copy_begin(copy->from, &copy->work, &copy->ready);
@@ -161,7 +161,7 @@ PLUGIN_FUNCTION(PJRT_Buffer_ToHostBuffer) {
   return NULL;
 }
 
-/* Makes a copy of some bytes of a buffer. */
+/* Makes the work that copies some bytes of a buffer. */
 static inline PJRT_Error *plugin_copy_bytes(PJRT_Buffer *buffer, int64_t offset, int64_t size, void *to,
                                             PluginCopyOut **copy) {
   int64_t whole = (int64_t)plugin_array_size(&buffer->array);
@@ -187,7 +187,7 @@ PLUGIN_FUNCTION(PJRT_Buffer_CopyRawToHost) {
   return error;
 }
 
-/* The host tells later where the bytes are to go. */
+/* The host calls this when it knows where the bytes are to go. */
 static inline void plugin_destination_known(PJRT_Buffer_CopyRawToHostFuture_Callback_Args *args) {
   PluginCopyOut *copy = (PluginCopyOut *)args->callback_data;
   copy->to = (char *)args->dst;
@@ -211,8 +211,8 @@ PLUGIN_FUNCTION(PJRT_Buffer_CopyRawToHostFuture) {
 
 /* Between devices */
 
-/* Fills a storage with what is in another once that is ready; takes the other and its promise over, shares the rest.
-   Without `any_thread` the first device's thread reads, and the second one's writes. */
+/* Copies `from` to `to` once `ready` is kept. It takes over `from` and `ready`, and shares the rest. Without
+   `any_thread`, the thread of the device of `from` reads, and that of the other device writes. */
 static inline void plugin_copy_across(PluginStorage *to, PluginStorage *from, PluginPromise *ready,
                                       const PluginArray *array, PluginPromise *done) {
   PluginStorage *host = NULL;

@@ -1,4 +1,4 @@
-/* Uploads: buffers that a host fills in parts, whose functions the C API names after a transfer manager. */
+/* Uploads: buffers that a host fills in parts. The C API names their functions after a transfer manager. */
 #ifndef PJRT_PLUGIN_UPLOAD_H
 #define PJRT_PLUGIN_UPLOAD_H
 
@@ -13,7 +13,7 @@ typedef struct {
 
 struct PJRT_AsyncHostToDeviceTransferManager {
   PJRT_Device *device;
-  pthread_mutex_t lock; /* for `last` and `retrieved`, and what is written to the host's memory */
+  pthread_mutex_t lock; /* Guards `last`, `retrieved` and what is written to host memory. */
   size_t count;
   PluginUpload *uploads;
 };
@@ -76,7 +76,7 @@ static inline PJRT_Error *plugin_upload_over(int index) {
   return plugin_error(PJRT_Error_Code_INVALID_ARGUMENT, "of buffer %d all has come, or an error", index);
 }
 
-/* Takes some of a buffer, or all of it with the host's strides. After the last of it the copy to the device begins. */
+/* Takes part of a buffer, or all of it in the host's strides. After the last part, the copy to the device begins. */
 static inline PJRT_Error *plugin_upload_take(PJRT_AsyncHostToDeviceTransferManager *manager, int index,
                                              const void *data, const int64_t *strides, int64_t offset,
                                              int64_t size, bool last) {

@@ -1,4 +1,4 @@
-/* Reports as many processors as a program may have devices; preloaded into the interpreter.
+/* Reports as many processors as a program may have devices. It is preloaded into the interpreter.
 
    The interpreter runs each device of a program on a thread of a pool, which LLVM makes as large as
    the number of processors. With too few, devices would wait for devices that get no thread. */

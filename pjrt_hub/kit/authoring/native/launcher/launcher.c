@@ -1,4 +1,4 @@
-/* A PJRT plugin whose backend is in Python: each is a copy of this library with `words` filled in.
+/* A PJRT plugin whose backend is in Python: a copy of this library with its `words` filled in.
 
    In a process with Python it uses that Python; otherwise it loads and starts one. It is not linked
    with Python. It reports failures on stderr, because GetPjrtApi cannot return an error. */
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <wchar.h>
 
-/* The lines: module:Class, Python's version, library and program, guest.py, folders of sys.path. */
+/* The lines are module:Class, Python's version, library, program, guest.py, sys.path's folders. */
 static const volatile struct {
   char mark[32], words[16352];
 } filled_in __attribute__((used)) = {.mark = "pjrt-hub backend is written here"};

@@ -1,4 +1,4 @@
-/* What the accelerator says about itself. */
+/* Answers calls about the accelerator itself, such as its name and its memory statistics. */
 #include <stdio.h>
 
 #include "discrete.h"
@@ -8,7 +8,7 @@ static struct {
   PJRT_DeviceDescription *description;
   char name[NAME];
 } names[DESCRIPTIONS];
-static char real_platform[32]; /* The plugin's name of its platform. */
+static char real_platform[32]; /* The plugin's own name for its platform. */
 
 /* Notes what the plugin calls the platform of a new client. */
 void answers_client(Plugin *plugin, PJRT_Client *client) {
@@ -68,7 +68,7 @@ static PJRT_Error *no_host_pointer(PJRT_RawBuffer_GetHostPointer_Args *args) {
   return refuse(PJRT_Error_Code_UNIMPLEMENTED, text, sizeof text - 1);
 }
 
-/* Names something. The plugin is called first, because it may refuse the caller's struct. */
+/* Tells a name. The plugin is called first, because it may refuse the caller's struct. */
 static PJRT_Error *tell_name(Plugin *plugin, unsigned function, void *args) {
   /* The arguments of all these functions have the same fields. */
   PJRT_DeviceDescription_ToString_Args *named = args;
@@ -81,7 +81,7 @@ static PJRT_Error *tell_name(Plugin *plugin, unsigned function, void *args) {
   return NULL;
 }
 
-/* Answers a call that the plugin would answer differently; false for all others. */
+/* Answers a call that the plugin would answer differently. Returns false for all other calls. */
 bool answer(Plugin *plugin, unsigned function, void *args, PJRT_Error **error) {
   *error = NULL;
   switch (function) {

@@ -106,7 +106,7 @@ static void copy_contents(Arena *arena, const Shape *shape, char *base, size_t s
   }
 }
 
-/* Copies the callbacks of an execution: a row for each device, whose number options do not tell. */
+/* Copies an execution's callbacks, a row for each device. The options lack the number of rows. */
 static void *copy_callbacks(Arena *arena, void *rows, size_t devices, size_t nbytes) {
   if (rows == NULL || nbytes == 0) return rows;
   void **copy = keep(arena, rows, devices * sizeof *copy);

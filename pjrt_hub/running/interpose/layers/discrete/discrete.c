@@ -1,4 +1,4 @@
-/* Dispatches each call to the accelerator in software. */
+/* Dispatches the calls that are made to the accelerator in software. */
 #include "discrete.h"
 
 void discrete_start(const char *text) {
@@ -109,7 +109,7 @@ static PJRT_Error *view(Plugin *plugin, PJRT_Client_CreateViewOfDeviceBuffer_Arg
   return error;
 }
 
-/* Returns whether the plugin's buffer will never exist; waits until that is known. */
+/* Waits until it is known whether the plugin's buffer will ever exist. Returns true if it won't. */
 static bool never_comes(Buffer *buffer) {
   schedule_lock();
   moment_await(&buffer->made);
@@ -118,7 +118,7 @@ static bool never_comes(Buffer *buffer) {
   return never;
 }
 
-/* Returns where a buffer lies, or would have lain; NULL if only the plugin's buffer tells it. */
+/* Returns the memory of a buffer, even if it will never exist, or NULL if only `real` tells it. */
 static PJRT_Memory *memory_of(Buffer *buffer) {
   if (buffer->memory != NULL || buffer->device == NULL) return buffer->memory;
   PJRT_Memory *memory = program_memory(buffer->plugin, &buffer->like, buffer->device);
@@ -126,7 +126,7 @@ static PJRT_Memory *memory_of(Buffer *buffer) {
   return memory;
 }
 
-/* Answers at once from what was known when the buffer was requested. */
+/* Answers from what was known when the buffer was requested. Returns false if it is too little. */
 static bool describe(unsigned function, void *args) {
   /* All arguments begin with the buffer, and those about dimensions have the same fields. */
   PJRT_Buffer_Dimensions_Args *dims = args;
@@ -165,7 +165,7 @@ static bool describe(unsigned function, void *args) {
   }
 }
 
-/* Answers what hosts ask about any array without expecting an error, for one that never exists. */
+/* Answers the questions that hosts expect to succeed, for an array that will never exist. */
 static bool describe_missing(unsigned function, void *args) {
   /* All arguments begin with the buffer, whose dimensions are reported as static. */
   PJRT_Buffer_DynamicDimensionIndices_Args *dynamic = args;

@@ -1,10 +1,10 @@
 /* An accelerator in software: it makes the plugin's devices behave like a GPU or a TPU.
 
-   Hosts hold proxies of buffers and events, which get the plugin's own once these exist. A call
-   that moves data or runs a program becomes an operation: the call returns before it begins, a
-   seeded schedule decides when it begins and when its events fire, and its errors arrive in these
-   events. Addresses of device memory fault, no memory is shared with the host's arrays, and the
-   capacity of a device is limited.
+   Hosts hold proxies of buffers and events, which get the plugin's own objects once these exist. A
+   call that moves data or runs a program becomes an operation: the call returns before the
+   operation begins, a seeded schedule decides when it begins and when its events fire, and its
+   errors arrive in these events. Addresses of device memory fault, no memory is shared with the
+   host's arrays, and the capacity of a device is limited.
 
    The schedule's lock guards all of this. It is never held while the plugin or the host is called.
 
@@ -15,14 +15,14 @@
 
 #include "../layers.h"
 
-/* Returns memory of zeros, or aborts the process if there is none. */
+/* Returns zeroed memory, or aborts the process if there is none. */
 static inline void *take(size_t nbytes) {
   void *taken = calloc(1, nbytes + 1);
   if (taken == NULL) abort();
   return taken;
 }
 
-/* The outcome of something; NULL is success. It is never freed, because errors are few. */
+/* An outcome: an error, or success if it is NULL. It is never freed, because errors are few. */
 typedef struct {
   PJRT_Error_Code code;
   size_t length;
@@ -31,13 +31,13 @@ typedef struct {
 
 /* schedule.c: time advances with the host's calls that move data or run programs. */
 
-/* Work that begins at the time `due`, after the moments that are counted in `waits`. */
+/* Work that begins at the time `due`, once the moments that `waits` counts have happened. */
 typedef struct Task Task;
 struct Task {
   Task *next;
   uint64_t due;
   unsigned waits;
-  bool fires; /* It tells the host something, and the next one begins afterwards. */
+  bool fires; /* It tells the host something, and the next task begins afterwards. */
   bool ends;  /* The plugin is working on it and will end it by itself. */
   bool late;  /* Later tasks no longer wait for it. */
   void (*run)(Task *task);
@@ -61,9 +61,9 @@ HIDDEN uint64_t schedule_due(uint64_t after);
 HIDDEN void schedule_add(Task *task);
 HIDDEN void schedule_after(Task *task, Moment *moment);
 HIDDEN void schedule_hurry(uint64_t due);
-HIDDEN void schedule_wake(void); /* It wakes all sleepers. */
-HIDDEN void schedule_sleep(void); /* It sleeps until something happens. */
-/* The same, but not beyond `end`; returns whether something happened. */
+HIDDEN void schedule_wake(void); /* Wakes all threads that sleep here. */
+HIDDEN void schedule_sleep(void); /* Sleeps until schedule_wake is called. */
+/* Sleeps until schedule_wake is called or `end` is reached. Returns false in the second case. */
 HIDDEN bool schedule_sleep_until(const struct timespec *end);
 HIDDEN struct timespec schedule_from_now(uint64_t ns);
 HIDDEN void schedule_drain(void);
@@ -73,7 +73,7 @@ HIDDEN void moment_await(Moment *moment);
 /* settings.c: PJRT_HUB_DISCRETE */
 typedef struct {
   char platform[32];
-  uint64_t seed, capacity, silence; /* Bytes for capacity, ms for silence, 0 if not set. */
+  uint64_t seed, capacity, silence; /* `capacity` is in bytes, `silence` in ms; 0 is unset. */
   unsigned window;
   bool hold, tiled;
 } Settings;
@@ -84,9 +84,9 @@ HIDDEN void settings_read(const char *text);
 
 enum { MOST_RANK = 16, MOST_TILES = 3, MOST_SIZES = MOST_RANK + 2 * MOST_TILES };
 typedef struct {
-  size_t rank, count, bits; /* The number of elements and the bits of each; a scalar has rank 1. */
+  size_t rank, count, bits; /* There are `count` elements of `bits` bits; a scalar has rank 1. */
   size_t nbytes, dense_nbytes;
-  int64_t sizes[MOST_RANK]; /* The dimensions, slowest first. */
+  int64_t sizes[MOST_RANK]; /* The dimensions, with the slowest one first. */
   size_t num_tiles, tile_ranks[MOST_TILES];
   int64_t tile_dims[2 * MOST_TILES];
 } Tiling;
@@ -103,7 +103,7 @@ typedef struct Callback Callback;
 typedef struct Buffer Buffer;
 typedef struct Use Use; /* See operation.c. */
 typedef struct {
-  Task task; /* It lets the event fire. */
+  Task task; /* The task that lets the event fire. */
   unsigned refs;
   Plugin *plugin;
   Buffer *about;    /* The buffer whose contents the event announces. */
@@ -126,20 +126,20 @@ struct Buffer {
   unsigned refs;
   Plugin *plugin;
   PJRT_Buffer *real;
-  Moment made, defined; /* When `real` exists, and when its contents do. */
-  bool deleted;         /* The host deleted it; `real` goes once no operation needs it. */
+  Moment made, defined; /* The moments when `real` and its contents exist. */
+  bool deleted;         /* The host deleted it; `real` stays while an operation needs it. */
   bool released;        /* `real` is deleted. */
   unsigned uses;        /* The number of operations that are not complete. */
   unsigned unbegun;     /* The number of those that have not begun. */
-  unsigned unsure;      /* The number of those that are programs which may take it. */
+  unsigned unsure;      /* The number of those that run a program which may take it. */
   Use *begins;          /* The operations that have not begun. */
   uint64_t last;        /* The time when all of them will have begun. */
   Description like;
-  PJRT_Device *device;  /* The device of an output. */
+  PJRT_Device *device;  /* The device of a program's output. */
   PJRT_Memory *memory;  /* The memory of an array or a copy; NULL if only `real` tells it. */
   PJRT_Device *charged_to;
   size_t charged;
-  void *address; /* The address that the host is told, which faults. */
+  void *address; /* The faulting address that the host is told. */
   size_t reserved;
   Buffer *next_mapped;
 };
@@ -236,7 +236,7 @@ HIDDEN bool is_deleted(Buffer *buffer);
 /* question.c */
 HIDDEN PJRT_Error *pass_on(Plugin *plugin, unsigned function, void *args);
 
-/* answers.c: what the accelerator says about itself */
+/* answers.c: answers about the accelerator itself */
 HIDDEN void answers_client(Plugin *plugin, PJRT_Client *client);
 HIDDEN bool answer(Plugin *plugin, unsigned function, void *args, PJRT_Error **error);
 

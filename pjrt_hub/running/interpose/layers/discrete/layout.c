@@ -94,7 +94,7 @@ void layout_tile(PJRT_Buffer_MemoryLayout *layout, PJRT_Buffer_Type type, const 
   tiled->tile_dims = tiles->dims;
 }
 
-/* Finds the tiles of a plugin's buffer; false if it gets none or has tiles of its own. */
+/* Finds the tiles of a plugin's buffer. Returns false if it gets none or has tiles of its own. */
 static bool find_tiling(Plugin *plugin, PJRT_Buffer *real, Tiling *tiling) {
   SIZED(PJRT_Buffer_ElementType_Args, type, .buffer = real);
   SIZED(PJRT_Buffer_Dimensions_Args, dims, .buffer = real);
@@ -113,7 +113,7 @@ static bool is_dynamic(Plugin *plugin, PJRT_Buffer *real) {
   return ask(plugin, FN_PJRT_Buffer_DynamicDimensionIndices, &args) && args.num_dynamic_dims > 0;
 }
 
-/* Finds how many bytes a buffer has on the device; false if that is unknown. */
+/* Finds how many bytes a buffer has on the device. Returns false if that is unknown. */
 bool layout_nbytes(Plugin *plugin, PJRT_Buffer *real, size_t *nbytes) {
   Tiling tiling;
   SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size, .buffer = real);
@@ -157,7 +157,7 @@ typedef struct {
   size_t num_dims;
 } Wish;
 
-/* Returns the wish of that number in a call; its `slot` is NULL after the last wish. */
+/* Returns the call's wish with this number. After the last wish, its `slot` is NULL. */
 static Wish wish_of(unsigned function, void *args, size_t number) {
   PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *many = args;
   PJRT_Client_BufferFromHostBuffer_Args *array = args;
@@ -241,7 +241,7 @@ size_t layout_nbytes_of(const PJRT_Client_BufferFromHostBuffer_Args *args) {
 
 /* The extension Layouts: with tiles, the host's handles are `Layout`s, never the plugin's */
 
-/* Returns the handle of an order such as "{1,0}", with its tiles: "{1,0:T(8,128)}". */
+/* Adds the tiles to an order such as "{1,0}" and returns the handle of "{1,0:T(8,128)}". */
 static PJRT_Layouts_MemoryLayout *keep_tiled(char text[LAYOUT_TEXT], PJRT_Buffer_Type type,
                                              const int64_t *dims, size_t num_dims,
                                              const int64_t *order) {
@@ -255,7 +255,7 @@ static PJRT_Layouts_MemoryLayout *keep_tiled(char text[LAYOUT_TEXT], PJRT_Buffer
   return keep_layout(text);
 }
 
-/* Returns the layout of an array that does not exist. */
+/* Returns the layout of an array that will never exist. */
 PJRT_Layouts_MemoryLayout *layout_of(const Description *like) {
   char text[LAYOUT_TEXT] = "{";
   size_t length = 1;
@@ -287,7 +287,7 @@ static PJRT_Layouts_MemoryLayout *with_tiles(Plugin *plugin, PJRT_Layouts_Memory
   return keep_tiled(text, type, dims, num_dims, order);
 }
 
-/* The same, but destroys the plugin's layout. */
+/* Does what with_tiles does, and destroys the plugin's layout. */
 static PJRT_Layouts_MemoryLayout *take_with_tiles(Plugin *plugin, PJRT_Layouts_MemoryLayout *real,
                                                   PJRT_Buffer_Type type, const int64_t *dims,
                                                   size_t num_dims) {
@@ -417,7 +417,7 @@ PJRT_Error *layout_call(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_Executable_Destroy:
       forget_outputs(((PJRT_Executable_Destroy_Args *)args)->executable);
       break;
-    case FN_PJRT_Layouts_PJRT_Executable_GetParameterLayouts: /* Dimensions are unknown. */
+    case FN_PJRT_Layouts_PJRT_Executable_GetParameterLayouts: /* The dimensions are unknown. */
     case FN_PJRT_Client_CreateViewOfDeviceBuffer:
     case FN_PJRT_Buffer_CopyRawToHostFuture:
     case FN_PJRT_Buffer_Bitcast:

@@ -3,9 +3,9 @@
 
 #include "discrete.h"
 
-/* What operations belong to: a device, whose programs run one after another, or a transfer manager
-   or executable, which is destroyed after the last operation that needs it. The fields from
-   `program` on are what is known about an executable. */
+/* An object that operations belong to: a device, whose programs run one after another, or a
+   transfer manager or executable, which is destroyed after the last operation that needs it. The
+   fields from `program` on describe an executable. */
 typedef struct Operation Operation;
 typedef struct Owner Owner;
 struct Owner {
@@ -13,10 +13,10 @@ struct Owner {
   void *key;
   Operation *last;
   unsigned pending;
-  unsigned end; /* The function to destroy it with as soon as possible, or 0. */
+  unsigned end; /* The function that is to destroy it as soon as possible, or 0. */
   Program *program;
   size_t num_inputs;
-  bool sure, *takes; /* `takes` tells which inputs it takes, if `sure`. */
+  bool sure, *takes; /* If `sure`, `takes` tells which inputs the program takes. */
 };
 
 typedef struct {
@@ -32,7 +32,7 @@ struct Use {
 };
 
 struct Operation {
-  Task task; /* It begins the operation, and later ends it. */
+  Task task; /* The task that begins the operation, and later ends it. */
   unsigned refs;
   Plugin *plugin;
   unsigned function;
@@ -142,7 +142,7 @@ static void end(Task *task) {
   for (size_t i = 0; i < operation->num_results; i++) {
     Result *result = &operation->results[i];
     if (result->buffer != NULL) {
-      buffer_release(result->buffer); /* The host may have deleted it early. */
+      buffer_release(result->buffer); /* The host may have deleted it already. */
       buffer_drop(result->buffer);
     } else {
       event_drop(result->event);
@@ -160,7 +160,7 @@ static void end(Task *task) {
   schedule_unlock();
 }
 
-/* Called after the plugin has answered: the operation ends when all its results are there. */
+/* Lets an operation that the plugin has answered end when all its results are there. */
 static void await_results(Operation *operation) {
   schedule_lock();
   operation->task.run = end;
@@ -267,7 +267,7 @@ static void begin(Task *task) {
     if (operation->unsure) buffer->unsure--;
   }
   moment_happen(&operation->begun, NULL);
-  schedule_wake(); /* Some wait for `unbegun` or `unsure` to become 0. */
+  schedule_wake(); /* Threads may wait for `unbegun` or `unsure` to become 0. */
   schedule_unlock();
   if (failed == NULL) {
     deliver(operation);
@@ -296,7 +296,7 @@ static void take_input(void *context, void **slot) {
   Use *use = arena_take(&operation->arena, sizeof *use);
   *use = (Use){buffer->begins, operation};
   buffer->begins = use;
-  /* Raw bytes are put into tiles by this library, so the contents must be there. */
+  /* This library puts raw bytes into tiles, so the contents must be there first. */
   bool raw = settings.tiled && operation->function == FN_PJRT_Buffer_CopyRawToHost;
   schedule_after(&operation->task, raw ? &buffer->defined : &buffer->made);
   if (buffer->made.due > operation->task.due) operation->task.due = buffer->made.due;
@@ -330,7 +330,7 @@ static Operation *make(Plugin *plugin, unsigned function, void *args) {
   return operation;
 }
 
-/* Finds an operation's inputs and makes its results, `outputs` for each device of a program. */
+/* Finds an operation's inputs and makes its results. A program has `outputs` on each device. */
 static void connect(Operation *operation, size_t outputs) {
   Plugin *plugin = operation->plugin;
   size_t inputs = 0, results = 0;
@@ -427,7 +427,7 @@ static void tell_host(const Operation *operation, void *args) {
   }
 }
 
-/* Frees an operation that the host does not know, so all references of its results are its own. */
+/* Frees an operation that the host does not know, so all references to its results are its own. */
 static void discard(Operation *operation) {
   for (size_t i = 0; i < operation->num_results; i++) {
     Result *result = &operation->results[i];
@@ -442,7 +442,7 @@ static void discard(Operation *operation) {
   drop(operation);
 }
 
-/* Returns where the array that a call makes will lie; NULL if only the plugin's buffer tells it. */
+/* Returns the memory of the array that a call makes, or NULL if only `real` tells it. */
 static PJRT_Memory *destination(Plugin *plugin, unsigned function, void *args) {
   PJRT_Client_BufferFromHostBuffer_Args *array = args;
   switch (function) {
@@ -457,7 +457,7 @@ static PJRT_Memory *destination(Plugin *plugin, unsigned function, void *args) {
   }
 }
 
-/* Begins a call that moves data. With `at_once` it runs now, as the host's memory may go later. */
+/* Begins a call that moves data. With `at_once` it runs now, before the host reuses its memory. */
 PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool at_once) {
   PJRT_Client_BufferFromHostBuffer_Args *array =
       function == FN_PJRT_Client_BufferFromHostBuffer ? args : NULL;
@@ -483,7 +483,7 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
   } else if (result != NULL) { /* This is a copy. */
     description_copy(&result->like, &operation->inputs[0]->like);
   } else if (functions[function].handles->kind == KIND_PJRT_AsyncHostToDeviceTransferManager) {
-    /* Transfers keep the host's order, as one is the last. All arguments begin with the manager. */
+    /* Transfers keep their order: one is marked as last. All arguments begin with the manager. */
     void *manager = ((PJRT_AsyncHostToDeviceTransferManager_Destroy_Args *)args)->transfer_manager;
     belong_to(operation, owner_of(manager));
     queue_on(operation, manager);
@@ -519,7 +519,7 @@ static void begin_after_uses(Operation *operation, Buffer *buffer) {
   if (buffer->last > operation->task.due) operation->task.due = buffer->last;
 }
 
-/* Marks the inputs that an execution takes. While these are unknown, the host waits before use. */
+/* Marks the inputs that an execution takes. While they are unknown, calls with its inputs wait. */
 static void mark_taken(Operation *operation, const PJRT_ExecuteOptions *options) {
   Owner *owner = operation->owner;
   operation->unsure = !owner->sure;
@@ -568,7 +568,7 @@ PJRT_Error *operation_execute(Plugin *plugin, PJRT_LoadedExecutable_Execute_Args
   own->output_lists = lists;
   belong_to(operation, owner);
   connect(operation, program->num_outputs);
-  /* A launch on fewer devices than the program's may wait within it for launches on the others. */
+  /* A launch on some of the program's devices may wait while it runs for launches on the others. */
   if (args->execute_device != NULL) queue_on(operation, args->execute_device);
   else if (rows == program->num_devices)
     for (size_t i = 0; i < rows; i++) queue_on(operation, program->devices[i]);

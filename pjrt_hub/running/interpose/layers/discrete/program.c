@@ -1,7 +1,7 @@
-/* What an executable says about its outputs and devices, so that hosts need not wait for these. */
+/* Asks executables about their outputs and devices, so that hosts need not wait for the outputs. */
 #include "discrete.h"
 
-/* Reads a layout such as "{1,0}", fastest dimension first; false if it has tiles or other parts. */
+/* Reads a layout such as "{1,0}", fastest dimension first. Returns false if it has other parts. */
 static bool read_order(const char *text, size_t length, Description *result) {
   const char *end = text + length;
   size_t count = 0;
@@ -84,7 +84,7 @@ void program_free(Program *program) {
   free(program);
 }
 
-/* Notes the memory kind of an output once it exists, as a plugin may not tell it before. */
+/* Notes the memory kind of an output once it exists, because a plugin may tell it only then. */
 void program_learn(Plugin *plugin, Description *output, PJRT_Buffer *real) {
   schedule_lock();
   bool known = output->kind[0] != 0;
@@ -98,7 +98,7 @@ void program_learn(Plugin *plugin, Description *output, PJRT_Buffer *real) {
   schedule_unlock();
 }
 
-/* Returns the memory in which an output of a device lies; NULL if that is not known yet. */
+/* Returns the memory in which an output of a device lies, or NULL if that is not known yet. */
 PJRT_Memory *program_memory(Plugin *plugin, const Description *output, PJRT_Device *device) {
   SIZED(PJRT_Device_AddressableMemories_Args, args, .device = device);
   size_t length = strlen(output->kind);

@@ -55,14 +55,14 @@ PJRT_Error *status_error(const Status *status) {
   return status == NULL ? NULL : refuse(status->code, status->text, status->length);
 }
 
-/* Calls a function of the plugin; false if the plugin lacks it or returns an error. */
+/* Calls a function of the plugin. Returns false if the plugin lacks it or returns an error. */
 bool ask(Plugin *plugin, unsigned function, void *args) {
   return plugin->real[function] != NULL && answered(plugin, plugin->real[function](args));
 }
 
 /* The plugin's events */
 
-/* Receives the outcome of an event, once and without the lock. */
+/* Receives the outcome of an event. It is called once, without the lock. */
 typedef void (*Heard)(void *what, const Status *status);
 
 typedef struct {
@@ -133,8 +133,8 @@ static void heard_done(void *what, const Status *status) {
   schedule_unlock();
 }
 
-/* Completes an event as soon as the plugin's has fired, and destroys that one then unless it is
-   `event->real`. Called without the lock. */
+/* Completes an event as soon as the plugin's event `real` has fired. Then destroys `real`, unless
+   it is `event->real`. The caller must not hold the lock. */
 void event_follow(Event *event, PJRT_Event *real) {
   schedule_lock();
   event->refs++;
@@ -172,7 +172,7 @@ Event *event_when(Buffer *buffer) {
   return event;
 }
 
-/* Registers the host's callback; false if the event has fired already. */
+/* Registers the host's callback. Returns false if the event has fired already. */
 bool event_call(Event *event, PJRT_Event_OnReadyCallback call, void *user_arg) {
   if (event->fired) return false;
   Callback *callback = take(sizeof *callback), **last = &event->callbacks;
@@ -221,7 +221,7 @@ static void heard_defined(void *what, const Status *status) {
   schedule_unlock();
 }
 
-/* Takes the plugin's buffer, whose contents may come later. Called without the lock. */
+/* Takes the plugin's buffer, whose contents may come later. The caller must not hold the lock. */
 void buffer_take(Buffer *buffer, PJRT_Buffer *real) {
   Plugin *plugin = buffer->plugin;
   SIZED(PJRT_Buffer_ReadyEvent_Args, ready, .buffer = real);
@@ -293,8 +293,8 @@ PJRT_Device *device_of(Plugin *plugin, PJRT_Memory *memory) {
   return known ? by.devices[0] : NULL;
 }
 
-/* Returns an address that faults, in place of the plugin's address of `nbytes` bytes. Called
-   without the lock. */
+/* Returns an address that faults, in place of the plugin's address of `nbytes` bytes. The caller
+   must not hold the lock. */
 uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes) {
   if (real == 0) return 0;
   schedule_lock();
@@ -313,8 +313,8 @@ uintptr_t buffer_address(Buffer *buffer, uintptr_t real, size_t nbytes) {
   return told;
 }
 
-/* Returns the plugin's address for one that the host was told, or 0 if it is none of those. Called
-   without the lock. */
+/* Returns the plugin's address for an address that the host was told, or 0 for any other. The
+   caller must not hold the lock. */
 uintptr_t real_address(uintptr_t told) {
   uintptr_t real = 0;
   schedule_lock();

@@ -59,7 +59,7 @@ static void wrap(Plugin *plugin, void **slot, bool settable) {
 
 static void wrap_event(void *context, void **slot) { wrap(context, slot, false); }
 
-/* The proxy of an event that the host sets keeps the plugin's event for that. */
+/* The proxy of an event that the host sets keeps the plugin's event, which has to be set, too. */
 static void wrap_settable_event(void *context, void **slot) { wrap(context, slot, true); }
 
 static void clear(void *context, void **slot) {

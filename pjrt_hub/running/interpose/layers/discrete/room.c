@@ -1,7 +1,7 @@
-/* Whether a device has room: for arrays that are to come, and for buffers that exist. */
+/* Checks whether a device has room for arrays that are to come and for buffers that exist. */
 #include "discrete.h"
 
-/* Returns the device whose memory an array of the host goes to; NULL if it goes to host memory. */
+/* Returns the device whose memory an array of the host goes to, or NULL if that is host memory. */
 PJRT_Device *room_device(Plugin *plugin, const PJRT_Client_BufferFromHostBuffer_Args *args) {
   if (args->memory == NULL) return args->device;
   return is_devices(plugin, args->memory) ? device_of(plugin, args->memory) : NULL;

@@ -6,9 +6,9 @@
 #include "discrete.h"
 
 /* After a silence of SILENCE_NS, or HELD_NS with the setting hold, time advances by itself. A due
-   task waits for earlier ones for PATIENCE_NS, so that the seed decides their order if possible. */
+   task waits up to PATIENCE_NS for earlier ones, so the seed decides their order if possible. */
 enum { SILENCE_NS = 300000, HELD_NS = 5000000, PATIENCE_NS = 200000000, SECOND_NS = 1000000000 };
-/* Far in the future: what is held fires when the host waits for it or is silent. */
+/* The delay with the setting hold: tasks begin only when the host waits for them or is silent. */
 static const uint64_t HELD = (uint64_t)1 << 40;
 
 struct Wait {
@@ -25,9 +25,9 @@ struct Job {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed, job_added;
-static Task *tasks; /* In the order of their due times. */
+static Task *tasks; /* The tasks in the order of their due times. */
 static Job *jobs, **last_job = &jobs;
-static unsigned idle_workers, running, firing, late; /* `late` of those firing are ignored. */
+static unsigned idle_workers, running, firing, late; /* `late` counts firing tasks to ignore. */
 static uint64_t now, random_state, calls;
 static unsigned widest;
 static bool holds;
@@ -61,7 +61,7 @@ static uint64_t draw(void) { /* This is splitmix64. */
   return value ^ value >> 31;
 }
 
-/* Returns when something new is due that comes after the time `after`. */
+/* Returns the due time of something new, which comes after the time `after`. */
 uint64_t schedule_due(uint64_t after) {
   calls++;
   now++;
@@ -160,8 +160,8 @@ static Task *first_free(void) {
   return task;
 }
 
-/* Waits until the host has been silent for silence_ns; false if something happens first. After that
-   it returns true at once until the host's next call. */
+/* Waits until the host has been silent for silence_ns. Returns false if something happens first.
+   Once it has returned true, it does so without waiting until the host's next call. */
 static bool is_silent(void) {
   static uint64_t silent_at = UINT64_MAX;
   uint64_t before = calls;
@@ -221,14 +221,14 @@ void schedule_add(Task *task) {
   schedule_wake();
 }
 
-/* Returns whether any task can begin or is under way, except for the one that asks. */
+/* Returns whether any task can begin or is under way, except for the one of this thread. */
 static bool is_busy(void) {
   const Task *task = tasks;
   while (task != NULL && task->waits > 0 && !task->ends) task = task->next;
   return task != NULL || running > works;
 }
 
-/* Begins all that can begin and waits for its end, or until nothing happens for a minute. */
+/* Begins what can begin and waits until it has ended, or until nothing happens for a minute. */
 void schedule_drain(void) {
   while (is_busy()) {
     for (Task *task = tasks; task != NULL; task = task->next) schedule_hurry(task->due);
@@ -246,7 +246,7 @@ static void make_conditions(void) {
   pthread_condattr_destroy(&attributes);
 }
 
-/* The threads exist only in the parent, and their work is left to it. */
+/* The threads exist only in the parent, so their work is left to the parent. */
 void schedule_forked(void) {
   pthread_mutex_init(&lock, NULL);
   make_conditions();

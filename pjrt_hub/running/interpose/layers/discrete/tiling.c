@@ -1,4 +1,4 @@
-/* Tilings: where the elements of an array lie in tiles, as libtpu's compiler has it for a v5e.
+/* Tilings: where the elements of an array lie in tiles, as with libtpu's compiler for a TPU v5e.
 
    A tile divides the last dimensions into blocks of its size, which are padded at the edges. The
    blocks follow one another, and so do the elements in each. The next tile divides these blocks. */
@@ -22,7 +22,7 @@ size_t bits_of(PJRT_Buffer_Type type) {
   }
 }
 
-/* Returns the smallest power of two that is not below `size`, within bounds. */
+/* Returns the smallest power of two not below `size`, but at least `least` and at most `most`. */
 static int64_t power_of_two(int64_t least, int64_t size, int64_t most) {
   int64_t power = least;
   while (power < size && power < most) power *= 2;
@@ -56,7 +56,7 @@ static void choose_tiles(Tiling *tiling, size_t rank) {
   if (packed > 1) add_tile(tiling, 2, packed, 1);
 }
 
-/* Divides the index of an element by the tiles; returns how many numbers the index has then. */
+/* Divides the index of an element by the tiles. Returns how many numbers it has afterwards. */
 static size_t divide(const Tiling *tiling, int64_t *at, int64_t *sizes) {
   size_t count = tiling->rank;
   const int64_t *tile = tiling->tile_dims;
@@ -74,15 +74,15 @@ static size_t divide(const Tiling *tiling, int64_t *at, int64_t *sizes) {
   return count;
 }
 
-/* Returns the minor_to_major of a layout; NULL if it has none, which means row-major. */
+/* Returns the minor_to_major of a layout, or NULL if it has none, which means row-major. */
 const int64_t *tiling_order(const PJRT_Buffer_MemoryLayout *layout, size_t num_dims) {
   bool told = layout != NULL && layout->type == PJRT_Buffer_MemoryLayout_Type_Tiled &&
               layout->tiled.minor_to_major_size == num_dims;
   return told ? layout->tiled.minor_to_major : NULL;
 }
 
-/* Finds the tiles of an array; false if it has none, because it has no elements or too many
-   dimensions. `order` is its minor_to_major, NULL for row-major. */
+/* Finds the tiles of an array. Returns false if it has none, because it has no elements or too many
+   dimensions. `order` is its minor_to_major, or NULL for row-major. */
 bool tiling_find(Tiling *tiling, PJRT_Buffer_Type type, const int64_t *dims, size_t rank,
                  const int64_t *order) {
   int64_t at[MOST_SIZES] = {0}, sizes[MOST_SIZES];

@@ -1,4 +1,4 @@
-/* Copies raw bytes from arrays in tiles and to them. The plugin's own arrays have no tiles. */
+/* Copies raw bytes from and to arrays in tiles. The plugin's own arrays have no tiles. */
 #include "discrete.h"
 
 /* A buffer that a transfer manager fills. `bytes` collects the host's data until it is complete. */
@@ -82,7 +82,7 @@ static Filling *filling_of(PJRT_AsyncHostToDeviceTransferManager *manager, int i
   return known && transfer->fillings[index].tiled ? &transfer->fillings[index] : NULL;
 }
 
-/* Returns how many bytes a buffer has in tiles; 0 if it has none. */
+/* Returns how many bytes a buffer has in tiles, or 0 if it has no tiles. */
 size_t transfer_nbytes(PJRT_AsyncHostToDeviceTransferManager *manager, int index) {
   const Filling *filling = filling_of(manager, index);
   return filling != NULL ? filling->tiling.nbytes : 0;
