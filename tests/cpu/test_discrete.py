@@ -18,6 +18,8 @@ from texts import DONATED, adding, custom_call, doubling
 
 import pjrt_hub
 from pjrt_hub.errors import InvalidArgumentError, PjrtHubError, ResourceExhaustedError
+from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.executable.serialized import Guards
 from pjrt_hub.running.extensions import layouts
 from pjrt_hub.running.interpose import layers
 
@@ -347,6 +349,13 @@ def order_of_a_mix(client):
     with ThreadPoolExecutor(len(made)) as pool:  # all at once: each alone would wait for silence
         for number, value in enumerate(pool.map(lambda each: each.to_numpy(), made)):
             assert np.array_equal(value, (1 + number % 2) * (EIGHT + number // 2))
+
+
+@in_child(**ON)
+def test_another_plugin_object_of_the_library_changes_no_client(client):
+    """Whether code is for this processor alone depends on the name that the layer hides."""
+    Plugin(client.plugin.api)
+    assert Guards.of(client).machine
 
 
 @pytest.mark.slow

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import AlreadyExistsError
+from pjrt_hub.running.capi.handle import compiler_platform
 
 if TYPE_CHECKING:
     from pjrt_hub.running.client.client import Client
@@ -25,8 +26,7 @@ def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
     Those of which no package is installed are left out.
     """
     names = [each for each in custom_calls if each.startswith(_PREFIXES) and each.endswith(_TYPED)]
-    platform = client.api.layered_name or client.platform_name
-    if not names or platform != "cpu" or "FFI" not in client.plugin.extensions:
+    if not names or compiler_platform(client) != "cpu" or "FFI" not in client.plugin.extensions:
         return {}
     from pjrt_hub.running.capi import lapack
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import IncompatiblePluginError, NotRunnableError
 from pjrt_hub.frameworks.exported import lapack
+from pjrt_hub.running.capi.handle import compiler_platform
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
@@ -189,7 +190,7 @@ def platform_for(function: ExportedFunction, client: Client) -> str:
     That is the client's, or that of the plugin behind a layer which gives it another name.
     """
     own = client.platform_name
-    return own if jax_name(own) in function.platforms else client.api.layered_name or own
+    return own if jax_name(own) in function.platforms else compiler_platform(client)
 
 
 def platform_index(function: ExportedFunction, platform: str) -> int | None:

@@ -44,7 +44,7 @@ class JaxBackend:
         if not framework.place_in_job():
             plugin.policy.try_client(options)
         client = framework.make_client(self.name, options)
-        if "cpu" in (client.platform, plugin.api.layered_name):
+        if "cpu" in (client.platform, plugin.api.is_layered and plugin.name):
             host_functions.give_to(plugin)
         return client
 

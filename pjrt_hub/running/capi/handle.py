@@ -51,6 +51,8 @@ class ClientHandle(hotpath.Client):
 
     api: Api
     platform_name: str  # "cpu", "cuda", "tpu", ... (`PJRT_Client_PlatformName`).
+    #: The name by which a plugin behind layers was chosen; None without layers.
+    _layered_name: str | None = None
     #: What an executable must have been compiled with to be loaded here; None until asked for.
     _guards: Any = None
 
@@ -81,7 +83,7 @@ class Closing:
 
 def compiler_platform(client: ClientHandle) -> str:
     """Return its platform, or that of the plugin behind a layer that gives another name."""
-    return client.api.layered_name or client.platform_name
+    return client._layered_name or client.platform_name
 
 
 def register(client: ClientHandle) -> None:

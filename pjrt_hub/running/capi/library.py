@@ -53,7 +53,6 @@ class Api(hotpath.Functions):
 
     known_sha256: Callable[[], str | None] | None = None  # Returns a digest that is known already.
     is_layered = False  # Whether its calls pass through layers.
-    layered_name: str | None = None  # The name by which the plugin behind layers was chosen.
 
     def __init__(self, path: Path, address: int, identity: str = "") -> None:
         self.path = path

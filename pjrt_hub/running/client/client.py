@@ -59,6 +59,7 @@ class Client(Closing, CompilingClient):
         self._policy = plugin.policy
         self.options = dict(options or {})
         self.api: Api = plugin.api
+        self._layered_name = plugin.policy.name if plugin.api.is_layered else None
         try:
             name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
             with suppress(UnsupportedByPluginError, UnimplementedError):  # `devices` raises them.

@@ -59,7 +59,6 @@ class Plugin:
         self.policy = policy or Policy()
         self.name = self.policy.name or api.path.name
         api.known_sha256 = self.policy.sha256
-        api.layered_name = self.policy.name if api.is_layered else None
         self.policy.default_flags = DefaultFlags(
             lambda given, code: self.policy.compile_flags(given, api.version, code)
         )
