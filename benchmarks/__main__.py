@@ -42,7 +42,7 @@ def main() -> int:
         if part is None:
             without.append(name)
             continue
-        # Each is kept at once, so that an interrupted run loses nothing.
+        # Each benchmark's figures are saved at once, so that an interrupted run loses nothing.
         for path in filter(None, (options.json, *kept)):
             record.keep(path, name, part)
         missed += [bar.what for section in part.sections for bar in section.missed_bars()]

@@ -43,7 +43,7 @@ client = pjrt_hub.client({PLATFORM!r}, offline=True)
 print(client.compile({TANH!r})(np.ones(8, np.float32)).tolist())""",
     "JAX": "import jax; print(jax.jit(jax.numpy.tanh)(jax.numpy.ones(8)).tolist())",
 }
-#: A transformer of twelve layers, up to its first value; its file is the first argument.
+#: Code that runs a transformer of twelve layers up to its first value; argument 1 is its folder.
 MODEL = {
     "pjrt-hub": f"""
 import sys, numpy as np, pjrt_hub

@@ -32,8 +32,8 @@ class Comparison:
 #: A label, its role, and the section, row and column of its value.
 Pick = tuple[str, str, str, str, str]
 _CALL, _ROW = "A call", "2 → 1, tanh(a·b+1)"
-#: A section that other processes measured, its cell that the first section has, too, and that one.
-#: They scale its figures to the first section's, since a busy machine slows whole processes.
+#: A section that other processes measured -> its cell of a value that another section also has,
+#: and that one's cell. Their ratio scales its figures, as a busy machine slows whole processes.
 SAME = {"Peers": (("pjrt-hub", "a call µs"), (_CALL, _ROW, "pjrt-hub µs"))}
 #: The charts at the top of the page: name, title, unit, base and bars.
 MAIN: tuple[tuple[str, str, str, str, tuple[Pick, ...]], ...] = (

@@ -21,7 +21,7 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "minilm"
 #: Word pieces of "How do I reset my password?", as the model's tokenizer gives them.
 PIECES = [101, 2129, 2079, 1045, 25141, 2026, 20786, 1029, 102]
 
-#: These take the folder of the work and the model's file, and end with the embedding on disk.
+#: The codes take the working folder and the model's file, and write the embedding to disk.
 START = f"""
 import json, sys
 from pathlib import Path

@@ -113,7 +113,7 @@ class _Caches:
         archive = root.with_suffix(".whl")
         archive.write_bytes(wheel)
         row = wheels.pin(wheel, members)
-        # Their digests make them different plugins.
+        # The digests make the rows different plugins.
         self._rows = [row._replace(sha256=_digest(number)) for number in range(count)]
         for number, each in enumerate(self._rows):
             self._cache.publish(each, archive)

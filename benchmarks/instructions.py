@@ -38,7 +38,7 @@ KNOWN = {
     "`np.asarray(exe(x, x))`": 6670,
 }
 KNOWN_FOR = ("CPython", "3.11", "x86_64")
-#: The growth beyond which somebody has to look.
+#: The growth beyond which somebody must look for the cause.
 TOLERANCE = 1.03
 
 #: The columns, by the names of loaded files; instructions in all other files are the rest.

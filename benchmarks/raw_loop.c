@@ -77,7 +77,7 @@ static PJRT_Buffer *put(const PJRT_Api *api, const Host *host) {
   return args.buffer;
 }
 
-/* Waits for the value and gives where it lies, held by an external reference. */
+/* Waits for the value, takes an external reference to it, and returns its address. */
 static void *hold(const PJRT_Api *api, PJRT_Buffer *buffer) {
   PJRT_Buffer_ReadyEvent_Args ready = ARGS(PJRT_Buffer_ReadyEvent);
   ready.buffer = buffer;
@@ -104,7 +104,7 @@ static void let_go(const PJRT_Api *api, PJRT_Buffer *buffer) {
   check(api, api->PJRT_Buffer_DecreaseExternalReferenceCount(&args));
 }
 
-/* Each gives the seconds of `count` turns. */
+/* Each of the functions below returns the seconds of `count` turns. */
 
 double raw_call(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buffer **arguments,
                 size_t num_arguments, size_t num_outputs, long count) {
@@ -119,8 +119,8 @@ double raw_call(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buf
   return seconds;
 }
 
-/* On several devices: each turn waits for all of them, because a program that exchanges values and
-   has too many executions before it takes every thread of the plugin and waits for ever. */
+/* Runs on several devices. Each turn waits for all of them, because a program that exchanges values
+   behind too many executions would take every thread of the plugin and wait for ever. */
 double raw_call_rows(const PJRT_Api *api, PJRT_LoadedExecutable *executable,
                      PJRT_Buffer **arguments, size_t num_devices, size_t num_arguments,
                      long count) {
@@ -130,7 +130,7 @@ double raw_call_rows(const PJRT_Api *api, PJRT_LoadedExecutable *executable,
   PJRT_Event *events[MOST_DEVICES];
   for (size_t d = 0; d < num_devices; d++) {
     argument_lists[d] = arguments + d * num_arguments;
-    output_lists[d] = outputs + d; /* one for each device */
+    output_lists[d] = outputs + d; /* each device has one output */
   }
   double start = now();
   for (long turn = 0; turn < count; turn++) {
@@ -154,8 +154,8 @@ double raw_call_rows(const PJRT_Api *api, PJRT_LoadedExecutable *executable,
   return now() - start;
 }
 
-/* A result is the first argument of the next turn, and the program takes that one's memory. The
-   caller keeps the first. */
+/* Each result is the first argument of the next turn, in which the program reuses its memory. The
+   caller keeps `first`. */
 double raw_donate(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buffer *first,
                   PJRT_Buffer *second, long count) {
   PJRT_Buffer *arguments[] = {first, second}, *output;
@@ -184,7 +184,7 @@ static void *call_many(void *given) {
   return NULL;
 }
 
-/* `count` calls in each of some threads. */
+/* Makes `count` calls in each of `threads` threads. */
 double raw_threads(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buffer **arguments,
                    size_t num_arguments, size_t num_outputs, long count, size_t threads) {
   Calls calls = {api, executable, arguments, num_arguments, num_outputs, count};
@@ -211,7 +211,7 @@ double raw_get(const PJRT_Api *api, PJRT_Buffer *buffer, long count) {
   return now() - start;
 }
 
-/* From host memory, through a program of two arguments and one result, to host memory. */
+/* Copies host memory through a program of two arguments and one result to host memory. */
 double raw_round_trip(const PJRT_Api *api, const Host *host, PJRT_LoadedExecutable *executable,
                       void *result, size_t nbytes, long count) {
   double start = now();
@@ -227,7 +227,7 @@ double raw_round_trip(const PJRT_Api *api, const Host *host, PJRT_LoadedExecutab
   return now() - start;
 }
 
-/* Of one buffer each, again and again. */
+/* Each of the functions below does the same with one buffer in every turn. */
 
 double raw_ready(const PJRT_Api *api, PJRT_Buffer *buffer, long count) {
   double start = now();
@@ -317,11 +317,11 @@ double raw_memory(const PJRT_Api *api, PJRT_Buffer *buffer, long count) {
   return now() - start;
 }
 
-/* What callgrind collects: whatever runs in here, in this thread. It does not see libffi's own call,
+/* Callgrind collects what runs in here, in this thread. It does not see libffi's own call,
    so there are two functions. */
 __attribute__((noinline)) void raw_collected(void (*turns)(void)) {
   turns();
-  __asm__ volatile("" ::: "memory"); /* no tail call, which would leave at once */
+  __asm__ volatile("" ::: "memory"); /* prevents a tail call, which would leave at once */
 }
 
 void raw_counted(void (*turns)(void)) {

@@ -43,7 +43,7 @@ def main():
 
         bad = client.buffer_from_host(np.full((4, 4), np.nan, np.float32))
         try:
-            program(bad)[0].to_numpy()  # The call raises, or to_numpy() if the plugin runs later.
+            program(bad)[0].to_numpy()  # Either of the two raises, depending on the plugin.
         except pjrt_hub.errors.InvalidArgumentError as error:
             print("and of NaN:", str(error).splitlines()[0])
 

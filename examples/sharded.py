@@ -61,7 +61,7 @@ def main():
             )
         ]
         for number in range(STEPS):
-            results = step.execute(shards)  # Each device has a row; the call waits for nothing.
+            results = step.execute(shards)  # Each device has a row, and the call waits for nothing.
             shards = [[new, *data] for (new, _), (_, *data) in zip(results, shards, strict=True)]
             if number % 20 == 0 or number == STEPS - 1:
                 print(f"step {number:2}  loss {results[0][1].item():10.4f}")

@@ -1,6 +1,6 @@
 """pjrt-hub: finds, explains, checks, fetches and runs PJRT plugins.
 
-Importing it costs nothing: each public name is imported on first use. `__init__.pyi` is their list.
+Importing it costs nothing: each public name is imported on first use. `__init__.pyi` lists them.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def __dir__() -> list[str]:
 
 
 def _read_version() -> str:
-    """Read it from the installed metadata, which pyproject.toml made."""
+    """Read the version from the installed metadata, which is made from pyproject.toml."""
     from importlib.metadata import PackageNotFoundError, version
 
     try:
@@ -59,7 +59,7 @@ def _read_version() -> str:
 
 
 def _read_homes() -> dict[str, tuple[str, str]]:
-    """Read `__init__.pyi`, by the loader of this file, which may be an archive's."""
+    """Read the public names from `__init__.pyi`, by this file's loader: it may be in an archive."""
     stub = __file__.removesuffix("c") + "i"
     words = [line.split() for line in __loader__.get_data(stub).decode().splitlines()]  # type: ignore[name-defined]
     return {line[5]: (line[1], line[3]) for line in words if line[:1] == ["from"]}

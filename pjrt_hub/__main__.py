@@ -1,4 +1,4 @@
-"""`python -m pjrt_hub`, which is `pjrt-hub`."""
+"""The command `pjrt-hub`, run as `python -m pjrt_hub`."""
 
 from pjrt_hub.cli.__main__ import main
 

@@ -3,12 +3,12 @@
     PjrtHubError
       PluginError                 which plugin to use, or whether it can be used
         PluginNotFoundError       no candidate was chosen; `.rejections` says why (LookupError)
-        AmbiguousPluginError      several candidates claim the same place
+        AmbiguousPluginError      several candidates have an equal claim to be chosen
         TargetNotFoundError       the plugin knows no such machine to compile for (LookupError)
         ManifestError             a plugin's data is malformed (ValueError)
         PluginLoadError           the library cannot be loaded; `.path` (ImportError)
         IncompatiblePluginError   its PJRT API or StableHLO version does not fit; `.need`, `.have`
-        PluginCrashedError        a process that met it for this one died; `.signal`, `.returncode`, `.stderr`
+        PluginCrashedError        a separate process that used it died; `.signal`, `.returncode`, `.stderr`
         PluginTimeoutError        such a process passed its deadline; `.seconds`
       StoreError                  getting and keeping binaries
         DownloadError             no source gave the file; `.url` (OSError)
@@ -19,7 +19,7 @@
         LockFileError             `pylock.pjrt.toml` cannot be read, written or fulfilled; `.path`
       FileFormatError             a program or data file is malformed; `.path` (ValueError)
       NotRunnableError            an exported function cannot be run here; `.reasons` (RuntimeError)
-      FrameworkError              a framework on top is missing or too old, or does not take it (RuntimeError)
+      FrameworkError              a framework on top is missing or too old, or does not accept a plugin (RuntimeError)
       ClosedError                 used after close, delete, donation or fork (ValueError)
       UnsupportedByPluginError    the plugin lacks a function; `.function`, `.since`, `.have` (NotImplementedError)
       PjrtError                   the plugin answered with an error; `.code`, `.function`, `.payloads` (RuntimeError)
@@ -125,10 +125,10 @@ class IncompatiblePluginError(PluginError):
 
 
 class PluginCrashedError(PluginError):
-    """A process that met the plugin for this one died: at first contact, or compiling.
+    """A separate process that used the plugin died, at first contact or while it compiled.
 
     Attributes:
-        signal: the signal's name ("SIGABRT"), or None where the child exited by itself.
+        signal: the signal's name ("SIGABRT"), or None if the child exited by itself.
         returncode: the child's exit status, negative for a signal.
         stderr: the last lines that the plugin wrote.
     """
@@ -145,7 +145,7 @@ class PluginCrashedError(PluginError):
 
 
 class PluginTimeoutError(PluginError):
-    """A process that met the plugin for this one passed its deadline and was ended.
+    """A separate process that used the plugin passed its deadline and was ended.
 
     Attributes:
         seconds: the deadline.
@@ -179,11 +179,11 @@ class DownloadError(StoreError, OSError):
 
 
 class DigestMismatchError(StoreError):
-    """Bytes are not the bytes that the registry pins; nothing of them was kept.
+    """The bytes are not those that the registry pins; none of them were kept.
 
     Attributes:
         expected: the pinned digest, "sha256:<hex>".
-        actual: the digest of what came.
+        actual: the digest of the bytes that came.
     """
 
     next_step = "set PJRT_HUB_MIRRORS to a place that holds the original file"
@@ -244,10 +244,10 @@ class FileFormatError(PjrtHubError, ValueError):
 
 
 class NotRunnableError(PjrtHubError, RuntimeError):
-    """An exported function is whole, and cannot be run by this pjrt-hub or on this plugin.
+    """An exported function is intact, but cannot be run by this pjrt-hub or on this plugin.
 
     Attributes:
-        reasons: why not, one text for each.
+        reasons: why it cannot be run, one text for each reason.
     """
 
     next_step = "`pjrt-hub inspect` says what the file needs"
@@ -258,7 +258,7 @@ class NotRunnableError(PjrtHubError, RuntimeError):
 
 
 class FrameworkError(PjrtHubError, RuntimeError):
-    """A framework that uses plugins through pjrt-hub is missing, too old, or does not take one."""
+    """A framework that uses plugins of pjrt-hub is missing, too old, or does not accept one."""
 
     next_step = "`pjrt-hub doctor` says what would happen without the framework"
 
@@ -301,7 +301,7 @@ class PjrtError(PjrtHubError, RuntimeError):
     Attributes:
         code: the `PJRT_Error_Code`, 1 to 16 (the absl status codes).
         function: the C function that failed, or an empty string for an asynchronous failure.
-        payloads: the error's payloads, empty where the plugin is older than 0.99.
+        payloads: the error's payloads, empty if the plugin's PJRT API is older than 0.99.
     """
 
     code = 2
@@ -329,7 +329,7 @@ class CancelledError(PjrtError):
 
 
 class UnknownError(PjrtError):
-    """The plugin gave no code of its own, as for MLIR that does not parse or verify (UNKNOWN)."""
+    """The plugin gave no specific code, as for MLIR that does not parse or verify (UNKNOWN)."""
 
     code = 2
 
@@ -360,7 +360,7 @@ class AlreadyExistsError(PjrtError):
 
 
 class PermissionDeniedError(PjrtError):
-    """The process may not do that (PERMISSION_DENIED)."""
+    """The process lacks the permission for this call (PERMISSION_DENIED)."""
 
     next_step = "ask for access to the device: `ls -l /dev` shows whose it is"
 
@@ -402,7 +402,7 @@ class UnimplementedError(PjrtError, NotImplementedError):
 
 
 class PluginInternalError(PjrtError):
-    """Something is wrong inside the plugin, by its own account (INTERNAL)."""
+    """The plugin reports an error of its own (INTERNAL)."""
 
     next_step = (
         "some plugins say so of wrong options and programs too: try it with none, or a plain one; "

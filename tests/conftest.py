@@ -1,4 +1,4 @@
-"""What is the same for every folder of tests: signals, the header, the faulty plugins."""
+"""Fixtures and setup that every folder of tests shares: signals, the header, faulty plugins."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 
 def pytest_configure() -> None:
-    """A run in a shell's background ignores Ctrl-C, and so would the children of tests."""
+    """Restore Ctrl-C, which a shell's background job and the children of its tests would ignore."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
 def clean_env(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """This environment with a cache of its own and without the user's choices of a plugin."""
+    """This process's environment with a separate cache and without the user's choice of plugin."""
     choices = ("PJRT_", "JAX_", "XLA_", "STUB_", "TPU_", "ALLOW_MULTIPLE_LIBTPU_LOAD")
-    if "TESTED_PLATFORM" in os.environ:  # its user says where it is, and how much memory it takes
+    if "TESTED_PLATFORM" in os.environ:  # the tester's own variables configure it
         choices = ("PJRT_HUB_CACHE", "STUB_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(choices)}
     return {**kept, "PJRT_HUB_CACHE": str(tmp_path_factory.mktemp("clean") / "cache")}
@@ -46,7 +46,7 @@ def library() -> Path:
 
 @pytest.fixture(scope="session")
 def row(library: Path) -> Artifact:
-    """The registry's row of that plugin: its versions, as they were measured."""
+    """The registry's row of the installed CPU plugin, with its measured versions."""
     rows = Catalog.read_shipped().rows()
     [row] = (
         each
@@ -65,12 +65,12 @@ def environment(clean_env: dict[str, str], tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of the files that belong to the project, in a folder of its name."""
+    """A copy of the project's own files in a folder named `pjrt-hub`."""
     root = HERE.parent
     listed = ["git", "-C", root, "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout
     for name in filter(None, names.split("\0")):
-        if (root / name).exists():  # else it is deleted and not yet committed
+        if (root / name).exists():  # git also lists files whose deletion is not committed yet
             target = tmp_path / "pjrt-hub" / name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, target)
@@ -94,7 +94,7 @@ def header_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stub(header_folder: Path) -> Callable[..., Path]:
     """`stub("ON_INITIALIZE=abort()")` compiles a plugin with these macros and gives its path.
 
-    `stub("WHILE_LOADED", source="throws.cc")` compiles another one than `plugin.c`.
+    `stub("WHILE_LOADED", source="throws.cc")` compiles that file instead of `plugin.c`.
     """
     built: dict[tuple[str, ...], Path] = {}
 

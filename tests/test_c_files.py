@@ -1,4 +1,4 @@
-"""The rules of the C files: their order, how structs are filled, and where memory comes from."""
+"""The rules of the C files: their order, how they fill structs, and how they allocate memory."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-#: The compiled call path, whose files have a header each; the plan says their order.
+#: The folder of the compiled call path. Each file there has a header, and the plan orders them.
 NATIVE = ROOT / "pjrt_hub" / "running" / "capi" / "native"
-#: Which file says in which order the files beside it are, for which it is the header.
+#: Headers that are shared by the files beside them, and whose comments give the files' order.
 MAPS = (
     "pjrt_hub/running/interpose/layers/layers.h",
     "pjrt_hub/running/interpose/layers/discrete/discrete.h",
     "pjrt_hub/kit/authoring/native/plugin.h",
 )
 CLAIM = re.compile(r"Each\s+file\s+uses\s+those\s+before\s+it:([^.;]*)\.")
-#: A comment of a header before what one file, or some, have for the others.
+#: The comment in a shared header that begins the declarations of one file.
 SECTION = re.compile(r"^/\* (\w+)\.c\b", re.MULTILINE)
 NOISE = re.compile(r"/\*.*?\*/|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'|//[^\n]*", re.DOTALL)
 MACRO = re.compile(r"^#define (\w+)((?:.*\\\n)*.*)$", re.MULTILINE)
 INLINE = re.compile(
     r"^static inline [^;{]*?\b(\w+)\([^;{]*\{(?:[^\n]*\}$|.*?^\})", re.MULTILINE | re.DOTALL
 )
-#: What begins a line and can be used elsewhere; a macro that defines something has capitals.
+#: A definition with external linkage at the start of a line; names in capitals are macros.
 DEFINITION = re.compile(
     r"^(?!static\b|typedef\b|extern\b|enum\b|[A-Z_]+\b)(?:const |struct |unsigned )*"
     r"[A-Za-z]\w*[^\S\n]+[^;={}()]*?\b(\w+)(?=\s*[(=;[,])",
     re.MULTILINE,
 )
 MORE = re.compile(r"^[A-Za-z][\w ]*\*\w+((?:, \*\w+)+);", re.MULTILINE)
-#: What Python calls: methods, types' slots, getters and their setters, vectorcalls.
+#: Functions that Python calls: methods, slots of types, getters, setters and vectorcalls.
 ENTRIES = (
     re.compile(r"\{ , (?:\(PyCFunction\)\(void \(\*\)\(void\)\))?(\w+), METH_"),
     re.compile(r"\{Py_(?!tp_(?:new|traverse|doc|methods|members|getset)\b)[a-z]+_\w+, (\w+)\}"),
@@ -40,7 +40,7 @@ ENTRIES = (
     re.compile(r"->vectorcall = (\w+);"),
 )
 BODY = re.compile(r"^[A-Za-z][\w *]*?\b(\w+)\([^;{}]*\) \{\s*([^\n]*)", re.MULTILINE)
-#: Those without GUARD: they share a flag at most, have a mutex, or leave it to one with GUARD.
+#: Entries without GUARD, which share at most a flag, have a mutex, or call one that has GUARD.
 UNGUARDED = frozenset(
     re.findall(
         r"\w+",
@@ -79,7 +79,7 @@ def definitions(text: str) -> list[str]:
 
 
 def uses(folder: Path) -> dict[str, dict[str, set[str]]]:
-    """File -> file that it uses -> what of it, also by way of the headers' macros and functions."""
+    """File -> file that it uses -> names that it uses, also through macros and inline functions."""
     files = {path.stem: code(path) for path in sorted(folder.glob("*.c"))}
     header = "\n".join(code(path) for path in sorted(folder.glob("*.h")))
     within = {found[1]: found[0] for found in INLINE.finditer(header)}
@@ -102,7 +102,7 @@ def uses(folder: Path) -> dict[str, dict[str, set[str]]]:
 
 
 def against(order: list[str], used: dict[str, dict[str, set[str]]]) -> list[str]:
-    """What uses a file that comes later."""
+    """The uses of files that come later in the order."""
     return [
         f"{file} uses {', '.join(sorted(names))} of {other}"
         for place, file in enumerate(order)
@@ -135,7 +135,7 @@ def test_each_file_includes_those_before_it():
 
 @pytest.mark.parametrize("header", sorted(NATIVE.glob("*.h")), ids=lambda path: path.stem)
 def test_a_header_declares_what_its_file_defines(header):
-    """So whoever uses it includes that header, and includes are in the order of uses."""
+    """Users of a file then include its header, so the order of includes shows that of uses."""
     file = header.with_suffix(".c")
     defined = definitions(code(file)) if file.exists() else []
     assert set(defined) <= set(re.findall(r"\w+", code(header)))
@@ -159,7 +159,7 @@ def test_what_python_calls_begins_with_the_lock_of_pythons_without_a_gil():
     text = "\n".join(map(code, sorted(NATIVE.glob("*.c"))))
     begin = dict(BODY.findall(text))
     entries = {name for pattern in ENTRIES for name in pattern.findall(text)}
-    entries.remove("Py_GenericAlias")  # Python's own, which touches nothing of ours
+    entries.remove("Py_GenericAlias")  # this is Python's own function
     assert len(entries) > 100
     assert {name for name in entries if begin[name] != "GUARD;"} == UNGUARDED
 
@@ -178,13 +178,13 @@ def test_one_macro_fills_structs():
 
 
 def test_no_format_takes_a_length():
-    """Built with Python 3.13, `#` fails on 3.11, though both have the same stable ABI."""
+    """A format with `#` that is built with Python 3.13 fails on 3.11 despite the stable ABI."""
     paths = [path for folder in FOLDERS for path in folder.rglob("*.[ch]")]
     assert [path for path in paths if re.search(r'"[^"\n]*[syz]#', path.read_text("utf-8"))] == []
 
 
 def test_memory_is_of_one_family():
-    """That of structs.h: no other ends in free()."""
+    """Memory comes from malloc's family only, because any file may free() it; see structs.h."""
     assert len(found_in_code(r"\b(?:malloc|calloc|realloc)\(")) > 30
     assert found_in_code(r"\bPyMem_\w+\(") == []
     assert found_in_code(r"\bPyObject_(?:[MC]alloc|Realloc|Free|Del|(?:GC_)?New\w*|GC_Del)\(") == []

@@ -1,4 +1,4 @@
-"""The public names: pinned, importable on first use, and cheap until then."""
+"""The public names are fixed, are imported on first use, and cost nothing until then."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pjrt_hub
 from pjrt_hub import errors
 
 STUB = Path(pjrt_hub.__file__ + "i")
-#: What an import of pjrt_hub must not pay for.
+#: Modules that an import of pjrt_hub must not import.
 HEAVY = {"click", "httpx", "importlib.metadata", "ml_dtypes", "numpy", "packaging", "rich"}
 HEAVY |= {"importlib_metadata", "platformdirs", "subprocess", "pjrt_hub.running.capi"}
 
 
 def modules_after(code: str) -> set[str]:
-    """Name the modules of a fresh interpreter after it ran `code`."""
+    """The names of the modules that a fresh interpreter has imported after it ran `code`."""
     code = f"{code}\nimport json, sys\nprint('\\n' + json.dumps(list(sys.modules)))"
-    # Isolated from the user's site, but not from the environment that holds the package.
+    # -s leaves out the user's packages and keeps those of the environment.
     child = subprocess.run(
         [sys.executable, "-s", "-c", code], check=True, capture_output=True, text=True, timeout=60
     )
@@ -73,7 +73,7 @@ def test_import_is_cheap():
 
 
 def test_list_reads_data_only():
-    """Into a pipe it draws no table; and it never loads a native library or opens a socket."""
+    """`list` into a pipe draws no table, and it never loads a native library or opens a socket."""
     code = "import sys; sys.argv[1:] = ['list', '--json']; import pjrt_hub.cli.__main__ as cli\n"
     loaded = modules_after(code + "cli.run(['list'])")
     never = {

@@ -1,4 +1,4 @@
-"""The rules of the house that no other tool checks: sizes, names, docstrings, where tests are."""
+"""House rules that no other tool checks: sizes, names, docstrings, and places of tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCE = frozenset({".py", ".pyi", ".c", ".h"})
 TEXT = SOURCE | {".cfg", ".in", ".json", ".md", ".mlir", ".toml", ".txt", ".yaml", ".yml", ""}
-#: Compiled programs, whose source locations are text.
+#: Suffixes of compiled programs, which contain source locations as text.
 PROGRAMS = frozenset({".bytecode", ".jaxexport", ".mlirbc"})
 LONGEST = 600
 FOLDERS = {".ci", ".github", "benchmarks", "conda", "docs", "examples", "pjrt_hub"}
@@ -22,15 +22,15 @@ VAGUE = frozenset({"common", "handler", "handlers", "helper", "helpers", "manage
 VAGUE |= {"util", "utils"}
 VAGUE_CLASS = re.compile(r"(Manager|Handler|Helper|Utils?)$")
 
-#: A path of somebody's machine in a compiled program, where names of operations have slashes too.
+#: An absolute path in a compiled program, where names of operations may also contain slashes.
 ABSOLUTE = re.compile(rb"(?<![!-~])/[\w.+-]+/[\w./+-]*")
 
-#: errors.py draws the exception tree in its docstring: that is where a reader looks for it.
+#: Modules that may have a long docstring: errors.py draws the tree of exceptions in it.
 LONG_DOCSTRINGS = frozenset({"pjrt_hub/errors.py"})
 
 
 def files() -> Iterator[Path]:
-    """Yield the project's own files, without what tools leave in a checkout."""
+    """Yield the project's own files, without files that tools leave in a checkout."""
     skipped = {"build", "dist", "__pycache__"}
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts
@@ -64,7 +64,7 @@ def test_the_walk_finds_the_project():
 
 
 def test_no_other_folder_and_no_package_is_committed():
-    """An environment that somebody made in the checkout would be, or what pip fetched into it."""
+    """It could be an environment or a download of pip that somebody made in the checkout."""
     listed = ["git", "-C", ROOT, "ls-files", "-z"]
     names = subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split("\0")
     assert {name.split("/")[0] for name in names if "/" in name} == FOLDERS
@@ -125,7 +125,7 @@ def test_modules_say_what_they_own():
 
 
 def test_a_modules_test_is_found_in_one_guess():
-    """By its name, or else by a row of CONTRIBUTING's table: its room's, or an outer one's."""
+    """The test has the module's name, or a row in CONTRIBUTING's table names it for the room."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\| `([\w.]+)` \| (`[^|]+) \|$", text, re.MULTILINE))
     package, tests = ROOT / "pjrt_hub", ROOT / "tests"
@@ -144,7 +144,7 @@ def test_a_modules_test_is_found_in_one_guess():
 
 
 def test_slow_tests_are_run():
-    """Of the parts that `slow` leaves out, noxfile.py names the files that have slow tests."""
+    """The file noxfile.py names the files with slow tests in the parts that `slow` leaves out."""
     left_out = [*(ROOT / "tests").glob("test_*.py"), *(ROOT / "tests" / "docs").glob("test_*.py")]
     mark = "mark.s" + "low"
     slow = {path.name for path in left_out if mark in path.read_text(encoding="utf-8")}
@@ -152,22 +152,22 @@ def test_slow_tests_are_run():
     assert slow - set(named) == set()
 
 
-#: Participles that say of a function neither what it does nor what it returns.
+#: Participles that tell neither what a function does nor what it returns.
 PARTICIPLES = frozenset({"agreed", "asked", "chosen", "compiled", "composed", "fetched", "fitting"})
 PARTICIPLES |= {"heard", "listed", "loaded", "meant", "resolved", "said", "shown", "spoken"}
 PARTICIPLES |= {"standing", "told", "wanted", "written"}
-#: The C API calls it so.
+#: Names that the C API uses.
 FIELDS_TERMS = frozenset({"compiled_memory_stats"})
 
-#: Of objects of C and of the standard library.
+#: Private names of ctypes and of the standard library that every room may use.
 SHARED = frozenset({"_CFuncPtr", "_exit", "_getframe"})
-#: What the rooms of `running` need of each other's objects: the compiled call path offers it to
-#: them alone. Users are not offered it, so each of these names begins with an underscore.
+#: Members that only the rooms of `running` may use on each other's objects. The compiled call path
+#: defines them, and they are not for users, so each of these names begins with an underscore.
 RUNNING = ROOT / "pjrt_hub" / "running"
 CALL_PATH = frozenset(
     re.findall(r"^    (?:def )?(_[a-z]\w+)", (RUNNING / "capi" / "hotpath.pyi").read_text(), re.M)
 )
-#: Named tuples say by an underscore that it is no field.
+#: Methods of named tuples, which begin with an underscore because they are not fields.
 TUPLES = frozenset({"_asdict", "_fields", "_make", "_replace"})
 
 
@@ -176,7 +176,7 @@ def parsed() -> dict[Path, ast.Module]:
 
 
 def participles(tree: ast.Module) -> Iterator[str]:
-    """Yield the functions that have one for a name; a property may be an adjective."""
+    """Yield functions named by a participle; a property's name may be an adjective."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             decorators = " ".join(map(ast.unparse, node.decorator_list))
@@ -193,7 +193,7 @@ def test_functions_are_verbs_or_what_they_return():
 
 
 def private_reaches(trees: dict[Path, ast.Module]) -> Iterator[str]:
-    """Yield each use of an underscore name that another room owns; a room is a folder."""
+    """Yield each use of an underscore name of another room, which is a folder of the package."""
     owned: dict[Path, set[str]] = {}
     for path, tree in trees.items():
         names = owned.setdefault(path.parent, set())
@@ -210,7 +210,7 @@ def private_reaches(trees: dict[Path, ast.Module]) -> Iterator[str]:
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("pjrt_hub"):
                 folder = ROOT / (node.module or "").replace(".", "/")
                 for name in (each.name for each in node.names if re.match("_[a-z]", each.name)):
-                    if not list(folder.glob(f"{name}*")):  # a module may have such a name
+                    if not list(folder.glob(f"{name}*")):  # the name of a module is allowed
                         yield f"{name_of(path)}:{node.lineno} imports {name}"
             elif isinstance(node, ast.Attribute) and re.match("_[a-zA-Z]", node.attr):
                 own = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
@@ -220,7 +220,7 @@ def private_reaches(trees: dict[Path, ast.Module]) -> Iterator[str]:
 
 
 def test_what_is_private_stays_in_its_room():
-    """Frameworks' private names are the business of the files that use them."""
+    """Private names of other frameworks are not checked."""
     trees = {path: tree for path, tree in parsed().items() if "frameworks" not in path.parts}
     assert list(private_reaches(trees)) == []
     path = ROOT / "pjrt_hub" / "x.py"

@@ -1,4 +1,4 @@
-"""The tree and the table of docs/architecture.md, enforced by reading the source."""
+"""The source follows the tree and the table of docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 
 MAP = ROOT / "docs" / "architecture.md"
-#: Open to every room.
+#: Modules that every room may import.
 GROUND = frozenset({"errors", "base"})
 READS_ENVIRONMENT = frozenset({"door.process", "door.plugin", "cli"})
 
-#: Costly to import, so imported in the function that needs it; and who may import it at the top.
+#: Modules that are slow to import -> the rooms that may import them outside of functions.
 HEAVY = {
     "click": ("cli",),
     "httpx": (),
@@ -33,28 +33,28 @@ HEAVY = {
     "rich": (),
     "subprocess": ("running.sandbox", "finding.store"),
 }
-#: Who opens libraries and holds native code: the C API, and those who stand between or before it.
+#: Rooms that may open libraries and use native code: the C API's, and those around it.
 MAY_BE_NATIVE = ("running.capi", "running.sandbox", "running.interpose")
 NATIVE = dict.fromkeys(("_cffi_backend", "cffi", "ctypes", "ffi"), MAY_BE_NATIVE)
-#: What reads libraries of other systems is an extra, for those who make plugins.
+#: Only plugin authors need lief, which reads libraries of other systems and is an extra.
 NATIVE["lief"] = ("kit.authoring",)
-#: What starts a Python or looks for a program goes through `safe_path`; the other one writes the
-#: name down for a host without Python.
+#: Only `safe_path` may start Python or look for a program; `building` only writes the name down
+#: for a host without Python.
 STARTS = frozenset({"sys.executable", "shutil.which"})
 MAY_START = frozenset({"base.safe_path", "kit.authoring.building"})
-#: A fork copies a lock as it is, so locks and what holds one come from `fork`. Of the others one
-#: runs without the package, and one wants forks to wait.
+#: A fork copies a lock even while it is held, so locks come from `base.fork`. Of the exceptions,
+#: one runs without the package, and one needs forks to wait.
 LOCKS = frozenset({"threading.Lock", "threading.RLock", "functools.cached_property"})
 MAY_LOCK = frozenset({"base.fork", "base.native_log", "finding.store.transfer.transport"})
 REGISTRATIONS = ("os.register_at_fork(", "hotpath.install(")
-#: To import a file of checks is to register them, those that a loop makes among them.
+#: Importing a file of checks registers them, also those that a loop makes.
 CHECKS = "pjrt_hub.kit.conformance.checks."
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "putenv", "unsetenv"})
 
 
 @dataclass(frozen=True)
 class Import:
-    """One imported module, or a name of one, and where it stands."""
+    """One imported module, or a name imported from it, and the place of the import."""
 
     target: str
     line: int
@@ -79,7 +79,7 @@ def is_inside(name: str, room: str) -> bool:
 
 
 def table(page: str) -> dict[str, frozenset[str]]:
-    """Read the map's table: each room, and what it may import besides the ground and itself."""
+    """Read the map's table: each room -> what it may import besides GROUND and itself."""
     rows: dict[str, frozenset[str]] = {}
     for line in page.splitlines():
         if line.startswith("| `"):
@@ -89,7 +89,7 @@ def table(page: str) -> dict[str, frozenset[str]]:
 
 
 def tree(page: str) -> dict[str, str]:
-    """Read the map's tree: each folder of the package, and what is said of it."""
+    """Read the map's tree: each folder of the package -> its description."""
     folders: dict[str, str] = {}
     trail: list[str] = []
     block = page.partition("```\npjrt_hub/")[2].partition("```")[0]
@@ -102,7 +102,7 @@ def tree(page: str) -> dict[str, str]:
 
 
 def modules(root: Path) -> dict[str, Module]:
-    """Parse every module of `root`/pjrt_hub; of a compiled one the stub is what it imports."""
+    """Parse every module of `root`/pjrt_hub; for a compiled one, the stub shows its imports."""
     found = {}
     for path in sorted((root / "pjrt_hub").rglob("*.py*")):
         if path.suffix not in (".py", ".pyi") or path.name == "__init__.pyi":
@@ -141,7 +141,7 @@ def imports(module: Module) -> Iterator[Import]:
 
 
 def resolve(target: str, known: dict[str, Module]) -> str | None:
-    """Turn "pjrt_hub.base.abi.ApiVersion" into "pjrt_hub.base.abi"; None for what is not ours."""
+    """Turn "pjrt_hub.base.abi.ApiVersion" into "pjrt_hub.base.abi", and foreign names into None."""
     if target.split(".")[0] != "pjrt_hub":
         return None
     while target not in known and "." in target:
@@ -169,7 +169,7 @@ def wrong_layers(known: dict[str, Module]) -> Iterator[str]:
 
 
 def cycles(known: dict[str, Module]) -> Iterator[str]:
-    """Late imports and imports for types count: a cycle that is put off is still a cycle."""
+    """Imports in functions and imports for types also count as parts of a cycle."""
     graph = {
         module.name: {
             target for found in imports(module) if (target := resolve(found.target, known))
@@ -245,9 +245,9 @@ def locks_that_forks_copy(known: dict[str, Module]) -> Iterator[str]:
 
 
 def work_at_import(known: dict[str, Module]) -> Iterator[str]:
-    """A module's top level holds names: no loops, no `with`, no bare calls.
+    """Yield the work at a module's top level, which may not have loops, `with` or bare calls.
 
-    A registration is the exception: it has to be there before the first fork, or the first call.
+    A registration is the exception, because it must precede the first fork or the first call.
     """
     for module in known.values():
         if module.name.startswith(CHECKS):
@@ -273,7 +273,7 @@ RULES = [
 
 @pytest.fixture(scope="module")
 def known():
-    """Parse the checkout once for all rules."""
+    """The parsed checkout, shared by all rules."""
     return modules(ROOT)
 
 

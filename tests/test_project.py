@@ -1,4 +1,4 @@
-"""What files at the top of the repository say alike: the version, the workflows, the recipe."""
+"""Files at the top of the repository agree: the version, the workflows, the conda recipe."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 WORKFLOWS = sorted(ROOT.glob(".github/workflows/*.yml"))
-#: Sessions of a night that measure a machine, need hardware, or emulate one that the forge has.
+#: Nightly sessions that measure a machine, need hardware, or emulate a machine that CI has.
 BY_HAND = {"aarch64", "bench", "bench_gate", "bench_same_xla", "gpu"}
-#: Packages that conda calls otherwise.
+#: A package -> its different name in conda.
 CONDA = {"isal": "python-isal", "ml-dtypes": "ml_dtypes"}
 
 
@@ -23,7 +23,7 @@ def text(path: str) -> str:
 
 
 def test_the_version_is_in_one_place():
-    """But for measurements, which say with which version they were made."""
+    """Measurements are an exception, because they name the version that they were made with."""
     measured = {f"docs/benchmarks{end}" for end in (".md", "/figures.json", "/same_xla.json")}
     stated = re.compile(rf"pjrt[-_]hub\W{{1,6}}{re.escape(PROJECT['version'])}\b|__version__ = ")
     files = [

@@ -81,7 +81,7 @@ def install(wheel: Path) -> None:
     groups = project["dependency-groups"]
     there = (*groups["test"], *groups["cpu"])
     wanted = [*project["project"]["dependencies"], *there, "setuptools"]
-    wanted.append("async-timeout")  # redis asks for it on Python 3.11.2.
+    wanted.append("async-timeout")  # redis requires it on Python 3.11.2.
     platforms = [f"--platform=manylinux_2_{minor}_aarch64" for minor in GLIBC]
     run(
         *(sys.executable, "-m", "pip", "download", "--quiet", f"--dest={SYSTEM / 'wheels'}"),

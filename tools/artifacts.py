@@ -134,7 +134,7 @@ def main() -> None:
     """Write the archive."""
     argparse.ArgumentParser(description=__doc__).parse_args()
     serializer = Serializer()
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # It prints a line for each version too old.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # This hides a line for each old version.
     wanted = dict.fromkeys([*texts(), *more_texts()])
     made = {text: serializer.artifacts(text) for text in wanted}
     without = [text for text, artifacts in made.items() if not artifacts]

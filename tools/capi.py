@@ -174,7 +174,7 @@ def _round_up(value: int, step: int) -> int:
     return -(-value // step) * step
 
 
-# Reading
+# Reading the header
 
 
 def read(directory: Path = DECLARATIONS) -> Api:
@@ -324,7 +324,7 @@ def _resolve(api: Api) -> None:
                     raise DeclarationError(f"{struct.name}.{member.name}: no type {word}")
 
 
-# Writing
+# Writing the table
 
 
 def c_types(api: Api) -> str:

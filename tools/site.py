@@ -77,7 +77,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for file in found:
         if file.src_uri not in places:  # Otherwise a README would be taken for its section's page.
             file.name = Path(file.dest_uri).stem
-            file.inclusion = InclusionLevel.NOT_IN_NAV  # The navigation may still name it.
+            file.inclusion = InclusionLevel.NOT_IN_NAV  # The navigation may still name the page.
     return Files([*found, *(file for file in files if file not in ours)])
 
 

@@ -174,7 +174,7 @@ def audit(wheels: list[Path], sdist: Path) -> None:
     """End with an error unless each tag is what the libraries deserve and no check objects."""
     _python("twine", "check", "--strict", *wheels, sdist)
     _python("abi3audit", "--strict", *wheels)
-    with tempfile.TemporaryDirectory() as nowhere:  # It hides the libraries of this machine.
+    with tempfile.TemporaryDirectory() as nowhere:  # This folder hides the machine's libraries.
         for wheel in wheels:
             shown = _python("auditwheel", "show", "--json", f"--ldpaths={nowhere}", wheel)
             tag = json.loads(shown)["overall_tag"]

@@ -40,7 +40,7 @@ class RefusedError(Exception):
         self.status = status
 
 
-#: What else may end a request. Nobody receives the 499, which proxies log for such an end.
+#: Other ends of a request. Nobody receives the 499, which proxies log for a client that hung up.
 ENDINGS = {
     BatchFailedError: (500, "the computation failed; the server's log says why"),
     ClientDisconnect: (499, "the client hung up"),

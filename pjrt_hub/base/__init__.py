@@ -1,1 +1,1 @@
-"""What both towers stand on: versions, this machine, records, logs. Imports `errors` and itself."""
+"""The ground of both towers: versions, this machine, tables, logs. Imports only `errors`."""

@@ -1,4 +1,4 @@
-"""Versions of the PJRT C API and whether two of them fit (pure).
+"""Versions of the PJRT C API and whether two of them are compatible (pure).
 
 Owns `ApiVersion`, `Verdict` and `compatible`; must not read files, the environment or a plugin.
 """
@@ -40,8 +40,8 @@ class Verdict(NamedTuple):
     """An answer with its reason; a positive one may carry a note.
 
     Attributes:
-        ok: the answer; None where nobody can tell.
-        reason: why, or the note.
+        ok: the answer; None if it is unknown.
+        reason: the reason for the answer, or the note.
     """
 
     ok: bool | None

@@ -1,7 +1,7 @@
-"""What a file holds: all of it, its sha256, and a name that changes with it.
+"""A file's whole content, its sha256, and a name that changes with its content.
 
-Owns the only hash that a pin is compared with, and how much is read of what others may have
-written. Must not remember anything.
+Owns the only hash that a pin is compared with, and the limit for reading files that others may
+have written. Must not remember anything.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def content(path: str | os.PathLike[str], most_nbytes: int = MOST_NBYTES) -> byt
 
 
 def content_of(file: BinaryIO, most_nbytes: int) -> bytes:
-    """Read an open file like `content`."""
+    """Read a whole open file, as `content` does."""
     # read() allocates as many bytes as it is asked for. Pipes and files in /proc have a size of 0.
     size = os.fstat(file.fileno()).st_size or most_nbytes
     found = file.read(min(size, most_nbytes) + 1)
@@ -42,10 +42,10 @@ def of_file(path: str | os.PathLike[str]) -> str:
 
 
 def identity(path: str | os.PathLike[str]) -> str:
-    """Give a name that changes with the content of a file, which is not read.
+    """Return a name that changes with the content of a file, without reading the file.
 
-    It is made of device, inode, size and times, so it changes with whatever goes through the file
-    system, and not where the medium itself decays.
+    The name is made of device, inode, size and times, so it changes with every write through the
+    file system, but not if the storage medium itself decays.
     """
     status = os.stat(path)
     parts = (status.st_dev, status.st_ino, status.st_size)

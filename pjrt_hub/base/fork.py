@@ -1,6 +1,6 @@
-"""Forks: what may be shared by threads, and is found open and whole in a forked child.
+"""Locks and cached properties that threads may share, and that still work in a forked child.
 
-A child is a copy of one moment, without the threads that would open the locks they hold in it.
+A fork copies the locks that are held at that moment, but not the threads that would release them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 class Lock:
-    """A reentrant lock, for `with`; open in a child, whichever thread of the parent held it."""
+    """A reentrant lock for `with`; it is free in a forked child, even if the parent held it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()

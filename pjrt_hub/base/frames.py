@@ -1,4 +1,4 @@
-"""Which frames of ours a traceback shows: none below a public function, unless someone debugs."""
+"""Tracebacks without our own frames below a public function, unless PJRT_HUB_DEBUG is set."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ shown = False
 
 
 def hide_below(function: Callable[P, R]) -> Callable[P, R]:
-    """Cut our frames off the traceback of a user's mistake: its message explains it.
+    """Wrap a function to cut our frames off tracebacks of mistakes that an error message explains.
 
     Other exceptions are defects, and keep all frames.
     """

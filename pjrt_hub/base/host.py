@@ -1,6 +1,6 @@
 """The machine that plugins run on, as a tag (read once and passed in).
 
-Owns `HostTag`; must not look at accelerators, that is `discovery.hardware`.
+Owns `HostTag`; must not look at accelerators, as `discovery.hardware` does.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 
 class HostTag(NamedTuple):
-    """What decides whether a native library can load here.
+    """The properties of a machine that decide whether a native library can load on it.
 
-    Written "linux-x86_64-glibc2.36", "macos-arm64-14.0" or "windows-x86_64". In a registry row the
-    version is the oldest one that the library runs on.
+    As text, it is "linux-x86_64-glibc2.36", "macos-arm64-14.0" or "windows-x86_64". In a registry
+    row, the version is the oldest one that the library runs on.
     """
 
     os: str
@@ -29,7 +29,7 @@ class HostTag(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> HostTag:
-        """Read what `str` writes; raise ValueError for other text."""
+        """Read a tag that `str` wrote; raise ValueError for other text."""
         parts = text.split("-")
         if len(parts) not in (2, 3):
             raise ValueError(f"{text!r} is not a host tag such as 'linux-x86_64-glibc2.28'")
@@ -44,7 +44,7 @@ class HostTag(NamedTuple):
 
     @classmethod
     def current(cls) -> HostTag:
-        """Read this machine."""
+        """Return the tag of this machine."""
         arch = _arch(platform.machine())
         if sys.platform == "darwin":
             release = platform.mac_ver()[0] or "0"

@@ -1,6 +1,6 @@
 """Listings: tuples that show themselves as tables, at a Python prompt and in notebooks.
 
-Owns alignment, HTML and how sizes read; what a row says is its element's matter.
+Owns alignment, HTML and the format of sizes; each element gives the text of its own row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _STYLE = "text-align:left;vertical-align:top;white-space:pre-wrap"
 
 
 class Listed(Protocol):
-    """What can be a row."""
+    """An object that can be a row of a listing."""
 
     def _row(self) -> Mapping[str, str]:
         """Return a cell for each column, by the column's name."""
@@ -59,7 +59,7 @@ class Listing(tuple[T, ...]):
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
     def rows(self) -> list[Mapping[str, str]]:
-        """Return the cells of each element by their columns' names; none where it cannot tell."""
+        """Return each element's cells by column name; no rows if an element has no answer."""
         try:
             return [each._row() for each in self]
         except PjrtHubError:  # The client is closed, or the plugin gives no answer.
@@ -67,7 +67,7 @@ class Listing(tuple[T, ...]):
 
 
 def align(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return the lines of a table of text, its columns' names first, in capitals."""
+    """Return the lines of a table of text; the first has the columns' names in capitals."""
     head = [column.upper() for column in columns]
     table = [head, *([" ".join(text.split()) for text in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
@@ -75,9 +75,9 @@ def align(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def cell(text: str, scope: str = "") -> str:
-    """Return a cell of an HTML table, which keeps its lines without a style sheet, too.
+    """Return a cell of an HTML table that keeps its line breaks even without a style sheet.
 
-    With a `scope` it is the head of a "col" or "row".
+    With a `scope`, "col" or "row", it is a header cell.
     """
     tag, head = ("th", f'scope="{scope}" ') if scope else ("td", "")
     style = _STYLE if len(text) <= _LONG else f"{_STYLE};overflow-wrap:anywhere"

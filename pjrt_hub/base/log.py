@@ -1,6 +1,6 @@
-"""Each step with its reason, as a record of `logging` (imports nothing of ours).
+"""Log records of each step and its reason (imports nothing of ours).
 
-Owns the areas that PJRT_HUB_DEBUG names. Where nobody can listen nothing is imported or worded.
+Owns the areas that PJRT_HUB_DEBUG names. If nobody can listen, nothing is imported or formatted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def step(area: str, text: str, *args: object, **fields: object) -> None:
 
 
 def areas(text: str) -> tuple[str, ...]:
-    """Read PJRT_HUB_DEBUG: the areas that it names, all of them for another word, none for ""."""
+    """Return the areas that PJRT_HUB_DEBUG names: all for any other word, none for "" or "0"."""
     words = [word for word in text.lower().replace(" ", "").split(",") if word not in ("", "0")]
     if all(word in AREAS for word in words):
         return tuple(dict.fromkeys(words))
@@ -37,7 +37,7 @@ def areas(text: str) -> tuple[str, ...]:
 
 
 def show(chosen: Collection[str]) -> None:
-    """Print the steps of these areas on stderr from now on, and of no other."""
+    """Print the steps of these areas on stderr from now on, and those of no other area."""
     if not chosen and "logging" not in sys.modules:
         return
     import logging
@@ -57,7 +57,7 @@ def show(chosen: Collection[str]) -> None:
 
 
 class _Stderr:
-    """What `sys.stderr` is at the time of writing: it may be replaced, or None."""
+    """A stream that writes to the current `sys.stderr`, which may be replaced, or None."""
 
     def write(self, text: str) -> None:
         if sys.stderr is not None:

@@ -1,7 +1,7 @@
-"""What native code writes to stderr, as records of the logger `pjrt_hub.native`.
+"""The output of native code to stderr, as records of the logger `pjrt_hub.native`.
 
-Owns file descriptor 2 while it captures. A process of its own passes everything on to the former
-stderr, so that a crash of this one loses nothing. That one imports nothing of ours.
+Owns file descriptor 2 while it captures. A separate process, which imports nothing of ours, relays
+the output, so that a crash of this process loses nothing.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _changing = threading.Lock()
 def capture_native_logs(*, tee: bool = True) -> NativeLog:
     """Turn output of plugins and XLA to stderr into records of `logging`, from now on.
 
-    A line with the prefix of absl or TensorFlow has its severity as its level and its text without
-    the prefix as its message; its place is in `pjrt_hub_file` and `pjrt_hub_line`. Another line is
-    of the level INFO. Python's own `sys.stderr`, and handlers that write to it, keep the former
+    A line with the prefix of absl or TensorFlow becomes a record of that severity, without the
+    prefix; its place in the source is in `pjrt_hub_file` and `pjrt_hub_line`. Any other line has
+    the level INFO. Python's own `sys.stderr`, and handlers that write to it, keep the former
     stderr.
 
     Args:
-        tee: also write everything to the former stderr. Without it only what nobody could log
-            gets there: the last 64 kB before a crash.
+        tee: also write everything to the former stderr. Without it, only output that could not be
+            logged gets there: the last 64 kB before a crash.
 
     Returns:
-        What ends it: `close()`, or the end of a `with` block, or the end of the process. A second
-        call gives the first one's.
+        The capture, which `close()`, the end of a `with` block, or the end of the process ends. A
+        second call returns the same capture.
 
     Raises:
         OSError: there is no stderr.
@@ -89,15 +89,15 @@ class NativeLog:
         os.register_at_fork(after_in_child=self._forget)
 
     def __enter__(self) -> NativeLog:
-        """Give itself."""
+        """Return the capture itself."""
         return self
 
     def __exit__(self, *exc: object) -> None:
-        """Do as `close`."""
+        """Close the capture."""
         self.close()
 
     def close(self) -> None:
-        """Give stderr back, after what was written has been logged; safe to call again."""
+        """Restore stderr, and wait until earlier output is logged; safe to call again."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -143,7 +143,7 @@ def _log(logger: Any, line: bytes) -> None:
 
 
 def _move_python(stderr: int) -> Any:
-    """Point Python's stderr, and handlers that hold it, at the former one; undo it at the end."""
+    """Point `sys.stderr` and handlers that use it at the former stderr; return how to undo this."""
     import logging
 
     old = sys.stderr
@@ -181,7 +181,7 @@ def _is_stderr(stream: Any) -> bool:
 
 
 def main() -> None:
-    """Run the other process, which never blocks on the one that logs, and outlives it."""
+    """Run the relaying process, which never blocks on the logging process, and outlives it."""
     import signal
 
     tee, back = bool(int(sys.argv[1])), int(sys.argv[2])
@@ -209,7 +209,7 @@ def main() -> None:
 
 
 def _hand_over(back: int, waiting: bytearray, kept: bytearray) -> bool:
-    """Write what the pipe takes; give False where nobody reads it any more."""
+    """Write as much as the pipe takes; return False if nobody reads the pipe any more."""
     poll = select.poll()
     poll.register(back, 0)
     if poll.poll(0):  # POLLERR means that the reader is gone.

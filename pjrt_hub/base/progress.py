@@ -1,4 +1,4 @@
-"""How a transfer goes: a line by rich on a terminal or in a notebook, elsewhere lines in a log."""
+"""The display of a transfer: a line by rich on a terminal or in a notebook, else lines in a log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SILENT_SECONDS = 2.0
 
 
 class BarProgress:
-    """Draws the transfer of `label` as a line, and leaves there that it is done."""
+    """A bar that shows the transfer of `label`; when that is done, it leaves a line to say so."""
 
     def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
         from rich.console import Console
@@ -54,12 +54,12 @@ class BarProgress:
         return self._bar.tasks[0]
 
     def enter(self, phase: str) -> None:
-        """Show what is done from now on; "done" says that all is."""
+        """Show the phase that begins; "done" means that the transfer is complete."""
         self._bar.update(self._task.id, phase=phase, since=self._clock())
         self._bar.start()
 
     def start(self, total: int | None, already: int) -> None:
-        """Set the sizes in bytes, also where the transfer begins again."""
+        """Set the sizes in bytes when the transfer begins, or begins again."""
         fields = self._task.fields
         self._bar.reset(self._task.id, total=total, completed=already, **fields)
 
@@ -68,7 +68,7 @@ class BarProgress:
         self._bar.update(self._task.id, advance=n, since=self._clock())
 
     def finish(self) -> None:
-        """End the line; what is not done leaves none, since an error follows. Safe to repeat."""
+        """End the bar; a failed transfer leaves no line, since an error follows. Safe to repeat."""
         if not self._bar.live.is_started:
             return
         self._bar.stop()
@@ -101,7 +101,7 @@ def _numbers(task: Task) -> str:
 
 
 class LoggedProgress:
-    """Tells of a transfer in the log: each phase at DEBUG, and sizes at INFO every ten seconds."""
+    """A transfer's records in the log: each phase at DEBUG, and sizes at INFO every ten seconds."""
 
     def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._label, self._clock = label, clock
@@ -111,7 +111,7 @@ class LoggedProgress:
         self._began = self._told = clock()
 
     def enter(self, phase: str) -> None:
-        """Tell what is done from now on."""
+        """Log the phase that begins."""
         self._log.debug("%s: %s", self._label, phase)
 
     def start(self, total: int | None, already: int) -> None:
@@ -120,7 +120,7 @@ class LoggedProgress:
         self._began = self._clock()
 
     def advance(self, n: int) -> None:
-        """Add `n` bytes that have arrived; every ten seconds, tell how many there are."""
+        """Add `n` bytes that have arrived; every ten seconds, log how many there are."""
         self._done += n
         now = self._clock()
         if now - self._told < LOG_SECONDS:
@@ -142,19 +142,19 @@ class LoggedProgress:
         )
 
     def finish(self) -> None:
-        """Tell nothing more."""
+        """Do nothing: the log needs no last line."""
 
 
 def choose_progress(
     label: str, clock: Callable[[], float] = time.monotonic
 ) -> BarProgress | LoggedProgress:
-    """Return a line on a terminal or in a notebook, else lines in the log."""
+    """Return a bar for a terminal or a notebook, else lines in the log."""
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
     return (BarProgress if is_terminal or _in_notebook() else LoggedProgress)(label, clock)
 
 
 def _in_notebook() -> bool:
-    """Check whether a kernel runs this process, and ipywidgets are there, with which rich draws."""
+    """Check whether this is a notebook's kernel with ipywidgets, which rich needs to draw."""
     ipython = sys.modules.get("IPython")  # A notebook's kernel has always imported IPython.
     shell = ipython.get_ipython() if ipython is not None else None
     return getattr(shell, "kernel", None) is not None and find_spec("ipywidgets") is not None

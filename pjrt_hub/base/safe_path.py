@@ -1,6 +1,6 @@
-"""What names mean where a process is started: nothing of the working directory.
+"""Command lines that take no module and no program from the working directory.
 
-Owns how a Python of ours is started, also where the program is frozen and none is there, and where
+Owns how a Python of ours is started, even in a frozen program, which has no Python, and where
 programs are looked for. Must not start any.
 """
 
@@ -32,10 +32,10 @@ def python(*arguments: str) -> list[str]:
 
 
 def run_if_asked() -> None:
-    """Run a module of ours, and end, where a frozen program was started for that by itself.
+    """Run a module of ours, and exit, if this is a frozen program that started itself for that.
 
-    Nobody else may ask: what these modules load is named by arguments, which whoever starts a
-    program with more rights than his own chooses.
+    No other program may ask for it: arguments name what these modules load, so that the caller of
+    a program with more rights than its own could choose it.
     """
     if not is_frozen() or sys.argv[1:2] != [_RUN]:
         return
@@ -59,7 +59,7 @@ def environment(env: Mapping[str, str], *folders: str) -> dict[str, str]:
 
 
 def which(program: str, env: Mapping[str, str]) -> str | None:
-    """Find a program on PATH, in folders that are the same from wherever one looks."""
+    """Find a program on PATH; skip relative folders, which depend on the working directory."""
     import shutil
 
     folders = filter(os.path.isabs, env.get("PATH", os.defpath).split(os.pathsep))
@@ -67,7 +67,7 @@ def which(program: str, env: Mapping[str, str]) -> str | None:
 
 
 def _is_asked_by_itself() -> bool:
-    """Look for the process that asks: above those that were started to run the module."""
+    """Check whether the closest ancestor that was not started with `_RUN` is this program."""
     pid = os.getppid()
     try:
         while _read(pid, "cmdline").split(b"\0")[1:2] == [_RUN.encode()]:

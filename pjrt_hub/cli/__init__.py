@@ -1,1 +1,1 @@
-"""The command line: a file per command; it uses what any other program may use."""
+"""The command line: one file for each command, on top of pjrt-hub's Python API."""

@@ -29,14 +29,14 @@ ALIASES |= {"out": "output", "into": "output"}
 
 
 class Commands(Group):
-    """Imports a command's module on first use."""
+    """The group of all commands, which imports a command's module on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Name the commands."""
+        """Return the commands' names in the order of the help."""
         return [name for section in SECTIONS.values() for name in section]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Find `command` in the module of that name."""
+        """Return the `command` of the module that has the command's name."""
         if cmd_name not in self.list_commands(ctx):
             return None
         from importlib import import_module
@@ -45,7 +45,7 @@ class Commands(Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; a Ctrl-C that says what is kept of its work says it in one line."""
+        """Run the command; after a Ctrl-C, print in one line what is kept of its work, if known."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt as exc:
@@ -85,10 +85,10 @@ def main() -> None:
 
 
 def open_streams() -> None:
-    """Make the standard streams usable, whatever the caller left of them.
+    """Make the standard streams usable, even if the caller closed some of them.
 
     A descriptor that is closed would be given to the next file that is opened, and a plugin's log
-    would go there. A path that the locale cannot spell is escaped instead of an error.
+    would go there. A path that the locale cannot encode is printed with escapes.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -141,7 +141,7 @@ def report(exc: Exception) -> int:
 
 
 def of_the_system(exc: OSError) -> str:
-    """Describe what the operating system refuses."""
+    """Describe an error of the operating system."""
     where = f"{os.fsdecode(exc.filename)}: " if isinstance(exc.filename, str | bytes) else ""
     return (
         f"{where}{exc.strerror or exc}\n\n"
@@ -151,7 +151,7 @@ def of_the_system(exc: OSError) -> str:
 
 
 def describe_defect(exc: Exception) -> str:
-    """Describe a defect of ours."""
+    """Describe an error that only a defect of pjrt-hub can cause."""
     return (
         f"{type(exc).__name__}: {exc}\n\n"
         "hint: this is a defect of pjrt-hub; run it again with PJRT_HUB_DEBUG=1 and report "

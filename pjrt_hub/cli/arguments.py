@@ -1,4 +1,4 @@
-"""The text of `run --arg` as an array."""
+"""Arrays from the text of `run --arg`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Argument(NamedTuple):
     def array(self) -> NDArray[Any]:
         """Return the value as an array of its own type.
 
-        A file of several arrays of which none was named raises FileFormatError.
+        If the value is a file's arrays, of which none was named, it raises FileFormatError.
         """
         if isinstance(self.value, dict):
             raise FileFormatError(
@@ -57,9 +57,9 @@ class Argument(NamedTuple):
 def parse_named(text: str) -> Argument:
     """Read an argument that may have a name, and may be a whole file of arrays.
 
-    It is what `parse` takes, an `.npz` or `.safetensors` file, or an array of an `.npz` file after
-    ":". Before it may stand the argument's place with "=", and before a file an "@". Errors are
-    those of `parse`.
+    The value is what `parse` takes, an `.npz` or `.safetensors` file, or "FILE.npz:NAME". It may
+    follow the argument's name and "=", and a file may follow an "@". The errors are those of
+    `parse`.
     """
     place = None
     if (match := _NAMED.fullmatch(text)) and not Path(text).exists():
@@ -94,7 +94,7 @@ def parse_named(text: str) -> Argument:
 def parse(text: str) -> NDArray[Any]:
     """Read an array from a file, which is mapped, or from a literal.
 
-    A file is `.npy`, or `.safetensors` with ":" and a tensor's name where it holds several; a
+    A file is `.npy`, or `.safetensors` with ":" and a tensor's name if it holds several; a
     literal is "3.0", "true" or "f32[2,2]:1,2,3,4". One value fills any shape; without a type it is
     f32, s32 or pred. A malformed literal raises ValueError; a file that is not of its format, or
     lacks the tensor, FileFormatError.
@@ -179,7 +179,7 @@ def _literal(text: str) -> NDArray[Any]:
 
 
 def _dtype(name: str) -> np.dtype[Any]:
-    """Return a type as programs have it, else what a dtype of that name is everywhere."""
+    """Return the dtype that programs call by a name, such as "f32", else the dtype of that name."""
     import pjrt_hub
 
     try:

@@ -1,4 +1,4 @@
-"""`pjrt-hub build`: a library of a backend in Python."""
+"""`pjrt-hub build`: a plugin's library from a backend written in Python."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from pjrt_hub.cli.command import Command
 )
 @output.json_option
 def command(backend: str, path: Path, as_json: bool) -> None:
-    """Make a library of a plugin that is written in Python.
+    """Make a library from a plugin that is written in Python.
 
-    MODULE is looked for where Python finds modules, and then in this folder.
+    MODULE is searched for where Python finds modules, then in this folder.
     """
     from pjrt_hub.kit.authoring.building import build
 

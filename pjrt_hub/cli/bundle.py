@@ -44,8 +44,8 @@ def export(
 ) -> None:
     """Fetch pinned archives and write them to a file.
 
-    They are those of the lock file, if one holds; else the newest rows of the registry. Without
-    PLATFORM, all that run on the machine. Each is printed with its licence.
+    The archives are those of the lock file, if there is one; else the newest of the registry.
+    Without PLATFORM, all that run on the machine. Each is printed with its licence.
     """
     held = pjrt_hub.export_bundle(
         path,
@@ -72,7 +72,7 @@ def export(
 def import_(path: Path, as_json: bool) -> None:
     """Put the plugins of a bundle into the cache.
 
-    First each is compared with the lock file or the registry here.
+    Each archive is first compared with the lock file or the registry of this machine.
     """
     show(path, pjrt_hub.import_bundle(path), as_json)
 

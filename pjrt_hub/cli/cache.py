@@ -1,4 +1,4 @@
-"""`pjrt-hub cache`: what the cache holds, and what leaves it."""
+"""`pjrt-hub cache`: showing, checking and emptying the cache."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def list_(wide: bool, as_json: bool) -> None:
 @click.option("--repair", is_flag=True, help="Move what differs aside and fetch it again.")
 @output.json_option
 def verify(repair: bool, as_json: bool) -> int:
-    """Compare every byte with its pin; exit with 4 where one differs."""
+    """Compare every file with its pin; exit with 4 if one differs."""
     audits = pjrt_hub.cache().verify()
     done = {
         audit.root: pjrt_hub.repair(audit) for audit in audits if repair and not audit.verdict.ok
@@ -139,9 +139,9 @@ def verify(repair: bool, as_json: bool) -> int:
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
 @output.json_option
 def prune(max_size: str | None, older_than: str | None, dry_run: bool, as_json: bool) -> None:
-    """Remove the plugins that were not used for longest.
+    """Remove the least recently used plugins.
 
-    Also what interrupted downloads left behind.
+    The leftovers of interrupted downloads are removed, too.
     """
     cache = pjrt_hub.cache()
     removal = cache.prune(

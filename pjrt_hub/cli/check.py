@@ -84,8 +84,8 @@ def command(
 ) -> int:
     """Test a plugin against the PJRT C API.
 
-    PLUGIN is a name or a library's path; nothing of it enters this process. Exits with 1 where a
-    defect was found.
+    PLUGIN is a name or a library's path; only other processes load it. Exits with 1 if a defect
+    was found.
     """
     from pjrt_hub.kit.conformance.check import select
 
@@ -115,7 +115,7 @@ def command(
 
 
 def usable(call: Callable[[], Any]) -> Any:
-    """Make what is wrong with an argument an error of usage."""
+    """Return the result of a call, and turn its ValueError or TypeError into a usage error."""
     try:
         return call()
     except PjrtHubError:
@@ -125,13 +125,13 @@ def usable(call: Callable[[], Any]) -> Any:
 
 
 def show_checks(checks: tuple[Check, ...]) -> None:
-    """Print what would be checked."""
+    """Print the checks that would run."""
     rows = [[check.name, str(check.number or ""), check.needs, check.title] for check in checks]
     output.show_table(("check", "no.", "needs", "what is done -> what must follow"), rows)
 
 
 def earlier(other: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Report:
-    """Return the report to compare with, of a file or of another plugin, which is checked first."""
+    """Return the report to compare with: read from a file, or made by checking another plugin."""
     from pjrt_hub.kit.conformance.verdict import Report
 
     if not other.endswith(".json"):
@@ -143,7 +143,7 @@ def earlier(other: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Repor
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C, or another signal to end; has the report so far and the status to exit with."""
+    """Ctrl-C or SIGTERM, with the report so far and the status to exit with."""
 
     def __init__(self, report: Report, status: int) -> None:
         super().__init__()
@@ -154,9 +154,9 @@ class Interrupted(KeyboardInterrupt):
 def run_checks(
     plugin: str, wanted: tuple[Check, ...], how: dict[str, Any], *, resume: bool = False
 ) -> Report:
-    """Check a plugin and show how that goes.
+    """Check a plugin and show the progress.
 
-    A signal raises Interrupted; the cache has what was found until then, for `resume`.
+    Ctrl-C or SIGTERM raises Interrupted; the cache keeps the results so far, for `resume`.
     """
     from pjrt_hub.kit.conformance.suite import Suite
 
@@ -180,7 +180,7 @@ def run_checks(
 
 @contextmanager
 def interrupt_on_end(signals: list[int]) -> Iterator[None]:
-    """Make of the signal to end what Ctrl-C is, and keep its number."""
+    """Treat SIGTERM like Ctrl-C in a `with` block, and append its number to `signals`."""
 
     def interrupt(number: int, _: object) -> NoReturn:
         signals.append(number)
@@ -195,7 +195,7 @@ def interrupt_on_end(signals: list[int]) -> Iterator[None]:
 
 @contextmanager
 def progress(name: str, total: int) -> Iterator[Callable[[Result], None]]:
-    """Show on a terminal how far it is, and each defect as it is found."""
+    """Show on a terminal how many checks are done, and each defect as it is found."""
     if not sys.stderr.isatty():
         yield lambda result: None
         return
@@ -240,7 +240,7 @@ def write(
 
 
 def show(report: Report, other: Report | None) -> None:
-    """Print the report: areas, what is worth telling, each defect, and the outcome last."""
+    """Print the report: the areas, skips and notes, each defect, and the outcome last."""
     from pjrt_hub.kit.conformance import difference, table
 
     width = output.width()

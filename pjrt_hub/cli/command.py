@@ -13,7 +13,7 @@ _PAGE = "docs/cli.md"
 
 
 def verbose_option() -> click.Option:
-    """Make `-v`, which stands before a command's name or after it."""
+    """Return the option `-v`, which may stand before a command's name or after it."""
     return click.Option(
         ["-v", "--verbose"],
         is_flag=True,
@@ -45,7 +45,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """A command of commands."""
+    """A command that consists of other commands."""
 
     command_class = Command
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add what else a program is compiled with: `--compile-option`, `--flag`, `--dimension`."""
+    """Add the options `--compile-option`, `--flag` and `--dimension` to a command."""
     command = click.option(
         "--dimension",
         "dimensions",
@@ -176,10 +176,10 @@ def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -
 
 
 def compile_options_of(given: dict[str, Any], flags: dict[str, str]) -> pjrt_hub.CompileOptions:
-    """Make compile options of names and values.
+    """Make compile options from names and values.
 
-    An unknown name, or one that has a flag of its own, raises ValueError; a value of another type,
-    TypeError.
+    An unknown name, or `flags`, which the option `--flag` sets, raises ValueError; a value of the
+    wrong type raises TypeError.
     """
     known = [field.name for field in fields(pjrt_hub.CompileOptions) if field.name != "flags"]
     for name in given:
@@ -199,7 +199,7 @@ def refuse_elsewhere(function: ExportedFunction, name: str) -> None:
 
 @contextmanager
 def usage_errors(option: str | None = None) -> Iterator[None]:
-    """Make usage errors of what the library refuses before it asks a plugin."""
+    """Turn the errors that the library raises before it asks a plugin into usage errors."""
     try:
         yield
     except (TypeError, ValueError, OverflowError) as exc:

@@ -1,4 +1,4 @@
-"""`pjrt-hub completion`: what a shell reads to complete this command."""
+"""`pjrt-hub completion`: the script with which a shell completes this command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pjrt_hub.cli.command import Command
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print what makes a shell complete this command.
+    """Print the script that makes a shell complete this command.
 
     For zsh, write it to a file `_pjrt-hub` in a folder of $fpath.
     """

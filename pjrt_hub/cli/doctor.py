@@ -43,7 +43,7 @@ def command(
 ) -> int:
     """Say what would happen for a platform, and what is missing.
 
-    Without PLATFORM, what would happen if none was named. Exits with 1 where a step fails.
+    Without PLATFORM, it says what would happen if none was named. Exits with 1 if a step fails.
     """
     if of_jax and platform:
         raise click.UsageError("--jax takes no PLATFORM: it tells of all that JAX would register")

@@ -44,8 +44,8 @@ def command(
 ) -> int:
     """Tell which of several machines have the memory for a program.
 
-    PROGRAM is as for `compile`; it is compiled for each machine. That of the least memory comes
-    first. Exits with 1 where it fits none.
+    PROGRAM is as for `compile`; it is compiled for each machine. The machine with the least memory
+    comes first. Exits with 1 if the program fits none.
     """
     with usage_errors("--compile-option"):
         options = compile_options_of(compile_options, flags)

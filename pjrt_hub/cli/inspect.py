@@ -48,7 +48,7 @@ def command(
     """Show what a program takes, gives and needs.
 
     FILE_OR_DIR is StableHLO text or bytecode, an HLO proto, what jax.export serialized, or a folder
-    that torch_xla saved. Of the last two it also says whether a plugin can run it.
+    that torch_xla saved. For the last two, it also says whether a plugin can run them.
     """
     function = program_file.read(source, name)
     if isinstance(function, pjrt_hub.Program):
@@ -69,7 +69,7 @@ def command(
 
 
 def as_dict(program: Program) -> dict[str, Any]:
-    """Return the documented JSON of a program by itself; null for what it does not tell."""
+    """Return the documented JSON of a program by itself; null stands for what is not known."""
     signature, version = pjrt_hub.signature(program), program.stablehlo_version
     return {
         "format": program.format,
@@ -80,7 +80,7 @@ def as_dict(program: Program) -> dict[str, Any]:
 
 
 def show_program(program: Program) -> None:
-    """Print a program by itself for people."""
+    """Print what a program by itself takes and gives, for people to read."""
     told = as_dict(program)
     print(f"format       {told['format']}")
     print(f"StableHLO    {told['stablehlo_version'] or 'unknown'}")
@@ -94,7 +94,7 @@ def show_program(program: Program) -> None:
 def judge(
     function: ExportedFunction, platform: str | None, compiles: bool, offline: bool
 ) -> dict[str, Any]:
-    """Return whether the chosen plugin can run it: the documented JSON."""
+    """Return the documented JSON that says whether the chosen plugin can run a function."""
     from pjrt_hub.frameworks.exported import description
     from pjrt_hub.frameworks.exported.load import client_for, isolates
 
@@ -128,7 +128,7 @@ def judge(
 
 
 def show(told: dict[str, Any]) -> None:
-    """Print it for people."""
+    """Print the JSON of an exported function in a form for people to read."""
     by = told["exporter"]
     if told["jax_version"]:
         by += f" of JAX {told['jax_version']}"
@@ -173,7 +173,7 @@ def show(told: dict[str, Any]) -> None:
 
 
 def tree_text(tree: str, leaves: list[dict[str, Any]]) -> str:
-    """Return how arrays are nested, in a line; of more than fit there the table tells."""
+    """Return how arrays are nested; if that is too long for a line, refer to the table below."""
     return tree if len(tree) <= LONGEST else f"{len(leaves)} arrays, in the places below"
 
 

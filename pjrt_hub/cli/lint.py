@@ -26,7 +26,7 @@ from pjrt_hub.kit import authoring
 def command(path: Path, no_probe: bool, as_json: bool) -> int:
     """Check a wheel, a folder or a library against the rules.
 
-    docs/lint.md explains them. Exits with 1 where a rule of severity "error" does not hold.
+    docs/lint.md explains the rules. Exits with 1 if a rule of severity "error" is broken.
     """
     findings = authoring.lint(path, probes=not no_probe)
     errors = sum(finding.rule.severity == "error" for finding in findings)

@@ -36,8 +36,8 @@ _STYLES = {"chosen": "bold green", "usable": "", "no": "dim"}
 def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -> None:
     """List the plugins, and why each was chosen or not.
 
-    With PLATFORM, as if that platform had been asked for; with a library's path, that plugin. What
-    is not for this machine, and copies that another shadows, are listed with --all.
+    With PLATFORM, list as if that platform had been asked for; with a library's path, that plugin.
+    Plugins for other machines, and copies that another one hides, are listed only with --all.
     """
     findings = pjrt_hub.plugins(platform)
     if as_json:
@@ -57,7 +57,7 @@ def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -
 
 
 def as_dict(finding: Finding) -> dict[str, Any]:
-    """Write one candidate as the documented JSON."""
+    """Return the documented JSON of one candidate."""
     return {
         "name": finding.name,
         "platform": finding.platform,
@@ -78,7 +78,7 @@ def as_dict(finding: Finding) -> dict[str, Any]:
 
 
 def widen(row: Mapping[str, str], finding: Finding) -> dict[str, str]:
-    """Return the cells of a row with those of --wide before the verdict."""
+    """Return the cells of a row, with the additional cells of --wide before the verdict."""
     known = bool(finding.platform)
     *first, verdict = row.items()
     more = {

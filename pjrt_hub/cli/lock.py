@@ -1,4 +1,4 @@
-"""`pjrt-hub lock`: what a project may fetch and load, written down."""
+"""`pjrt-hub lock`: writing the file that says what a project may fetch and load."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def command(
     allow_look_alike: bool,
     as_json: bool,
 ) -> int:
-    """Write pylock.pjrt.toml: outside of it nothing is fetched or loaded.
+    """Write pylock.pjrt.toml: nothing outside of it is fetched or loaded.
 
-    Without arguments, for what the file was written for; where there is none yet, for all that the
+    Without arguments, it locks what the file was written for; if there is no file yet, all that the
     registry knows. ARCHIVE is the path or address of a .whl, .tar.gz, .zip or .so file.
     """
     locked = pjrt_hub.lock(

@@ -1,4 +1,4 @@
-"""NAME=VALUE on the command line: what is wrong with one is an error of usage."""
+"""NAME=VALUE on the command line; a malformed one is a usage error."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pjrt_hub.kit.conformance import named_values
 
 
 def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
-    """Read values as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; whatever else is text."""
+    """Read values as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; anything else is text."""
     return _usable(named_values.read, ctx, param, texts)
 
 

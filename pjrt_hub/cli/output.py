@@ -20,13 +20,13 @@ _MOST_COLUMNS = 100
 
 
 class OutputFile(click.Path):
-    """A file to write, refused before the work where it could not be written after it."""
+    """The path of a file to write; one that cannot be written is refused before the work begins."""
 
     def __init__(self) -> None:
         super().__init__(dir_okay=False, path_type=Path)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Give the path."""
+        """Return the path, or refuse one that cannot be written."""
         path = Path(os.fsdecode(super().convert(value, param, ctx)))
         place = path if path.exists() else path.parent
         if not place.exists():
@@ -62,8 +62,8 @@ def show_rows(
 ) -> None:
     """Print each row as one line under the columns' names.
 
-    On a terminal a row has its style, as rich names it, and `cut` ends lines where the terminal
-    ends.
+    On a terminal, a row has its style, by the name that rich gives to it, and `cut` shortens lines
+    to the terminal's width.
     """
     if not sys.stdout.isatty():
         show_table(columns, rows)
@@ -108,7 +108,7 @@ def show_lines(lines: Sequence[tuple[str, str, str]]) -> None:
 
 
 def width() -> int:
-    """Return the columns of a line of text: the terminal's, but no more than are easily read."""
+    """Return the width of a line of text: the terminal's, but no wider than is easy to read."""
     from shutil import get_terminal_size
 
     return min(get_terminal_size().columns, _MOST_COLUMNS) if sys.stdout.isatty() else _MOST_COLUMNS

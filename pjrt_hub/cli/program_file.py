@@ -34,7 +34,7 @@ PROGRAM = click.Path(exists=True, allow_dash=True, path_type=Path)
 
 
 def read(path: Path, name: str | None = None) -> ExportedFunction | Program:
-    """Read an exported function, else a program by itself; once, for a pipe has no second time."""
+    """Read an exported function, else a program by itself; read only once, because of pipes."""
     from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder
 
     if path.is_dir():

@@ -137,7 +137,7 @@ def command(
 
 
 def connect(platform: str | None, offline: bool, source: ExportedFunction | Program) -> Client:
-    """Make a client of what `--platform` says: a platform's name, or the path of a library."""
+    """Make a client for the value of `--platform`: a platform's name, or the path of a library."""
     if isinstance(source, pjrt_hub.Program):
         return pjrt_hub.client(platform, offline=offline)
     from pjrt_hub.frameworks.exported.load import client_for
@@ -178,7 +178,7 @@ def call_exported(
 
 @contextmanager
 def _usage_errors(hint: Callable[[], str]) -> Iterator[None]:
-    """Make errors of ours, with this hint, of what the library refuses."""
+    """Turn a TypeError or ValueError of the library into a PjrtHubError with this hint."""
     try:
         yield
     except (TypeError, ValueError) as exc:

@@ -19,7 +19,7 @@ INTERRUPTED = 130
 
 
 def status_of(exc: Exception) -> int:
-    """Give the exit status of an error."""
+    """Return the exit status of an error."""
     match exc:
         case errors.PluginNotFoundError() | errors.AmbiguousPluginError():
             return NOT_CHOSEN

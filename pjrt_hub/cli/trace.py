@@ -106,9 +106,9 @@ def command(
 ) -> int:
     """Run a program and show every PJRT call that it makes.
 
-    The program may be anything that finds its plugin by dlsym: JAX, torch_xla, pjrt-hub, C. What is
-    shown comes after the program's own output, on stderr; with --from it comes on stdout. Exits
-    with the program's status.
+    The program may be anything that finds its plugin by dlsym: JAX, torch_xla, pjrt-hub, C. The
+    recording is shown on stderr after the program has ended; with --from, on stdout. Exits with the
+    program's status.
     """
     default = not (summary or timeline or validate)
     wanted = Wanted(log or default, summary, validate, timeline, filters, as_json)
@@ -127,7 +127,7 @@ def command(
 
 @contextmanager
 def recording_folder(out: Path | None) -> Iterator[Path]:
-    """Give the folder to record to: an empty one of the user's, or one for this time."""
+    """Yield the folder to record to: the user's, which must be empty, or a temporary one."""
     if out is None:
         # Processes that the program left running may still write there.
         with TemporaryDirectory(prefix="pjrt-hub-trace-", ignore_cleanup_errors=True) as folder:
@@ -154,9 +154,9 @@ def refuse_empty(folder: Path) -> None:
 def run(
     command_line: tuple[str, ...], names: list[str], folder: Path, without: tuple[str, ...]
 ) -> int:
-    """Run the program under layers; give its status, 128 + N where signal N ended it.
+    """Run the program under layers; return its status, or 128 + N if signal N ended it.
 
-    Who ends this process means the program.
+    A SIGTERM to this process is passed on to the program.
     """
     import signal
     import subprocess
@@ -188,7 +188,7 @@ def run(
 
 
 def report(folder: Path, wanted: Wanted) -> int:
-    """Show what is wanted of a recording; return 1 where the validation layer found something."""
+    """Show what is wanted of a recording; return 1 if the validation layer found something."""
     from pjrt_hub.kit.tracing import call_log, recording, summary, timeline
 
     found = recording.read(folder)
@@ -222,12 +222,12 @@ def report(folder: Path, wanted: Wanted) -> int:
 
 
 def matches(call: Call, filters: tuple[str, ...]) -> bool:
-    """Return whether one of the patterns, if there are any, is like the function's name."""
+    """Return whether the function's name matches one of the patterns, or there are none."""
     return not filters or any(fnmatchcase(call.function, each) for each in filters)
 
 
 def as_row(row: Any) -> tuple[str, ...]:
-    """Return one line of the summary."""
+    """Return the cells of one row of the summary."""
     from pjrt_hub.kit.tracing.call_log import duration
 
     times = (row.total, row.mean, row.p50, row.p99, row.max)

@@ -1,1 +1,1 @@
-"""Where the towers meet, and nowhere else: from a platform's name to a client."""
+"""From a platform's name to a client: the only place where `finding` and `running` meet."""

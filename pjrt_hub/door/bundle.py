@@ -1,6 +1,6 @@
 """Bundles of plugins, to and from machines without a network.
 
-Owns what goes into one: rows of the lock file that holds here, else of the registry.
+Owns what goes into a bundle: rows of the lock file that applies here, else of the registry.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ def export_bundle(
 
     Args:
         path: the file.
-        platforms: platforms, plugins, packages, or "package:plugin"; of a plugin that several
-            packages build the newest, unless a package is named. By default everything that there
-            is.
+        platforms: platforms, plugins, packages, or "package:plugin"; if several packages build a
+            plugin, the newest build is taken, unless a package is named. By default everything
+            that is known.
         hosts: machines such as "linux-aarch64"; by default this one.
         plugin_only: leave out what the plugins require at run time, such as CUDA's libraries.
         allow_restricted: include archives whose licence does not let you pass them on.
         quiet: draw no progress.
 
     Returns:
-        What it holds, a line for each archive, with its licence.
+        A line for each archive in the bundle, with its licence.
 
     Raises:
-        PluginNotFoundError: there is no such row.
+        PluginNotFoundError: no row has one of the names, or none is for the machines.
         StoreError: an archive cannot be fetched, or may not be passed on.
         OSError: `path` cannot be written.
     """
@@ -90,10 +90,10 @@ def import_bundle(path: Path) -> tuple[str, ...]:
     """Put the plugins of a bundle into the cache, if the lock file or the registry knows them.
 
     Args:
-        path: of the file that `export_bundle` wrote.
+        path: the file that `export_bundle` wrote.
 
     Returns:
-        What is in the cache now, a line for each archive.
+        A line for each archive that is in the cache now.
 
     Raises:
         ArchiveError: the bundle is malformed, incomplete, or holds unpinned archives.
@@ -109,7 +109,7 @@ def import_bundle(path: Path) -> tuple[str, ...]:
 
 
 def _newest_rows(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:
-    """Return the newest build of each plugin for each kind of machine, and each that is named."""
+    """Return the newest row of each plugin, and of each named package, for each kind of machine."""
     locked = pins()
     rows = known_rows(catalog(installed(), locked))
     machines = tuple(map(_host, hosts)) or (HostTag.current(),)
@@ -140,7 +140,7 @@ def _archives(rows: Iterable[Artifact]) -> list[Archive]:
 
 
 def _require_licenses(archives: Sequence[Archive]) -> None:
-    """Check that no archive is known not to be for passing on."""
+    """Refuse archives whose licences are known to forbid passing on copies."""
     held = [each for each in archives if _RESTRICTED.search(each.license)]
     if held:
         names = ", ".join(f"{each.package} {each.version} ({each.license})" for each in held)

@@ -56,15 +56,15 @@ def client(
 
     Args:
         platform: a platform, plugin or alias ("cuda"), "distribution:plugin", or several joined by
-            commas in the order of preference; or the path of a library. None asks
+            commas in the order of preference; or the path of a library. None uses
             `PJRT_HUB_PLATFORMS`, then `JAX_PLATFORMS`, then takes the plugin of the highest
             priority whose hardware is not absent.
         options: create options of the plugin's client, checked before they reach it.
-        distributed: the place of this process among those that it shares the platform with.
-        shared: True returns the same client of the chosen plugin to everyone in this process, so
-            that libraries can pass buffers to each other. The first call makes it, and an option
-            that a later one gives must have the same value. `close` and `with` leave it open: it is
-            freed when nothing refers to it or to anything of it, or when Python ends.
+        distributed: the place of this process among the processes that share the platform.
+        shared: True returns the same client of the chosen plugin to all callers in this process, so
+            that libraries can pass buffers to each other. The first call makes the client; options
+            of later calls must have the same values. `close` and `with` leave it open: it is freed
+            when nothing refers to it or to anything of it, or when Python ends.
         offline: use no network.
         progress: receives a download's progress; by default a line on a terminal or in a notebook.
 
@@ -72,9 +72,9 @@ def client(
         PluginNotFoundError: nothing fits; `.rejections` says why not.
         AmbiguousPluginError: several of equal standing fit.
         StoreError: the plugin cannot be fetched.
-        PluginError: it cannot be loaded, does not fit, or crashed at first contact.
-        PjrtError: it cannot make a client, for example without its hardware.
-        TypeError: an option has another type than the plugin takes.
+        PluginError: the plugin cannot be loaded, does not fit, or crashed at first contact.
+        PjrtError: the plugin cannot make a client, for example without its hardware.
+        TypeError: an option does not have the type that the plugin takes.
         ValueError: the plugin has no such option, or the shared client has another value of it.
     """
 
@@ -104,7 +104,7 @@ def connect(
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Client:
-    """Make a client of the chosen plugin; all else is as for `client`."""
+    """Make a client of the chosen plugin; the other arguments are as for `client`."""
     wanted = dict(options or {}) if distributed is None else None
     plugin = _load(choice, offline, progress, wanted)
     client = plugin.client(options, distributed=distributed, shared=shared)
@@ -121,7 +121,7 @@ def load(
 ) -> Plugin:
     """Load a plugin without making a client: a library by its path, or as `client` chooses.
 
-    It may serve to compile ahead of time, so a plugin that you named alone is fetched even if its
+    A loaded plugin can compile ahead of time, so one that you named alone is fetched even if its
     hardware is absent.
 
     Args:
@@ -133,7 +133,7 @@ def load(
         PluginNotFoundError: nothing fits; `.rejections` says why not.
         AmbiguousPluginError: several of equal standing fit.
         StoreError: the plugin cannot be fetched.
-        PluginError: it cannot be loaded, does not fit, or crashed at first contact.
+        PluginError: the plugin cannot be loaded, does not fit, or crashed at first contact.
     """
     return use_first(path_or_name, lambda choice: _load(choice, offline, progress), offline=offline)
 
@@ -158,11 +158,11 @@ def topology(
 
     Raises:
         TargetNotFoundError: nothing describes a machine of that name.
-        UnsupportedByPluginError: the plugin describes only what is there.
-        TypeError: an option has another type than the plugin takes.
-        ValueError: no such option, or a shape that no machine has.
+        UnsupportedByPluginError: the plugin describes only machines that are present.
+        TypeError: an option does not have the type that the plugin takes.
+        ValueError: there is no such option, or no machine has the shape.
         PjrtError: the plugin knows no such machine.
-        PluginError: no plugin fits, or it cannot be loaded, as for `load`.
+        PluginError: no plugin fits, or the plugin cannot be loaded, as for `load`.
         StoreError: the plugin cannot be fetched.
     """
 
@@ -179,7 +179,7 @@ def topology(
 def targets(platform: str | None = None) -> Listing[Target]:
     """List the machines that plugins compile for ahead of time; load and fetch nothing.
 
-    A plugin may know more than these, by names of the same form.
+    A plugin may know more machines than these, by names of the same form.
 
     Args:
         platform: a plugin, platform or alias, or "distribution:plugin"; None means all of them.
@@ -206,13 +206,13 @@ def fetch(
 ) -> Path:
     """Return the path of a plugin's library; fetch it first if it is missing.
 
-    With it comes what it requires at run time, such as CUDA's libraries: what is not installed is
-    fetched, and all of it is laid out around the library, which finds it there.
+    What the plugin requires at run time, such as CUDA's libraries, comes with it: it is fetched
+    unless it is installed, and laid out around the library, which finds it there.
 
     Args:
         name: as for `client`.
         offline: use no network; a missing plugin is then an error.
-        plugin_only: leave out what it requires.
+        plugin_only: leave out what the plugin requires.
         progress: as for `client`.
 
     Raises:
@@ -231,14 +231,14 @@ def fetch(
 def plugins(
     platform: str | os.PathLike[str] | None = None, *, offline: bool = False
 ) -> Listing[Finding]:
-    """List every plugin, the chosen one first, each with the reason.
+    """List every plugin, the chosen one first, each with the reason why it is chosen or not.
 
     Args:
-        platform: as for `client`: list as if this was asked for; of a library's path, that plugin.
+        platform: as for `client`: list as if it had been asked for; a path lists only that library.
         offline: as for `client`.
 
     Raises:
-        PluginLoadError: the path is not of a file, or not of one that the lock file names.
+        PluginLoadError: the path is not a file, or the lock file does not name the file.
     """
     from pjrt_hub.door import preflight
     from pjrt_hub.finding.contract.variables import is_on
@@ -266,10 +266,10 @@ def choose(
     to_run: bool = False,
     failed: Sequence[tuple[Candidate, str]] = (),
 ) -> Choice:
-    """Choose a plugin as `client` does, or take the library of a path.
+    """Choose a plugin as `client` does, or take the library at a path.
 
-    With `to_run`, nothing is fetched for hardware that is absent. `failed` are earlier choices, and
-    why they are of no use. With `PJRT_HUB_DEBUG`, every candidate is printed with its reason.
+    With `to_run`, nothing is fetched for hardware that is absent. `failed` has earlier choices, and
+    why each is of no use. With `PJRT_HUB_DEBUG`, every candidate is printed with its reason.
     """
     from pjrt_hub.finding.contract.variables import is_on
     from pjrt_hub.finding.discovery import select
@@ -300,8 +300,8 @@ def use_first(
 ) -> Used:
     """Use the chosen plugin; if it fails and was not named alone, use the next one.
 
-    An error that is not a plugin's ends the search, and so does one of `mistakes`, which are the
-    caller's own, whatever the plugin.
+    An error that is not a plugin's ends the search, and so does one of `mistakes`: these are the
+    caller's own mistakes, so another plugin would not help.
     """
     failed: list[tuple[Candidate, str]] = []
     choice = choose(path_or_name, offline=offline, to_run=to_run)

@@ -1,7 +1,7 @@
 """A plugin with what it requires, each from what is installed, else from the cache.
 
-Owns what of it is fetched. What is laid out around the library is found by it, because there it
-lies as an installer would have put it.
+Owns how much of it is fetched. The library finds the files that are laid out around it, because
+they lie where an installer would have put them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def closure(
     """Keep a plugin, and what it requires, from removal in a `with` block.
 
     What it requires is fetched first, so that a plugin in the cache was fetched whole. For an
-    installed plugin, `row` is that of the same release, and the entry is None.
+    installed plugin, `row` is the row of its release, and the cache entry that is yielded is None.
     """
     requires = row.requires if which != "none" else ()
     wanted = [
@@ -90,7 +90,7 @@ def _is_wanted(each: Requirement, candidate: Candidate, which: Which, offline: b
 
 
 def _tell(candidate: Candidate, plugin: Artifact, missing: list[Archive], store: Cache) -> None:
-    """Say what is to be fetched, and refuse early where there is no room for it."""
+    """Say what will be fetched, and refuse early if there is no room for it."""
     if not missing:
         return
     nbytes = sum(each.size for each in missing)

@@ -1,7 +1,7 @@
-"""What a plugin opens by itself, libraries and compilers: which files win here, and why.
+"""The libraries and compilers that a plugin opens by itself: which files it gets here, and why.
 
-Owns the steps of a doctor that tell them, with their versions. Loads nothing, and runs nothing but
-`ptxas --version`, as the plugin does.
+Owns the steps of a diagnosis that report them, with their versions. Loads nothing, and runs nothing
+but `ptxas --version`, as the plugin does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LIBCUDA = "libcuda.so.1"
 
 
 class Opening(NamedTuple):
-    """A plugin that is to be opened."""
+    """A plugin that is to be opened, with its libraries and their surroundings."""
 
     manifest: Manifest
     path: Path  # The library's path, as it will be loaded.
@@ -56,8 +56,8 @@ class Opening(NamedTuple):
 def report(opening: Opening, world: World, seen: Iterable[str] = ()) -> Iterator[Step]:
     """Report the driver, each library and each compiler that a plugin gets, and why.
 
-    What is missing is a failure where the hardware is here; else it is told. The files in `seen`,
-    which its process mapped, tell what it finds by itself.
+    A missing file is a failure if the hardware is here; else it is only reported. The files in
+    `seen`, which the plugin's process mapped, show what the plugin finds by itself.
     """
     search = preflight.search(tuple(opening.mapped), world.env)
     yield from _report_driver(opening, world, search)
@@ -80,7 +80,7 @@ def report_variables(env: Mapping[str, str]) -> Iterator[Step]:
 
 
 def relevant(files: Iterable[Path], names: Iterable[str]) -> Iterator[Path]:
-    """Yield those of some files that a plugin gets when it asks for one of these names."""
+    """Yield the files that a plugin gets if they are loaded and it opens one of these names."""
     wanted = frozenset(names)
     for file in files:
         try:
@@ -185,7 +185,7 @@ def _report_libraries(
 
 
 def _ways(names: Iterable[str], plugin: str) -> tuple[str, ...]:
-    """Return how to get libraries: one command where it brings all of them."""
+    """Return the commands that install some libraries; only one if it brings all of them."""
     ways = dict.fromkeys(how for _, how in (shipper(each.split()[0]) for each in names) if how)
     whole = f"pip install 'pjrt-hub[{plugin}]'"
     # All extras bring a cuDNN of the same name; the one of another CUDA's extra is wrong.
@@ -200,7 +200,7 @@ def _report_strange_parts(
     search: linking.Search,
     before: Mapping[Path, str],
 ) -> Iterator[Step]:
-    """Report the parts of a library that it gets from elsewhere, where it has its own beside it.
+    """Report the parts that a library gets from elsewhere although its own lie beside it.
 
     cuDNN opens libcudnn_ops.so.9 and others by their names when it is used, and cannot work with
     those of another release.
@@ -221,7 +221,7 @@ def _report_strange_parts(
 
 
 def _wrong_version(name: str, file: Path, item: Requirement | None, world: World) -> str:
-    """Return what is wrong with a file's version, or an empty string; it may not be known."""
+    """Return what is wrong with a file's version; empty if nothing is, or it is unknown."""
     if item is None or not item.specifier:
         return ""
     owner = world.installed.owner(file) or world.installed.owner(file.resolve())
@@ -253,14 +253,14 @@ def _other_owner(file: Path, world: World) -> Distribution | None:
 
 
 def _again(file: Path, item: Requirement | None, world: World) -> str:
-    """Return the command that puts the file of the plugin's own distribution there."""
+    """Return the command that installs the file again from the distribution that should own it."""
     owner = item and world.installed.get(canonical(item.package))
     owner = owner or world.installed.owner(file)
     return f"pip install --force-reinstall --no-deps {str(owner).replace(' ', '==')}"
 
 
 def _way_round(opening: Opening, name: str, file: Path, reason: str) -> str:
-    """Return the next step where a file wins that does not fit."""
+    """Return what the user can do if the plugin gets a file that does not fit."""
     if reason.startswith("already loaded by"):
         module = reason.rpartition(" ")[2]
         return f"open the plugin before `import {module}`, or install a {module} that fits it"
@@ -272,7 +272,7 @@ def _way_round(opening: Opening, name: str, file: Path, reason: str) -> str:
 def _report_compilers(
     opening: Opening, world: World, search: linking.Search, before: Mapping[Path, str]
 ) -> Iterator[Step]:
-    """Report what a plugin compiles with; without any of it, it compiles nothing."""
+    """Report the compilers that a plugin uses; if one is missing, it compiles nothing."""
     name = f"libnvJitLink.so.{_cuda(opening)}"
     plugin = headers.inspect(opening.path)
     linker = linking.find(name, world.host.arch, search, plugin)
@@ -287,12 +287,12 @@ def _report_compilers(
 
 
 def _cuda(opening: Opening) -> str:
-    """Return the number of the CUDA that a plugin was built for."""
+    """Return the CUDA version that a plugin was built for, as its name has it: "13"."""
     return opening.manifest.name.removeprefix("cuda")
 
 
 def _report_compiler(opening: Opening, world: World, compiler: cuda.Compiler) -> Step:
-    """Report which file a plugin takes; it passes over a ptxas that tells no good version."""
+    """Report which file of a compiler a plugin takes; it skips a ptxas of an unfit version."""
     found: list[tuple[cuda.Place, str]] = []
     passed = ""
     for place in compiler.places(opening.path, _cuda(opening), world.env, opening.root):
@@ -330,7 +330,7 @@ def _holds(item: Requirement, file: str) -> bool:
 
 
 def _ask_version(program: Path, env: Mapping[str, str]) -> str:
-    """Return the version that a ptxas tells; empty if it tells none, as where it is no program."""
+    """Return the version that a ptxas reports; empty if it reports none or is not a program."""
     import subprocess
 
     try:
@@ -352,6 +352,6 @@ def _is_named(file: str, name: str) -> bool:
 
 
 def _owned(file: Path, world: World) -> str:
-    """Return a file with its distribution."""
+    """Return a file's path, with the distribution that owns the file, if one does."""
     owner = world.installed.owner(file) or world.installed.owner(file.resolve())
     return f"{file} of {owner}" if owner else str(file)

@@ -1,4 +1,4 @@
-"""What a doctor tells: steps, each with what was found and the next command."""
+"""The result of `diagnose`: steps, each with what was found and the next command."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step of the walk.
+    """One step of a diagnosis.
 
     Attributes:
         what: the step.
         ok: whether it would succeed.
         detail: what was found.
-        hint: the next command, where it would not, or where something lacks.
+        hint: the next command, if the step would not succeed or something is missing.
     """
 
     __module__ = "pjrt_hub"
@@ -25,7 +25,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The steps, in order; those that failed among them."""
+    """The steps in order, whether they succeeded or not."""
 
     __module__ = "pjrt_hub"
     steps: tuple[Step, ...]

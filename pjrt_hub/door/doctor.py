@@ -1,7 +1,7 @@
 """What would happen, step by step, and why: the answer of `pjrt-hub doctor`.
 
-Walks the same path as `door.client`, which makes the client in a child process, and stops at the
-first step that fails. Fetches nothing.
+Takes the same steps as `door.client`, but makes the client only in a child process, and stops at a
+step whose failure leaves nothing to try. Fetches nothing.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def diagnose(
 ) -> Diagnosis:
     """Report what `client(name)`, or `topology(name, ...)`, would do on this machine.
 
-    Libraries that this process has loaded serve for the plugin as well, and are told as such.
+    The plugin would also use libraries that this process has loaded already; steps say which.
 
     Args:
         name: as for `client`, or the path of a library.
         to_run: whether programs are to run here; False asks only for compiling ahead of time,
             which needs no hardware.
-        after: modules that would be imported before, such as "torch", whose libraries would then
-            serve for the plugin; another process imports them, to see which these are.
+        after: modules that would be imported first, such as "torch", whose libraries the plugin
+            would then use; another process imports them, to see which libraries these are.
     """
     steps: list[Step] = []
     walk = _walk(name, to_run, after)
@@ -75,10 +75,10 @@ def diagnose(
 
 
 def find_mapped(after: Sequence[str], world: World) -> Mapped:
-    """Return what a plugin's process would have loaded before it, and who loaded it.
+    """Return the files that would be loaded before a plugin, each with what loads it.
 
-    These are files of this process, and of another one that imports `after`. A module that cannot
-    be imported raises FrameworkError.
+    These are the files of this process, and of another process that imports `after`. A module that
+    cannot be imported raises FrameworkError.
     """
     mapped = {Path(each): "already loaded in this process" for each in code_files()}
     if after:
@@ -140,7 +140,7 @@ def _walk(
 def _meet(
     candidate: Candidate, path: Path, world: World, mapped: Mapped, to_run: bool
 ) -> Iterator[Step]:
-    """Yield the steps with a verified library; the library stays the same between them."""
+    """Yield the steps that need the library, once it is verified; all are about the same file."""
     identity = digest.identity_if_any(path)
     require_locked(candidate, path, world)
     preflight.refuse_noexec(path)
@@ -210,7 +210,7 @@ def _hardware(candidate: Candidate, to_run: bool, world: World) -> Step:
 def _opening(
     candidate: Candidate, path: Path, world: World, preloads: Preloads, mapped: Mapped, to_run: bool
 ) -> Opening:
-    """Return what is to be reported of the libraries that a plugin opens."""
+    """Return what `dependencies.report` needs to know of a plugin."""
     name, row = candidate.name, row_of(world, candidate)
     required = find_required(world, name, candidate.distribution, candidate.version)
     first = {each.name: each for each in preloads.paths}
@@ -228,7 +228,7 @@ def _opening(
 
 
 def _report_mapped_files(libraries: list[str]) -> Iterator[Step]:
-    """Report the files that the loader mapped, of all the places where it could look."""
+    """Report the files that the loader mapped, and whether every user can write one of them."""
     if not libraries:
         return  # Only Linux tells which files are mapped.
     loose = [each for each in libraries if _others_write(each)]

@@ -1,7 +1,7 @@
 """Whether a program fits machines that need not be here.
 
-Each machine's compiler runs in a process of its own: one that crashes, or that changes its process
-for good, takes nothing else along.
+Each machine's compiler runs in a process of its own, so that one that crashes, or that changes its
+process for good, affects nothing else.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _AT_ONCE = min(4, os.cpu_count() or 1)
 
 
 class Fit(NamedTuple):
-    """What a machine makes of a program.
+    """Whether a program fits one machine, and how much memory it needs there.
 
     Attributes:
         target: the machine, "tpu:v5e:2x2".
-        device: its kind of device, "TPU v5 lite"; empty where the machine could not be described.
-        num_devices: how many it has.
-        peak_nbytes: of a device's memory that the program needs at once, its arguments and results
-            with it; None where the plugin does not count, or the program was not compiled.
-        limit_nbytes: of memory that a device has; None where the plugin does not tell.
-        reason: why the program does not fit; empty where it does, as far as the plugin counts.
+        device: its kind of device, "TPU v5 lite"; empty if the machine could not be described.
+        num_devices: how many devices it has.
+        peak_nbytes: the bytes of a device's memory that the program needs at once, with arguments
+            and results; None if the plugin does not count them, or nothing was compiled.
+        limit_nbytes: the bytes of memory that a device has; None if the plugin does not tell.
+        reason: why the program does not fit; empty if it does, as far as the plugin counts.
     """
 
     target: str
@@ -55,12 +55,12 @@ class Fit(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether it compiles, and needs no more memory than a device has."""
+        """Whether the program compiles, and needs no more memory than a device has, if known."""
         return not self.reason
 
     @property
     def headroom_nbytes(self) -> int | None:
-        """What is left of a device's memory at the peak; None where that is not known."""
+        """The bytes of a device's memory that are left at the peak; None if that is unknown."""
         if self.peak_nbytes is None or self.limit_nbytes is None:
             return None
         return self.limit_nbytes - self.peak_nbytes
@@ -101,23 +101,23 @@ def fits(
     `device_memory_bytes_limit` of device descriptions.
 
     Args:
-        program: as for `Topology.compile`; or a function that makes one of a topology, which a
-            process of its own can import.
+        program: as for `Topology.compile`; or a function that makes a program for a topology, and
+            that another process can import.
         targets: machines, "cuda:H100", as a list or joined by commas; a platform alone, "tpu",
-            stands for all that it lists.
+            stands for all machines that it lists.
         compile_options: as for `Topology.compile`.
         seconds: how long each compiler may take.
         offline: use no network; a missing plugin is then an error.
         progress: as for `client`.
 
     Returns:
-        A row for each machine, that of the least memory first: the first row that fits is of the
-        smallest machine.
+        A row for each machine, the one with the least memory first, so that the first row that
+        fits is the smallest machine's.
 
     Raises:
         TargetNotFoundError: a platform lists no machines.
         ValueError: no machine is named.
-        FileFormatError: there is no program.
+        FileFormatError: the program is missing, or nothing that a plugin compiles.
         PluginNotFoundError: no plugin is known by that name.
         StoreError: the plugin cannot be fetched.
     """
@@ -152,7 +152,7 @@ def _machines(target: str) -> list[tuple[str, str]]:
 
 
 def _size(fit: Fit) -> tuple[bool, int]:
-    """Order machines by their memory, unknown ones last."""
+    """Return the key that sorts machines by their memory, those of unknown memory last."""
     return fit.limit_nbytes is None, fit.num_devices * (fit.limit_nbytes or 0)
 
 
@@ -161,7 +161,7 @@ def _text(nbytes: int | None) -> str:
 
 
 def _ask(request: str, machines: Iterable[tuple[str, str]], seconds: float) -> Iterator[Fit]:
-    """Yield what each compiler said, some of them at once."""
+    """Run a compiler for each machine, a few at once, and yield what each said."""
     waiting = deque(machines)
     asked: dict[Child, tuple[str, float, dict[str, Any]]] = {}
     with ExitStack() as stack:
@@ -183,7 +183,7 @@ def _ask(request: str, machines: Iterable[tuple[str, str]], seconds: float) -> I
 
 
 def _fit(target: str, said: Mapping[str, Any], seconds: float) -> Fit:
-    """Judge what a compiler said of a machine."""
+    """Turn what a compiler said of a machine into its row."""
     status = said.get("status")
     fit = Fit(target, **{name: value for name, value in said.items() if name != "status"})
     if fit.reason:

@@ -1,7 +1,7 @@
 """From requests to a lock file: what `pjrt-hub lock` does.
 
 Rows come from the registry. A release that it does not know is fetched, measured, shown to the
-caller, and recorded only if the caller trusts it. Must not decide that for anybody.
+caller, and recorded only if the caller trusts it. Must not decide itself whether to trust one.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class Locked:
     """What `lock` did to a lock file.
 
     Attributes:
-        pins: what it says, or would say.
-        changes: what is not as it was, a line for each; empty where the file was right already.
-        additions: plugins that no registry pins as the file does; they can be used only where the
-            user names the file, or where it is made a registry.
+        pins: the contents of the file, as they are or would be.
+        changes: what changes in the file, a line for each; empty if it was right already.
+        additions: plugins that no registry pins as the file does; they can be used only if the
+            user names the file, or makes it a registry.
     """
 
     __module__ = "pjrt_hub"
@@ -72,13 +72,13 @@ def lock(
 
     Args:
         requests: platforms, plugins, packages ("jax-cuda13-pjrt==0.12.0.1"), or archives by path or
-            address ("toy=./toy.so" names the plugin); what the file was written for by default,
-            else the whole registry. Of a plugin that several packages build the newest is taken,
+            address ("toy=./toy.so" names the plugin); by default what the file was written for,
+            else the whole registry. If several packages build a plugin, the newest build is taken,
             unless a package is named.
-        hosts: machines such as "linux-x86_64" or "linux-x86_64-glibc2.28"; as for `requests`.
-        output: the file; by default the one that holds here, else `pylock.pjrt.toml` here.
+        hosts: machines ("linux-x86_64", "linux-x86_64-glibc2.28"); by default the file's, else all.
+        output: the file; by default the one that applies here, else `pylock.pjrt.toml` here.
         upgrade: take the newest rows, instead of those that the file has.
-        check: only compare.
+        check: only compare; write nothing.
         allow_look_alike: accept a new name that could be mistaken for a known one.
         trust: is asked about each release that the registry does not know; None trusts none.
 
@@ -86,8 +86,8 @@ def lock(
         LockFileError: the file is malformed, cannot be written, or cannot hold what was asked for.
         PluginNotFoundError: the registry has no row of a name that was asked for.
         DownloadError: an unknown release cannot be fetched.
-        DigestMismatchError: it is not the file that its index describes.
-        ArchiveError: it is not a plugin.
+        DigestMismatchError: an unknown release is not the file that its index describes.
+        ArchiveError: an unknown release is not a plugin.
     """
     requests = tuple(map(_absolute, requests))
     path = output.absolute() if output else lock_path(environment()) or Path.cwd() / pins.FILE_NAME
@@ -106,7 +106,7 @@ def lock(
 
 
 def _addresses(rows: Iterable[Artifact], before: Pins | None, check: bool) -> dict[str, str]:
-    """Return where installers get wheels: as the file says, else, to write it, as indexes do."""
+    """Return the addresses of wheels for installers: the file's and, unless `check`, indexes'."""
     known = dict(before.addresses) if before else {}
     archives = (each for row in rows for each in row.archives)
     missing = [each for each in archives if not each.urls and each.sha256 not in known]
@@ -147,7 +147,7 @@ def _summary(row: Artifact | None) -> str:
 
 
 class _Resolving:
-    """One run over the requests."""
+    """The search for the rows that one call of `lock` writes."""
 
     def __init__(
         self,
@@ -218,7 +218,7 @@ class _Resolving:
         return tuple(found)
 
     def _newest(self, rows: Sequence[Artifact]) -> list[Artifact]:
-        """Return for each plugin and kind of machine what the file has of it, else the newest."""
+        """Return, for each plugin and kind of machine, the file's rows, else the newest row."""
         wanted = {build(row) for row in rows}
         kept = [row for row in self._reusable_rows() if build(row) in wanted and self._serves(row)]
         covered = {(row.plugin, row.kind) for row in kept}
@@ -362,7 +362,7 @@ class _Resolving:
             return _with_version(row, folder / row.library)
 
     def _with_names(self, row: Artifact, folder: Path, plugin: str) -> Artifact:
-        """Give a row its names: its package's, else the requested, its manifest's, or its own."""
+        """Give a row the names of its package's rows, else of the request, its manifest or file."""
         from pjrt_hub.finding.store.transfer.unpinned import UNNAMED
 
         package = canonical(row.package)
@@ -426,7 +426,7 @@ def _own_names(folder: Path, row: Artifact) -> tuple[str, str]:
 
 
 def _with_version(row: Artifact, library_path: Path) -> Artifact:
-    """Add the API version, by loading the now trusted library in a child process."""
+    """Add the API version to a row, by loading the now trusted library in a child process."""
     from pjrt_hub.base.abi import ApiVersion
     from pjrt_hub.base.host import HostTag
     from pjrt_hub.door import preflight

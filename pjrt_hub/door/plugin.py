@@ -1,6 +1,6 @@
 """From a choice to a loaded plugin: fetch, prepare, load.
 
-The runtime knows nothing of manifests and caches: what it needs of them goes in here.
+The runtime knows nothing of manifests and caches: this module gives it what it needs of them.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def open_plugin(
 ) -> Plugin:
     """Fetch the library if it is missing, check it, and load it.
 
-    With `create_options`, library and client are tried at once. `reload` loads the same plugin by
-    its name or path, for what was unpickled elsewhere.
+    With `create_options`, one child process tries both the library and a client. `reload` loads the
+    same plugin by its name or path, for objects that another process unpickles.
     """
     import pjrt_hub.running.capi  # noqa: F401  (first: where nothing runs, nothing is fetched)
 
@@ -104,16 +104,16 @@ def _load(
 
 
 def _import_runtime() -> None:
-    """Import the runtime while the loader works: each takes a fifth of a start."""
+    """Import the runtime while the loader works: each of these takes a fifth of a start."""
     import pjrt_hub.running.client.plugin  # noqa: F401
 
 
 def _require_same(path: Path, compared: str, entry: CacheEntry | None, step: str) -> None:
     """Check before each step of loading that the file is still the verified one.
 
-    Before the first, because a library that was cut would end this process; after it, because the
-    loader may have opened another one. It finds libraries by their paths and would give that one
-    for ever, so the path is of no more use to this process.
+    Before `dlopen`, because loading a truncated library would end this process; after it, because
+    the loader may have opened another file. The loader would return that file for this path for
+    ever, so the path is then of no more use to this process.
     """
     now = digest.identity_if_any(path)
     is_good = now == compared and (entry is None or entry.is_as_verified())
@@ -146,7 +146,7 @@ def read_layers(env: Mapping[str, str]) -> Chain | None:
 
 
 def _user_flags(env: Mapping[str, str]) -> set[str]:
-    """Return the flags in the user's XLA_FLAGS, which those of a compilation would override."""
+    """Return the flags in the user's XLA_FLAGS, which a compilation's own would override."""
     text = env.get("XLA_FLAGS", "")
     if text and not text.lstrip().startswith("-"):  # XLA takes such a value for the name of a file.
         with suppress(OSError, ValueError):
@@ -163,7 +163,7 @@ def library_path(
 ) -> Path:
     """Return the path of a candidate's library; fetch it first if it is missing.
 
-    `which` says how much to fetch of what it requires.
+    `which` says how much to fetch of what the plugin requires.
     """
     with library(choice, which=which, offline=offline, progress=progress) as (path, _):
         return path
@@ -177,9 +177,9 @@ def library(
     offline: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[tuple[Path, CacheEntry | None]]:
-    """Return the path like `library_path`, and keep the files from removal in a `with` block.
+    """Yield the path that `library_path` returns, and keep the files from removal meanwhile.
 
-    The entry is None where the library does not lie in a cache.
+    The cache entry, which is also yielded, is None if the library does not lie in a cache.
     """
     from pjrt_hub.finding.discovery.registry_rows import row_of
 

@@ -29,7 +29,7 @@ _NO_COMPILER = re.compile(r"No PTX compilation provider|libdevice not found")
 
 
 class FoundPolicy(Policy):
-    """Asks the manifest for options and flags, and the first contact about clients."""
+    """A policy that asks the manifest for options and flags, and tries clients at first contact."""
 
     def __init__(
         self,
@@ -40,10 +40,10 @@ class FoundPolicy(Policy):
         identity: str,
         named_flags: Collection[str],
     ) -> None:
-        """Take what the loading found.
+        """Keep what was found when the plugin was loaded.
 
-        The plugin's processes run with `env`. Nothing overrides `named_flags`, XLA's flags that the
-        user sets.
+        The plugin's child processes run with `env`. The manifest's flags do not override
+        `named_flags`, the flags of XLA that the user sets.
         """
         super().__init__(candidate.name)
         self._candidate, self._manifest = candidate, candidate.manifest
@@ -59,17 +59,17 @@ class FoundPolicy(Policy):
     def check_create_options(
         self, options: Mapping[str, NamedValue], version: ApiVersion
     ) -> Mapping[str, NamedValue]:
-        """Check them with the manifest: the candidate's own, the variables', the user's."""
+        """Check the create options of the candidate, the environment and the user."""
         return self._candidate.check_options(options, self._here.env, version)
 
     def check_topology_options(
         self, name: str, options: Mapping[str, NamedValue], version: ApiVersion
     ) -> tuple[str, Mapping[str, NamedValue]]:
-        """Check them with the manifest, which knows the machines."""
+        """Check a machine's name and options against the manifest, which lists the machines."""
         return self._manifest.topology_options(name, options, self._path, version)
 
     def takes_option(self, name: str) -> bool:
-        """Return whether the manifest has it; a library that nobody described may take any."""
+        """Return whether the manifest has the option; a library without a manifest may take any."""
         is_described = self._manifest.path is not None
         return not is_described or any(name == each.name for each in self._manifest.options)
 
@@ -82,7 +82,7 @@ class FoundPolicy(Policy):
     def compile_flags(
         self, given: Mapping[str, Flag], version: ApiVersion, code: bytes
     ) -> Mapping[str, Flag]:
-        """Return the manifest's flags, but for those that the user sets anywhere."""
+        """Return the manifest's flags, except those that the user sets anywhere."""
         return self._manifest.compile_flags_beside({**self._named, **given}, version, code)
 
     def compile_hint(self, error: PjrtError) -> str:
@@ -99,12 +99,12 @@ class FoundPolicy(Policy):
         )
 
     def sha256(self) -> str | None:
-        """Return the digest that the first contact remembered."""
+        """Return the library's digest if an earlier first contact remembered it."""
         probes = preflight.memory(self._here)
         return probes.sha256(self._path) if probes else None
 
     def workplace(self) -> Workplace:
-        """Return processes that see what this one saw as the plugin was loaded."""
+        """Return a workplace with the environment in which the plugin was loaded."""
         limit = preflight.seconds(_LIMIT, self._environment.get(_LIMIT), _COMPILE_SECONDS)
         preload = preflight.dependencies(self._path, self._manifest, self._here)
         return Workplace(self._environment, preload, limit)

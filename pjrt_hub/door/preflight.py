@@ -1,8 +1,8 @@
 """First contact with a chosen library: check its file, preload, probe it in a child.
 
-Everything here happens before the library enters this process. What is remembered of an earlier
-contact is trusted for the same bytes where nothing else has changed that it depended on, so a warm
-start costs a few stat calls.
+Everything here happens before the library enters this process. The answers of an earlier contact
+are trusted for the same bytes if nothing else has changed that they depended on, so a warm start
+costs a few stat calls.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def prepare(
 ) -> None:
     """Check that loading `path` into this process is safe, and load its preloads first.
 
-    The plugin will see `env`. No file is met but that of `identity`, which was compared with the
-    lock file. With `create_options`, the client that is to be made next is tried at once.
+    The plugin will see `env`. A file that is not that of `identity`, which was compared with the
+    lock file, is refused. With `create_options`, the client that is to be made next is tried too.
     """
     from pjrt_hub.running.capi import library
 
@@ -119,8 +119,8 @@ def try_client(
 ) -> None:
     """Check in another process that the plugin survives making a client.
 
-    What it answers there does not matter: this process will hear it again. The options of a plugin
-    that describes them were checked, so those of one client stand for all.
+    The plugin's answer there does not matter: this process will get it again. If the plugin has a
+    manifest, options were checked against it, so one client that was tried stands for all.
     """
     if (path, _key(manifest, create_options)) not in _TRIED:
         needed = dependencies(path, manifest, world)
@@ -178,7 +178,7 @@ def _meet(
 
 
 def forget_crash(path: Path, world: World) -> None:
-    """Let a plugin be met again that died or hung not long ago."""
+    """Forget that a plugin died or hung not long ago, so that it is tried again."""
     if (probes := memory(world)) and probes.recall_crash(path):
         probes.remember_crash(path, {})
 
@@ -195,8 +195,8 @@ def _remember_crash(
 def _raise_again(crash: Mapping[str, Any], path: Path, around: Around) -> None:
     """Raise the error of an earlier contact, if nothing has changed and it was not long ago.
 
-    What else a plugin needs cannot be seen: another process may have held its device. So a plugin
-    is met again after a while, as a restarted service must.
+    Not everything that a plugin needs can be seen: another process may have held its device. So the
+    plugin is tried again after a while, as a restarted service needs.
     """
     ago = time.monotonic() - crash.get("when", 0.0)  # The clock begins at 0 when a machine starts.
     if crash.get("around") != around or not 0 <= ago < _CRASH_SECONDS:
@@ -216,7 +216,7 @@ def _key(manifest: Manifest, create_options: Mapping[str, NamedValue]) -> str:
 
 
 def _all_else(path: Path, world: World, env: Mapping[str, str]) -> dict[str, Any]:
-    """Return what can be seen of all that a plugin may look at: variables, installed packages."""
+    """Return what else a plugin may depend on and can be seen: variables, installed packages."""
     changed = {}
     for folder in {*map(str, world.installed.sys_path), str(path.parent)}:
         with suppress(OSError):
@@ -246,7 +246,7 @@ def _holds(
 
 
 def dependencies(path: Path, manifest: Manifest, world: World) -> tuple[Path, ...]:
-    """List the libraries to load before the plugin's own at `path`, in that order."""
+    """List the libraries to load before the plugin's library at `path`, in that order."""
     from pjrt_hub.finding.discovery.library import preloads
 
     return preloads(world, manifest, path).paths
@@ -271,7 +271,7 @@ def problems(
 ) -> Iterator[Problem]:
     """Read the library's headers and yield every reason why it will not load here.
 
-    What is no library at all raises PluginLoadError.
+    A file that is no library at all raises PluginLoadError.
     """
     from pjrt_hub.finding.contract import headers, linking
 
@@ -280,7 +280,7 @@ def problems(
 
 
 def search(preloaded: tuple[Path, ...], env: Mapping[str, str], program: Path = _PROGRAM) -> Search:
-    """Return where the loader looks, with these variables and after these libraries."""
+    """Return where the loader looks, with these variables and after it loaded `preloaded`."""
     import re
 
     from pjrt_hub.finding.contract import headers
@@ -314,8 +314,8 @@ def first_contact(
 ) -> dict[str, Any]:
     """Load the library in a child process and return its answers.
 
-    A client is made there, unless `create_options` is None. No file is met but that of `identity`,
-    by default what lies there. `describe` asks whether the library describes devices that are not
+    A client is made there, unless `create_options` is None. Only the file of `identity` is loaded,
+    by default the one at `path`. `describe` asks whether the library describes devices that are not
     there. A child that dies raises PluginCrashedError, and one that hangs PluginTimeoutError.
     """
     from pjrt_hub.running.sandbox.probe import probe

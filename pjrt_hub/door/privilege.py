@@ -1,6 +1,6 @@
 """Whether this process has more rights than its caller, and what may be trusted then.
 
-Owns the questions to the kernel and to the file system; imports nothing of ours.
+Owns the questions to the kernel and to the file system; imports nothing of pjrt-hub.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _elevation_reason() -> str:
 
 
 def _extra_capabilities() -> int:
-    """Return the capabilities that its user lacks and the starting process did not pass on."""
+    """Return the capabilities that neither the user has nor the starting process passed on."""
     if sys.platform == "win32" or os.geteuid() == 0:
         return 0
     try:

@@ -1,7 +1,7 @@
 """What is around this process: its environment, `sys.path`, registry, lock, cache.
 
-Read for the towers, which take it as arguments; also the messages to the user. An elevated process
-takes nothing of it from its caller.
+Read here for `finding` and `running`, which take it as arguments. Also prints messages to the user.
+An elevated process takes nothing of this from its caller.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def environment() -> Mapping[str, str]:
     """Return the variables that may be used: all of them, except in an elevated process.
 
-    Every part below takes them as an argument, so this is the only gate.
+    All modules below take the variables as an argument, so this is the only gate.
     """
     if privilege.reason():
         from pjrt_hub.finding.contract.variables import is_safe
@@ -60,7 +60,7 @@ def _warn_of_unknown_variables() -> None:
 def distrust(safe: Mapping[str, str]) -> None:
     """Remove all variables but `safe` from an elevated process, whose caller could steer plugins.
 
-    Plugins read many of their own, such as flags that name files to write.
+    Plugins read many variables of their own, such as flags that name files to write.
     """
     if privilege.reason():
         for name in os.environ.keys() - safe.keys():
@@ -70,10 +70,10 @@ def distrust(safe: Mapping[str, str]) -> None:
 def cache() -> Cache:
     """Return the cache of this user: `PJRT_HUB_CACHE`, else the platform's cache directory.
 
-    An elevated process has the system's caches that nobody but root can change.
+    An elevated process gets the system's caches that nobody but root can change.
 
     Raises:
-        CacheError: there is no place for one.
+        CacheError: there is no place for a cache.
     """
     return _cache(environment())
 
@@ -97,7 +97,7 @@ def _cache(env: Mapping[str, str]) -> Cache:
 def journal(name: str, *, resume: bool) -> Journal | None:
     """Open a journal in the cache; return None without a cache.
 
-    Its name is of the work, and of all that its results depend on.
+    Its name stands for the work, and for all that the results of the work depend on.
     """
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.store.cache.journal import Journal
@@ -109,7 +109,7 @@ def journal(name: str, *, resume: bool) -> Journal | None:
 
 
 def installed() -> Installed:
-    """Return what is installed for this process; for an elevated one, where only root writes."""
+    """Return what is installed; for an elevated process, only what nobody but root can change."""
     from pjrt_hub.finding.discovery.installed import Installed
 
     if not privilege.reason():
@@ -118,7 +118,7 @@ def installed() -> Installed:
 
 
 def registry(there: Installed) -> Catalog:
-    """Return the registry that applies without a lock file: the shipped one, and packages' rows."""
+    """Return the registry that applies without a lock file: shipped rows, and rows of packages."""
     from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 
     def find() -> Iterable[RegistryPackage]:
@@ -132,7 +132,7 @@ def registry(there: Installed) -> Catalog:
 def catalog(there: Installed, locked: Pins | None) -> Catalog:
     """Return what may be fetched: a named lock file's rows, else the registry's.
 
-    A lock file that was found leaves of the registry what it has, too.
+    A lock file that was found, but not named, leaves only the registry's rows that it pins.
     """
     from pjrt_hub.finding.store.catalog import Catalog
 
@@ -145,7 +145,7 @@ def catalog(there: Installed, locked: Pins | None) -> Catalog:
 
 
 def known_rows(known: Catalog) -> tuple[Artifact, ...]:
-    """Return the rows of a catalog, and warn of those of packages that do not count."""
+    """Return the rows of a catalog, and warn of rows of packages that are left out."""
     for flaw in known.flaws:
         warn(f"{flaw.origin}: {flaw.reason}; {flaw.hint}")
     return known.rows()
@@ -160,7 +160,7 @@ def warn(text: str) -> None:
 
 
 def pins() -> Pins | None:
-    """Return the lock file that holds here, or None.
+    """Return the lock file that applies here, or None.
 
     Raises:
         LockFileError: it cannot be read, is malformed, or others may have written it.
@@ -176,7 +176,7 @@ def _pins(env: Mapping[str, str]) -> Pins | None:
 
 
 def lock_path(env: Mapping[str, str]) -> Path | None:
-    """Return the file that `PJRT_HUB_LOCK` names, else the nearest from here upward."""
+    """Return the lock file that `PJRT_HUB_LOCK` names, else the nearest from this folder upward."""
     from pjrt_hub.finding.store.pins import find
 
     try:

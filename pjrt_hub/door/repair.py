@@ -1,6 +1,6 @@
-"""What becomes of a corrupted cache entry: moved aside, the same archive fetched again.
+"""The repair of a corrupted cache entry: it is moved aside, and its archive is fetched again.
 
-Owns which row that is: the one that the lock file or the registry has for the entry's digest.
+Owns which row is fetched: the one that the lock file or the registry has for the entry's digest.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ def repair(audit: Audit) -> str:
     """Quarantine an entry that `Cache.verify` found corrupted, and fetch its archive again.
 
     Args:
-        audit: what `Cache.verify` said of it.
+        audit: what `Cache.verify` said of the entry.
 
     Returns:
-        What came of it; the entry is whole again where `audit.root` is there.
+        What was done, as text; the entry is whole again if `audit.root` exists.
 
     Raises:
         CacheError: the entry cannot be moved.
@@ -52,7 +52,7 @@ def repair(audit: Audit) -> str:
 
 
 def _row(sha256: str) -> Archive | None:
-    """Return the row of an archive, or None."""
+    """Return the row of the archive with this digest, or None."""
     rows = known_rows(catalog(installed(), pins()))
     archives = (each for row in rows for each in row.archives)
     return next((each for each in archives if each.sha256 == sha256), None)

@@ -1,4 +1,4 @@
-"""Other software's arrays, files and plugins' hosts; each imports its framework late.
+"""Bridges to other software: to its arrays and files, and to other hosts of plugins.
 
-None imports another.
+Each imports its framework late, and none imports another.
 """

@@ -1,7 +1,7 @@
-"""What a framework older than a plugin drives it by: a table that enlarges its structs.
+"""A table through which a framework drives a newer plugin: it enlarges the framework's structs.
 
-Plugins may insist on structs as large as their own release has them, and an older host makes
-smaller ones.
+Plugins may insist on structs as large as in their own release, and an older framework makes smaller
+ones.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def table(plugin: Plugin, framework: str, built_with: ApiVersion | None, logger: str) -> int:
-    """Return the address of the plugin's table, or of one that pads the structs that are short.
+    """Return the address of the plugin's table, or of one that pads structs that are too short.
 
     `framework` is its name and release, for messages: "JAX 0.4.38"; `built_with` is its PJRT API,
-    None where nobody knows. If the layers that the user asked for leave out the one that is needed,
-    it raises FrameworkError.
+    or None if unknown. If padding is needed, but not among the layers that the user asked for, it
+    raises FrameworkError.
     """
     from pjrt_hub.running.interpose import layers
 

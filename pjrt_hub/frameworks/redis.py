@@ -1,4 +1,4 @@
-"""A key-value store on a Redis server, by the `redis` package, imported late."""
+"""A key-value store on a Redis server, through the `redis` package, which is imported late."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class RedisStore:
     """A store for the processes of one job, which share a server and a prefix.
 
     A server that is gone for longer than a second, or that does not answer for five, is an error of
-    the `redis` package; it may be asked again later.
+    the `redis` package; the server may be asked again later.
 
     Args:
         server: a URL, "redis://host:6379/0", whose query may say "?socket_timeout=10", or a
             `redis.Redis` that does not decode responses.
-        prefix: of this job's keys; another job needs another.
+        prefix: the beginning of this job's keys; another job needs another one.
         expire_seconds: how long the server keeps a value.
 
     Raises:
         ImportError: the `redis` package is not installed.
         TypeError: the given client decodes responses, and values are bytes.
-        ValueError: the URL is none.
+        ValueError: the URL is not valid.
     """
 
     def __init__(

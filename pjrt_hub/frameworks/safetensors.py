@@ -1,8 +1,8 @@
 """safetensors files as memory-mapped arrays and device buffers.
 
 The header is read and written here, to the "Format" section of the safetensors project's README,
-because that library copies every tensor that it hands to NumPy. `open_file` may copy no bytes of
-tensors but those of elements that share a byte, which NumPy cannot view.
+because that library copies every tensor that it hands to NumPy. `open_file` must not copy tensors,
+except those whose elements share bytes, which NumPy cannot view.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MAX_ELEMENTS, _MAX_RANK = 1 << 59, 64
 def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     """Map a safetensors file into memory and check its whole header.
 
-    A path that ends in ".index.json" is the index of a model in several files: all of them.
+    A path that ends in ".index.json" is the index of a model in several files: it maps all of them.
 
     The arrays are read-only views of the mapped file: opening reads the header alone, and the
     system reads a tensor's bytes when they are first touched. The mapping lives as long as any
@@ -66,14 +66,14 @@ def open_file(path: str | PathLike[str]) -> dict[str, NDArray[Any]]:
     F6_E3M2, whose elements share bytes, become copies with a byte for each.
 
     Args:
-        path: of the file, or of an index.
+        path: the path of the file, or of an index.
 
     Returns:
         Every tensor's array by name, in the header's order.
 
     Raises:
         OSError: the file cannot be opened, or an index is larger than 64 MiB.
-        TypeError: `path` is not a path; the contents of a file are none.
+        TypeError: `path` is not a path; bytes are taken for the contents of a file.
         FileFormatError: it is not a valid safetensors file; the message names the tensor at fault.
     """
     if _is_index(path):
@@ -124,19 +124,19 @@ def load_file(
 
     Args:
         path: the file, or the index of several, of which only those with a wanted tensor are
-            opened; under the rules of `open_file` until the buffers are gone.
-        client: the client that will own the buffers; None for the device's, else for that of
-            `pjrt_hub.client()`, which is `buffer.client`.
-        names: the tensors wanted, in this order; all of them where None.
-        device: where to put them, or a function that says it of each name; the client's first
-            device where None.
+            opened; the rules of `open_file` apply until the buffers are gone.
+        client: the client that will own the buffers. None means the client of `device`, if that is
+            a device, else a new one from `pjrt_hub.client()`, which `buffer.client` returns.
+        names: the tensors wanted, in this order; None means all of them.
+        device: the device to put them on, or a function that returns one for each name; None means
+            the client's first device.
 
     Returns:
-        A buffer by name, in the order of `names`.
+        The buffers by name, in the order of `names`.
 
     Raises:
         OSError: the file cannot be opened, or an index is larger than 64 MiB.
-        TypeError: `path` is not a path; the contents of a file are none.
+        TypeError: `path` is not a path; bytes are taken for the contents of a file.
         FileFormatError: the file is invalid or lacks a tensor.
         PjrtError: the plugin refused a transfer (`PJRT_Client_BufferFromHostBuffer`).
     """
@@ -185,8 +185,8 @@ def save_file(
     A file appears whole or not at all. Buffers are waited for and written from where they lie.
 
     Args:
-        tensors: by name; buffers, or what numpy makes arrays of.
-        path: of the file, "model.safetensors".
+        tensors: buffers, or values that numpy makes arrays of, by name.
+        path: the path of the file, "model.safetensors".
         metadata: text by name, which readers may show.
         max_shard_nbytes: the bytes of tensors that one file may hold, unless a tensor is larger;
             then the files are "model-00001-of-00002.safetensors", ... and the index stands beside
@@ -233,7 +233,7 @@ def save_file(
 
 
 def _shards(arrays: Mapping[str, NDArray[Any]], limit: int) -> Iterator[dict[str, NDArray[Any]]]:
-    """Fill one shard after the other, in the order of the tensors."""
+    """Yield one shard after the other, filled in the order of the tensors."""
     shard: dict[str, NDArray[Any]] = {}
     nbytes = 0
     for name, array in arrays.items():
@@ -250,7 +250,7 @@ def _element(array: NDArray[Any]) -> dtypes.ElementType:
 
 
 def _nbytes(array: NDArray[Any]) -> int:
-    """Return what it takes in a file, in bytes."""
+    """Return the number of bytes that an array takes in a file."""
     return packing.nbytes(array.size, _element(array).bits)
 
 
@@ -318,7 +318,7 @@ def _index(path: Path) -> dict[str, object]:
 def _open_indexed(
     index: Mapping[str, object], path: Path, names: Iterable[str]
 ) -> dict[str, _Tensor]:
-    """Open the files that hold some tensors, each once."""
+    """Return the named tensors; open each file that holds some of them once."""
     opened: dict[str, dict[str, _Tensor]] = {}
     tensors = {}
     for name in names:
@@ -345,7 +345,7 @@ def _missing_error(
 
 
 class _Mapped(mmap.mmap):
-    """A mapped file, and which one it is."""
+    """A mapped file, with its path and its identity on the disk."""
 
     path: str | PathLike[str]
     identity: tuple[int, int]
@@ -365,7 +365,7 @@ class _Tensor(NamedTuple):
     element: dtypes.ElementType
 
     def array(self) -> NDArray[Any]:
-        """Return its values: a view of the file, or a copy where elements share bytes."""
+        """Return the tensor's values: a view of the file, or a copy if elements share bytes."""
         import numpy as np
 
         dtype = dtypes.numpy_dtype(self.element.code)

@@ -67,7 +67,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """End the workers, where the session ended before the checks."""
+    """End the workers, if the session ended before the checks did."""
     for item in session.items:
         if isinstance(item, ConformanceTest):
             item.conformance.end()
@@ -88,7 +88,7 @@ class Conformance(pytest.Collector):
         return []
 
     def result(self, check: Check) -> Result:
-        """Wait for the result of a check; of others meanwhile, too."""
+        """Wait for the result of a check; keep the results of others that come first."""
         if self._results is None:
             self._results = self.suite.results(self.chosen)
         while check.name not in self._found:
@@ -103,7 +103,7 @@ class Conformance(pytest.Collector):
 
 
 class ConformanceTest(pytest.Item):
-    """A check as a test: a defect fails it, what the plugin need not have skips it."""
+    """A check as a test: a defect fails the test, the verdicts unsupported and skip skip it."""
 
     def __init__(self, *, check: Check, **kwargs: Any) -> None:
         super().__init__(name=check.name, **kwargs)
@@ -111,7 +111,7 @@ class ConformanceTest(pytest.Item):
 
     @property
     def conformance(self) -> Conformance:
-        """The checks of its plugin."""
+        """The collector of all checks of this plugin."""
         assert isinstance(self.parent, Conformance)
         return self.parent
 
@@ -126,18 +126,18 @@ class ConformanceTest(pytest.Item):
             pytest.skip(f"{result.verdict}: {result.text}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """Show a defect as the command line does: the plugin's, so without our traceback."""
+        """Show a defect as the command line does, without a traceback of pjrt-hub."""
         if isinstance(excinfo.value, Defect):
             return str(excinfo.value)
         return super().repr_failure(excinfo)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Say where it stands in pytest's output."""
+        """Return the place of the check in pytest's output."""
         return Path(self.conformance.name), None, self.name
 
 
 class Defect(Exception):
-    """A check that speaks against the plugin."""
+    """A defect of the plugin, which a check found."""
 
     def __init__(self, result: Result) -> None:
         from pjrt_hub.kit.conformance import table

@@ -1,4 +1,4 @@
-"""Plugins in C that `pjrt-hub new` writes, compiled; and mistakes in them, one at a time."""
+"""Writes and compiles the C and C++ plugins of `pjrt-hub new`, in which tests plant mistakes."""
 
 import subprocess
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Literal
 from pjrt_hub.kit import authoring
 
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"]
-#: What some mistakes call.
+#: Flags that declare the functions which some mistakes call.
 POSIX = ["-D_GNU_SOURCE", *(f"-include{name}.h" for name in ("signal", "unistd", "stdlib"))]
 COMPILERS = {
     "gcc": ["gcc", "-std=c11"],
@@ -18,7 +18,7 @@ COMPILERS = {
 
 
 def write(folder: Path, language: Literal["c", "c++"] = "c", *, example: bool = True) -> Path:
-    """Write a project, and give the file that describes its device."""
+    """Write a project, and return the source file that describes its device."""
     project, package = authoring.new(
         "mychip", language=language, example=example, into=folder / "mychip-pjrt"
     )
@@ -26,7 +26,7 @@ def write(folder: Path, language: Literal["c", "c++"] = "c", *, example: bool = 
 
 
 def build(source: Path, compiler: str = "gcc", *flags: str) -> Path:
-    """Compile a plugin beside its source, and give the library."""
+    """Compile a plugin beside its source, and return the library."""
     library = source.with_name("mychip.so")
     command = [*COMPILERS[compiler], "-O1", "-g", "-fPIC", "-shared", "-fvisibility=hidden", *flags]
     subprocess.run([*command, "-o", library, source, "-lm", "-pthread"], check=True, timeout=300)

@@ -1,4 +1,4 @@
-"""The planted mistakes fit the kit as it is; what one check alone finds is found by that one.
+"""The planted mistakes fit the kit's code; those that only one check finds are found by it.
 
 tests/soak has the conformance suite look for each mistake.
 """
@@ -15,7 +15,7 @@ from pjrt_hub.kit.conformance import Verdict
 AUTHORING = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "authoring"
 
 SUCCESS = "expected an error, found success"
-#: A mistake -> the check that is meant for it, how that ends, and what it says.
+#: A mistake -> the check that is meant for it, and a part of what the check says.
 FOUND = {
     "assignment_into_any_room": ("client.assignment_too_small", f"1 with room for 1: {SUCCESS}"),
     "attributes_of_nothing": ("plugin.attributes", "expected a name of each attribute"),
@@ -43,7 +43,7 @@ FOUND = {
     "user_data_never_destroyed": ("memories.user_data_ends", "what was handed back: expected"),
     "working_directory_changed": ("client.process", "the working folder is / after PJRT_Client"),
 }
-#: Kills the process, rather than to be told by its check.
+#: These mistakes kill the process of their check, which reports the signal.
 DEADLY = {"too_much_is_allocated": ("buffers.uninitialized_without_end", "SIGSEGV")}
 
 
@@ -62,9 +62,9 @@ def test_its_check_finds_it(tmp_path, name):
     source = native_plugin.write(tmp_path)
     mistake.make(source)
     library = native_plugin.build(source, "gcc", "-O0", *native_plugin.POSIX)
-    # The basics come first, as with an area, in the process that makes this check.
+    # As in a run of the whole area, the basics run first in the process of this check.
     names = ["basics.*", check] if check.startswith("client.process") else [check]
-    # A machine that stops the check for as long as the work runs lets it find nothing.
+    # The check finds nothing if the machine delays it until the work is over.
     for _ in range(3 if name == "buffer_ready_early" else 1):
         report = conformance.run(library, names=names, jobs=1)
         if report[check].verdict != Verdict.PASS:

@@ -1,4 +1,4 @@
-"""Plugins in C and C++: what `pjrt-hub new NAME --c` writes builds, passes, and runs in hosts."""
+"""Plugins in C and C++ that `pjrt-hub new NAME --c` writes build, pass checks and run in hosts."""
 
 import json
 import shutil
@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
 
-#: Which threads call an author's functions, and whether hosts reach the memory.
+#: They set which threads call an author's functions, and whether hosts reach the memory.
 HOST = "plugin->host_memory = true;"
 THREADS = {
     "each device's": HOST,
@@ -37,7 +37,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=THREADS)
 def threaded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """The worked example, whose functions are called by one thread or another."""
+    """The worked example, built for one choice of the threads that call its functions."""
     source = native.write(tmp_path)
     text = source.read_text("utf-8")
     assert text.count(HOST) == 1
@@ -71,7 +71,7 @@ def test_only_one_function_is_exported_and_what_an_author_writes_is_short(librar
     assert len(native.write(tmp_path, example=False).read_text().splitlines()) <= 300
 
 
-#: An author's first lines, and lines that tell an attribute of the plugin.
+#: The first line of an author's function, and lines that also give the plugin an attribute.
 DESCRIBE = "static void describe(Plugin *plugin) {"
 ATTRIBUTE = """static PJRT_NamedValue generation;
 
@@ -98,7 +98,7 @@ def test_what_an_author_says_of_the_plugin_is_told(described):
     assert pjrt_hub.client(described).plugin.attributes == {"generation": 7}
 
 
-#: By name, on `m`, which is jax.numpy or numpy.
+#: Name -> a function of two arrays and of `m`, which is jax.numpy or numpy.
 FUNCTIONS = {
     "add": lambda m, x, w: x + 1,
     "multiply": lambda m, x, w: x * x,

@@ -9,8 +9,8 @@ from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.kit import authoring
 from pjrt_hub.kit.authoring import identity
 
-#: Plugin -> the rules that do not hold for its library; each was looked at by hand. Of the CPU
-#: plugin the newest build has no table of local symbols.
+#: Plugin -> the rules that its library breaks; each was looked at by hand. The newest build of
+#: the CPU plugin has no table of local symbols, and so keeps PLG111.
 FOUND = {
     "cpu": {"PLG104"},
     "cuda12": {"PLG104", "PLG110", "PLG111"},
@@ -21,7 +21,7 @@ FOUND = {
 
 @pytest.fixture(params=sorted(FOUND))
 def vendor(request) -> tuple[str, Path]:
-    """A plugin and its library, where it is installed."""
+    """The name and the library of a plugin; the test is skipped if it is not installed."""
     for each in pjrt_hub.plugins():
         if each.name == request.param and each.library_path is not None:
             return each.name, each.library_path
@@ -34,7 +34,7 @@ def test_the_library_is_linted(vendor):
 
 
 def test_our_manifest_lists_the_options_that_it_takes(vendor):
-    """Found by wrong types, without hardware; with names that stand near the known ones."""
+    """They are found by passing wrong types to names that lie near known ones in the library."""
     name, path = vendor
     found = identity.identify(path)
     version = ApiVersion.parse(found.api_version)

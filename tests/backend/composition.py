@@ -1,7 +1,7 @@
-"""Programs of a few operations at random, and what numpy says they give.
+"""Random programs of a few operations, and the values that numpy computes for them.
 
-A program gives every value that it made and all its arguments, so that an operation which changes
-what it was given shows. Numbers are whole and small: every type but the narrow floats holds them.
+A program returns each value that it made and all its arguments, so that an operation that changes
+its operands is noticed. Numbers are whole and small: every type but the narrow floats holds them.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ INDICES = ["uint8", "int8", "int32", "uint32", "int64", "uint64"]
 
 
 def named(name: str) -> np.dtype[Any]:
-    """A dtype of numpy or ml_dtypes."""
+    """Return the dtype of this name, of numpy or ml_dtypes."""
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def element(dtype: Any) -> str:
-    """A dtype in StableHLO."""
+    """Return the name of a dtype in StableHLO."""
     return dtypes.of_numpy(dtype).name
 
 
 def tensor(array: Array) -> str:
-    """The type of an array in StableHLO."""
+    """Return the type of an array in StableHLO."""
     return f"tensor<{''.join(f'{size}x' for size in array.shape)}{element(array.dtype)}>"
 
 
 def is_float(array: Array) -> bool:
-    """Whether its numbers are floats, those of ml_dtypes too."""
+    """Return whether an array's numbers are floats, including those of ml_dtypes."""
     return bool(array.dtype.kind in "fV")
 
 
 def wide(array: Array) -> Array:
-    """It in a type in which nothing overflows or rounds."""
+    """Return an array in a type in which nothing overflows or rounds."""
     return array.astype(np.float64 if is_float(array) else np.int64)
 
 
 class Program:
-    """A program that grows; `values` are the SSA names and what numpy says that they hold."""
+    """A growing program; `values` are SSA names with the arrays that numpy computes for them."""
 
     def __init__(self, seed: int, length: int) -> None:
         self.rng = np.random.default_rng(seed)
@@ -65,16 +65,16 @@ class Program:
                     self.operations.append(operation.__name__)
 
     def choice(self, several: Sequence[Any]) -> Any:
-        """One of several things."""
+        """Choose one of several things."""
         return several[self.rng.integers(len(several))]
 
     def like(self, array: Array) -> tuple[str, Array]:
-        """A value of the same type and shape."""
+        """Choose a value of the same type and shape as an array."""
         same = [v for v in self.values if (v[1].dtype, v[1].shape) == (array.dtype, array.shape)]
         return self.choice(same)  # type: ignore[no-any-return]
 
     def say(self, operation: str, kinds: str) -> str:
-        """Add an operation whose value is none of the program's."""
+        """Add an operation whose value the program does not return, and return its name."""
         name = f"%t{len(self.lines)}"
         self.lines.append(f"{name} = {operation} : {kinds}")
         return name
@@ -86,7 +86,7 @@ class Program:
         return self.say(f"stablehlo.constant dense<{numbers}>", tensor(array))
 
     def give(self, operation: str, taken: Sequence[Array], value: Array) -> bool:
-        """Add an operation and its value."""
+        """Add an operation whose value the program returns."""
         kinds = f"({', '.join(map(tensor, taken))}) -> {tensor(value)}"
         name = self.say(operation, kinds)
         self.values.append((name, np.ascontiguousarray(value).reshape(value.shape)))
@@ -94,7 +94,7 @@ class Program:
 
     @property
     def text(self) -> str:
-        """It in StableHLO."""
+        """The program in StableHLO."""
         parameters = ", ".join(f"%a{i}: {tensor(each)}" for i, each in enumerate(self.arguments))
         kinds = ", ".join(tensor(each) for _, each in self.values)
         names = ", ".join(name for name, _ in self.values)
@@ -103,7 +103,7 @@ class Program:
 
 
 def combining(name: str, kind: str) -> str:
-    """A body that combines two numbers."""
+    """Return a body, as a reduction has it, that combines two numbers."""
     return f"""({{ ^bb0(%l: tensor<{kind}>, %r: tensor<{kind}>):
     %c = stablehlo.{name} %l, %r : tensor<{kind}>
     stablehlo.return %c : tensor<{kind}> }})"""
@@ -206,7 +206,7 @@ def reduce(program: Program, name: str, x: Array) -> bool:
     if not x.size or not dims:
         return False
     operation = program.choice(["add", "maximum", "minimum"])
-    # XLA leaves out what a sum of one begins with: it must be what changes nothing.
+    # XLA ignores this value where it reduces a single element, so it must change nothing.
     low, high = (-(2**14), 2**14) if is_float(x) else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
     begin = np.array({"add": 0, "maximum": low, "minimum": high}[operation]).astype(x.dtype)
     function = {"add": np.sum, "maximum": np.max, "minimum": np.min}[operation]
@@ -230,7 +230,7 @@ def window(program: Program, name: str, x: Array) -> bool:
 
 
 def indices(program: Program, size: int) -> Array:
-    """Three places along a dimension, some of them outside."""
+    """Return three indices along a dimension, some of which are out of bounds."""
     dtype = named(program.choice(INDICES))
     outside = np.iinfo(dtype).max if dtype.kind == "u" else -1
     places = [*program.rng.integers(0, size + 2, 2).tolist(), outside]

@@ -1,4 +1,4 @@
-/* A host of plugins that has no Python: adds (1 2 3 4) to itself by the plugin whose path it is given. */
+/* A host of plugins without Python: it adds (1 2 3 4) to itself on the plugin at the given path. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static void must(PJRT_Error *error, const char *function) {
   exit(2);
 }
 
-/* Calls a function with the fields given; its arguments are then in a variable of its name. */
+/* Calls a function with the given fields; a variable of its name then holds its arguments. */
 #define CALL(function, ...)                                                                      \
   function##_Args function = {.struct_size = function##_Args_STRUCT_SIZE __VA_OPT__(, ) __VA_ARGS__}; \
   must(api->function(&function), #function)

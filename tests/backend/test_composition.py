@@ -1,4 +1,4 @@
-"""Programs of two and three operations at random: the reference plugin, the CPU's and numpy."""
+"""Random programs of two and three operations: the reference and CPU plugins agree with numpy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pjrt_hub
 from pjrt_hub.kit import authoring
 from pjrt_hub.kit.authoring.reference import Reference
 
-#: How many programs, in tens; `PJRT_TEST_PROGRAMS=4000` for a night.
+#: The number of programs, in tens; `PJRT_TEST_PROGRAMS=4000` fills a night.
 COUNT = int(os.environ.get("PJRT_TEST_PROGRAMS", "200")) // 10
-#: Of the largest number: floats of 16 bits do not hold what three operations can give.
+#: The error allowed, as a part of the largest number: 16 bits cannot hold all exact results.
 WITHIN = {"float16": 2**-8, "bfloat16": 2**-5}
 
 
@@ -31,14 +31,14 @@ def cpu():
 
 
 def right(found, expected):
-    """Whether values are as numpy says, nearly so where their type is narrow."""
+    """Return whether values are numpy's, or nearly so if their type is narrow."""
     if (found.dtype, found.shape) != (expected.dtype, expected.shape):
         return False
     if found.dtype.name not in WITHIN:
         return found.tolist() == expected.tolist()
     wide = composition.wide(expected)
     if not np.isfinite(wide).all() or np.abs(wide).max(initial=0) > 2**15:
-        return True  # too large for the type: who rounds when decides
+        return True  # too large: results depend on when each side rounds
     largest = max(1.0, np.abs(wide).max(initial=0))
     return bool(
         (np.abs(composition.wide(found) - wide) <= largest * WITHIN[found.dtype.name]).all()

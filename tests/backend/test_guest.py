@@ -1,4 +1,4 @@
-"""Libraries of backends in Python leave a Python as it was that is there before them."""
+"""Libraries of backends in Python leave a Python that is already running as it was."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 import pjrt_hub
 
-#: Where the package lies: a host without any site-packages finds it there by what was built.
+#: Where the package lies: the built library leads a host without site-packages to it.
 PACKAGE = Path(pjrt_hub.__file__).parents[1]
 BACKEND = """
 import importlib.metadata
@@ -38,7 +38,7 @@ class Adder(Backend):
     def compile(self, program):
         return Sum()
 """
-#: A host in Python: what it sees before it has the plugin, whether that runs, what it sees after.
+#: A host in Python: it prints what it sees before and after the plugin runs, and the status.
 HOST = """
 import ctypes, importlib.metadata, json, sys
 
@@ -66,7 +66,7 @@ print(json.dumps({"status": status, "before": before, "after": seen()}))
 
 @pytest.fixture(scope="session")
 def main(host: Path) -> Path:
-    """The program in C as a library, whose `main` a host in Python calls."""
+    """The program host.c as a library, whose `main` a host in Python calls."""
     compiler = (sysconfig.get_config_var("CC") or "cc").split()
     flags = ["-std=gnu2x", "-shared", "-fPIC", f"-I{host.parent}", "-o", str(host.parent / "m.so")]
     source = str(Path(__file__).with_name("host.c"))
@@ -76,7 +76,7 @@ def main(host: Path) -> Path:
 
 @pytest.fixture
 def builders(tmp_path: Path) -> Path:
-    """The folder with the backend, what it needs, and distributions that it does not."""
+    """A folder with the backend, modules that it needs, and distributions that it does not need."""
     folder = tmp_path / "builders"
     for path, text in {
         "adder.py": BACKEND,

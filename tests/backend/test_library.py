@@ -44,14 +44,14 @@ words = "not a backend"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where the module `adder` is."""
+    """The folder that holds the module `adder`."""
     (tmp_path / "adder.py").write_text(BACKEND)
     return tmp_path
 
 
 @pytest.fixture
 def build(folder, python):
-    """`build("adder:Adder")` makes the library and gives its path."""
+    """`build("adder:Adder")` makes the library and returns its path."""
 
     def made(backend: str) -> Path:
         words = ("-m", "pjrt_hub.cli", "build", backend, "-o", "libadder.so")
@@ -68,7 +68,7 @@ def run(host: Path, library: Path) -> tuple[int, str, str]:
 
 
 def test_a_host_without_python_adds(build, host):
-    assert building._libpython()  # else this Python cannot be loaded, and the test not be made
+    assert building._libpython()  # without it, no library can load this Python
     assert run(host, build("adder:Adder")) == (0, "2 4 6 8\n", "")
 
 

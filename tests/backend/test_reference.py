@@ -53,7 +53,7 @@ def test_complex_numbers_keep_both_parts(client):
 
 
 def test_results_lie_as_its_buffers_say(client):
-    """By rows, as does the HLO that hosts read; XLA's importer would say columns."""
+    """They lie by rows, as in the HLO that hosts read; XLA's importer would say columns."""
     text = """
     func.func @main(%x: tensor<2x3xi32>) -> (tensor<3x2xi32>, tensor<3x2xi32>) {
       %y = stablehlo.transpose %x, dims = [1, 0] : (tensor<2x3xi32>) -> tensor<3x2xi32>
@@ -75,7 +75,7 @@ def test_results_lie_as_its_buffers_say(client):
 
 @pytest.mark.parametrize("written", ["bytes", "bits"])
 def test_long_booleans_of_either_form(client, written):
-    """A byte for each, as its own MLIR writes them, and a bit, as an older one did."""
+    """Each takes a byte, as the plugin's own MLIR writes them, or a bit, as an older MLIR did."""
     elements = np.tril(np.ones((40, 40), bool))
     data = elements if written == "bytes" else np.packbits(elements, bitorder="little")
     constant = f'dense<"0x{data.tobytes().hex()}"> : tensor<40x40xi1>'
@@ -152,7 +152,7 @@ def test_hosts_read_the_program_in_hlo(client):
     assert "ENTRY" in _hlo.XlaComputation(program.code).as_hlo_text()
 
 
-@pytest.mark.timeout(900)  # two thousand checks, each program run by the interpreter
+@pytest.mark.timeout(900)  # the interpreter runs the programs of two thousand checks
 def test_the_conformance_suite_finds_no_defect(python, tmp_path):
     library = str(tmp_path / "libstablehlo.so")
     name = "pjrt_hub.kit.authoring.reference:Reference"

@@ -1,4 +1,4 @@
-"""What the reference interpreter gets wrong: the plugin says it in another way, and is right."""
+"""Operations that the reference interpreter gets wrong are right after the plugin rewrites them."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def client():
 
 
 def tensor(array):
-    """The type of an array in StableHLO."""
+    """Return the type of an array in StableHLO."""
     sizes = "".join(f"{size}x" for size in array.shape)
     return f"tensor<{sizes}{dtypes.of_numpy(array.dtype).name}>"
 
 
 def run(client, text, *arrays):
-    """Run a whole program; an array, or one for each output."""
+    """Run a whole program, and return its array, or a list with one for each output."""
     found = client.compile(text)(*map(client.buffer_from_host, arrays))
     if isinstance(found, (list, tuple)):
         return [each.to_numpy() for each in found]
@@ -51,7 +51,7 @@ def run(client, text, *arrays):
 
 
 def on(client, line, *arrays, gives):
-    """Run one operation, whose operands are %0, %1; $F is the type of the function."""
+    """Run one operation on %0 and %1; $F stands for the function's type, $T for that of %0."""
     kinds = [tensor(each) for each in arrays]
     function = f"({', '.join(kinds)}) -> {gives}"
     parameters = ", ".join(f"%{i}: {kind}" for i, kind in enumerate(kinds))
@@ -156,7 +156,7 @@ def test_products_of_narrow_integers_are_added_as_wide_ones(client, operand, res
     name = dtypes.of_numpy(result).name
     most = np.full(4, ml_dtypes.iinfo(operand).max, operand)
     total = 4 * int(most[0]) ** 2
-    expected = np.array(total).astype(result).tolist()  # int8 has no room for four of 49
+    expected = np.array(total).astype(result).tolist()  # 4 * 49 overflows int8
     image, kernel = most.reshape(1, 4, 1), most.reshape(4, 1, 1)
     line = convolution("[b, 0, f]x[0, i, o]->[b, 0, f]")
     assert on(client, line, image, kernel, gives=f"tensor<1x1x1x{name}>").item() == expected
@@ -182,7 +182,7 @@ def test_a_convolution_may_give_features_before_batches(client):
     rng = np.random.default_rng(0)
     image = rng.integers(-9, 9, (2, 5, 3)).astype(np.float32)
     kernel = rng.integers(-9, 9, (2, 3, 4)).astype(np.float32)
-    windows = np.lib.stride_tricks.sliding_window_view(image, 2, axis=1)  # b, 0, f, window
+    windows = np.lib.stride_tricks.sliding_window_view(image, 2, axis=1)  # axes b, 0, f, window
     expected = np.einsum("bxiw,wio->oxb", windows, kernel)
     line = convolution("[b, 0, f]x[0, i, o]->[f, 0, b]")
     found = on(client, line, image, kernel, gives="tensor<4x4x2xf32>")
@@ -221,7 +221,7 @@ def test_complex_functions_keep_small_numbers(client, dtype):
     kind = tensor(x)
     less_one = on(client, "stablehlo.exponential_minus_one %0 : $T", x, gives=kind)
     plus_one = on(client, "stablehlo.log_plus_one %0 : $T", x, gives=kind)
-    small = np.abs(x) < 1e-5  # numpy's log1p loses them too
+    small = np.abs(x) < 1e-5  # numpy's log1p also loses these
     within = float(8 * np.finfo(dtype).eps)
     assert less_one == pytest.approx(np.expm1(x), rel=within, abs=0)
     expected = np.where(small, x - x * x / 2, np.log1p(x))

@@ -1,4 +1,4 @@
-"""CUDA's plugins with all that they require, carried in a bundle to where nothing of CUDA is."""
+"""CUDA plugins with all that they need, carried in a bundle to a place without CUDA."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-#: What a closure cannot hold: the driver, MPI's parts and those of network cards, which NVSHMEM
-#: opens where they are.
+#: Libraries that a closure cannot hold: those of the driver, of MPI and of network cards, which
+#: NVSHMEM opens where they are installed.
 NOT_OURS = ("libcuda.so", "libnvidia-", "libmpi", "libpmix", "liboshmem", "libmlx5", "libfabric")
 NOT_OURS += ("libibverbs", "libucs", "libucp", "libdoca", "libgdrapi")
 VENDORS = ("libcud", "libcublas", "libcufft", "libcurand", "libcus", "libcupti", "libnccl", "libnv")
@@ -28,7 +28,7 @@ func.func @main(%a: tensor<64x64xf32>) -> tensor<64x64xf32> {
 
 
 def open_all(folder: str) -> None:
-    """Open every library there, and print those that are mapped then, and what was missing."""
+    """Open every library in a folder, and print which are mapped then, and what was missing."""
     missing = {}
     for path in sorted(Path(folder).rglob("*.so*")):
         try:
@@ -41,14 +41,14 @@ def open_all(folder: str) -> None:
 
 
 def call(*words: str, env: dict[str, str]) -> str:
-    """Call a command, and give what it printed."""
+    """Run a command, and return what it printed."""
     done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=1800, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
 def pjrt_hub(*words: str, env: dict[str, str]) -> str:
-    """Call the command in a mount namespace without the machine's CUDA, where that can be made."""
+    """Run pjrt-hub, if possible in a mount namespace that hides the machine's CUDA."""
     hidden = []
     found = [path for path in (Path("/usr/local/cuda"), Path("/opt/cuda")) if path.is_dir()]
     if found and os.geteuid() == 0:
@@ -67,7 +67,7 @@ def test_a_bundle_is_all_that_a_driver_needs(
     assert told.count("\n") > 12
     assert bundle.stat().st_size > 2e9
 
-    # An empty root, without a network and without one program of CUDA.
+    # The import goes into an empty cache, without a network and without any CUDA program.
     cache = tmp_path / "elsewhere"
     bare = {
         **environment,
@@ -86,7 +86,7 @@ def test_a_bundle_is_all_that_a_driver_needs(
     pjrt_hub("compile", str(program), "--target", f"{plugin}:H100", "-o", str(output), env=bare)
     assert output.stat().st_size > 1000
 
-    # Every library opens, and takes what it needs from the closure or from the system's own.
+    # Every library opens, and finds what it needs in the closure or in the system.
     code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); "
     code += f"import {Path(__file__).stem} as test; test.open_all(sys.argv[1])"
     told = call(sys.executable, "-c", code, str(library.parents[2]), env=bare)

@@ -1,4 +1,4 @@
-/* The real plugin, but for FUNCTION, which always does the same: -DANSWER=ABORTS and so on. */
+/* The real plugin, except that FUNCTION does what ANSWER says: -DANSWER=ABORTS and so on. */
 #include <stdbool.h>
 #include <unistd.h>
 
@@ -11,10 +11,10 @@
   if (++calls >= 10) HANGS
 #define FAILS return failure_of(13, "broken on purpose");
 #define UNIMPLEMENTED return failure_of(12, "FUNCTION is not implemented");
-#define NOTHING return NULL; /* success, and nothing filled in */
+#define NOTHING return NULL; /* it reports success, but fills in nothing */
 #define SLOW sleep(SECONDS);
 
-/* Of PJRT_Client_Compile. */
+/* These answers are for PJRT_Client_Compile only. */
 #define BEGINS(word) \
   (args->program->code_size >= strlen(word) && memcmp(args->program->code, word, strlen(word)) == 0)
 #define BYTECODE BEGINS("ML\xefR")
@@ -31,7 +31,7 @@ typedef struct {
   const char *message;
 } Failure;
 
-/* Every error of ours is one of these, so that it can be told from the real plugin's. */
+/* Every error of this file is one of these, so that it can be told from the real plugin's. */
 static Failure failures[17];
 
 static bool is_ours(const void *error) {

@@ -9,7 +9,7 @@ from packaging.specifiers import SpecifierSet
 from pjrt_hub.kit.conformance import Verdict
 from pjrt_hub.kit.conformance.check import AREAS
 
-#: All areas but the ops, whose known results test_known_ops.py has.
+#: All areas except the ops, whose known results are in test_known_ops.py.
 CHECKED = tuple(area for area in AREAS if area != "ops")
 
 
@@ -18,9 +18,9 @@ class Known(NamedTuple):
 
     Attributes:
         check: its name.
-        text: what its text, or one of its notes, says.
-        builds: of which PJRT API; empty: of all.
-        verdict: of the check.
+        text: a part of its text, or of one of its notes.
+        builds: the versions of the PJRT API of these builds; empty means all.
+        verdict: how the check ends on them.
         by_chance: whether it depends on what lies in the memory that the plugin reads.
     """
 
@@ -32,12 +32,12 @@ class Known(NamedTuple):
 
 
 def of(known: list[Known], api_version: str) -> dict[str, Known]:
-    """Give what is known of a build, by the check."""
+    """Return what is known of a build, by the name of the check."""
     return {each.check: each for each in known if api_version in SpecifierSet(each.builds)}
 
 
 def alike(area: str, checks: str, text: str, builds: str) -> list[Known]:
-    """Give several checks of an area of which the same is known."""
+    """Return an entry for each of several checks of an area, of which the same is known."""
     return [Known(area + each, text, builds) for each in checks.split()]
 
 
@@ -63,11 +63,11 @@ DEFECTS = [
     Known("transfers.raw_of_running_work", "SIGSEGV", "<0.106", Verdict.CRASH),
     Known("transfers.with_host_layout", "the values by columns: expected [1.0, 4.0, 2.0", "<0.106"),
 ]
-#: Seen only while work runs: a machine that stops the check for as long lets it find nothing.
+#: It shows only while work runs: the check finds nothing if the machine delays it that long.
 BRIEF = "transfers.raw_of_running_work"
-#: Why a launch is not poisoned by a plugin that can do so: its work was done before.
+#: A check is skipped with this text if the launch ended before it could be poisoned.
 OVER = "the launch was not poisoned: it may have been over"
-#: Facts of checks that pass: what their notes say.
+#: Facts that passing checks report in their notes, with words that several notes share.
 UNUSUAL, ABSENT = "where INVALID_ARGUMENT is usual", "absent of 138 functions: PJRT_"
 MAKES = "TopologyDescription_MakeCanonicalShapeForMemorySpace"
 NOTES = [
@@ -98,7 +98,7 @@ NOTES = [
     Known("transfers.to_the_same_device", "the header calls it an error"),
     Known("transfers.without_host_layout", "here by columns"),
 ]
-#: What it lacks beside what is newer: an extension, a compiler ahead of time, counts of memory.
+#: What builds lack besides newer functions: extensions, compiling ahead of time, memory counts.
 LACKS = [
     Known("client.dma_map", "DmaMap is not supported", ">=0.115"),
     Known("client.dma_map", "DmaMap not supported on platform cpu", "<0.115"),

@@ -1,4 +1,4 @@
-/* The plugin at the path REAL, of whose table there is a copy to be changed. */
+/* Loads the plugin at the path REAL, and copies its table so that it can be changed. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-"""One mistake of a plugin is one defect: what it hides is told with it, and is no other one."""
+"""One mistake of a plugin is one defect: what it hides is reported with it, not as another one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pjrt_hub.kit.conformance import Result, Verdict
 from pjrt_hub.kit.conformance.cause import Causes, group
 from pjrt_hub.kit.conformance.check import checks
 
-#: What one function does -> the check that tells, and how.
+#: A function and its fault -> the check that reports it, its verdict and a part of its text.
 MISTAKES = {
     ("PJRT_Client_Create", "ABORTS"): ("basics.client", "crash", "SIGABRT in PJRT_Client_Create"),
     ("PJRT_Client_Create", "HANGS"): ("basics.client", "timeout", "s in PJRT_Client_Create"),
@@ -27,7 +27,7 @@ MISTAKES = {
     ("PJRT_Buffer_Destroy", "ABORTS"): ("basics.put", "crash", "in PJRT_Buffer_Destroy"),
     ("PJRT_Client_CreateViewOfDeviceBuffer", "ABORTS"): ("external.", "crash", "ViewOfDevice"),
 }
-#: That the real plugin has in the areas that are checked here.
+#: Defects that the real plugin has in the areas that are checked here.
 REAL = {"execute.argument_of_another_type", "execute.deleted_executable"}
 CHECKED = ("execute", "events", "external")
 ADDS = "ops.add.f32*"
@@ -57,7 +57,7 @@ def test_what_hangs_now_and_then_is_waited_for_a_few_times(answering):
     path = answering("PJRT_LoadedExecutable_Execute", "HANGS_LATER")
     report = conformance.run(path, names=["ops.*.ui8", "ops.*.ui16"], seconds=5)
     late = [each for each in report.results if each.verdict is Verdict.TIMEOUT]
-    assert 8 <= len(late) <= 9  # the other worker may be at one more
+    assert 8 <= len(late) <= 9  # the other worker may be in one more check
     assert {each.function for each in late} == {"PJRT_LoadedExecutable_Execute"}
     assert [each.name for each in report.defects] == [late[0].name]
     hidden = [each.verdict for each in report.hidden(late[0].name)]
@@ -106,12 +106,12 @@ def refused(op, words):
 
 
 def of_type(kind, *more, right=""):
-    """Results on a type: five ops that fail, and more, and those that are right."""
+    """Return results on a type: five ops and those of `more` fail, and those of `right` pass."""
     passing = [Result(f"ops.{op}.{kind}", "", Verdict.PASS) for op in right]
     return [*wrong(*(f"{op}.{kind}" for op in (*"vwxyz", *more))), *passing]
 
 
-#: How many causes results have, which stand in the order of a report.
+#: Name -> the number of causes, and the results that have them, in the order of a report.
 GROUPS = {
     "what does not return": (1, late("buffers.a"), late("donation.b")),
     "other words": (2, died("buffers.a", "a > 0"), died("buffers.b", "b > 0")),

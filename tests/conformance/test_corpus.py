@@ -1,4 +1,4 @@
-"""The corpus: its form, how it is made again, and that wrong values are found by it."""
+"""The corpus: its form, how it is made again, and how it finds wrong values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pjrt_hub.kit.conformance.subject import Subject
 
 ROOT = Path(__file__).parents[2]
 GENERATOR = ROOT / "tools" / "corpus"
-#: Few enough to be quick; all kinds of oracles and of comparisons.
+#: They are few enough to be quick, and need all kinds of oracles and of comparisons.
 SAMPLE = ("add", "convert", "fft", "iota", "pad", "reduce", "rng_bit_generator", "sort", "tanh")
 
 
@@ -181,7 +181,7 @@ def test_a_right_value_passes_and_a_wrong_one_fails(subject):
 
 
 def test_a_value_that_is_wrong_only_of_constants_fails(subject):
-    """As where a compiler folds by other code than it runs."""
+    """That happens where a compiler folds constants by other code than it runs."""
     body = program().body.replace("negate", "abs")
     given = program(body=body, results=(CorpusTensor.of([1.5, 2.0], "f32"),))
     other = CorpusTensor.of([9.0, 9.0], "f32")

@@ -1,4 +1,4 @@
-"""What the checks, but for those of single ops, say of the XLA CPU plugin."""
+"""What the checks, except those of single ops, say of the XLA CPU plugin."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
 from pjrt_hub.kit.conformance.check import checks
 
-pytestmark = pytest.mark.timeout(1200)  # the first to ask waits for the report
+pytestmark = pytest.mark.timeout(1200)  # the first test waits for the report
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def test_every_number_has_a_check():
 
 #: The areas that run programs and move their data.
 RUNNING = ("execute", "buffers", "transfers", "events", "donation", "external")
-#: What their checks do on purpose: use what was deleted or donated, and name types that are none.
+#: Rules that checks break on purpose: they use what was deleted or donated, and unknown types.
 MEANT = {"VAL003", "VAL004", "VAL020"}
 
 

@@ -16,20 +16,20 @@ from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
 from pjrt_hub.kit.conformance.check import checks
 
-pytestmark = pytest.mark.timeout(1200)  # the first to ask waits for others of the pool
+pytestmark = pytest.mark.timeout(1200)  # a test may wait for others in the pool
 
 SOURCES = sorted((Path(__file__).parent / "defects").glob("*.c"))
-#: The defect -> the file that has it.
+#: A defect -> the source file that contains it.
 PLACES = {
     name: source
     for source in SOURCES
     for name in re.findall(r"^[A-Z_]+\(([a-z]\w+)[,)]", source.read_text(), re.MULTILINE)
 }
-#: What stands in a library where the name of its defect is to be.
+#: A placeholder in each library, over which the name of its defect is written.
 BLANK = b"the name of the defect is written over this"
-#: Has none: the stub that the others of the newest functions are made of.
+#: The stub without a defect, in which the defects of the newest functions are planted.
 NONE = "none"
-#: Are none: the header allows them, and a note of a check tells of each.
+#: These are no defects: the header allows them, and a note of a check reports each.
 ALLOWED = {
     "attributes_move": (
         "plugin.attributes_are_kept",
@@ -46,11 +46,11 @@ ALLOWED = {
         "donates nothing of 1 argument(s) that it might take over",
     ),
 }
-#: In these a process of a check does not end.
+#: With these defects, the process of the check does not end.
 HANGS = {"callback_under_lock"}
-#: The minor of the XLA CPU plugin that the tests have.
+#: The minor version of the PJRT API of the XLA CPU plugin that the tests use.
 REAL_MINOR = 81
-#: The file in `defects` -> the check that is meant for it, and what its text says.
+#: A defect -> the check that is meant for it, and a part of the text of its result.
 DEFECTS = {
     "aborts_at_exit": ("client.exit", "died of SIGABRT"),
     "aborts_on_truths": (
@@ -226,7 +226,7 @@ DEFECTS = {
     "waits_for_nothing": ("events.becomes_ready", "expected true, found false"),
     "writes_behind": ("plugin.longer_structs", "found 1 bytes"),
 }
-#: Seen only while work runs: a machine that stops the check for as long lets it find nothing.
+#: These show only while work runs: a check finds nothing if the machine delays it that long.
 BRIEF = {
     "always_ready",
     "called_early",
@@ -239,7 +239,7 @@ BRIEF = {
 
 @pytest.fixture(scope="module")
 def built(header_folder):
-    """The libraries by the names of their defects, which are written into copies of a few."""
+    """Return a library for each defect: a copy of a built one with the defect's name written in."""
     real = pjrt_hub.load("cpu", offline=True).api.path
     compiler = (sysconfig.get_config_var("CC") or "cc").split()
     flags = ["-std=c11", "-Wall", "-Werror", "-Wno-unused", "-fPIC", "-shared", "-pthread"]
@@ -261,7 +261,7 @@ def built(header_folder):
 
 @pytest.fixture(scope="module")
 def found(built):
-    """The result of each defect's check, all of them begun at once, two at a time."""
+    """`found(name)` is the result of a defect's check; two threads run all checks in advance."""
 
     def look(name):
         for _ in range(3 if name in BRIEF else 1):
@@ -280,9 +280,9 @@ def test_every_defect_is_in_the_table():
 
 
 def test_without_a_defect_none_is_found(built):
-    """What is newer than the real plugin is checked on the stub, also where it works."""
+    """The checks of functions that the real plugin lacks pass on a stub without a defect."""
     newest = [check.name for check in checks() if check.since > REAL_MINOR]
-    newest += ["execute.exchange"]  # which the real plugin compiles no program for
+    newest += ["execute.exchange"]  # the real plugin compiles no program for it
     mine = {check for check, _ in DEFECTS.values() if check in newest}
     report = conformance.run(built[NONE], names=mine)
     assert {each.name: each.text for each in report.results if each.verdict != Verdict.PASS} == {}
@@ -313,7 +313,7 @@ def test_bytes_that_are_missing_are_told_once(built):
 
 
 def test_what_serializes_to_nothing_is_compiled_here(built):
-    """Given back to the plugin, no bytes may end the process."""
+    """If the plugin were given the empty bytes back, they might end the process."""
     program = f"""
 import numpy as np
 import pjrt_hub

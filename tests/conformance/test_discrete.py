@@ -1,4 +1,4 @@
-"""What the checks, but for those of ops, say of the CPU plugin through the layer `discrete`."""
+"""What the checks, except those of ops, say of the CPU plugin through the layer `discrete`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from known_cpu import BRIEF, CHECKED, DEFECTS, LACKS, OVER, of
 from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
 
-pytestmark = pytest.mark.timeout(1200)  # the first to ask waits for the report
+pytestmark = pytest.mark.timeout(1200)  # the first test waits for the report
 
-#: What the layer makes good: older plugins die where nobody waits for work under way.
+#: Defects that the layer mends: older plugins die if nobody waits for work that is running.
 MENDED = {BRIEF}
-#: What the layer counts, and the plugin does not.
+#: Checks that need counts of memory, which the layer keeps and the plugin does not.
 COUNTED = {
     "devices.memory_in_use",
     "devices.memory_stats",
@@ -44,7 +44,7 @@ def test_the_layer_has_no_defect_of_its_own(report):
         for name, each in known.items()
         if name not in MENDED and (name in found or not each.by_chance)
     }
-    if "buffers.error_buffer_with_payload" in found:  # the layer keeps the code and the text
+    if "buffers.error_buffer_with_payload" in found:  # the layer loses the payload
         assert report["buffers.error_buffer_with_payload"].text.endswith("found {}")
         expected["buffers.error_buffer_with_payload"] = Verdict.FAIL
     assert found == expected

@@ -1,4 +1,4 @@
-"""The forms of programs: each check sends one that the plugin takes; what it refuses is told."""
+"""Forms of programs: each check sends one that the plugin takes; refused forms are reported."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from pjrt_hub.kit.conformance.checks import runtime
 from pjrt_hub.running.array import dtypes
 
 TOOLS = Path(__file__).parents[2] / "tools"
-#: Where programs are sent; of the others most send a + b.
+#: Areas that send various programs; most checks of the others send only a + b.
 AREAS = ("compile", "execute", "runtime", "donation", "serialization", "analysis", "extensions")
 NAMES = ("transfers.with*", "buffers.bounded_dimensions", "leaks.compile", "ops.add.*", "ops.tan.*")
-#: That are there as text only, of all that is sent.
+#: Checks whose programs exist only as text.
 TEXT_ONLY = {"compile.undefined_value", "execute.split_by_shardy"}
 FEW = ("compile",)
 WORDS = "PJRT_Client_Compile: this form is not known"
@@ -33,7 +33,7 @@ def check(plugin: object, areas: Iterable[str] = AREAS) -> Report:
 
 
 def others(found: Report, real: Report) -> set[str]:
-    """The defects that only one of two plugins has, in the checks that both were given."""
+    """Return the defects that only one of two plugins has, among the checks that ran on both."""
     made = {each.name for each in found.results}
     mine, before = ({each.name for each in report.defects} for report in (found, real))
     return mine ^ (before & made)
@@ -46,12 +46,12 @@ def real():
 
 @pytest.fixture(scope="module")
 def build(answering):
-    """`build(answer)` is the library of the real plugin that refuses some forms."""
+    """`build(answer)` returns a library of the real plugin that refuses some forms."""
     return partial(answering, "PJRT_Client_Compile")
 
 
 def changes(found: Report, real: Report) -> dict[str, tuple[Verdict, str]]:
-    """The checks that tell something else of a plugin than of the real one."""
+    """Return the verdict and text of checks that judge a plugin otherwise than the real one."""
     before = {each.name: each.verdict for each in real.results}
     return {
         each.name: (each.verdict, each.text)
@@ -121,7 +121,7 @@ def test_single_checks_find_the_form_themselves(build):
         assert {each.verdict for each in found.results} == {Verdict.PASS}
 
 
-#: ---- the archive
+# ---- Tests of the archive of artifacts
 
 
 @pytest.fixture(scope="module")
@@ -150,7 +150,7 @@ def test_there_are_artifacts_of_what_other_plugins_are_sent():
     assert artifact.of(programs.many_products()) is not None
     kinds = [kind.name for kind in dtypes.ELEMENT_TYPES]
     without = [kind for kind in kinds if artifact.of(runtime.reversal(kind), newest) is None]
-    assert without == ["s1", "u1"]  # StableHLO has none
+    assert without == ["s1", "u1"]  # StableHLO has no such types
 
 
 def test_an_artifact_is_of_the_version_that_its_reader_knows():

@@ -1,4 +1,4 @@
-"""What becomes of each host on a plugin that lacks functions: profiles, `check` and `lint`."""
+"""What happens to each host on a plugin that lacks functions: profiles, `check` and `lint`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pjrt_hub.kit.conformance.verdict import Report, Verdict
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.interpose import layers
 
-#: JAX aborts at its first jit without it.
+#: JAX aborts at its first jit without this function.
 ASSIGNMENT = "PJRT_LoadedExecutable_GetDeviceAssignment"
-#: The check of the newest release.
+#: The check for the newest release of JAX.
 JAX = "hosts.jax_0_12_0_1"
 
 
@@ -28,7 +28,7 @@ def jax():
 
 @pytest.fixture
 def without(clean_env):
-    """`without("PJRT_X", "check", "cpu")` runs a command over plugins that lack something."""
+    """`without("PJRT_X", "check", "cpu")` runs a command on plugins without the function PJRT_X."""
 
     def run(names: str, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
         layer = {"PJRT_HUB_LAYERS": "without", "PJRT_HUB_WITHOUT": names}
@@ -57,7 +57,7 @@ def test_a_profile_speaks_of_functions_and_steps_that_there_are(each):
 
 
 def test_what_becomes_of_a_host_without_functions():
-    """Of several ends the first is told, and of several steps all."""
+    """Only the first of several ends is reported, but every step that fails is."""
     jax_ = jax()
     assert jax_.word(jax_.without()) == jax_.word(jax_.without(["PJRT_Event_Await"])) == "runs"
     found = jax_.without([ASSIGNMENT, "PJRT_Buffer_Delete"], ["PJRT_Memory_Kind"])
@@ -93,7 +93,7 @@ def test_check_says_who_aborts(without, tmp_path):
     page = tmp_path / "report.html"
     names = f"{ASSIGNMENT},PJRT_Executable_Serialize:null"
     ended = without(names, "check", "cpu", "--area", "hosts", "--json", "--html", page)
-    assert ended.returncode == 0, ended.stderr  # a bare library, which nobody registered
+    assert ended.returncode == 0, ended.stderr  # nothing registers a bare library with JAX
     report = Report.from_json(ended.stdout)
     told = f"{jax().title} aborts at jit (SIGABRT): {ASSIGNMENT} is UNIMPLEMENTED"
     assert report[JAX].verdict is Verdict.UNSUPPORTED

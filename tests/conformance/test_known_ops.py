@@ -1,6 +1,6 @@
-"""What is known to be wrong in the ops of the CPU plugin: found, and how, in each generation.
+"""The known defects in the ops of each generation of the CPU plugin are found.
 
-And what docs/cpu_defects.md says of the newest is still found.
+The causes that docs/cpu_defects.md names for the newest build are still found, too.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from pjrt_hub.kit.conformance import Verdict
 KNOWN = [
     # True + True is folded to False: booleans are added as numbers of one bit.
     Known("ops.add.i1", "of constants: 1 of 4"),
-    # By 1/3 rounded to the type, so that the error grows with the exponent.
+    # The power 1/3 is rounded to the type, so the error grows with the number's exponent.
     Known("ops.cbrt.f32", "of arguments", "<0.106"),
     Known("ops.cbrt.f64", "the worst is 75 ULP off", "<0.106"),
-    # The flag xla_cpu_enable_fast_min_max, on by default, loses the NaN of one of the sides.
+    # The flag xla_cpu_enable_fast_min_max, which is on by default, loses the NaN of one side.
     Known("ops.clamp.f32.nan", "expected nan"),
     Known("ops.maximum.f32.nan", "expected nan"),
     Known("ops.minimum.f64.nan", "expected nan"),
-    # Folded as if the total order were that of the values.
+    # Constants are folded as if the total order were the order of the values.
     Known("ops.compare.f32.total-order", "of constants"),
     Known("ops.concatenate.i2", "SIGABRT", "", Verdict.CRASH),
-    # By way of f32, which rounds first.
+    # The conversion goes by way of f32, and so rounds twice.
     Known("ops.convert.f64_to_bf16.near-a-half", "of arguments: 2 of 6"),
     Known("ops.convert.f8E8M0FNU_to_f32", "of constants: 1 of 255", "<0.115"),
-    # Folded as numbers of 64 bits.
+    # Constants are folded as numbers of 64 bits.
     Known("ops.count_leading_zeros.i32", "expected 0, found -32", "<0.115"),
     Known("ops.popcnt.i4", "of arguments: 8 of 16"),
-    # Divided by zero while it is folded.
+    # The compiler divides by zero while it folds constants.
     Known("ops.divide.i32.zero-divisor", "SIGFPE", "<0.115", Verdict.CRASH),
     Known("ops.remainder.ui64.zero-divisor", "SIGFPE", "<0.115", Verdict.CRASH),
     Known("ops.round_nearest_even.f8E3M4", "of constants: 222 of 256"),
     Known("ops.sort.i2", "Inputs must have the same shape"),
     Known("ops.sqrt.f8E3M4", "expected 0.96875, found 1.0"),
-    # What the types that came with 0.114 do since.
+    # These types came with PJRT API 0.114, and have failed since then.
     Known("ops.abs.f6E2M3FN", "SIGABRT", "", Verdict.CRASH),
     Known("ops.add.f6E3M2FN", "expected an executable, found the error"),
     Known("ops.transpose.f6E3M2FN", "SIGABRT", "", Verdict.CRASH),
 ]
-#: Found where LLVM finds no better way on this processor, and what the text then says.
+#: A check that fails only on processors where LLVM finds no better way -> a part of its text.
 ON_SOME_PROCESSORS = {"ops.convert.f64_to_f16.near-a-half": "of arguments: 2 of 6"}
-#: Their neighbours, which are right.
+#: Checks that are similar to the known ones, and pass.
 RIGHT = ("ops.add.i8", "ops.divide.i32", "ops.maximum.f32", "ops.convert.f32_to_bf16.near-a-half")
 NAMES = [*(each.check for each in KNOWN), *RIGHT]
 
@@ -78,7 +78,7 @@ def test_it_is_found_where_it_is(report, name):
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cpu_defects.md").read_text("utf-8")
 CAUSES = dict(re.findall(r"^`(\w+\.\S+)`, (fail|crash|timeout): ", PAGE, re.MULTILINE))
-#: Depends on what lies in the memory that the plugin reads.
+#: The result of this check depends on what lies in the memory that the plugin reads.
 BY_CHANCE = "buffers.type_invalid"
 
 

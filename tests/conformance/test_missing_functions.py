@@ -1,4 +1,4 @@
-"""Which functions a plugin lacks: everything that becomes of a host is seen."""
+"""The search for missing functions finds every function whose lack affects a host."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import pytest
 
 from pjrt_hub.kit.conformance.host import hosts
 
-#: Without them no error can be read, so none says UNIMPLEMENTED. `check` fails by them elsewhere.
+#: Without these no error can be read, not even UNIMPLEMENTED. Other checks fail without them.
 UNTOLD = {"PJRT_Error_Destroy", "PJRT_Error_Message", "PJRT_Error_GetCode"}
 
 
 @pytest.fixture(scope="module")
 def looked(library):
-    """Function, as PJRT_HUB_WITHOUT takes it -> what is NULL, what is UNIMPLEMENTED."""
+    """Function left out -> what is NULL, what is UNIMPLEMENTED, whether functions were called."""
     matters = {name for host in hosts() for name in host.unimplemented} - UNTOLD
     program = Path(__file__).with_name("missing_functions.py")
     ended = subprocess.run(
@@ -37,7 +37,7 @@ def test_every_function_that_matters_to_a_host_is_seen_to_be_unimplemented(looke
     assert unseen == set()
     for name, (null, found, asked) in looked.items():
         assert null == looked[""][0], name
-        if asked:  # what cannot be asked without the function is not said to be lacking
+        if asked:  # functions that need this one are not reported with it
             assert set(found) <= whole | {name}, name
 
 

@@ -46,7 +46,7 @@ def test_pytest_chooses_among_them(run):
 
 
 def test_create_options_reach_the_plugin(run):
-    option = ["--pjrt-option", "cpu_device_count=0"]  # makes no client
+    option = ["--pjrt-option", "cpu_device_count=0"]  # no client can be made with this
     ended = run("--pjrt-plugin", "cpu", "--pjrt-check", "execute.add", *option)
     assert ended.returncode == 0, ended.stdout
     assert "1 passed, 1 skipped" in ended.stdout

@@ -1,4 +1,4 @@
-"""Plugins that fail before anything can be asked of them, and the check that must tell so."""
+"""Plugins that fail before anything can be asked of them, and the check that must report it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pjrt_hub.kit.conformance import Verdict
 
 PASS, FAIL, CRASH, TIMEOUT = Verdict.PASS, Verdict.FAIL, Verdict.CRASH, Verdict.TIMEOUT
 
-pytestmark = pytest.mark.timeout(1200)  # the first to ask waits for others of the pool
+pytestmark = pytest.mark.timeout(1200)  # a test may wait for others in the pool
 
-#: Of what would not end: short enough to wait for.
+#: Seconds after which a check that would never end is stopped; the tests wait that long.
 DEADLINE = 2.0
 
-#: The fault -> the check that is meant for it, its verdict, and what its text or notes say.
+#: A fault -> the check that is meant for it, its verdict, and a part of its text or notes.
 VERDICTS = {
     "no_symbol": ("plugin.entry", FAIL, "a table of functions from GetPjrtApi, found none"),
     "null_table": ("plugin.entry", FAIL, "a table of functions from GetPjrtApi, found none"),
@@ -64,7 +64,7 @@ VERDICTS = {
 
 @pytest.fixture(scope="module")
 def found(faults):
-    """The result of each fault's check, all of them begun at once, two at a time."""
+    """`found(name)` gives the results of a fault's check; two threads run all checks in advance."""
 
     def look(path, check, verdict):
         seconds = DEADLINE if verdict is TIMEOUT else None

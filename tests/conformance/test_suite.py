@@ -1,4 +1,4 @@
-"""How checks are run: what kills a worker kills no more than its own check."""
+"""How checks are run: what kills a worker ends only the check that the worker runs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def is_a_worker_of_ours(pid: int) -> bool:
     try:
         command = Path(f"/proc/{pid}/cmdline").read_bytes()
         status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:  # it has ended meanwhile
+    except OSError:  # the process has ended meanwhile
         return False
     return b"conformance.worker" in command and f"\nPPid:\t{os.getpid()}\n" in status
 
@@ -172,7 +172,7 @@ def test_checks_are_selected_by_area_and_name():
 
 
 def test_two_checks_of_one_name_are_refused():
-    checks()  # are there
+    checks()  # this loads events.ready
     with pytest.raises(ValueError, match=r"two checks called events\.ready"):
         check(area="events", name="ready")(lambda subject: None)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
 
-#: All that reads or writes a device's bytes as they lie.
+#: Checks that read or write a device's bytes as they lie in its memory.
 RAW = ("buffers.layout", "buffers.on_device_size*", "transfers.parts*", "transfers.raw*")
 TILED = {"buffers.layout", "transfers.parts_with_layout", "transfers.raw_of_running_work"}
 

@@ -1,4 +1,4 @@
-"""Real CUDA and TPU plugins without their hardware: what can be checked is, the rest is skipped."""
+"""Real CUDA and TPU plugins without hardware: what can be checked is checked, the rest skipped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
 from pjrt_hub.running.capi import ambient
 
-#: The areas that need no device, at least in part.
+#: Areas in which at least some checks need no device.
 AREAS = ("plugin", "extensions", "topology", "compile", "analysis", "serialization", "events")
 
 
@@ -26,7 +26,7 @@ def test_there_is_no_defect(report):
 
 
 def _what_a_filter_changes():
-    """Return the words for libtpu's filter of system calls; a container may have set its own."""
+    """Return what libtpu's filter of system calls changes; a container may have set one before."""
     here = ambient.settings()
     filtered = {"no_new_privs": "1", "the mode of seccomp": "2"}
     return [f"{what} is {value}" for what, value in filtered.items() if here[what] != value]

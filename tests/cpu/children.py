@@ -1,4 +1,4 @@
-"""Tests whose body runs in a process of its own, and what such bodies begin with."""
+"""Tests whose body runs in a child process, and helpers that such bodies start with."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from pjrt_hub.running.capi import library, table
 from pjrt_hub.running.capi.status import FIRST_SLOT
 from pjrt_hub.running.client.plugin import Plugin
 
-#: The plugin that is tested: the CPU's, or one whose hardware is here.
+#: The plugin under test: the CPU plugin, or one whose hardware this machine has.
 PLATFORM = os.environ.get("TESTED_PLATFORM", "cpu")
 PROGRAMS = Path(__file__).parents[1] / "programs"
 _NAMES = ["discrete", *re.findall(r"platform=(\w+)", os.environ.get("PJRT_HUB_DISCRETE", ""))]
-#: Whether its devices are only seen as others, by the layer `discrete`.
+#: Whether the layer `discrete` makes the plugin's devices look like those of an accelerator.
 IS_LAYERED = "discrete" in os.environ.get("PJRT_HUB_LAYERS", "").split(",")
-#: What its clients call their platform.
+#: The platform name that the plugin's clients report.
 NAME = _NAMES[-1] if IS_LAYERED else PLATFORM
-#: Whether the memory is the host's, and results are there at once.
+#: Whether the devices use host memory, so that results can be read at once.
 IS_CPU = NAME == "cpu"
-#: Whether it has arrays in tiles.
+#: Whether the plugin stores arrays in tiles.
 HAS_TILES = PLATFORM == "tpu" or "tiled" in os.environ.get("PJRT_HUB_DISCRETE", "")
-#: Whether it has hardware of its own.
+#: Whether the plugin runs on real hardware other than the CPU.
 IS_HARDWARE = PLATFORM != "cpu" and not IS_LAYERED
 ADD = PROGRAMS / "add.mlir"
-#: Tables of functions, each for the life of the process.
+#: Function tables, which must stay alive as long as the process.
 _TABLES: list[Any] = []
-#: A program that runs in the background for as long as `rounds` says, 0.2 ms each.
+#: A program that runs in the background for `rounds` rounds of 0.2 ms each.
 SLOW = programs.SLOW.replace(programs.SLOW_SHAPE, "256x256xf32")
 
 
 def calling(name: str) -> str:
-    """The slow program, of which each round ends with a call of a function of that name."""
+    """The slow program with a custom call of that name at the end of each round."""
     call = f"""%z = stablehlo.custom_call @{name}(%y) {{api_version = 4 : i32,
         backend_config = {{}}}} : (tensor<256x256xf32>) -> tensor<256x256xf32>
       stablehlo.return %j, %z"""
@@ -53,7 +53,7 @@ def calling(name: str) -> str:
 
 
 def there(buffer: Any) -> Any:
-    """The buffer, once its value is there: that one prints."""
+    """Wait for the buffer's value and return the buffer, so that its repr shows the value."""
     buffer.ready.wait()
     return buffer
 
@@ -61,13 +61,13 @@ def there(buffer: Any) -> Any:
 def in_child(
     body: Callable[..., object] | None = None, *, stdout: str | None = None, **how: Any
 ) -> Any:
-    """Make the body of a test run in a process of its own, which must end well by itself.
+    """Run the body of a test in a child process, which must exit successfully by itself.
 
     Args:
-        body: takes a `client` of that process, if any, then what the test is given: values that
-            `repr` tells, and paths, as text. What it returns is alive until the process ends.
-        stdout: all that it prints; None where that does not matter.
-        how: as `child` of the conftest takes it.
+        body: takes a `client` of the child, if it wants one, then the test's arguments: values
+            that `repr` can write, and paths as text. Its return value lives until the child exits.
+        stdout: the exact output of the child; None if any output is allowed.
+        how: further arguments of the fixture `child` in conftest.py.
     """
     if body is None:
         return partial(in_child, stdout=stdout, **how)
@@ -89,15 +89,15 @@ def in_child(
 def command(
     function: Callable[..., object], *arguments: object, prepared: bool = True
 ) -> list[str]:
-    """What calls a function of a file of tests in a process of its own, as `child` says."""
+    """The command line that calls a function of a test file in a child process; see `child`."""
     given = tuple(str(each) if isinstance(each, Path) else each for each in arguments)
     words = [function.__code__.co_filename, function.__name__, repr(given), "prepared" * prepared]
-    # From 3.12 on Python warns of a fork beside threads.
+    # Python 3.12 and newer warn about a fork in a process with threads.
     return [sys.executable, "-W", "ignore:This process", __file__, *words]
 
 
 def lacking(plugin: Any, *functions: str) -> Plugin:
-    """The plugin without functions, which those before some PJRT API lack."""
+    """A copy of the plugin that lacks these functions, as plugins of an older PJRT API do."""
     own = plugin.api.address
     size = ctypes.c_size_t.from_address(own).value
     copy = ctypes.create_string_buffer(ctypes.string_at(own, size), size)
@@ -109,16 +109,16 @@ def lacking(plugin: Any, *functions: str) -> Plugin:
 
 
 def device_count(count: int) -> dict[str, int]:
-    """The create options for so many devices; only the CPU plugin makes them of nothing."""
+    """Create options for `count` devices; skips the test unless the CPU plugin is tested."""
     if PLATFORM != "cpu":
-        import pytest  # which processes of tests do without
+        import pytest  # child processes of tests avoid this import
 
         pytest.skip(f"needs {count} devices")
     return {"cpu_device_count": count}
 
 
 def refusal(call: Callable[[], object]) -> dict[str, str] | None:
-    """What a call raises: the name of its class, and its text."""
+    """The class name and the text of the exception that a call raises, or None."""
     try:
         call()
     except Exception as exc:
@@ -132,16 +132,16 @@ def ones(client: Any) -> Any:
 
 
 def start(client: Any, rounds: int) -> Any:
-    """Start work in the background and give its result, the identity, still pending."""
+    """Start background work and return its still pending result, an identity matrix."""
     identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
     return client.compile(SLOW)(identity, client.buffer_from_host(np.int32(rounds)))
 
 
 def promise(client: Any) -> tuple[Any, Callable[[], object]]:
-    """A buffer, the identity, that is pending until the function beside it is called.
+    """A pending buffer of an identity matrix, and the function whose call makes it ready.
 
-    For tests that need a pending value for as long as they take: work may end before, where a
-    process is stopped for a while.
+    Use it where a value must stay pending for the whole test: background work could end early if
+    the test's process is paused for a while.
     """
     transfer = pjrt_hub.Transfer(client, [((256, 256), np.float32)])
     value = np.eye(256, dtype=np.float32)
@@ -149,7 +149,7 @@ def promise(client: Any) -> tuple[Any, Callable[[], object]]:
 
 
 def in_threads(*work: Callable[[], object]) -> None:
-    """Call each in a thread of its own, all at once, and wait for their ends."""
+    """Call each function in its own thread, all at once, and wait until all have returned."""
     threads = [threading.Thread(target=each) for each in work]
     for thread in threads:
         thread.start()
@@ -158,7 +158,7 @@ def in_threads(*work: Callable[[], object]) -> None:
 
 
 def show(kind: type[BaseException], exc: BaseException, trace: Any) -> None:
-    """Print an exception, and the variables where an assertion failed, which pytest would show."""
+    """Print an exception and the variables at a failed assertion, as pytest would show them."""
     sys.__excepthook__(kind, exc, trace)
     if kind is AssertionError:
         while trace.tb_next:

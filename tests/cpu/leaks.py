@@ -1,7 +1,7 @@
-"""Leaks, looked for: each kind of use many times over; also the script that does it.
+"""A search for leaks, which repeats each kind of use many times; also runs as a script.
 
-`python -m leaks KIND=COUNT ...` prints a line of JSON for each: the bytes by which the process grew
-while it did COUNT uses after as many to warm up, the seconds they took, the native objects left.
+`python -m leaks KIND=COUNT ...` prints a line of JSON for each kind. It has the bytes by which the
+process grew in COUNT uses after COUNT to warm up, their seconds, and the native objects left.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pjrt_hub.extensions import execute_context
 
 
 class Used:
-    """A client, and what the uses begin with."""
+    """A client and the objects that the uses need."""
 
     def __init__(self):
         self.client = pjrt_hub.client(PLATFORM, offline=True)
@@ -80,7 +80,7 @@ def refused(use, *arguments, error=TypeError):
 
 FAILURE = PluginInternalError("on purpose")
 ZERO_COPY = HostBufferSemantics.IMMUTABLE_ZERO_COPY
-#: Each kind of use.
+#: Name of a kind of use -> the function that does it once.
 KINDS = {
     "call": lambda u: u.add(u.buffer, u.buffer),
     "arrays": lambda u: u.add(u.source, u.source),
@@ -126,14 +126,14 @@ KINDS = {
 
 
 def resident():
-    """What the process holds in memory, in bytes, once nothing is on the way."""
+    """The bytes of memory that the process holds once no work is pending."""
     gc.collect()
     time.sleep(0.02)
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def settled(client, children):
-    """The client's native objects, once what is on the way has ended: no more than `children`."""
+    """The number of the client's native objects once pending work has ended: at most `children`."""
     deadline = time.monotonic() + 10
     while client._num_children > children and time.monotonic() < deadline:
         gc.collect()
@@ -142,9 +142,9 @@ def settled(client, children):
 
 
 def grown(used, kind, count):
-    """Bytes, seconds and native objects that `count` uses leave, after as many before.
+    """The bytes and native objects that `count` uses leave after a warm-up, and their seconds.
 
-    The least of three rounds: what leaks does so in each, and malloc's arenas grow in one of them.
+    It is the least of three rounds: a leak shows in each, while malloc's arenas grow in only one.
     """
     use, first = partial(KINDS[kind], used), used.client._num_children
     for _ in range(count):

@@ -1,7 +1,7 @@
-"""Every public member of every kind of object, given junk; also the script that does it.
+"""Calls every public member of every kind of object with junk; also runs as a script.
 
-It prints how many calls were made, and each exception that is not one that Python or pjrt-hub
-raises for a wrong argument. What ends the process is named by the last line of its log.
+It prints the number of calls, and each exception that neither Python nor pjrt-hub should raise
+for a wrong argument. The last line of its log names a call that ended the process.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from pjrt_hub.running.device.promise import SettableEvent
 from pjrt_hub.running.executable.loaded_executable import BoundCall
 from pjrt_hub.running.executable.serialized import Guards
 
-#: AttributeError where an argument has not what it must have, NotImplementedError by memoryviews.
+#: Arguments without a required attribute give AttributeError; memoryviews, NotImplementedError.
 EXPECTED = (PjrtHubError, ArithmeticError, AttributeError, BufferError, LookupError, MemoryError)
 EXPECTED += (NotImplementedError, OSError, TypeError, ValueError)
 UNMADE = (pjrt_hub.Client, pjrt_hub.Device, pjrt_hub.Event, pjrt_hub.Executable)
@@ -37,12 +37,12 @@ UNMADE += (pjrt_hub.LoadedExecutable, pjrt_hub.Memory, pjrt_hub.Topology, Settab
 UNMADE += (Alias, BoundCall, DmaMapping, ExternalReference, RawCopy, Transfer)
 GENERIC = (bool, copy.copy, copy.deepcopy, hash, iter, len, memoryview, np.asarray)
 GENERIC += (pickle.dumps, repr, str, weakref.ref)
-#: They end what they are called on: last.
+#: These methods end their object, so they are called last.
 ENDING = ("break", "close", "delete", "fail", "fulfill", "release", "stop")
 
 
 class HungError(BaseException):
-    """A call that does not come back."""
+    """A call did not return in time."""
 
 
 def alarmed(*_):
@@ -50,7 +50,7 @@ def alarmed(*_):
 
 
 def objects(case):
-    """One of each kind: as it should be, closed with its client, and never made."""
+    """One object of each kind in three states: open, closed with its client, never initialized."""
     alias = case.alias()
     yield from (case.client, case.f.device, case.f.memory, case.f, case.deleted, case.donated)
     yield from (alias, case.add, case.f.ready, case.client.topology, case.transfer())
@@ -64,7 +64,7 @@ def objects(case):
 
 
 def junk(case):
-    """Arguments that are none."""
+    """Values that are wrong as arguments."""
     yield from (None, True, -1, 0, 2**40, 2**70, float("nan"), "x", b"", b"junk\0\xff", [], {})
     yield from (object(), NUMBERS, (2**40, 2**40), (8,), [[case.f] * 2], case.f, case.deleted)
     yield from (case.foreign, case.client, case.add, case.f.device, case.f.memory, FAILED)
@@ -89,7 +89,7 @@ def attempt(call, *arguments):
 
 
 def sweep(plugin):
-    """Make every call, and give their number and what was raised that should not be."""
+    """Make every call, and return the number of calls and the unexpected exceptions."""
     count, strays = 0, []
     case = Case(plugin)
     for target in list(objects(case)):

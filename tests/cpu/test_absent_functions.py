@@ -1,4 +1,4 @@
-"""A plugin that lacks one function, NULL or UNIMPLEMENTED: what pjrt-hub then does without."""
+"""What still works with a plugin in which one function is NULL or returns UNIMPLEMENTED."""
 
 import sys
 from pathlib import Path
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "hosts"
 PROFILE = ROOT / "pjrt_hub" / "kit" / "conformance" / "hosts" / "pjrt_hub.toml"
 
-#: What a compilation needs; nothing else is missed before a call.
+#: Functions whose absence can make a compilation fail; any other is first missed in a call.
 COMPILING = {"PJRT_Client_Compile", "PJRT_Client_Devices", "PJRT_Client_AddressableDevices"}
 COMPILING |= {"PJRT_DeviceDescription_Id", "PJRT_Device_GetDescription"}
 
@@ -25,7 +25,7 @@ TAKEN_TO_THE_HOST += ("load_serialized",)
 
 @pytest.fixture(scope="module")
 def measurement():
-    """The module of the tool."""
+    """The module tools/hosts/measurement.py."""
     sys.path.insert(0, str(TOOL))
     import measurement
 
@@ -43,7 +43,7 @@ def names(measurement, plugin, library):
 
 @pytest.fixture(scope="module")
 def walked(measurement, library, names):
-    """A walk without each of them, in both forms; half a minute on two processors."""
+    """A walk without each function, in both forms; takes half a minute on two processors."""
     asked = [named.format(name) for named in measurement.FORMS.values() for name in names]
     return measurement.walk("pjrt_hub_walk", library, asked)
 
@@ -74,8 +74,8 @@ def test_loading_refuses_what_is_required_and_nothing_else(walked, names):
     assert len(refused) == 3
 
 
-#: Functions that stand in for each other -> the steps that miss them all. With no more than
-#: `PJRT_Event_Await` nothing can be waited for with a limit, as the step "wait" does.
+#: Functions that replace each other -> the steps that fail if all of them are absent. With only
+#: `PJRT_Event_Await`, a wait cannot have a time limit, which the step "wait" has.
 TOGETHER = {
     "PJRT_Event_OnReady PJRT_Event_IsReady": ("wait",),
     "PJRT_Event_OnReady PJRT_Event_IsReady PJRT_Event_Error": ("wait",),
@@ -115,8 +115,8 @@ def test_compiling_misses_what_compiles_and_nothing_else(walked):
 
 
 def test_the_profile_is_what_is_measured(measurement, walked, names):
-    """`python tools/hosts pjrt_hub` writes it again."""
+    """`python tools/hosts pjrt_hub` rewrites the profile."""
     kept = parse(PROFILE.read_text("utf-8"))
-    walked = walked._replace(release=kept.release)  # the one that it was measured with
+    walked = walked._replace(release=kept.release)  # the release of the recorded profile
     found = parse(measurement.text("pjrt-hub", walked, names, kept.learned))
     assert found == kept

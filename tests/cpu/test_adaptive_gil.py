@@ -1,4 +1,4 @@
-"""Launches that keep the GIL: only where asked for, brief, and where nothing waits for Python."""
+"""Launches keep the GIL only on request, if they are brief and no work waits for Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NUMBERS = np.arange(8, dtype=np.float32)
 
 @in_child
 def test_off_by_default(client):
-    """In a process of its own: in this one other tests register custom calls."""
+    """It runs in a child, because other tests register custom calls in this process."""
     add = client.compile(ADD)
     assert add.gil == "release"
     add.gil = "adaptive"
@@ -46,7 +46,7 @@ def test_where_launches_take_turns(pair, program):
 
 
 class Busy:
-    """Calls, beside a thread that waits for Python's lock."""
+    """Makes calls while another thread waits for Python's lock."""
 
     def __init__(self, executable, mode, *arguments):
         self.run = lambda: executable(*arguments)
@@ -55,14 +55,14 @@ class Busy:
             self.run()
 
     def let_go(self, calls):
-        """Whether one of so many calls lets go of the lock; in no other way the thread gets it."""
+        """Whether one of `calls` calls releases the lock, which nothing else would do."""
         sys.setswitchinterval(100)
         barrier, got = threading.Lock(), []
         barrier.acquire()
         thread = threading.Thread(target=lambda: (barrier.acquire(), got.append(True)))
         thread.start()
         barrier.release()
-        waits = time.monotonic() + 0.02  # for the lock, from then on
+        waits = time.monotonic() + 0.02  # the thread has time to start waiting for the lock
         while time.monotonic() < waits:
             pass
         for _ in range(calls):
@@ -77,7 +77,7 @@ class Busy:
 
 @in_child
 def test_brief_launches_keep_it(client):
-    """In one round of five at least: a launch may take long by chance."""
+    """It must hold in one of five rounds, because a launch may take long by chance."""
     busy = Busy(client.compile(ADD), "adaptive", ones(client), ones(client))
     assert not all(busy.let_go(1000) for _ in range(5))
 
@@ -90,7 +90,7 @@ def test_the_default_lets_go(client):
 
 @in_child
 def test_long_launches_let_go(client):
-    """The program runs 2 ms in the background; beyond 32 launches wait for a place."""
+    """The program runs 2 ms in the background, and a launch beyond 32 waits for one to end."""
     eye = client.buffer_from_host(np.eye(256, dtype=np.float32))
     busy = Busy(client.compile(SLOW), "adaptive", eye, client.buffer_from_host(np.int32(10)))
     assert busy.let_go(10_000)
@@ -106,7 +106,7 @@ def adaptive(client):
 
 @in_child
 def test_a_promise_that_another_thread_keeps(client):
-    """More launches wait for it than may be under way, so that one waits for them."""
+    """So many launches need the promise that the last must wait for the others to end."""
     add, one = adaptive(client), ones(client)
     alias = pjrt_hub.Alias(client, (8,))
     timer = threading.Timer(0.2, lambda: alias.fulfill(ones(client)))
@@ -119,7 +119,7 @@ def test_a_promise_that_another_thread_keeps(client):
 
 @in_child
 def test_a_custom_call_in_python(client):
-    """It needs the lock on another thread while launches wait for it."""
+    """The custom call needs the lock on another thread while launches wait for the call."""
     add, one = adaptive(client), ones(client)
 
     def slowly(a, out):

@@ -1,4 +1,4 @@
-"""Arrays as arguments: the values of all that are taken, nothing shared and nothing left over."""
+"""Arrays as arguments: results are right, no memory is shared, and nothing leaks."""
 
 import array
 
@@ -11,7 +11,7 @@ from pjrt_hub import Buffer, CompileOptions, ExecuteOptions, empty_aligned
 from pjrt_hub.errors import ClosedError
 
 NUMBERS = np.arange(8, dtype=np.float32)
-#: numpy dtype -> StableHLO's name.
+#: numpy's name of a dtype -> StableHLO's name.
 DTYPES = {
     **{"bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "int4": "i4"},
     **{"uint8": "ui8", "uint16": "ui16", "uint32": "ui32", "uint64": "ui64", "float16": "f16"},
@@ -22,7 +22,7 @@ DTYPES = {
 
 @pytest.fixture(scope="module")
 def same(client):
-    """Programs that give their argument, of any dtype and shape, each compiled once."""
+    """Programs that return their argument, for any dtype and shape, each compiled once."""
     compiled = {}
 
     def same(dtype, shape):
@@ -36,7 +36,7 @@ def same(client):
 
 def test_arrays_and_buffers_mixed(executables, vector):
     add = executables("add")
-    for _ in range(3):  # the first asks Python
+    for _ in range(3):  # the first call goes through Python code
         for arguments in ((NUMBERS, NUMBERS + 1), (vector(), NUMBERS + 1), (NUMBERS, vector(1))):
             result = add(*arguments)
             assert isinstance(result, Buffer)
@@ -63,7 +63,7 @@ def test_every_dtype_and_rank(same, name, shape):
 @pytest.mark.parametrize("elements", [8, 5000, 300_000, 2_000_000])
 @pytest.mark.parametrize("aligned", [True, False])
 def test_the_array_may_change_at_once(client, elements, aligned):
-    """Also where the memory could be shared, and where the program still waits for it."""
+    """This holds even if the memory could be shared or the program has not started yet."""
     program = client.compile(adding(f"{elements}xf32"))
     memory = empty_aligned((elements + 4,))
     given = memory[:elements] if aligned else memory[4:]
@@ -95,7 +95,7 @@ def test_the_array_may_change_at_once(client, elements, aligned):
 def test_however_it_lies(same, change):
     program = same("f32", (2, 3))
     plain = np.arange(6, dtype=np.float32).reshape(2, 3)
-    program(plain)  # from here on the call path puts what is like it
+    program(plain)  # later arrays like this one take the compiled call path
     given = change(plain)
     for _ in range(2):
         assert program(given).tolist() == np.asarray(given).tolist()
@@ -157,7 +157,7 @@ def test_what_is_refused(client, program, vector, warm):
 
 
 def test_donation(executables, vector):
-    """The buffer that is taken is the call's own."""
+    """The call donates its own temporary buffer, not the user's array."""
     given, kept = NUMBERS.copy(), vector(1)
     for _ in range(3):
         assert executables("donate")(given, kept).tolist() == (2 * NUMBERS + 1).tolist()
@@ -180,7 +180,7 @@ def test_a_parameter_by_columns(client):
 
 
 def test_two_devices(pair, program):
-    """Each array goes to the device of its row."""
+    """Each array is put on the device of its row."""
     add = pair.compile(program("add"), CompileOptions(num_replicas=2))
     for turn in range(3):
         rows = [[NUMBERS + n + turn, NUMBERS] for n in range(2)]

@@ -1,4 +1,4 @@
-"""Bound calls: right values again and again, and nothing deleted, donated or closed is run."""
+"""Bound calls give right values every time and refuse deleted, donated or closed objects."""
 
 import os
 import threading
@@ -31,7 +31,7 @@ def test_values(executables, vector):
 
 def test_it_holds_its_arguments(executables, vector):
     call = executables("add").bind(vector(), vector(1))
-    others = [vector(9) for _ in range(50)]  # would take the place of what is freed
+    others = [vector(9) for _ in range(50)]  # new buffers would reuse freed memory
     assert call().tolist() == SUM
     del others
 
@@ -132,7 +132,7 @@ def test_threads(executables, vector):
 
 @in_child
 def test_threads_and_a_client_that_closes(client):
-    """Whoever calls gets a value or is told; nobody crashes."""
+    """Each call returns a value or raises; none crashes."""
     call = client.compile(ADD).bind(ones(client), ones(client))
     started, ends = threading.Barrier(5), []
 
@@ -179,7 +179,7 @@ def test_rows_of_two_devices(pair, program):
 
 
 def test_rows_of_which_another_program_took_one(pair, program):
-    """Found before any device has started, which would wait for the other for ever."""
+    """It is noticed before any device starts, since that one would wait for the other for ever."""
     add = pair.compile(program("add"), CompileOptions(num_replicas=2))
     donate = pair.compile(program("donate"), CompileOptions(num_replicas=1, device_ids=[[1]]))
     rows = [[pair.buffer_from_host(NUMBERS, device=device)] * 2 for device in pair.devices]

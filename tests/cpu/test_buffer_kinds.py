@@ -1,4 +1,4 @@
-"""Buffers that no host array made, device memory by its address, and what older plugins lack."""
+"""Buffers not made from host arrays, device memory by address, and gaps of older plugins."""
 
 import gc
 
@@ -147,7 +147,7 @@ def test_an_error_buffer_fails_what_uses_it(client, executables):
     result = executables("add")(failed, client.buffer_from_host(NUMBERS))
     with pytest.raises(errors.DataLossError, match="on purpose"):
         failed.to_numpy()
-    with pytest.raises(errors.PluginInternalError, match="on purpose"):  # the plugin's own code
+    with pytest.raises(errors.PluginInternalError, match="on purpose"):  # the plugin's status code
         result.to_numpy()
 
 

@@ -1,4 +1,4 @@
-"""Clients, devices and memories: what they tell, what they refuse, and several of them at once."""
+"""Clients, devices and memories: what they report and refuse, and several clients at once."""
 
 from functools import partial
 
@@ -31,7 +31,7 @@ def test_what_a_client_tells(client, plugin):
     assert repr(client) == "<Client cpu with 1 device>"
 
 
-#: The builds of the plugin: PJRT API -> file, newest StableHLO.
+#: The plugin's builds: PJRT API -> name of the library, newest StableHLO version.
 BUILDS = {
     "0.81": ("xla_cpu_pjrt.so", (1, 13, 3)),
     "0.106": ("libpjrt_cpu.so", (1, 16, 1)),

@@ -30,7 +30,7 @@ def text(program):
 
 @pytest.fixture(scope="session")
 def proto(executables):
-    """An HloModuleProto: what the compiler made of a + b, without its configuration around it."""
+    """The bare HloModuleProto that the compiler made of a + b."""
     return executables("add").optimized_program().code
 
 
@@ -71,7 +71,7 @@ def test_every_form_of_a_program(client, program, text, proto, tmp_path):
 
 
 def test_bytecode(client):
-    """programs/add.mlir as other software saves it: a portable artifact of StableHLO 1.0.0."""
+    """Other software saved programs/add.mlir as a portable artifact of StableHLO 1.0.0."""
     assert Program.of(ARTIFACT).format == "mlir"
     assert runs(client, client.compile(ARTIFACT))
     with pytest.raises(UnknownError):
@@ -140,7 +140,7 @@ def test_what_the_compiler_says_is_passed_on(client, text, change, message):
 
 
 class Module:
-    """What MLIR's bindings call a module: nothing can be compared with it."""
+    """A stand-in for the module class of MLIR's bindings, which does not support comparison."""
 
     def __init__(self, code):
         self.code = code
@@ -222,7 +222,7 @@ def test_refused_text_is_not_told_to_be_text(client, text, old):
 
 @in_child
 def test_damaged_protos_are_errors(client):
-    """Each is cut short or has a byte changed."""
+    """Each proto has changed bytes or is cut short."""
     proto, chance, failed = client.compile(ADD).optimized_program().code, random.Random(7), 0
     for _ in range(300):
         damaged = bytearray(proto)
@@ -230,7 +230,7 @@ def test_damaged_protos_are_errors(client):
         damaged = damaged[: chance.choice([len(proto), chance.randrange(1, len(proto))])]
         try:
             client.compile(bytes(damaged))
-        except (PjrtHubError, ValueError):  # ValueError: for more devices than there are
+        except (PjrtHubError, ValueError):  # some ask for more devices than exist
             failed += 1
     assert failed > 150
 
@@ -266,7 +266,7 @@ def test_options_that_the_plugin_refuses(pair, text, options, message):
 
 
 def test_a_flag_has_an_effect(client):
-    """X / rsqrt(x) is kept exact unless fast math lets the compiler estimate: other code."""
+    """`x / rsqrt(x)` compiles to different code if fast math allows an estimate."""
     source = """func.func @main(%a: tensor<64xf32>) -> tensor<64xf32> {
       %0 = stablehlo.rsqrt %a : tensor<64xf32>
       %1 = stablehlo.divide %a, %0 : tensor<64xf32>

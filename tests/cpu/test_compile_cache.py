@@ -37,14 +37,14 @@ def test_the_second_compilation_is_loaded(client, program, kept):
     first = client.compile(program("add"), cache=kept)
     second = client.compile(program("add"), cache=kept)
     (blob,) = kept.values()
-    assert second.serialize() is blob  # it was loaded, not compiled
+    assert second.serialize() is blob  # the program was loaded, not compiled
     assert added(client, first) == added(client, second) == [2.0] * 8
     assert second.signature == first.signature
 
 
 @in_child(TF_CPP_MIN_LOG_LEVEL="1")
 def test_loading_prints_nothing_beside_jax(client):
-    """The plugin of API 0.106 logs errors, and JAX lets errors through."""
+    """The plugin of API 0.106 logs errors, which JAX does not silence."""
     assert added(client, client.load(client.compile(ADD).serialize())) == [2.0] * 8
 
 
@@ -177,7 +177,7 @@ def test_what_cannot_be_loaded_is_compiled_again(client, program, kept, caplog):
             assert added(client, client.compile(program("add"), cache=kept)) == [2.0] * 8
         assert "compiled again" in caplog.text
         caplog.clear()
-        serialized.read(kept[name])  # and kept again
+        serialized.read(kept[name])  # the new code is in the cache again
 
 
 def test_errors_of_a_compilation_are_not_hidden(client, kept):
@@ -202,7 +202,7 @@ def test_a_plugin_without_a_cache(plugin, program):
 
 
 def compile_add(client, *cache):
-    """Say where the program came from; `cache` is what is said of it, if anything."""
+    """Print whether the program was loaded or compiled; `cache` is the argument of `compile`."""
     logging.basicConfig(stream=sys.stdout)
     exe = client.compile(ADD, **dict(zip(["cache"], cache, strict=False)))
     assert exe(ones(client), ones(client)).tolist() == [2.0] * 8
@@ -222,7 +222,7 @@ def test_the_cache_on_disk_serves_the_next_process(child, tmp_path):
 
 
 def compile_together(client, folder, me, other):
-    """Wait at a look-up for the other process to have looked."""
+    """Compile with a cache whose look-up waits until the other process has also looked."""
     cache = client.plugin.policy.compile_cache
     get = type(cache).get
 
@@ -238,7 +238,7 @@ def compile_together(client, folder, me, other):
 
 
 def test_two_processes_compile_the_same_at_once(child, tmp_path):
-    """Each waits for the other to have looked, so that both miss."""
+    """Each process waits until the other has looked, so that neither finds the program."""
     env = {**child.env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
     running = [
         subprocess.Popen(

@@ -1,4 +1,4 @@
-"""What is said of programs that the compiler refuses, or that would never end."""
+"""Errors of programs that the compiler refuses, or that would never end."""
 
 from __future__ import annotations
 
@@ -135,13 +135,13 @@ def test_a_name_is_no_infeed(client):
 
 
 FLOATS = "tensor<4xf32>"
-#: Shapes by the fields of XLA's ShapeProto.
+#: Shapes as serialized ShapeProto messages of XLA.
 ARRAY = wire.varint(2, 11) + wire.pack(3, [4]) + wire.length_delimited(5, wire.pack(1, [0]))
 PAIR = wire.varint(2, 13) + wire.length_delimited(4, ARRAY) * 2
 
 
 class Element(hlo.Instruction):
-    """An element of a tuple, whose place is in its name."""
+    """An element of a tuple, with its index in its name."""
 
     def serialize(self, place):
         return super().serialize(place) + wire.varint(13, int(self.name[1:]))
@@ -176,6 +176,6 @@ def test_a_plugin_makes_the_tuple_of_the_arguments(client):
 
 
 def test_a_tuple_beside_other_parameters_is_refused(client):
-    """XLA ends the process at it."""
+    """XLA would abort the process."""
     with pytest.raises(FileFormatError, match="a tuple beside other parameters"):
         client.compile(hlo.module("m", FROM_PAIR_AND_ARRAY))

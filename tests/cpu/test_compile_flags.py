@@ -1,4 +1,4 @@
-"""XLA's flags that a plugin's compilations get by default: sent, overridden, refused, told."""
+"""Default XLA flags of a plugin: they are sent, can be overridden, and are reported."""
 
 import logging
 
@@ -28,7 +28,7 @@ def reduction(
     shape: tuple[int, ...] = (LENGTH,),
     axis: int = 0,
 ) -> str:
-    """One operation over one axis."""
+    """A program that reduces one axis by an operation."""
     whole = "x".join([*map(str, shape), dtype])
     left = "x".join([*(str(size) for n, size in enumerate(shape) if n != axis), dtype])
     return f"""
@@ -52,12 +52,12 @@ MAXIMUM = reduction("maximum", "0xFF800000")
 
 
 def is_fused(executable) -> bool:
-    """Whether YNNPACK does what the flag of this plugin's manifest is about."""
+    """Whether the compiler gave a part of the program to YNNPACK."""
     return b"__ynn_fusion" in executable.optimized_program().code
 
 
 def test_the_plugin_tells_its_flags(plugin):
-    """Build of PJRT API 0.106 and newer fuse reductions, and convolutions, by themselves."""
+    """Builds of PJRT API 0.106 and newer fuse reductions and convolutions without a flag."""
     flags = {}
     if plugin.api_version <= ApiVersion(0, 81):
         flags[YNN] = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT,LIBRARY_FUSION_TYPE_REDUCE"
@@ -96,7 +96,7 @@ def test_a_convolution_is_compiled_as_the_plugin_would(client):
 def test_a_sum_stays_a_sum(client):
     values = np.random.default_rng(7).standard_normal(LENGTH).astype(np.float32)
     expected = values.astype(np.float64).sum()
-    bound = np.abs(values).sum() * 2.0**-23  # each addend once, rounded a few times
+    bound = np.abs(values).sum() * 2.0**-23  # each addend is used once and rounded a few times
     for flags in ({}, {YNN: None}):
         result = client.compile(SUM, CompileOptions(flags=flags))(
             client.buffer_from_host(values)
@@ -106,7 +106,7 @@ def test_a_sum_stays_a_sum(client):
 
 @pytest.mark.parametrize("operation", ["maximum", "minimum"])
 def test_the_nan_of_either_side_is_kept(client, operation):
-    """By the newest build, whose default flag says so."""
+    """Only the newest build keeps it, by its default flag."""
     code = adding("3xf32").replace("add", operation)
     sides = np.array([np.nan, 1, 2], np.float32), np.array([1, np.nan, 2], np.float32)
     found = client.compile(code)(*sides).to_numpy()
@@ -118,13 +118,13 @@ def test_who_wants_the_nan_of_a_maximum_gets_it(client):
     values = np.zeros(LENGTH, np.float32)
     values[5] = np.nan
     flags = {NAN: False}
-    if YNN not in client.plugin.compile_flags:  # the plugin itself fuses maxima, whatever NAN says
+    if YNN not in client.plugin.compile_flags:  # this plugin fuses maxima despite NAN
         flags[YNN] = "LIBRARY_FUSION_TYPE_INDIVIDUAL_DOT"
     maximum = client.compile(MAXIMUM, CompileOptions(flags=flags))
     assert np.isnan(maximum(client.buffer_from_host(values)).to_numpy())
 
 
-#: An element type's numpy type, and its infinity as XLA writes its bits, less than 0 and more.
+#: Element type -> its numpy type, and the bits of -inf and of inf as XLA writes them.
 FLOATS = {
     "f32": (np.float32, "0xFF800000", "0x7F800000"),
     "f64": (np.float64, "0xFFF0000000000000", "0x7FF0000000000000"),
@@ -134,7 +134,7 @@ FLOATS = {
 
 
 def special(dtype, shape) -> dict[str, np.ndarray]:
-    """Arrays of ordinary numbers, with one kind of others among them."""
+    """Arrays of ordinary numbers that contain one kind of special value."""
     chance = np.random.default_rng(11)
     plain = chance.standard_normal(shape).astype(dtype)
     some = [tuple(chance.integers(0, size) for size in shape) for _ in range(4)]
@@ -163,7 +163,7 @@ def special(dtype, shape) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("dtype", FLOATS)
 @pytest.mark.slow
 def test_no_value_is_less_right_than_the_plugins_own(client, dtype, length, axis):
-    """Against the plugin without our flags: maxima that are not right are its own, sums as near."""
+    """Wrong maxima also occur in the plugin without our flags, and sums are about as accurate."""
     scalar, low, high = FLOATS[dtype]
     shape = (length, 8) if axis == 0 else (8, length)
     arrays = special(scalar, shape)
@@ -220,7 +220,7 @@ def test_a_default_that_the_plugin_refuses_is_left_out_and_told(clean_env, caplo
         assert plugin.compile_flags == {"xla_cpu_enable_fast_math": False}
         client.compile(SUM)
         assert [name in record.getMessage() for record in caplog.records] == [True]
-        with pytest.raises(InvalidArgumentError, match=name):  # the user's is never left out
+        with pytest.raises(InvalidArgumentError, match=name):  # a user's flag is always sent
             client.compile(SUM, CompileOptions(flags=flag))
 
 

@@ -1,4 +1,4 @@
-"""Every compile option: refused where a plugin would abort, sent as XLA reads it, read back."""
+"""Every compile option: refused if a plugin would abort, encoded as XLA expects, and parsed."""
 
 import dataclasses
 import pickle
@@ -13,7 +13,7 @@ from pjrt_hub.running.capi import wire
 
 VECTORS = [("f32", (8,))] * 2
 MATRIX = doubling("2x3xf32")
-#: Field numbers of CompileOptionsProto and, behind a dot, of its ExecutableBuildOptionsProto.
+#: Field numbers in CompileOptionsProto; after a dot, in its ExecutableBuildOptionsProto.
 NUMBERS = {
     **{"num_replicas": "3.4", "num_partitions": "3.5", "device_ids": "3.9"},
     **{"use_spmd_partitioning": "3.6", "use_shardy_partitioner": "3.19"},
@@ -32,7 +32,7 @@ NUMBERS = {
     **{"gpu_topology": "3.27", "serialized_multi_slice_config": "6", "comp_envs": "3.13"},
     **{"flags": "7"},
 }
-#: A value for each option, with what it needs beside it.
+#: A value for each option, together with other options that it requires.
 VALUES = {
     "num_replicas": {"num_replicas": 3},
     "num_partitions": {"num_partitions": 300},
@@ -74,12 +74,12 @@ for name in ("auto_spmd_partitioning_mesh_shape", "auto_spmd_partitioning_mesh_i
 
 
 def options_with(name):
-    """Options where `name` is not at its default."""
+    """Options in which `name` has a value other than its default."""
     return CompileOptions(**VALUES.get(name, {name: True}))
 
 
 def sent(message, prefix=""):
-    """The field numbers that a serialized message holds, as in `NUMBERS`."""
+    """The field numbers in a serialized message, written as in `NUMBERS`."""
     found = {}
     for number, value in wire.fields(memoryview(message)):
         found.setdefault(f"{prefix}{number}", []).append(value)
@@ -94,7 +94,7 @@ def test_every_option_is_here():
 
 
 def test_only_what_must_be_is_sent_by_default():
-    """Without the device ordinal -1 and the counts the XLA CPU plugin aborts."""
+    """The device ordinal -1 and the counts must be sent, or the XLA CPU plugin aborts."""
     message = sent(CompileOptions().serialize())
     assert set(message) == {"3", "3.1", "3.4", "3.5"}
     assert wire.integers(message["3.1"][0]) == [-1]
@@ -121,7 +121,7 @@ def test_an_option_is_read_back(name):
 
 
 def test_numbers_of_enums():
-    """EFFORT_O0 is 9 and O3 is 39; the precisions are 0 to 2."""
+    """The number of EFFORT_O0 is 9, of O3 39, and precisions are 0 to 2."""
     efforts = [
         sent(CompileOptions(optimization_level=level).serialize())["3.24"] for level in range(4)
     ]
@@ -131,7 +131,7 @@ def test_numbers_of_enums():
 
 
 def test_what_an_option_does_not_know_is_no_option():
-    """A newer plugin's echo: an unknown field, an unknown effort, and DebugOptions."""
+    """Options of a newer plugin have an unknown field, an unknown effort and DebugOptions."""
     build = wire.varint(4, 2) + wire.varint(24, 77) + wire.length_delimited(3, b"\x08\x01")
     message = wire.length_delimited(3, build) + wire.varint(900, 1)
     assert CompileOptions.parse(message).changed() == {"num_replicas": 2}
@@ -223,7 +223,7 @@ def test_options_that_contradict_are_refused(options, error, message):
         CompileOptions(**options)
 
 
-#: What the plugin of this test takes on a program of two vectors, and computes right with.
+#: Options with which this plugin compiles a program of two vectors and gives right results.
 TAKEN = [
     {"flags": {"xla_cpu_enable_fast_math": "True", "xla_backend_optimization_level": "0"}},
     {"optimization_level": 0},
@@ -273,7 +273,7 @@ def test_options_that_do_not_fit_the_program(client, program, options, message):
 
 
 def test_as_many_propagations_as_parameters(pair, program):
-    """XLA aborts on another number; the argument layouts let it refuse first."""
+    """XLA aborts on another number unless argument layouts are sent, which make it refuse."""
     options = CompileOptions(
         num_partitions=2,
         use_spmd_partitioning=True,
@@ -291,7 +291,7 @@ def test_as_many_propagations_as_parameters(pair, program):
 
 
 def test_a_column_major_argument(client, executables):
-    """The result of one program, laid out column by column, is what the next one takes."""
+    """The column-major result of one program is the argument of the next."""
     values = np.arange(6, dtype=np.float32).reshape(2, 3)
     columns = executables("column_major")(client.buffer_from_host(values))
     assert columns.layout == (0, 1)

@@ -1,4 +1,4 @@
-"""What ends XLA's CPU plugin, as `pjrt-hub check` finds, never reaches it by public objects."""
+"""Arguments that crash XLA's CPU plugin, as `pjrt-hub check` finds, never reach the plugin."""
 
 import numpy as np
 import pytest
@@ -9,17 +9,17 @@ from pjrt_hub import CompileOptions
 from pjrt_hub.errors import InvalidArgumentError
 from pjrt_hub.kit.conformance.programs import ADD
 
-#: XLA's build options of 0 or -1 replicas, or of no partition.
+#: Serialized options with 0 or -1 replicas, or with 0 partitions.
 COUNTS = [b"\x1a\x02\x20\x00", b"\x1a\x0b\x20" + b"\xff" * 9 + b"\x01", b"\x1a\x02\x28\x00"]
-#: Options that say nothing: each program is for one device, as without any.
+#: Options without valid counts: each program is for one device, as without options.
 SAY_NOTHING = [
     *(None, CompileOptions(), CompileOptions.parse(b""), CompileOptions.parse(b"\x1a\x00")),
     *(CompileOptions(unread=each) for each in COUNTS),
 ]
-#: No element types: the numbers of INVALID and TOKEN, some of no type, and names.
+#: Values that are no element type: numbers of INVALID, TOKEN and of nothing, and names.
 NO_TYPES = [0, 23, 99, -1, "token", "invalid", "opaque", "f7", object, "U3", "M8[s]", "V4"]
 NO_TYPES += ["i4, f4"]
-#: Every way to name the type of a buffer.
+#: Every function that takes the element type of a buffer.
 WAYS = {
     "from_host": lambda client, dtype: client.buffer_from_host(np.zeros(2), dtype),
     "uninitialized": lambda client, dtype: client.create_uninitialized_buffer((2,), dtype),

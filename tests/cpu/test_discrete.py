@@ -1,4 +1,4 @@
-"""The CPU's devices as an accelerator's, made by the layer `discrete`."""
+"""The layer `discrete`, which makes CPU devices behave like those of an accelerator."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from pjrt_hub.running.interpose import layers
 pytestmark = pytest.mark.cpu("sets the layer itself")
 
 ON = {"PJRT_HUB_LAYERS": "discrete"}
-#: A busy machine may pause a host for long: that is no silence.
+#: A busy machine may pause a host for long, so only 100 ms without a call count as silence.
 STILL = "hold,silence=100"
 HELD = {**ON, "PJRT_HUB_DISCRETE": f"{STILL},seed=1"}
 SMALL = {**ON, "PJRT_HUB_DISCRETE": "capacity=1MiB"}
 DONATE, ADD = doubling("8xf32", DONATED), adding("8xf32")
-#: Makes 2 MiB of 32 bytes, more than there is.
+#: A program that makes 2 MiB of 32 bytes, more than the device has.
 LARGE = """func.func @main(%a: tensor<8xf32>) -> tensor<65536x8xf32> {
   %0 = stablehlo.broadcast_in_dim %a, dims = [1] : (tensor<8xf32>) -> tensor<65536x8xf32>
   return %0 : tensor<65536x8xf32>
@@ -106,7 +106,7 @@ def test_memory_ends_and_is_given_back(client):
 def test_results_for_which_there_is_no_room_are_errors_and_later_ones_are_right(client):
     large, donate = client.compile(LARGE), client.compile(DONATE)
     buffer = client.buffer_from_host(EIGHT)
-    result = large(buffer)  # the call itself succeeds
+    result = large(buffer)  # the call succeeds, and the result fails later
     again = client.compile(SLICE)(result)
     for each in (result, again, result.copy_to_device(client.devices[0])):
         with pytest.raises(ResourceExhaustedError, match="allocate 2097152 bytes"):
@@ -121,7 +121,7 @@ def test_what_an_array_is_like_is_told_though_it_never_comes(child, tiled):
 
 
 def ask_of_missing(client, tiled):
-    """JAX ends the process where such a question is answered with an error."""
+    """JAX ends the process if one of these functions returns an error."""
     device = client.devices[0]
     memories = {each.kind: each for each in device.memories}
     result = client.compile(LARGE)(client.buffer_from_host(EIGHT))
@@ -155,7 +155,7 @@ def test_a_call_returns_before_its_work_begins(client):
 @in_child(**HELD)
 def test_what_is_donated_is_deleted_at_once_and_given_to_no_other_program(client):
     executable = client.compile(DONATE)
-    for _ in range(3):  # from the second on it is known what the program takes
+    for _ in range(3):  # the second call knows which arguments are donated
         buffer = client.buffer_from_host(EIGHT)
         result = executable(buffer)
         assert buffer.is_deleted
@@ -178,7 +178,7 @@ def test_what_is_donated_is_copied_before_if_the_copy_was_asked_for_before(clien
 
 @in_child(**HELD)
 def test_the_hosts_array_is_read_late(client):
-    """So nobody may write to it before: here somebody does."""
+    """The host must not write to it before that; this test does."""
     array = EIGHT.copy()
     until = pjrt_hub.HostBufferSemantics.IMMUTABLE_UNTIL_TRANSFER_COMPLETES
     late = client.buffer_from_host(array, semantics=until)
@@ -207,9 +207,9 @@ def test_a_seed_decides_the_order(child):
 
 @dataclass
 class Mix:
-    """Puts, programs, copies between devices, donations, errors, gets and deletions at random.
+    """Random puts, programs, copies between devices, donations, errors, gets and deletions.
 
-    One seed decides what is done and, as the layer's, in which order it happens. Each value is
+    One seed decides the steps and, in the layer, the order in which they complete. Each value is
     compared with numpy's.
     """
 
@@ -269,7 +269,7 @@ class Mix:
         buffer.delete()
 
     def fail(self, number):
-        """There is no room for the result: that one fails, and what is made of it, nothing else."""
+        """Run out of memory: only the result and the values computed from it fail."""
         buffer, value = self.live[self.choose.integers(len(self.live))]
         large = self.large[self.client.devices.index(buffer.device)](buffer)
         for failed in (large, large.copy_to_device(self.device())):
@@ -282,12 +282,12 @@ def run_mix(seed, devices):
     Mix(seed, devices).run()
 
 
-#: What the layer does beside keeping the order of a seed; each needs the capacity for `fail`.
+#: Settings of the layer that are tried with each seed; `fail` also needs a capacity.
 KINDS = ("", "hold,", "window=100,", "hold,window=100,", "tiled,")
 
 
 def mixed(seed):
-    """The settings of a seed, and its count of devices, one to eight."""
+    """The layer's settings for a seed, and the number of devices, one to eight."""
     return f"{KINDS[seed % 5]}capacity=1MiB,seed={seed}", 1 + seed // 5 % 8
 
 
@@ -310,7 +310,7 @@ def test_two_hundred_seeds(child, seeds):
 
 
 def run_seed(child, seed):
-    """Run the mix of a seed in a process of its own; a failure names what runs it again."""
+    """Run the mix of a seed in a child process; a failure names the command that repeats it."""
     settings, devices = mixed(seed)
     try:
         return child(run_mix, seed, devices, prepared=False, PJRT_HUB_DISCRETE=settings, **ON)
@@ -328,7 +328,7 @@ def order_on(devices):
 
 
 def print_order(events):
-    """Print in which order they fire."""
+    """Print the order in which the events fire."""
     seen = []
     for number, event in enumerate(events):
         event.add_done_callback(lambda _, number=number: seen.append(number))
@@ -338,7 +338,7 @@ def print_order(events):
 
 
 def order_of_a_mix(client):
-    """Say in which order the events of copies between devices and of programs fire."""
+    """Print the order in which the events of copies between devices and of programs fire."""
     first, last = client.devices[0], client.devices[-1]
     program = client.compile(DONATE)
     made = []
@@ -346,7 +346,7 @@ def order_of_a_mix(client):
         buffer = client.buffer_from_host(EIGHT + number, device=first)
         made += [buffer.copy_to_device(last), program(buffer)]
     print_order([each.ready for each in made])
-    with ThreadPoolExecutor(len(made)) as pool:  # all at once: each alone would wait for silence
+    with ThreadPoolExecutor(len(made)) as pool:  # reads in turn would each wait for silence
         for number, value in enumerate(pool.map(lambda each: each.to_numpy(), made)):
             assert np.array_equal(value, (1 + number % 2) * (EIGHT + number // 2))
 
@@ -372,7 +372,7 @@ def test_a_seed_replays_copies_between_devices(child, devices):
 
 @in_child(**HELD)
 def test_what_is_held_is_held_until_somebody_waits(client):
-    """However much is called meanwhile: only silence, or a wait, lets anything happen."""
+    """Other calls do not release it; only silence or a wait does."""
     program = client.compile(ADD)
     buffers = [client.buffer_from_host(EIGHT + each) for each in range(20)]
     results = [program(each, each) for each in buffers]
@@ -385,7 +385,7 @@ def test_what_is_held_is_held_until_somebody_waits(client):
 @pytest.mark.parametrize("ask", ["program", "layout", "raw"])
 @in_child(PJRT_HUB_DISCRETE="hold,seed=1", timeout=60, **ON)
 def test_no_question_keeps_python_from_work_that_waits_for_it(client, ask):
-    """What Python is asked while the device runs a function of Python's must not stop that."""
+    """A question from Python must not block a device that runs a Python function."""
     begun = threading.Event()
 
     def turn(a, out):

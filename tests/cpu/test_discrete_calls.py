@@ -1,4 +1,4 @@
-"""Calls that a host may make, in an order or at a time of its own, behind the layer `discrete`."""
+"""Calls in unusual orders and at unusual times, which a host may make of the layer `discrete`."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ CREATE = "PJRT_Client_CreateBuffersForAsyncHostToDevice"
 
 
 def in_place(count):
-    """A program that takes so many numbers and gives their doubles in their place."""
+    """A program that doubles `count` numbers in place."""
     return doubling(f"{count}xf32", DONATED)
 
 
 def sized(name, **members):
-    """A struct as the newest host has it."""
+    """A struct with the size that the newest header gives it."""
     return Sized(name, table.STRUCT_SIZE[name], **members)
 
 
 class Launch:
-    """A run of a program of one array, as a host in C makes it."""
+    """A run of a program with one argument, made as a host in C makes it."""
 
     def __init__(self, program, buffer, chain=0, **options):
         self.api = program.client.api
@@ -61,14 +61,14 @@ class Launch:
         ctypes.c_uint64.from_address(self.args.address + 8).value = chain
         unchecked.call(self.api, EXECUTE, self.args)
         self.result = int(self.out[0])
-        # All of it is the host's again, who here writes over it.
+        # The host may reuse all this memory after the call, so the test overwrites it.
         for each in (self.row, self.out, rows, outs):
             each.fill(0xA5A5A5A5A5A5A5A5)
         for each in (self.options, self.args):
             ctypes.memset(each.address, 0xA5, each.size)
 
     def read(self):
-        """The eight numbers that it gave."""
+        """The eight numbers of the result."""
         found, to_host = np.zeros_like(EIGHT), "PJRT_Buffer_ToHostBuffer"
         read = self.api.call(to_host, src=self.result, dst=found.ctypes.data, dst_size=32)
         self.api.call("PJRT_Event_Await", event=read.event)
@@ -77,7 +77,7 @@ class Launch:
 
 @in_child(**HELD)
 def test_what_a_call_points_at_is_the_hosts_again_after_it(client):
-    # As a profiler's: struct_size, type, next, a table, by which number it knows the call.
+    # A node like a profiler's: struct_size, type, next, its table, and the number of the call.
     node = np.array([40, 1, 0, 0, 7], np.uint64)
     program = client.compile(in_place(8))
     launch = Launch(program, client.buffer_from_host(EIGHT), node.ctypes.data)
@@ -89,7 +89,7 @@ def test_what_a_call_points_at_is_the_hosts_again_after_it(client):
 @pytest.mark.parametrize("first", ["keeps it", "is refused"])
 @in_child(**HELD)
 def test_a_first_run_that_takes_nothing_tells_nothing(client, first):
-    """Copy that were asked for before a donation are made before it."""
+    """Copies that were requested before a donation are made before it."""
     program, kept = client.compile(in_place(8)), np.zeros(1, np.int64)
     if first == "keeps it":
         indices = {"non_donatable_input_indices": kept.ctypes.data}
@@ -112,7 +112,7 @@ def test_a_first_run_that_takes_nothing_tells_nothing(client, first):
 
 @in_child(**HELD)
 def test_where_an_array_will_lie_is_told_before_its_work_begins(client):
-    """But for the first result of a program, of a plugin that does not tell it either."""
+    """Only a program's first result is unknown, as it is in a plugin without such a function."""
     program = client.compile(in_place(8))
     assert np.array_equal(program(client.buffer_from_host(EIGHT)).to_numpy(), 2 * EIGHT)
     array, until = EIGHT.copy(), pjrt_hub.HostBufferSemantics.IMMUTABLE_UNTIL_TRANSFER_COMPLETES
@@ -121,7 +121,7 @@ def test_where_an_array_will_lie_is_told_before_its_work_begins(client):
     memory = client.devices[0].default_memory
     assert (given.memory, given.device) == (memory, client.devices[0])
     assert client.api.call("PJRT_Buffer_Memory", buffer=launch.result) == memory.address
-    array += 1  # which is read late
+    array += 1  # the device reads the array late
     assert np.array_equal(launch.read(), 2 * (EIGHT + 1))
 
 
@@ -135,7 +135,7 @@ def test_what_the_plugin_refuses_late_is_an_error_of_the_result(client):
 
 @in_child(**HELD)
 def test_an_error_comes_after_the_parts_that_were_sent_before_it(client):
-    """The plugin ends the process where a part comes for a buffer that failed."""
+    """The plugin ends the process if a part arrives for a failed buffer."""
     with pjrt_hub.Transfer(client, [((8,), np.float32)]) as transfer:
         part = transfer.transfer_data(0, EIGHT[:4], offset=0, is_last=False)
         buffer = transfer.retrieve_buffer(0)
@@ -199,7 +199,7 @@ def test_what_is_donated_is_counted_once(client):
 
 @in_child(timeout=50, **SMALL)
 def test_a_callback_may_ask_for_more_than_there_is(client):
-    """It waited a minute for itself."""
+    """Such a callback once waited a minute for itself."""
     kept, told = client.buffer_from_host(MEBIBYTE), []
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -218,7 +218,7 @@ def test_a_callback_may_ask_for_more_than_there_is(client):
 
 @in_child(**ON)
 def test_what_never_comes_does_not_hold_up_the_rest(client):
-    """If each of 2,000 programs waited a while for it, the process would not end in time."""
+    """If each of 2,000 programs waited a while for the value, the process would not end in time."""
     program, buffer = client.compile(in_place(8)), client.buffer_from_host(EIGHT)
     promise = pjrt_hub.Alias(client, (8,), np.float32)
     assert not promise.buffer.ready.is_ready()
@@ -230,7 +230,7 @@ def test_what_never_comes_does_not_hold_up_the_rest(client):
 
 @pytest.mark.parametrize(
     "ask",
-    ["as Python", pytest.param("as others", marks=pytest.mark.slow)],  # ten seconds
+    ["as Python", pytest.param("as others", marks=pytest.mark.slow)],  # it takes ten seconds
 )
 @in_child(**ON)
 def test_a_question_does_not_wait_for_a_program_that_waits_for_python(client, ask):
@@ -247,7 +247,7 @@ def test_a_question_does_not_wait_for_a_program_that_waits_for_python(client, as
         name = "PJRT_Buffer_IsDeleted"
         args = sized(f"{name}_Args", buffer=buffer.address)
         slot = client.api.address + 40 + 8 * table.FUNCTIONS[name].slot
-        function = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)  # it keeps Python's lock
+        function = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)  # this type keeps the GIL
         assert function(ctypes.c_uint64.from_address(slot).value)(args.address) is None
         assert args.is_deleted is False
     assert np.array_equal(result.to_numpy(), EIGHT[::-1])
@@ -255,7 +255,7 @@ def test_a_question_does_not_wait_for_a_program_that_waits_for_python(client, as
 
 @in_child(TF_CPP_MIN_LOG_LEVEL="1")
 def test_a_forked_child_has_a_schedule_of_its_own(library):
-    """The parent has the layer, and no client; the child is the first to move data."""
+    """The parent has loaded the layer but has no client; the child is the first to move data."""
     library = ctypes.CDLL(library)
     library.GetPjrtApi.restype = ctypes.c_void_p
     assert layers.read("discrete").wrap(library.GetPjrtApi()) != library.GetPjrtApi()

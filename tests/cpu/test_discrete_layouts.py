@@ -1,4 +1,4 @@
-"""Arrays that lie in tiles, as on a TPU: the layer `discrete` with the setting `tiled`."""
+"""Arrays stored in tiles, as on a TPU, by the layer `discrete` with the setting `tiled`."""
 
 import math
 from pathlib import Path
@@ -30,7 +30,7 @@ ORDERS_OF_ROWS = [tuple(reversed(range(rank))) for rank in range(5)]
 
 
 def values_of(name, shape):
-    """Values of which many differ, and both signs."""
+    """Mostly different values of both signs."""
     whole = np.random.default_rng(7).integers(-100, 100, shape)
     if dtype_of(name).name.endswith(("int4", "int2")):
         bits = int(name[-1])
@@ -45,7 +45,7 @@ def raw(buffer, offset=0, nbytes=None):
 
 
 def put(client, values, order):
-    """A buffer in an order, or None where the plugin below refuses packed elements in that."""
+    """A buffer in an order of dimensions, or None if the plugin refuses packed elements in it."""
     packed = values.dtype.name.endswith(("int4", "int2"))
     if not packed or order == ORDERS_OF_ROWS[values.ndim] or client.api.version.minor < 106:
         return client.buffer_from_host(values, layout=order)
@@ -55,7 +55,7 @@ def put(client, values, order):
 
 
 def lies_in_tiles(client, values, order):
-    """Whether an array does, and comes back, where the plugin takes it in that order."""
+    """Whether an array is stored in tiles and read back, or the plugin refuses its order."""
     buffer = put(client, values, order)
     if buffer is None:
         return True
@@ -77,7 +77,7 @@ def same(array, values):
 
 
 def test_the_order_of_tiles():
-    """The oracle itself, by hand: two rows of three in tiles of 2 x 2."""
+    """The test's own model of tiles, checked by hand: two rows of three in tiles of 2 x 2."""
     found, there = lying(np.arange(6, dtype=np.uint8).reshape(2, 3), (1, 0), "T(2,2)")
     assert (found.tolist(), there.tolist()) == (
         [0, 1, 3, 4, 2, 0, 5, 0],
@@ -260,7 +260,7 @@ def test_a_transfer_takes_bytes_as_they_lie_in_tiles(child, env):
 
 @in_child(**ON)
 def test_a_transfer_refuses_rows_for_tiles(client):
-    """Where both have the same size, too: the elements would come into each other's places."""
+    """Equal sizes are refused too, because the elements would end up in wrong places."""
     values = values_of("float32", (8, 256))
     tiles, _ = lying(values, (1, 0), "T(8,128)")
     for is_retrieved in (True, False):
@@ -337,7 +337,7 @@ def test_an_array_of_a_file(client, tmp_path):
     file, values = Path(tmp_path, "array"), np.arange(3 << 20, dtype=np.float32).reshape(-1, 256)
     file.write_bytes(values.tobytes())
     buffer = client.buffer_from_file(file, values.shape)
-    assert buffer.on_device_nbytes == values.nbytes  # so it is the order that differs
+    assert buffer.on_device_nbytes == values.nbytes  # equal sizes: only the order differs
     assert same(buffer.to_numpy(), values)
     assert not np.array_equal(raw(buffer).view(np.float32).reshape(values.shape), values)
 
@@ -365,7 +365,7 @@ def test_the_preview_of_a_large_array_is_of_its_values(client):
 
 
 def wish(client, values, order, *tiles):
-    """Put an array with a wish for tiles, as JAX does, and gives the buffer's address."""
+    """Put an array with a request for tiles, as JAX does, and return the buffer's address."""
     layout = {
         "minor_to_major": order,
         "tile_dims": [size for tile in tiles for size in tile],

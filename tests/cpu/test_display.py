@@ -1,4 +1,4 @@
-"""How things look: buffers of every rank and dtype, and HTML for notebooks."""
+"""How objects are shown: buffers of every rank and dtype as text, and HTML for notebooks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pjrt_hub.running.buffer import preview
 
 
 class Checker(html.parser.HTMLParser):
-    """Raises where tags do not nest; gathers the text."""
+    """Raises if tags are not nested correctly, and collects the text."""
 
     def __init__(self):
         super().__init__()
@@ -46,7 +46,7 @@ def text_of(markup):
 
 
 def value_in(text):
-    """The value in the repr of a buffer that is no scalar."""
+    """The value in the repr of a buffer of one or more dimensions."""
     inside = textwrap.dedent(text.replace("Buffer(", " " * len("Buffer(")))
     return f"{inside.rpartition('],')[0]}]"
 
@@ -123,7 +123,7 @@ def test_the_rows_of_a_wide_value_stay_in_their_lines(client, array):
     lines = value_in(text).splitlines()
     rows = [line for line in lines if line.strip() not in ("", "...,")]
     assert all(line.lstrip().startswith("[") and "..." in line for line in rows)
-    assert len({line.rstrip("],").rindex(",") for line in rows}) == 1  # below each other
+    assert len({line.rstrip("],").rindex(",") for line in rows}) == 1  # columns are aligned
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_the_rows_of_a_wide_value_stay_in_their_lines(client, array):
 @pytest.mark.parametrize("order", ["row-major", "reversed"])
 @pytest.mark.skipif(NAME not in preview.LINEAR, reason="nobody says how its bytes are ordered")
 def test_only_what_is_shown_is_fetched(client, monkeypatch, shape, order):
-    """As from a device whose memory the host cannot read: equal to what numpy truncates."""
+    """The device's memory counts as unreadable here; the text equals numpy's truncated text."""
     layout = None if order == "row-major" else tuple(range(len(shape)))
     stored = np.arange(np.prod(shape), dtype=np.float32)
     buffer = there(client.buffer_from_host(stored.reshape(shape)))
@@ -166,7 +166,7 @@ def test_a_failed_value_says_so(client, monkeypatch):
 
 def test_what_a_buffer_says_of_itself_without_waiting(client):
     (pending, keep), deleted = promise(client), client.buffer_from_host(np.zeros((2, 3), np.int16))
-    if not IS_CPU:  # where each buffer has to be asked, in time
+    if not IS_CPU:  # the layout must be read before the deletion
         assert deleted.layout == (1, 0)
     deleted.delete()
     known = [
@@ -194,7 +194,7 @@ def test_html_of_a_buffer(client):
 
 
 def test_the_columns_of_a_buffer_need_no_style_sheet(client):
-    """In nbconvert's the font of `pre` is not monospaced."""
+    """The style sheet of nbconvert has no monospaced font for `pre`."""
     markup = client.buffer_from_host(np.arange(4).reshape(2, 2))._repr_html_()
     (style,) = re.findall(r'<pre style="(.*?)">', markup)
     assert {"font-family:monospace", "white-space:pre"} <= set(style.split(";"))
@@ -264,7 +264,7 @@ def test_a_long_cell_is_cut(own, monkeypatch):
 
 
 def test_html_has_no_colours_of_its_own(client, plugin):
-    """So that it can be read in light and in dark."""
+    """It must be readable in light and dark themes."""
     things = [client, client.devices[0], client.memories[0], client.topology, plugin]
     for each in (*things, client.buffer_from_host([1])):
         markup = each._repr_html_()

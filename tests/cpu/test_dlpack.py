@@ -32,14 +32,14 @@ CPU = (1, 0)
 
 
 def aligned(shape=(4, 8), dtype=np.float32):
-    """Zeros that a plugin can share."""
+    """Zeros in memory that is aligned well enough for a plugin to share it."""
     array = pjrt_hub.empty_aligned(shape, dtype)
     array[...] = 0
     return array
 
 
 class Lender:
-    """Lends with the arguments that an older producer knows."""
+    """A producer of an older DLPack, whose methods take fewer arguments."""
 
     def __init__(self, array, **chosen):
         self.array, self.chosen, self.asked = array, chosen, []
@@ -81,7 +81,7 @@ def test_a_layout_becomes_strides(client, executables):
 @pytest.mark.parametrize("element", KNOWN)
 @pytest.mark.parametrize("max_version", [None, (1, 1)], ids=["classic", "versioned"])
 def test_every_dtype_there_and_back(client, element, max_version):
-    """Shared both ways: the packed ones as they lie on the device, those of six bits as a copy."""
+    """Memory is shared both ways, packed or not; only elements of six bits are copied."""
     dtype = dtypes.numpy_dtype(element.code)
     bits = np.arange(3 * 7 * dtype.itemsize, dtype=np.uint8) % 2
     buffer = client.buffer_from_host(bits.view(dtype).reshape(3, 7))
@@ -96,7 +96,7 @@ def test_every_dtype_there_and_back(client, element, max_version):
     assert copied.to_numpy().tobytes() == bits.tobytes()
 
 
-#: DLPack's own type codes, from its header; those that have several take the bits.
+#: Element type -> its type code in DLPack's header; types of one kind share a code.
 CODES = {
     **{f"i{bits}": 0 for bits in (2, 4, 8, 16, 32, 64)},
     **{f"ui{bits}": 1 for bits in (2, 4, 8, 16, 32, 64)},
@@ -113,7 +113,7 @@ def test_the_codes_are_those_of_dlpack():
 
 
 def lent(data, element, shape, flags=None):
-    """What another framework would lend: elements as `data` holds them."""
+    """A tensor of another framework, with the elements that `data` holds."""
     [kind] = [key for key, each in dlpack.ELEMENTS.items() if each.name == element]
     strides = dlpack.strides(shape)
     end = callbacks.deleter(lambda: data)
@@ -122,7 +122,7 @@ def lent(data, element, shape, flags=None):
 
 @pytest.mark.parametrize("name", ["i4", "ui4", "i2", "ui2", "f4E2M1FN", "f6E2M3FN", "f6E3M2FN"])
 def test_foreign_elements_of_less_than_a_byte(name):
-    """Packed, as DLPack has them, and with a byte each, where the lender says so."""
+    """They are packed, as DLPack prescribes, or have a byte each if the lender says so."""
     element = dtypes.of_type(name)
     values = (np.arange(15, dtype=np.uint8) * 7 % 2**element.bits).reshape(3, 5)
     for data, flags in ((packing.pack(values, element.bits), None), (values, 4)):
@@ -140,7 +140,7 @@ def test_foreign_elements_that_the_plugin_does_not_know(client, element):
 
 @pytest.mark.parametrize("max_version", [None, (1, 1)], ids=["classic", "versioned"])
 def test_six_bits_are_lent_as_a_packed_copy(client, monkeypatch, max_version):
-    """No plugin here knows such a type: shown with one of eight bits that is called so."""
+    """No plugin here knows such a type, so an eight-bit type takes its name."""
     values = np.arange(15, dtype=np.uint8).reshape(3, 5)
     buffer = client.buffer_from_host(values)
     element = dtypes.of_numpy("f6E3M2FN")
@@ -223,7 +223,7 @@ def test_lent_memory_outlives_everything(plugin, program, wait_until):
     own.close()
     for array in arrays:
         assert array.tolist() == list(range(8))
-    assert own.address  # the client itself waits for them
+    assert own.address  # the client waits for the arrays
     del array, arrays
     gc.collect()
     wait_until(lambda: not own.address)
@@ -339,7 +339,7 @@ def test_a_foreign_device_is_refused(client, pair):
 
 
 def test_a_failed_value_raises_its_own_error(client, monkeypatch):
-    """As numpy shows it: not as an error of DLPack."""
+    """The error is the same as in `to_numpy`, not one of DLPack."""
     buffer = client.buffer_from_host([1.0])
 
     def fail(self, nbytes):
@@ -355,7 +355,7 @@ def test_a_failed_value_raises_its_own_error(client, monkeypatch):
     ("platform", "kind"), [("cuda", 2), ("rocm", 10), ("sycl", 14)], ids=["cuda", "rocm", "sycl"]
 )
 def test_the_devices_of_other_platforms(own, monkeypatch, platform, kind):
-    """What is asked of the platform's name, shown with the host's memory."""
+    """A device is found by its platform's name; the memory here is the host's."""
     buffer = own.buffer_from_host([1.0, 2.0])
     monkeypatch.setattr(own, "platform_name", platform)
     assert buffer.__dlpack_device__() == (kind, buffer.device.local_hardware_id)
@@ -366,7 +366,7 @@ def test_the_devices_of_other_platforms(own, monkeypatch, platform, kind):
             buffer.__dlpack__(stream=stream)
     host = np.from_dlpack(buffer, device="cpu")
     assert host.tolist() == [1, 2]
-    assert host.flags.writeable  # a copy
+    assert host.flags.writeable  # a writable array is a copy
     with pytest.raises(BufferError, match="only a copy"):
         buffer.__dlpack__(dl_device=CPU, copy=False)
 
@@ -396,7 +396,7 @@ def test_cuda_array_interface(own, monkeypatch):
     assert not hasattr(short, "__cuda_array_interface__")
 
 
-#: Ends a loan by the C function that a capsule holds, without the GIL, as a foreign thread would.
+#: Functions that end a loan by a capsule's own deleter, without the GIL, as a C thread would.
 POINTER_OF = ctypes.pythonapi.PyCapsule_GetPointer
 POINTER_OF.restype, POINTER_OF.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 RENAME = ctypes.pythonapi.PyCapsule_SetName
@@ -405,7 +405,7 @@ USED = b"used_dltensor"
 
 
 def take(buffer):
-    """Take a tensor as who reads capsules in C does: nobody but `end` ends the loan."""
+    """Take a tensor as C code that reads capsules does, so that only `end` ends the loan."""
     capsule = buffer.__dlpack__()
     tensor = POINTER_OF(capsule, b"dltensor")
     RENAME(capsule, USED)
@@ -418,7 +418,7 @@ def end(tensor):
 
 
 def until(condition):
-    """Whether it comes true within ten seconds."""
+    """Whether the condition becomes true within ten seconds."""
     deadline = time.monotonic() + 10
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)
@@ -475,7 +475,7 @@ def test_loans_leave_nothing_behind(client):
     source = source[-(source.__array_interface__["data"][0] // 4) % 16 :]
 
     def turns(count):
-        """What the process held at most after so many loans, in KiB."""
+        """The peak memory of the process after `count` loans, in KiB."""
         for _ in range(count):
             buffer = client.from_dlpack(source)
             assert np.from_dlpack(buffer).shape == source.shape

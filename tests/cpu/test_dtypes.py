@@ -1,4 +1,4 @@
-"""Every element type that the plugin knows, to the device and back and through a program."""
+"""Every element type that the plugin knows: put, read back and run through a program."""
 
 import array
 import re
@@ -27,7 +27,7 @@ SHARED = settings(
 
 
 def extremes(element):
-    """Values at the ends of a type's range, with what it has of infinities, NaN and -0."""
+    """Values at the ends of a type's range, and its infinities, NaN and -0 if it has them."""
     dtype = dtypes.numpy_dtype(element.code)
     if dtype.kind == "b":
         values = [False, True]
@@ -159,7 +159,7 @@ def test_what_numbers_and_sequences_become(client, value, dtype, expected):
     assert_same(client.buffer_from_host(value, dtype=dtype).to_numpy(), expected)
 
 
-#: What a user may call a type -> numpy's name: numpy's meaning first, then that of programs.
+#: A name that users may write -> numpy's name. If numpy and StableHLO differ, numpy's counts.
 NAMES = {
     **{"i1": "int8", "i2": "int16", "i4": "int32", "i8": "int64"},
     **{"u1": "uint8", "u2": "uint16", "u4": "uint32", "u8": "uint64"},
@@ -174,7 +174,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_means_what_numpy_means_by_it(client, name):
-    """The same in each call that takes a dtype."""
+    """It means the same in each call that takes a dtype."""
     expected = NAMES[name]
     assert client.buffer_from_host([1, 0], dtype=name).dtype.name == expected
     assert client.create_uninitialized_buffer((2,), name).dtype.name == expected
@@ -227,7 +227,7 @@ def test_floats_are_rounded(client):
 
 
 def test_a_dtype_is_numpys_everywhere(client):
-    """Given back to any call it is the same type, which the name "i8" would not be."""
+    """A buffer's dtype can be passed to any call, while the name "i8" would be another type."""
     text = identity("2xi8")
     executable = client.compile(text)
     signature = pjrt_hub.signature(text)
@@ -282,7 +282,7 @@ def test_objects_with_array(client):
 
 @st.composite
 def views(draw):
-    """An array of any dtype, place and byte order, sliced, transposed, broadcast and reversed."""
+    """Arrays of any dtype, alignment and byte order, sliced, transposed, broadcast or reversed."""
     dtype = dtypes.numpy_dtype(draw(st.sampled_from(WHOLE_BYTES)).code)
     shape = draw(arrays.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=6))
     count = int(np.prod(shape))

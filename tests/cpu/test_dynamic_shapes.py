@@ -1,4 +1,4 @@
-"""Bounded dynamic dimensions: what comes back is the logical value, or a clear refusal."""
+"""Bounded dynamic dimensions: reading gives the logical value or raises a clear error."""
 
 import pickle
 
@@ -45,7 +45,7 @@ def test_of_other_element_types(client, name):
     try:
         program = client.compile(cut(COLUMNS, name))
     except errors.PjrtError:
-        assert name == "i4"  # this plugin makes no such program
+        assert name == "i4"  # this plugin cannot compile it
         return
     buffer = program(values, client.buffer_from_host(2))
     assert buffer.to_numpy().tolist() == values.to_numpy()[:, :2].tolist()
@@ -97,12 +97,12 @@ def test_a_copy_is_right_or_fails(pair):
             assert (copy.tolist(), copy.dynamic_dimensions) == (VALUES[:, :2].tolist(), (1,))
             continue
         with pytest.raises(errors.PluginInternalError, match="Shape mismatch"):
-            copy.to_numpy()  # the plugin copies the bound
+            copy.to_numpy()  # the plugin copies the whole bound
 
 
 @pytest.mark.cpu("takes no dynamic argument")
 def test_a_dynamic_parameter_takes_nothing(client, cutting):
-    """The plugin gives what it does not take: since 0.106 it would read sizes behind the array."""
+    """Such arrays are results only; as arguments, 0.106 and newer would read past their end."""
     program = client.compile(identity(bounded(ROWS)))
     assert str(program.signature) == "(f32[<=4,3]) -> (f32[<=4,3])"
     with pytest.raises(errors.UnsupportedByPluginError, match=r"dynamic dimensions, \(0,\), and"):

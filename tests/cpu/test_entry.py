@@ -1,4 +1,4 @@
-"""What a program says of itself before it is compiled is what the compiler says of it after."""
+"""A program's signature before its compilation equals what the compiler reports afterwards."""
 
 from pathlib import Path
 
@@ -11,10 +11,10 @@ from pjrt_hub.running.program.signature import UNTOLD_LAYOUT
 PROGRAMS = [
     path
     for path in sorted((Path(__file__).parents[1] / "programs").glob("*.mlir"))
-    if path.stem != "exchange"  # which the CPU plugin cannot run
+    if path.stem != "exchange"  # the CPU plugin cannot run it
 ]
 BYTECODE = sorted((Path(__file__).parent / "data").glob("*.mlirbc"))
-#: Types that XLA's CPU compiler takes.
+#: Element types that XLA's CPU compiler accepts.
 TYPES = [
     *(f"i{bits}" for bits in (1, 2, 4, 8, 16, 32, 64)),
     *(f"ui{bits}" for bits in (2, 4, 8, 16, 32, 64)),
@@ -28,13 +28,13 @@ DIMENSIONS = ["", "8x", "0x", "2x3x", "1x1x1x", "2x3x4x5x6x", "?x3x", "4x?x?x"]
 
 
 def compiled(client, program, options=None):
-    """What the compiler says: parameters, outputs and what is donated."""
+    """The compiler's report: parameters, outputs and donated parameters."""
     told = client.compile(program, options).signature
     return told.parameters, told.outputs, told.donated
 
 
 def declared(program, num_partitions=None):
-    """What the program itself says; where it leaves a layout to the plugin, that gives rows."""
+    """The program's own signature, with row-major layouts if it leaves them to the plugin."""
     told = signature(Program.of(program), num_partitions)
     if told is None:
         return None
@@ -55,7 +55,7 @@ def test_the_programs_of_the_tests(eight, path):
     elif path.stem in COLLECTIVES:
         options = CompileOptions(num_replicas=8)
     expected = compiled(eight, path, options)
-    if path.stem.startswith("shard_map"):  # what enters the map is split by the compiler alone
+    if path.stem.startswith("shard_map"):  # only the compiler splits these values
         entry = signature(Program.of(path))
         assert [value.shape for value in entry.parameters + entry.outputs] == [None, None]
     else:
@@ -126,7 +126,7 @@ def test_every_attribute(client, attributes, of_result):
 
 
 MESH = 'sdy.mesh @mesh = <["x"=4, "y"=2]>\n'
-#: Rows into four and columns into two, or neither, as programs say it.
+#: Ways to write that rows or columns are split over a mesh of 4 by 2, or that they are not.
 SHARDINGS = [
     r"""{mhlo.sharding = "{devices=[4,2]<=[8]}"}""",
     r"""{mhlo.sharding = "{devices=[2,2,2]<=[4,2]T(1,0) last_tile_dim_replicate}"}""",
@@ -140,7 +140,7 @@ SHARDINGS = [
     r"""{sdy.sharding = #sdy.sharding<@mesh, [{}, {"x":(1)2, "y"}], replicated={"x":(2)2}>}""",
     r"""{sdy.sharding = #sdy.sharding<mesh<["x"=4, "y"=2]>, [{"y"}, {}]>}""",
 ]
-#: What a compiler may split further.
+#: Shardings that the compiler may refine.
 OPEN = [
     "",
     r"""{sdy.sharding = #sdy.sharding<@mesh, [{?}, {?}]>}""",
@@ -155,7 +155,7 @@ def test_every_sharding(eight, sharding, dimensions):
     text = (MESH if "sdy" in sharding else "") + identity(
         f"tensor<{dimensions}f32>", sharding, sharding
     )
-    if "sdy" in sharding and dimensions != "8x16x":  # it does not divide evenly, or is empty
+    if "sdy" in sharding and dimensions != "8x16x":  # the size is uneven or 0
         [[parameter], [output], _] = declared(text, 8)
         assert (parameter.shape, output.shape) == (None, None)
     else:
@@ -181,5 +181,5 @@ def test_what_the_compiler_decides_is_not_known(sharding):
 
 @pytest.mark.parametrize("path", BYTECODE, ids=lambda path: path.stem)
 def test_bytecode(eight, path):
-    """Of MLIR's own dialects and of StableHLO's portable one, of several versions."""
+    """Several versions of MLIR's own dialects and of StableHLO's portable dialect are read."""
     assert declared(path) == compiled(eight, path)

@@ -1,4 +1,4 @@
-"""How a process ends, whatever runs in the plugin: by Ctrl-C at once, else in order."""
+"""How a process ends while the plugin works: at once after Ctrl-C, otherwise in order."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-#: What runs takes a minute; the exit waits for it, except after Ctrl-C.
+#: Code that starts a minute of work. The exit waits for that work, except after Ctrl-C.
 SETUP = """
 import asyncio, atexit, contextlib, signal, sys, threading, time
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ def wait_in_thread(wait, **how):
     time.sleep(0.2)
     return thread
 """
-#: What the main thread does when the signal comes.
+#: A name -> what the main thread does when the signal arrives.
 STATES = {
     "waits for an event": "result = start(); ready(); result.ready.wait()",
     "waits with a timeout": "result = start(); ready(); result.ready.wait(60)",
@@ -82,7 +82,7 @@ STATES = {
 
 @pytest.fixture(scope="module")
 def begin(clean_env):
-    """Start a process, and give it once it says that it is ready."""
+    """Start a process, and return it once it reports that it is ready."""
 
     def begin(code, rounds=400_000):
         setup = SETUP.format(folder=str(Path(__file__).parent), rounds=rounds)
@@ -126,7 +126,7 @@ def test_a_second_ctrl_c_ends_what_goes_on_after_the_first(begin, again):
 
 
 def ended_by_ctrl_c(process, status):
-    """The seconds that a process takes to end."""
+    """The seconds from Ctrl-C to the end of a process."""
     time.sleep(0.5)
     begin = time.monotonic()
     process.send_signal(signal.SIGINT)
@@ -140,7 +140,7 @@ def ended_by_ctrl_c(process, status):
 
 
 def soonest(attempt):
-    """The shortest of up to eight: a busy machine is not the process's fault."""
+    """The shortest time of up to eight attempts, since a busy machine can slow some of them."""
     took = 60.0
     for _ in range(8):
         took = min(took, attempt())
@@ -149,7 +149,7 @@ def soonest(attempt):
     return took
 
 
-#: What daemon threads do when the main thread ends.
+#: A name -> what daemon threads do when the main thread ends.
 DAEMONS = {
     "wait": "result = start(); begin(lambda: result.ready.wait())",
     "launch": "begin(launch_for_ever); begin(launch_for_ever)",

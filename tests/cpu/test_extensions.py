@@ -1,4 +1,4 @@
-"""The extensions of the real CPU plugin: layouts, memory descriptions, and what it has not."""
+"""The CPU plugin's extensions, such as layouts, and errors for those that it lacks."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ from pjrt_hub.running.extensions import (
 from pjrt_hub.running.extensions.layouts import Layout
 
 OLD = {"PhaseCompile": 64, "FFI": 48, "MemoryDescriptions": 40, "Layouts": 72}
-#: PJRT API -> the extensions, each with the bytes of its node.
+#: PJRT API -> its extensions and the size of each one's node in bytes.
 CHAINS = {
     "0.81": OLD,
     "0.106": {"Shardings": 40, **OLD, "Layouts": 80},
@@ -168,4 +168,4 @@ def test_layouts_leave_nothing(client, vector):
     before = getrusage(RUSAGE_SELF).ru_maxrss
     for _ in range(10_000):
         layouts.buffer_layout(buffer)
-    assert getrusage(RUSAGE_SELF).ru_maxrss - before < 4096  # KiB
+    assert getrusage(RUSAGE_SELF).ru_maxrss - before < 4096  # in KiB

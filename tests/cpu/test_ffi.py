@@ -1,4 +1,4 @@
-"""Custom calls: functions of Python and C that a program of the real CPU plugin calls by name."""
+"""Custom calls: Python and C functions that a program on the CPU plugin calls by name."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DTYPES += ("complex<f32>", "complex<f64>")
 
 @pytest.fixture
 def call(plugin, client):
-    """Register a function under a new name and give what runs it: `run(*arrays, results=...)`."""
+    """Register a function under a new name and return its caller: `run(*arrays, results=...)`."""
 
     def call(function, config=""):
         name = f"test_{next(NUMBERS)}"
@@ -212,7 +212,7 @@ PACKED = {
 
 @pytest.mark.parametrize("name", PACKED)
 def test_elements_that_share_bytes(call, name):
-    """They come as copies with a byte for each, which may be kept, and go back packed."""
+    """The function gets copies with a byte for each element, and its results are packed again."""
     dtype, values = PACKED[name]
     kept = []
 
@@ -269,7 +269,7 @@ def test_from_several_threads(plugin, client):
 
     def meet(a, out):
         places.add(threading.get_ident())
-        gate.wait()  # the others come only if the GIL and the plugin let them
+        gate.wait()  # four calls must be in here at once
         out[...] = a + 1
 
     plugin.ffi.register("meet", meet)
@@ -348,7 +348,7 @@ XLA_FFI_Error *triple(XLA_FFI_CallFrame *frame) {
 
 @pytest.fixture(scope="session")
 def c_library(tmp_path_factory, header_folder):
-    """A handler in C, built against our own declarations."""
+    """A library with handlers in C, compiled against our own declarations."""
     folder = tmp_path_factory.mktemp("ffi")
     (folder / "triple.c").write_text(C_SOURCE)
     words = ["cc", "-shared", "-fPIC", f"-I{header_folder}", "-o", "triple.so", "triple.c"]
@@ -368,7 +368,7 @@ def test_a_function_in_c(call, c_library, form):
 
 @in_child(stdout="ran\n")
 def test_functions_run_until_the_end_and_not_after_it(client):
-    """A program in flight at the end of Python ends before Python does; then nothing is called."""
+    """Python waits at its end for running programs; after that no function is called."""
     begun = threading.Event()
 
     def slow(a, out):
@@ -387,7 +387,7 @@ def test_functions_run_until_the_end_and_not_after_it(client):
 @pytest.mark.parametrize("order", ["close", "delete", "forget", "exit"])
 @in_child(stdout="ran\n" * 3)
 def test_any_end_while_the_plugin_calls(order):
-    """The plugin's own thread calls between two steps of a program that nobody waits for."""
+    """Nobody waits for the program, whose calls come from a thread of the plugin."""
     client = pjrt_hub.client(PLATFORM, offline=True)
 
     def slow(a, out):
@@ -427,7 +427,7 @@ def test_an_interrupt_inside_a_function_reaches_the_caller(client):
 
 @in_child
 def test_a_function_that_closes_the_client(client):
-    """The program waits for the function, and the end of the client for the program."""
+    """The program waits for the function, and closing the client waits for the program."""
 
     def close(a, out):
         client.close()
@@ -479,13 +479,13 @@ def test_large_arrays(call):
     def flip(a, out):
         np.negative(a, out=out)
 
-    values = np.arange(1 << 24, dtype=np.float32).reshape(4096, 4096)  # 64 MiB
+    values = np.arange(1 << 24, dtype=np.float32).reshape(4096, 4096)  # 64 MiB of values
     [result] = call(flip)(values, results=["4096x4096xf32"])
     assert np.array_equal(result, -values)
 
 
 def test_a_result_in_the_memory_of_an_argument(plugin, client):
-    """Writing the result changes the argument, which a program that aliases them has asked for."""
+    """Writing the result changes the argument, because the program aliases the two."""
     seen = []
 
     def add(a, out):
@@ -505,7 +505,7 @@ def test_a_result_in_the_memory_of_an_argument(plugin, client):
 
 
 def test_tokens_order_calls(plugin, client):
-    """Neither call uses the other's result: only the token says which one comes first."""
+    """Neither call uses the other's result, so only the token decides their order."""
     order = []
 
     def note(before, after, *, number):

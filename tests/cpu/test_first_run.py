@@ -1,4 +1,4 @@
-"""The first use as a user meets it: no plugin, an empty cache, files that are no library."""
+"""A user's first steps: no plugin, an empty cache, and files that are not libraries."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ print(json.dumps(client.compile({add!r})(ones, ones).tolist()))
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    """An environment's packages without any plugin: links to all the others."""
+    """A folder that links to all installed packages except plugins."""
     packages = tmp_path_factory.mktemp("packages")
     folders = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     for folder in folders:
         for item in folder.iterdir():
             if not item.name.startswith(PLUGINS) and item.suffix != ".pth":
                 (packages / item.name).symlink_to(item)
-    ours = Path(pjrt_hub.__file__).parents[1]  # among them where it is installed, else a checkout
+    ours = Path(pjrt_hub.__file__).parents[1]  # a checkout or one of `folders`
     return os.pathsep.join(map(str, [packages] if ours in folders else [packages, ours]))
 
 
@@ -63,7 +63,7 @@ def cache(tmp_path):
 
 @pytest.fixture(scope="module")
 def start(bare, clean_env):
-    """Run Python code where no plugin is installed, and give the process that is done."""
+    """Run Python code where no plugin is installed, and return the finished process."""
 
     def start(code, cache, **env):
         return subprocess.run(
@@ -79,7 +79,7 @@ def start(bare, clean_env):
 
 @pytest.fixture
 def run(start, cache):
-    """As `start`, with an empty cache; it has to end well."""
+    """Like `start`, with an empty cache; the process must succeed."""
 
     def run(code, cache=cache, **env):
         done = start(code, cache, **env)
@@ -168,7 +168,7 @@ def fetched(start, program, tmp_path_factory):
 @pytest.mark.network
 @pytest.mark.slow
 class TestFetched:
-    """What follows a fetch."""
+    """Uses of a plugin that was fetched before."""
 
     def test_the_first_use_explains_itself(self, fetched):
         cache, done = fetched
@@ -219,7 +219,7 @@ from pathlib import Path
 
 @pytest.mark.network
 def test_a_bundle_needs_no_network(run, tmp_path, program):
-    """Exported where there is an index, imported and run where there is none."""
+    """The bundle is exported with access to an index, then imported and used without one."""
     bundle, there = tmp_path / "cpu.bundle", tmp_path / "there"
     export = "from pathlib import Path\nprint(pjrt_hub.export_bundle(Path({!r}), 'cpu'))"
     assert "lammps-jax-pjrt-cpu 0.11.2" in run(export.format(str(bundle))).stdout

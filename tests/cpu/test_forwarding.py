@@ -1,4 +1,4 @@
-"""A library that stands for the plugin of this process, for hosts that take only a path."""
+"""A small library that gives hosts, which only take a path, the plugin of this process."""
 
 import ctypes
 
@@ -18,7 +18,7 @@ def test_its_table_is_a_copy_and_one_process_hands_on_one():
     size = ctypes.c_size_t.from_address(own).value
     before = ctypes.string_at(own, size)
     path = forwarding.forward(own, plugin.path)
-    host = ctypes.CDLL(str(path))  # as a host opens it, by its path
+    host = ctypes.CDLL(str(path))  # a host opens it by its path
     host.GetPjrtApi.restype = ctypes.c_void_p
     given = host.GetPjrtApi()
     assert given != own
@@ -30,7 +30,7 @@ def test_its_table_is_a_copy_and_one_process_hands_on_one():
     initialize = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
         ctypes.c_void_p.from_address(given + slot).value
     )
-    assert initialize(None) is None  # no error, and nothing of the arguments is read
+    assert initialize(None) is None  # it ignores its arguments
 
     assert forwarding.forward(own, plugin.path) == path
     assert host.GetPjrtApi() == given

@@ -1,4 +1,4 @@
-"""Host memory of every kind under every semantics: how long it must stay, and no longer."""
+"""Every kind of host memory under all semantics is kept as long as needed and no longer."""
 
 import gc
 import mmap
@@ -39,7 +39,7 @@ def mapped():
     return array
 
 
-#: name -> what makes an array; those that zero copy shares are aligned, row-major and native
+#: Name -> a function that makes an array. Zero copy shares aligned row-major native arrays only.
 ARRAYS = {
     "aligned": aligned,
     "read-only": read_only,
@@ -83,7 +83,7 @@ def test_the_value_is_the_arrays_as_it_was(client, name, semantics):
     if semantics == UNTIL_DONE:
         buffer.ready.wait(10)
     shared = buffer.size and buffer.unsafe_pointer() == address(source)
-    fits = address(source) % 64 == 0  # Some lie so by luck.
+    fits = address(source) % 64 == 0  # some arrays are aligned by luck
     may_share = IS_CPU and fits and semantics in (SHARED, OVERWRITTEN)
     assert bool(shared) is (name in SHAREABLE and may_share) or (shared and may_share)
     if not shared and source.flags.writeable and semantics in (COPIED, UNTIL_DONE):
@@ -169,7 +169,7 @@ def test_an_array_is_kept_as_long_as_it_is_read(client, semantics, wait_until):
     buffer.delete()
     gc.collect()
     assert array[-1] == COUNT - 1
-    assert gone() is not None  # the array of to_numpy looks into it
+    assert gone() is not None  # the array of to_numpy is a view of it
     del array, buffer
     wait_until(lambda: gone() is None)
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in whatever takes long: the exception comes at once, and the process ends in order."""
+"""Ctrl-C in any long work raises at once, and the process still ends in order."""
 
 import asyncio
 import atexit
@@ -14,11 +14,11 @@ import pytest
 from children import ADD, SLOW, in_child, ones, promise, start
 from texts import products
 
-SLOWEST = 50_000  # rounds, ten seconds
+SLOWEST = 50_000  # rounds that take ten seconds
 
 
 def begin(client, rounds=SLOWEST):
-    """Start work whose result is alive until the process ends."""
+    """Start work and keep its result until the process ends."""
     global result
     result = start(client, rounds)
     return result
@@ -50,7 +50,7 @@ def compile_much(client):
     client.compile(products())
 
 
-#: Each would take ten seconds or more; the interrupt comes after half a second.
+#: Work of ten seconds or more, which is interrupted after half a second.
 LONG = {
     "compile": compile_much,
     "wait": lambda client: begin(client).ready.wait(),
@@ -68,7 +68,7 @@ LONG = {
 
 
 def interrupt(work, client):
-    """Begin work, half a second before a Ctrl-C that must end it at once."""
+    """Do work that must end at once when Ctrl-C comes half a second later."""
     sent = []
 
     def send():
@@ -78,7 +78,7 @@ def interrupt(work, client):
 
     with pytest.raises(KeyboardInterrupt):
         threading.Thread(target=send).start(), work(client)
-    assert time.monotonic() - sent[0] < 5  # the work takes ten, more on a busy machine
+    assert time.monotonic() - sent[0] < 5  # the work takes ten seconds or more
 
 
 @pytest.mark.parametrize("name", LONG)
@@ -86,7 +86,7 @@ def interrupt(work, client):
 @pytest.mark.slow
 def test_an_interrupt_is_heard(client, name):
     interrupt(LONG[name], client)
-    os._exit(7)  # an orderly end would wait for the work
+    os._exit(7)  # a normal exit would wait for the work
 
 
 @in_child(status=7)
@@ -106,7 +106,7 @@ def test_a_process_ends_in_order_after_an_interrupted_compile(client):
 @pytest.mark.parametrize("what", ["wait", "close"])
 @in_child
 def test_a_process_ends_in_order_after_an_interrupted(client, what):
-    """It waits no second time, and no destructor runs in which a plugin that is cut off dies."""
+    """It does not wait again, and runs no destructor in which an interrupted plugin would crash."""
     if what == "wait":
         interrupt(lambda client: begin(client, 10_000).ready.wait(), client)
     else:
@@ -119,7 +119,7 @@ STOPPED = "sleep 0.5; kill -STOP {0}; sleep 0.1; kill -INT {0}; kill -CONT {0}"
 
 @in_child(status=7)
 def test_an_interrupt_of_a_stopped_process_is_heard(client):
-    """Any thread may get it then, and wakes nobody."""
+    """After a stop, any thread may get the signal, which then does not wake the main thread."""
     with pytest.raises(KeyboardInterrupt):
         subprocess.Popen(["sh", "-c", STOPPED.format(os.getpid())]), compile_much(client)
     os._exit(7)
@@ -169,6 +169,6 @@ def test_an_interrupt_while_python_exits_ends_it_quietly(client):
 
     begin(client)
     print("started", end="")
-    atexit.register(ends.set)  # runs before those that were registered earlier
+    atexit.register(ends.set)  # atexit runs the latest function first
     threading.Thread(target=send, daemon=True).start()
     sys.exit()

@@ -1,4 +1,4 @@
-"""A compiler in a process of its own: its death is an exception here, and nothing else differs."""
+"""Compiling in a separate process: a crash is an exception here, and nothing else differs."""
 
 import base64
 import logging
@@ -84,7 +84,7 @@ GENERIC_CALL = f"""
 }}) : () -> ()
 """
 
-#: Each ends the process that compiles it with some generation of the CPU plugin, and how.
+#: Programs that crash the compiler of some generation of the CPU plugin, each with the signal.
 DEADLY = {
     "a function that calls itself": (calling("main", "main", "public"), "SIGSEGV"),
     "the same in MLIR's generic form": (GENERIC_CALL, "SIGSEGV"),
@@ -136,7 +136,7 @@ DEADLY = {
         "SIGFPE",
     ),
 }  # fmt: skip
-#: Those that newer ones compile, or refuse with such words; since which PJRT API.
+#: Programs that newer generations compile or refuse -> since which PJRT API, words of the error.
 MENDED = {
     "i1 as i64": ("0.106", "Last dimension of input"),
     "i1 as f64": ("0.106", "Last dimension of input"),
@@ -148,10 +148,10 @@ MENDED = {
     "another layout of i2": ("0.106", ""),
     "another layout of f4": ("0.106", ""),
 }
-#: And those that older ones compile.
+#: Programs that older generations compile -> the PJRT API since which they crash.
 BROKEN = {"more numbers than fit": "0.115"}
 
-#: The first of them as jaxlib writes it in MLIR's bytecode, and as a portable artifact of 1.0.0.
+#: The first of `DEADLY` in jaxlib's MLIR bytecode, and as a portable artifact of 1.0.0.
 BYTECODE = {
     "bytecode": (
         "O-%1n4NXi*QZh3xFfK4>X><Sq83h3a2>}BO0|y5W69Xj^2LTfc3lj?y6AKd)0S6No2Leq63k3}q0RaIG0~Y}"
@@ -174,7 +174,7 @@ def adds(client, executable):
 
 
 def kills(name):
-    """The generations that a program ends."""
+    """A parameter for the generations that a program crashes."""
     builds = f">={BROKEN[name]}" if name in BROKEN else ">=0"
     builds += f",<{MENDED[name][0]}" if name in MENDED else ""
     return pytest.param(name, marks=pytest.mark.api(builds, "dies of it"))
@@ -223,7 +223,7 @@ def test_the_last_words_are_the_compilers(client):
 
 @in_child(stdout="", status=-11, PYTHONFAULTHANDLER="")
 def test_without_isolation_it_is_the_end(client):
-    """What the tests above are worth: the same program here ends the process."""
+    """Without isolation the same program ends the process, so the tests above mean something."""
     client.compile(DEADLY["a function that calls itself"][0])
 
 
@@ -302,7 +302,7 @@ def test_a_function_of_this_process_is_called(own, plugin):
 
 
 def test_large_constants(client):
-    """They travel in a file: 32 MB there, and again on the way back."""
+    """They are passed in a file: 32 MB to the compiler, and 32 MB back."""
     values = np.arange(8 << 20, dtype=np.float32)
     kind = f"tensor<{values.size}xf32>"
     text = main(
@@ -317,7 +317,7 @@ def test_large_constants(client):
 
 @pytest.fixture
 def started(monkeypatch):
-    """Count the processes that were started."""
+    """A list that grows with each process that is started."""
     count = []
     start = child_module.Child.__init__
 
@@ -341,7 +341,7 @@ def test_a_cached_compilation_starts_no_process(client, program, started, kept):
     assert len(started) == 1
 
 
-@pytest.mark.usefixtures("client")  # the first contact starts a process, too
+@pytest.mark.usefixtures("client")  # the first contact also starts a process
 @pytest.mark.parametrize("value", ["1", "", "0"])
 def test_the_variable_says_what_is_isolated(clean_env, program, monkeypatch, started, value):
     monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
@@ -365,7 +365,7 @@ def test_a_deadline(clean_env, monkeypatch):
 
 
 def compilers(mark: str) -> list[int]:
-    """The processes that compile for the process with that mark in its environment."""
+    """The compiler processes that have that mark in their environment."""
     found = []
     for pid in filter(str.isdecimal, os.listdir("/proc")):
         try:
@@ -387,7 +387,7 @@ def test_the_compiler_ends_with_whoever_waits_for_it(child, tmp_path, wait_until
     env = {**child.env, "MARK": str(tmp_path)}
     words = command(compile_isolated, str(path))
     with subprocess.Popen(words, env=env, stdout=subprocess.PIPE) as waiting:
-        wait_until(lambda: len(compilers(mark)) == 2)  # the watcher, and the compiler below it
+        wait_until(lambda: len(compilers(mark)) == 2)  # the watcher and its child, the compiler
         time.sleep(0.5)
         begun = time.monotonic()
         waiting.send_signal(getattr(signal, end))
@@ -395,7 +395,7 @@ def test_the_compiler_ends_with_whoever_waits_for_it(child, tmp_path, wait_until
         took = time.monotonic() - begun
     if end == "SIGINT":
         assert out == b"interrupted\n"
-        assert took < 5  # less than a second, but on a busy machine
+        assert took < 5  # usually less than a second
     wait_until(lambda: compilers(mark) == [])
 
 
@@ -407,7 +407,7 @@ def compile_isolated(client, path):
 
 
 def test_where_no_other_process_can_compile(plugin, program, caplog):
-    """A plugin that was made by hand says nothing of where another process would find it."""
+    """A plugin object made by hand does not tell where another process could load it."""
     with pjrt_hub.Plugin(plugin.api).client() as client, caplog.at_level(logging.WARNING):
         assert adds(client, client.compile(program("add"), isolated=True))
     [record] = [each for each in caplog.records if each.name == "pjrt_hub.isolation"]
@@ -422,7 +422,7 @@ def test_a_library_that_was_replaced_is_not_used(own, program, caplog, monkeypat
 
 
 def test_create_options_that_only_one_client_can_have(own, program, caplog, started, monkeypatch):
-    """Where no second client can be made, that is tried once. Older plugins die of it."""
+    """If no second client can be made, that is tried only once. Older plugins crash on it."""
     refused = {"cpu_device_count": "two"}
     monkeypatch.setattr(own.plugin.policy, "check_create_options", lambda *_: refused)
     with caplog.at_level(logging.WARNING):

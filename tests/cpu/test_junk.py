@@ -1,4 +1,4 @@
-"""What is no file, no program and no plugin: each call says what it was given instead."""
+"""Values that are no file, program or plugin: the error of each call names them."""
 
 from pathlib import Path
 from traceback import format_exception
@@ -25,7 +25,7 @@ CALLS = {
     "safetensors.open_file": lambda _, junk: safetensors.open_file(junk),
     "buffer_from_file": lambda client, junk: client.buffer_from_file(junk, (1,), np.float32),
 }
-#: What stands for each in the message. A folder and a file that is not there are named.
+#: Name -> a wrong value, and what the message says of it: a folder or missing file by its path.
 JUNK = {
     "None": (None, "NoneType"),
     "int": (3, "int"),
@@ -37,7 +37,7 @@ JUNK = {
     "folder": (Path, "{folder}"),
     "missing": (Path, "{folder}/missing"),
 }
-#: They have a meaning: any plugin, and code that the plugin refuses when it is compiled.
+#: Calls in which a value is no junk: any plugin, or code that is only refused at compilation.
 MEANT = {("load", "None"), ("load", "no text")}
 MEANT |= {("execute", each) for each in JUNK.keys() - {"None", "int", "object"}}
 MEANT |= {("Program", each) for each in ("bytes", "no bytes", "no text", "folder", "missing")}
@@ -69,7 +69,7 @@ def test_weights_are_given_by_their_path(client, tmp_path):
 
 
 def test_a_number_is_no_file(client, tmp_path):
-    """Python would read the file whose descriptor it is."""
+    """Python's `open` would take the number for a file descriptor."""
     (tmp_path / "x").write_bytes(bytes(4))
     with open(tmp_path / "x") as file, pytest.raises(TypeError, match="not int"):
         client.buffer_from_file(file.fileno(), (1,), np.float32)

@@ -1,4 +1,4 @@
-"""Layouts that the caller chooses: the device's bytes lie so, and the value is the same."""
+"""Layouts that the caller chooses order the device's bytes and do not change the value."""
 
 from itertools import permutations
 
@@ -18,9 +18,9 @@ from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.program.signature import Slot
 
 MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
-#: From then on the CPU plugin refuses arrays of packed elements that are not in row-major order.
+#: From this version on, the CPU plugin refuses packed elements that are not in row-major order.
 NO_PACKED_LAYOUTS = ApiVersion(0, 106)
-#: From then on it copies an array that it is given in another order.
+#: From this version on, the CPU plugin copies an array that is in another order.
 COPIES_INTO_LAYOUTS = ApiVersion(0, 115)
 SHARED = settings(
     max_examples=150,
@@ -30,14 +30,14 @@ SHARED = settings(
 
 
 def raw(buffer):
-    """The device's bytes."""
+    """The bytes of the buffer as the device stores them."""
     memory = np.zeros(buffer.on_device_nbytes, np.uint8)
     buffer.copy_raw_to_host(memory).wait(10)
     return memory.tobytes()
 
 
 def lying(array, order, bits=8):
-    """The bytes of an array as memory of an order holds it, short elements packed."""
+    """The expected bytes of an array in an order of dimensions, with short elements packed."""
     flat = np.ascontiguousarray(array.transpose(order[::-1])).reshape(-1)
     if bits >= 8:
         return flat.tobytes()
@@ -49,7 +49,7 @@ def lying(array, order, bits=8):
 
 
 def reader(client, shape, order):
-    """A program that takes an f32 array in one layout and gives it row-major, doubled."""
+    """A program that takes an f32 array in a layout and returns its double in row-major order."""
     options = CompileOptions(argument_layouts=[Slot.of("f32", shape, order)])
     return client.compile(doubling("x".join([*map(str, shape), "f32"])), options)
 
@@ -80,7 +80,7 @@ def test_a_program_reads_it_in_its_layout(client, executables):
 
 @st.composite
 def puts(draw):
-    """An array of any known dtype with any strides, a layout and semantics."""
+    """Arguments of a put: an array of any dtype and strides, a layout and semantics."""
     element = draw(st.sampled_from(OLD))
     shape = draw(st.lists(st.integers(0, 4), max_size=4).map(tuple))
     seed = draw(st.integers(0, 2**32 - 1))
@@ -115,7 +115,7 @@ def test_any_dtype_strides_layout_and_semantics(client, put):
     assert plain.to_numpy().tobytes() == native.tobytes()
     in_rows = order == tuple(reversed(range(view.ndim)))
     if element.bits < 8 and not in_rows and client.api.version >= NO_PACKED_LAYOUTS:
-        # The layer `discrete` learns of it late, and its buffer has the order of rows.
+        # The layer `discrete` sees the refusal too late, after it made a row-major buffer.
         with pytest.raises((UnimplementedError, UnsupportedByPluginError), match="layout"):
             client.buffer_from_host(view, layout=order, semantics=semantics)
         return

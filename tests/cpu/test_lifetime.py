@@ -1,6 +1,6 @@
-"""Lifetimes: closing in any order, threads, forks, every way for a process to end, and no leaks.
+"""Lifetimes: closing in any order, threads, forks, all ways to end a process, and no leaks.
 
-What could crash runs in a child, which has to end by itself, with its status and a silent stderr.
+Code that could crash runs in a child, which must exit by itself with no output on stderr.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ ENDS = ("client", "executable", "buffer", "result", "event", "array")
 @in_child
 @pytest.mark.slow
 def test_closing_in_every_order(client):
-    """720 orders of giving up a client and what belongs to it, by closing and by forgetting."""
+    """Close or drop a client and its objects in 720 orders."""
     plugin = client.plugin
     close = {"client": "close", "executable": "close", "buffer": "delete", "result": "delete"}
     saved = client.compile(ADD).serialize()
@@ -130,7 +130,7 @@ def test_closing_while_another_thread_waits(client):
 @pytest.mark.slow
 @in_child
 def test_questions_while_it_closes(client):
-    """An executable is asked and saved in some threads while another closes it."""
+    """Some threads query and serialize an executable while another one closes it."""
 
     def ask(executable):
         with contextlib.suppress(ClosedError):
@@ -149,7 +149,7 @@ def test_questions_while_it_closes(client):
 
 
 class Forked:
-    """What a process holds that forks, and that nothing but the values is of use in the fork."""
+    """The objects of a process that forks; in the child, only arrays of values stay usable."""
 
     def __init__(self, client):
         executable, buffer = client.compile(ADD), ones(client)
@@ -159,7 +159,7 @@ class Forked:
         self.client, self.executable, self.buffer = client, executable, buffer
         self.array = buffer.to_numpy()
         self.all = (client, executable, buffer, event, device, memory, client.plugin)
-        self.uses = [  # the others are those of fake/test_lifetimes
+        self.uses = [  # fake/test_lifetimes has the others
             *(lambda: executable(buffer, buffer), buffer.to_numpy, buffer.delete, late.wait),
             *(late.is_ready, lambda: client.buffer_from_host([1]), lambda: device.memories),
             *(lambda: memory.kind, lambda: pjrt_hub.client(PLATFORM, offline=True)),
@@ -183,7 +183,7 @@ class Forked:
 
 
 ENDINGS = {"at once": lambda _: os._exit(0), "exit": lambda _: sys.exit(0), "close": Forked.close}
-#: From 3.12 on Python warns of it.
+#: Variables that silence the warning of Python 3.12 and newer about a fork beside threads.
 FORKS = {"PYTHONWARNINGS": "ignore::DeprecationWarning"}
 
 
@@ -315,7 +315,7 @@ def use_and_end(client, end):
 @pytest.mark.cpu("shares memory with the host")
 @in_child(status=7)
 def test_destructors_registered_while_python_ends_do_not_run(client):
-    """A plugin that works on past Python's end registers some, with its first kernel."""
+    """A plugin that still works when Python ends registers destructors with its first kernel."""
     global alive
     register = LIBC.__cxa_atexit
 
@@ -330,7 +330,7 @@ def test_destructors_registered_while_python_ends_do_not_run(client):
 @pytest.mark.slow
 @in_child
 def test_two_hundred_clients(client):
-    """No file and no thread is left behind by clients that are gone."""
+    """Closed clients leave no open file and no thread behind."""
 
     def counts():
         return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
@@ -349,22 +349,22 @@ def test_two_hundred_clients(client):
         once()
     deadline = time.monotonic() + 10
     while counts() > (files, threads) and time.monotonic() < deadline:
-        time.sleep(0.02)  # a thread that ends is still there for a moment
+        time.sleep(0.02)  # an ending thread is counted for a moment
     files_after, threads_after = counts()
     assert files_after <= files + 2
     assert threads_after <= threads + 2
 
 
-#: Kinds of use that take milliseconds, with how many of them are enough here.
+#: Kinds of use that take milliseconds -> the number of uses that is enough here.
 SLOW_USES = {"compile": 20, "load": 100, "pickled_executable": 100, "one_client": 50}
 SLOW_USES |= {"failed_compile": 200}
-#: Loops that run for days.
+#: Uses that programs repeat for days -> the number of uses here.
 LONG_LOOPS = dict.fromkeys(("donation_loop", "donated_array", "bound", "arrays"), 100_000)
 
 
 @pytest.mark.slow
 def test_nothing_grows(script):
-    """Each kind of use, thousands of times after as many: under 1 MB, and no native object."""
+    """Thousands of uses of each kind, after a warm-up, add under 1 MB and no native object."""
     counts = dict.fromkeys(leaks.KINDS, 2_000) | SLOW_USES | LONG_LOOPS
     done = script("leaks", *(f"{kind}={count}" for kind, count in counts.items()))
     assert (done.returncode, done.stderr) == (0, "")
@@ -377,7 +377,7 @@ def test_nothing_grows(script):
 @pytest.mark.slow
 @pytest.mark.devices(2)
 def test_two_thousand_steps(script):
-    """Two devices in random use, beside a model: every value right, every misuse refused."""
+    """Random use of two devices beside a model: values are right, and misuse is refused."""
     done = script("usage", "2000")
     assert (done.returncode, done.stderr) == (0, ""), done.stderr
     assert int(done.stdout) >= 2000

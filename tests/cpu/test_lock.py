@@ -1,4 +1,4 @@
-"""`pylock.pjrt.toml` as a project uses it: written, committed, held to, with a real plugin."""
+"""How a project uses `pylock.pjrt.toml` with a real plugin: it is written and then enforced."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def project(tmp_path):
 
 @pytest.fixture
 def hub(tmp_path, project, clean_env):
-    """Run `pjrt-hub` in the project's folder, with a cache of the test's own and no index."""
+    """Run `pjrt-hub` in the project's folder, with a separate cache and without an index."""
     without_index = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
     env = {**clean_env, **without_index, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
@@ -49,7 +49,7 @@ def library(plugin):
 
 
 def altered(library, folder):
-    """The same plugin with a byte more: as good to the loader, and other bytes."""
+    """A copy of the plugin with one more byte, which loads just as well."""
     copy = folder / library.name
     copy.write_bytes(library.read_bytes() + b"\0")
     return copy
@@ -116,22 +116,22 @@ def test_a_library_of_ones_own_is_trusted_once_and_never_silently(hub, project, 
     row = json.loads(hub("lock", "--json", "--check").stdout)["artifacts"][0]
     assert (row["plugin"], row["platform"], row["package"]) == ("mine", "mine", "mine")
     assert (row["api_version"], row["library"]) == (str(plugin.api_version), library.name)
-    # It is fetched from where it lay, held to the bytes that were looked at.
+    # It is fetched from the path of the copy, and its bytes must be the locked ones.
     assert f"no registry pins mine: use PJRT_HUB_LOCK={project}/pylock.pjrt.toml" in done.stdout
     named = {"PJRT_HUB_LOCK": str(project / "pylock.pjrt.toml")}
     run = ("run", HELLO, "--arg", "f32[8]:1", "--arg", "f32[8]:1", "--platform", "mine")
     assert f"PJRT_HUB_LOCK={project}/pylock.pjrt.toml" in hub(*run, status=3).stderr
     assert "f32" in hub(*run, **named).stdout
     assert "mine" in hub("cache", "list").stdout
-    assert hub(*run, status=3).stdout == ""  # what lies in the cache is not believed either
+    assert hub(*run, status=3).stdout == ""  # the cached plugin is not trusted without the lock
     copy.write_bytes(copy.read_bytes()[:-1] + b"\1")
     assert "nobody has said" in hub("lock", "--check", status=1).stderr
-    assert "f32" in hub(*run, **named).stdout  # out of the cache, as it was
+    assert "f32" in hub(*run, **named).stdout  # the cache still has the locked bytes
 
 
 @pytest.mark.slow
 def test_a_strangers_lock_makes_nobody_run_its_code(hub, project, library, tmp_path):
-    """A cloned repository brings a library under a known name, and a file that locks it."""
+    """A cloned repository contains a library under a known name and a file that locks it."""
     copy = altered(library, project)
     hub("lock", f"mine={copy}", "--yes")
     path = project / "pylock.pjrt.toml"
@@ -142,7 +142,7 @@ def test_a_strangers_lock_makes_nobody_run_its_code(hub, project, library, tmp_p
         assert "lock" in hub(*run, *more, status=3).stderr
     assert "lock" in hub("fetch", "cpu", status=3).stderr
     assert "0 B" in hub("cache", "list").stdout
-    # Writing the file again asks, or takes it as it is: it runs nothing.
+    # A lock file that is checked or written again never makes the library's code run.
     ran = tmp_path / "ran"
     source = tmp_path / "evil.c"
     source.write_text(
@@ -153,7 +153,7 @@ def test_a_strangers_lock_makes_nobody_run_its_code(hub, project, library, tmp_p
     subprocess.run(["cc", "-shared", "-fPIC", "-o", evil, source], check=True, timeout=60)
     out = tmp_path / "trusted.lock"
     hub("lock", f"evil={evil}", "--yes", "--output", out)
-    assert ran.exists()  # the yes was for that
+    assert ran.exists()  # --yes allowed this run
     ran.unlink()
     path.write_text(out.read_text())
     hub("lock", "--check")
@@ -181,7 +181,7 @@ def test_a_lock_that_cannot_be_read_stops_everything(hub, project, text, told):
 
 
 def test_discovery_imports_nothing(tmp_path, clean_env):
-    """Before and after the choice: what a plugin's package says in Python is not run."""
+    """The Python code of a plugin's package never runs, neither before nor after the choice."""
     code = """
     import sys
     from pjrt_hub.door import client

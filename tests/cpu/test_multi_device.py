@@ -1,6 +1,6 @@
 """Eight devices of one process: collectives, partitioned programs, assignments, portable programs.
 
-Whatever is computed together is compared with the same on one device or with numpy.
+Results of several devices are compared with those of one device or with numpy.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from together import EIGHT, Together
 from pjrt_hub import CompileOptions, ExecuteOptions
 from pjrt_hub.errors import ClosedError, PjrtHubError
 
-#: Compiling for eight replicas, row r of the arguments -> what row r of the results must be.
+#: Program for eight replicas -> the shape of the stacked arguments, and their expected results.
 COLLECTIVES = {
     "all_reduce": ((8, 4), lambda rows: np.broadcast_to(rows.sum(axis=0), (8, 4))),
     "all_gather": ((8, 4), lambda rows: np.broadcast_to(rows.reshape(32), (8, 32))),
@@ -46,7 +46,7 @@ def put(eight):
 
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives(eight, put, program, name):
-    """Small whole numbers, so that the order of a sum does not matter."""
+    """The values are small whole numbers, so that the order of a sum does not matter."""
     shape, expected = COLLECTIVES[name]
     rows = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
     executable = eight.compile(program(name), EIGHT)
@@ -58,7 +58,7 @@ def test_collectives(eight, put, program, name):
 
 @pytest.mark.parametrize("name", COLLECTIVES)
 def test_collectives_on_other_devices(eight, put, program, name):
-    """Replica r is where the assignment says, and the rows are in the order of `devices`."""
+    """Replica r is on the device of the assignment, and rows are in the order of `devices`."""
     shape, expected = COLLECTIVES[name]
     rows = np.random.default_rng(1).integers(-9, 9, shape).astype(np.float32)
     order = [3, 1, 4, 0, 5, 7, 2, 6]
@@ -75,7 +75,7 @@ def test_collectives_on_other_devices(eight, put, program, name):
 
 
 def split_rows(devices, a, b):
-    """The parts of two matrices on a mesh of 4x2, for each device."""
+    """Each device's parts of two matrices on a mesh of 4x2."""
     rows = []
     for index, device in enumerate(devices):
         x, y = divmod(index, 2)
@@ -90,7 +90,7 @@ def split_rows(devices, a, b):
     ("name", "shardy"), [("matmul_gspmd", False), ("matmul_shardy", True)], ids=["gspmd", "shardy"]
 )
 def test_a_partitioned_program_equals_the_whole(eight, program, name, shardy, said):
-    """The mesh is 4x2: a is split both ways, b by what is summed, the result by its rows."""
+    """On a 4x2 mesh, a is split both ways, b along the summed dimension, the result by rows."""
     text, options = program(name).read_text(), None
     if said == "by the module":
         text = f"module attributes {{mhlo.num_partitions = 8 : i32}} {{\n{text}\n}}"
@@ -111,7 +111,7 @@ def test_a_partitioned_program_equals_the_whole(eight, program, name, shardy, sa
         np.testing.assert_allclose(part.to_numpy(), expected[2 * x : 2 * x + 2], rtol=1e-5)
 
 
-#: a + 10 * the replica + the partition, for as many partitions as elements.
+#: A program that gives a + 10 * replica + partition, with as many partitions as elements.
 WHERE = """
 func.func @main(%a: tensor<{n}xi32> {{mhlo.sharding = "{{devices=[{n}]<=[{n}]}}"}})
     -> (tensor<{n}xi32> {{mhlo.sharding = "{{devices=[{n}]<=[{n}]}}"}}) {{
@@ -248,7 +248,7 @@ def test_donation_on_every_device(eight, program):
 @pytest.mark.devices(8)
 @in_child
 def test_what_is_refused_on_one_device_starts_on_none():
-    """XLA's CPU client would never again finish what runs on several devices."""
+    """Otherwise XLA's CPU client could never again finish a program on several devices."""
     eight = Together()
     donate, pairs = eight.donate, eight.pairs
     gone = pairs()
@@ -278,7 +278,7 @@ def test_what_is_refused_on_one_device_starts_on_none():
 @pytest.mark.api("!=0.106", "refuses memory of another size instead of reading it")
 @in_child
 def test_a_client_that_cannot_finish_says_so():
-    """A buffer that is not what it claims: the plugin refuses it on one device, having started."""
+    """One buffer is larger than it claims, so the plugin refuses it after other devices started."""
     eight = Together()
     client, rows = eight.client, eight.pairs()
     device = client.devices[5]
@@ -290,14 +290,14 @@ def test_a_client_that_cannot_finish_says_so():
         eight.reduce.execute(eight.put(1))
     one = client.compile(ADD)
     assert one(*eight.pairs()[0]).tolist() == [2.0] * 8
-    os._exit(0)  # what is owned twice must not be freed
+    os._exit(0)  # a buffer with two owners must not be freed
 
 
 @pytest.mark.devices(8)
 @pytest.mark.parametrize("events", [False, True])
 @in_child
 def test_many_launches_that_nobody_waits_for(events):
-    """Each takes a thread for each device; XLA's pool has no more than these."""
+    """Each launch takes one thread per device, and all of them together take XLA's whole pool."""
     eight = Together()
     rows = eight.put(1)
     results = [eight.reduce.execute(rows, return_events=events) for _ in range(500)]
@@ -316,7 +316,7 @@ def test_many_launches_that_nobody_waits_for(events):
 @pytest.mark.cpu("its launches take turns")
 @in_child
 def test_launches_of_several_threads():
-    """Whole launches and launches in parts, with buffers deleted and executables closed between."""
+    """Launches, whole and in parts, mix with deletions of buffers and closed executables."""
     eight = Together()
     reduce = eight.reduce
 
@@ -353,7 +353,7 @@ def test_launches_of_several_threads():
 @pytest.mark.devices(8)
 @in_child
 def test_deleted_by_another_thread_while_it_starts():
-    """It starts on all devices or, deleted before, on none."""
+    """The launch starts on all devices or, if the buffer was deleted before, on none."""
     eight = Together()
     sys.setswitchinterval(1e-6)
     meet, rows, refused = threading.Barrier(2, timeout=60), [], []
@@ -386,7 +386,7 @@ def test_deleted_by_another_thread_while_it_starts():
 @pytest.mark.cpu("its launches take turns")
 @in_child
 def test_ctrl_c_ends_the_wait_for_a_turn():
-    """Thirty-two are under way; the next waits until one of them ends, or is interrupted."""
+    """With 32 launches under way, the next one waits for an end of one, or is interrupted."""
     eight = Together()
     slow, eye, many = eight.slow(eight.client.devices[0], np.int32(10_000))
     under_way = [slow(eye, many) for _ in range(32)]
@@ -394,7 +394,7 @@ def test_ctrl_c_ends_the_wait_for_a_turn():
     with pytest.raises(KeyboardInterrupt):
         timer.start(), eight.reduce.execute(eight.put(1)), slow(eye, many)
     assert not under_way[-1].ready.is_ready()
-    os._exit(0)  # not to wait for all of them
+    os._exit(0)  # this avoids waiting for all of them
 
 
 @pytest.mark.devices(8)

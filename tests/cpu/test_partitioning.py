@@ -1,4 +1,4 @@
-"""Programs that say for how many devices they are: compiled so, or refused with both numbers."""
+"""Programs that name their number of devices: compiled for it, or refused with both numbers."""
 
 import base64
 from pathlib import Path
@@ -24,7 +24,7 @@ def module(text: str, attributes: str) -> str:
 
 
 def run(executable, parts):
-    """What each device gives for its part."""
+    """The result of each device for its part."""
     rows = [
         [executable.client.buffer_from_host(np.ascontiguousarray(part), device=device)]
         for part, device in zip(parts, executable.devices, strict=True)
@@ -70,7 +70,7 @@ SPLITS = {
 def test_outputs_that_are_left_to_the_compiler(eight, split, options, in_parts):
     """`jax.jit(lambda a, b: (tanh(a @ b), a.sum(0)), in_shardings=...)` on a mesh of 4 by 2.
 
-    Shardy splits the outputs too; the other one has all of them on each device, unless it may.
+    Shardy also splits the outputs; the other partitioner keeps them whole unless options allow it.
     """
     mesh, of_a, of_b = SPLITS[split]
     text = f"""
@@ -113,7 +113,7 @@ def test_replicas(eight, program):
     assert np.array_equal(np.stack(moved), np.vstack([np.zeros((1, 4)), ROWS[:7]]))
 
 
-#: `a + a` of four elements, halved by Shardy, as StableHLO's serializer writes it for 1.8.0.
+#: A portable artifact of version 1.8.0: `a + a` of four elements, split in two by Shardy.
 HALVED = base64.b85decode(
     b"O-%1n4O4VsVr*qdOiy2SF)lbRFaQA|2LS~M3jqTU0|OHU2NxS315Ymr0T~Mm6AKR$6AKd)6B7dq6Au>`4+RYm6AK"
     b"Fq3jqTU1qTxs2Li7J5d{eY0|yBO6A=Lk7XbqU7XbwW2?G}a2Ll%Y2O}2&2@w|o3kL-Q8vz3q2@MYe9{~#kAprpi6"
@@ -138,7 +138,7 @@ def test_an_exported_function():
 
 
 def test_an_hlo_proto(client):
-    """Its device assignment has the counts, where it has one; and Shardy's meshes as text."""
+    """The counts are in its device assignment, if it has one, and in Shardy's meshes as text."""
     add = client.compile(module(TWICE, ""))
     bare = add.optimized_program().code
     assert Partitioning.of(Program(bare, "hlo")) == (1, 1, False)
@@ -190,12 +190,12 @@ LONG = f'stablehlo.constant dense<"0x{"3f" * 5000}"> : tensor<1250xf32>'
     ],
 )
 def test_the_outline_of_a_text(text, outline):
-    """What is looked through for counts, and for what flags give way to."""
+    """The outline is the part of a program that is searched for counts and for some operations."""
     assert Program(text, "mlir").outline == outline.encode()
 
 
 def test_the_outline_of_bytecode():
-    """Its words; all of it where it cannot be read."""
+    """The outline is its strings, or all of it if it cannot be parsed."""
     words = Program.of(HALVED).outline
     assert b"sdy" in words
     assert b"mhlo.num_partitions" in words
@@ -262,7 +262,7 @@ def test_compile_cache_keeps_them_apart(eight, kept):
 
 
 def test_what_is_split_by_nobody(pair, program):
-    """The hints of a program whose counts were taken away, or whose options say no."""
+    """The hint of the error if a program has no counts, or if options turn partitioning off."""
     text = program("shard_map_shardy").read_text().partition("i32} {")[2]
     bare = "module {" + text
     with pytest.raises(NotFoundError) as caught:

@@ -1,4 +1,4 @@
-"""Launches in parts: a plugin gets whole ones, and who waits in vain is told."""
+"""Launches in parts, which reach the plugin as whole ones; a part that waits in vain raises."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ pytestmark = pytest.mark.devices(8)
 
 
 class Parts(Together):
-    """The sum on eight devices, launched in parts."""
+    """A sum over eight devices, launched in parts."""
 
     def __init__(self, value=5):
         super().__init__()
         self.rows, self.threads = self.put(value), ThreadPoolExecutor(17)
 
     def run(self, i, row=None, options=None):
-        """Launches a part, of other arguments where they are given, and gives its outputs."""
+        """Launch a part, with other arguments if they are given, and return its outputs."""
         row = self.rows[i] if row is None else row
         return self.reduce.execute_on(row, self.reduce.devices[i], options)[0]
 
     def begin(self, *places, options=None):
-        """Launches parts in threads of their own."""
+        """Launch each part in its own thread."""
         return [self.threads.submit(self.run, i, None, options) for i in places]
 
 
 def waiting(eight, count):
-    """Wait until so many parts of the sum wait for the others."""
+    """Wait until `count` parts of the sum wait for the others."""
     while sum(len(launch.rows) for launch in eight.reduce._parts._waiting) != count:
         threading.Event().wait(0.005)
 
@@ -51,7 +51,7 @@ def refused(started, error, match):
 
 @in_child
 def test_each_part_by_itself():
-    """Also without a launch id, of which XLA makes one for each part since 2026."""
+    """A launch id is not needed, although XLA has made one for each part since 2026."""
     eight = Together()
     with ThreadPoolExecutor(8) as threads:
         for number in (0, 3, 3, -1, 2**31 - 1, 0):
@@ -75,7 +75,7 @@ def test_a_thousand_rounds(callers):
 
 @in_child
 def test_a_part_that_never_comes():
-    """XLA would end the process after 40 s; so nothing is started, and the client is as before."""
+    """XLA would end the process after 40 s, so nothing is started and the client stays usable."""
     parts.PATIENCE = 0.3
     eight, options = Parts(), ExecuteOptions(launch_id=7)
     why = rf"launch 7 was not started: 7 of its 8 parts came, .* 0.3 s none of {NAME}:7\n\nhint:"
@@ -88,7 +88,7 @@ def test_a_part_that_never_comes():
 
 @in_child
 def test_a_part_alone_of_a_program_without_collectives():
-    """It would run; but XLA would start nothing on several devices after it, since 2026."""
+    """It could run, but since 2026 XLA would start nothing on several devices afterwards."""
     parts.PATIENCE = 0.1
     eight = Together()
     options = CompileOptions(num_partitions=8, use_spmd_partitioning=True)
@@ -102,7 +102,7 @@ def test_a_part_alone_of_a_program_without_collectives():
 
 @in_child
 def test_what_does_not_fit_is_refused_at_once():
-    """The other parts do not hear of it, and the right one still joins them."""
+    """The other parts are not affected, and the right part can still join them."""
     eight = Parts()
     gone, long = eight.put(5)[7], eight.put(5, size=5)[7]
     gone[0].delete()
@@ -133,7 +133,7 @@ def test_two_parts_of_one_device_are_of_two_launches():
 
 @in_child
 def test_what_is_deleted_while_the_parts_wait():
-    """It starts on no device, and all parts are told."""
+    """The launch starts on no device, and all parts raise."""
     eight = Parts()
     started = eight.begin(*range(7))
     waiting(eight, 7)
@@ -154,7 +154,7 @@ def test_closed_while_a_part_waits(closed):
 
 @in_child
 def test_ctrl_c_ends_the_wait_for_other_parts():
-    """The part may come again, and the others still wait for it."""
+    """The interrupted part may be launched again, and the others still wait for it."""
     eight = Parts()
     started = eight.begin(*range(6))
     waiting(eight, 6)
@@ -170,7 +170,7 @@ def test_ctrl_c_ends_the_wait_for_other_parts():
 @pytest.mark.cpu("its launches take turns")
 @in_child
 def test_ctrl_c_ends_the_last_part_s_wait_for_a_turn():
-    """Who brings it waits for all: interrupted, it takes its own part back alone."""
+    """The last part waits for all; an interrupt withdraws only that part."""
     eight = Parts()
     slow, eye, many = eight.slow(eight.client.devices[0], np.int32(10_000))
     under_way = [slow(eye, many) for _ in range(32)]
@@ -181,4 +181,4 @@ def test_ctrl_c_ends_the_last_part_s_wait_for_a_turn():
         timer.start(), eight.run(7)
     waiting(eight, 7)
     assert not under_way[-1].ready.is_ready()
-    os._exit(0)  # not to wait for all of them
+    os._exit(0)  # this avoids waiting for all of them

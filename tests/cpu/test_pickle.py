@@ -1,4 +1,4 @@
-"""What can be sent to another process, and what arrives there."""
+"""Objects that can be pickled for another process, and what arrives there."""
 
 import multiprocessing
 import pickle
@@ -86,7 +86,7 @@ def test_executables_of_two_devices_do_not_arrive_on_one(again, pair, client):
 
 
 def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypatch):
-    monkeypatch.setattr(client.plugin.policy, "reload", None)  # an open client must do
+    monkeypatch.setattr(client.plugin.policy, "reload", None)  # the open client must be used
     blob = client.compile(program("add")).serialize()
     ahead = Guards.of(client)._replace(platform_version="", machine="")
     loaded = client.load(ahead.seal(serialized.read(blob)[1]))
@@ -94,7 +94,7 @@ def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypa
 
 
 def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, program):
-    """As the pickle of an `Executable` does: its topology has no create options."""
+    """The pickle of an `Executable` does so too, because its topology has no create options."""
     with plugin.client(device_count(2)) as client:
         code = serialized.read(client.compile(program("add")).serialize())[1]
         ahead = Guards.of(client)._replace(platform_version="", machine="").seal(code)
@@ -103,7 +103,7 @@ def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, p
 
 
 def test_topologies_tell_whose_they_are(client):
-    """Older plugins read none; those of others are in the tests of the vendors' plugins."""
+    """Older plugins cannot read topologies; the vendors' plugins have tests of their own."""
     stream = pickle.dumps(client.topology)
     if client.api.version.minor < 115:
         with pytest.raises(NotFoundError, match=r"No compiler (registered|factory)"):
@@ -148,7 +148,7 @@ def load_twice(stream):
 
 
 def test_a_client_that_cannot_run_it_is_not_kept(client, program, child):
-    """As where another version of the plugin is installed; each attempt makes one and ends it."""
+    """It may be another version of the plugin; each attempt makes a client and closes it."""
     code = serialized.read(client.compile(program("add")).serialize())[1]
     elsewhere = Guards.of(client)._replace(platform_version="another").seal(code)
     reload = client.plugin.policy.reload

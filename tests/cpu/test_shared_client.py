@@ -1,4 +1,4 @@
-"""The client that a process shares: one for all who ask, whoever of them leaves."""
+"""The shared client of a process: every caller gets the same one, and it lives while used."""
 
 import gc
 import os
@@ -79,7 +79,7 @@ def test_it_is_freed_when_nobody_has_anything_of_it(last):
     gc.collect()
     assert shared() is gone()
     del kept
-    while gone() is not None:  # the thread that compiled holds it for a moment
+    while gone() is not None:  # the compiling thread still holds it briefly
         gc.collect()
     assert ones(shared()).tolist() == [1.0] * 8
 
@@ -110,7 +110,7 @@ def test_options_that_come_too_late_are_named():
     first = shared()
     with pytest.raises(ValueError, match="made with cpu_device_count=1, not 2"):
         shared(options={"cpu_device_count": 2})
-    assert shared(options={"cpu_device_count": 1}) is first  # as by default
+    assert shared(options={"cpu_device_count": 1}) is first  # 1 is the default
 
 
 @in_child

@@ -1,4 +1,4 @@
-"""Large arrays are staged in huge pages: copied once, kept while anybody looks, and given back."""
+"""Large arrays are copied once into huge pages, which are kept while used and then reused."""
 
 import gc
 import os
@@ -17,10 +17,10 @@ from pjrt_hub import HostBufferSemantics
 from pjrt_hub.running.capi import hotpath
 
 HUGE = 1 << 21
-#: What waits for its next use at most, in bytes.
+#: The most bytes that are kept for reuse.
 KEPT = 128 << 20
 COUNT = HUGE // 4 + 3
-#: Row-major programs of that many floats.
+#: Programs on row-major arrays of COUNT floats.
 ADD, DONATE = adding(f"{COUNT}xf32"), adding(f"{COUNT}xf32", DONATED)
 
 pytestmark = pytest.mark.skipif(
@@ -35,7 +35,7 @@ def _no_client_ends_meanwhile():
 
 
 def at(nbytes, offset, dtype="u1"):
-    """Bytes that lie `offset` past a boundary of 64."""
+    """Zeros that begin `offset` bytes after a multiple of 64."""
     memory = np.zeros(nbytes + 128, np.uint8)
     start = -memory.__array_interface__["data"][0] % 64 + offset
     return memory[start : start + nbytes].view(dtype)
@@ -71,7 +71,7 @@ def test_every_kind_of_element(client, dtype):
     bits = np.arange(2 * HUGE, dtype=np.uint64).astype(np.uint8) % 2
     source = bits.view(pjrt_hub.empty_aligned(1, dtype).dtype).reshape(2, -1)
     buffer = client.buffer_from_host(source)
-    assert is_staged(buffer) or dtype == "int4"  # packed by the plugin
+    assert is_staged(buffer) or dtype == "int4"  # the plugin packs int4
     assert (buffer.shape, buffer.dtype) == (source.shape, source.dtype)
     assert buffer.to_numpy().tobytes() == source.tobytes()
 
@@ -122,7 +122,7 @@ def test_what_is_kept_is_bounded_and_ends_with_the_client(plugin):
             assert all(map(is_staged, buffers))
             del buffers
             assert hotpath.Staging._kept() == KEPT
-        client.buffer_from_host(np.zeros(KEPT + 4096, np.uint8))  # too large to be kept
+        client.buffer_from_host(np.zeros(KEPT + 4096, np.uint8))  # this one is too large to be kept
         assert hotpath.Staging._kept() == KEPT
     assert hotpath.Staging._kept() == 0
 
@@ -141,7 +141,7 @@ def test_a_program_writes_into_what_is_donated_to_it(own, wait_until):
     assert source[-1] == COUNT - 1
     del given
     again = own.buffer_from_host(ones)
-    assert again.unsafe_pointer() != place  # the result lies there
+    assert again.unsafe_pointer() != place  # the result occupies that memory
     assert np.array_equal(result.to_numpy(), source + 1)
     hotpath.Staging._trim()
     del result
@@ -200,14 +200,14 @@ def test_a_fork_sees_the_values_and_keeps_nothing(client):
     process = os.fork()
     if process == 0:
         right = np.array_equal(array, source) and hotpath.Staging._kept() == 0
-        right &= hotpath.Staging.of(HUGE) is not None  # no lock is held
+        right &= hotpath.Staging.of(HUGE) is not None  # the child inherited no locked lock
         os._exit(0 if right else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
     assert np.array_equal(client.buffer_from_host(source).to_numpy(), source)
 
 
 def status(name):
-    """A figure of this process, in bytes."""
+    """A value of /proc/self/status, in bytes."""
     return int(re.search(rf"{name}:\s+(\d+) kB", Path("/proc/self/status").read_text())[1]) << 10
 
 
@@ -221,19 +221,19 @@ def test_putting_again_and_again_takes_no_more_memory(client):
         x = client.buffer_from_host(source)
         for _ in range(count):
             x = exe(x, client.buffer_from_host(source))
-            x.ready.wait()  # launches under way hold their arrays, and may be many
+            x.ready.wait()  # many pending launches would hold their arrays
             x.delete()
             x = client.buffer_from_host(source)
 
     turns(50)
     before = status("VmRSS")
-    turns(500)  # more than 2 GB in all
+    turns(500)  # this moves more than 2 GB in all
     assert status("VmRSS") - before < 64 << 20
 
 
 @in_child
 def test_where_no_more_can_be_mapped_there_is_none(client):
-    limit = status("VmSize") + (1 << 30)  # a thread that starts meanwhile needs some of it
+    limit = status("VmSize") + (1 << 30)  # a new thread may need some of it
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     assert hotpath.Staging.of(1 << 31) is None
     assert hotpath.Staging.of(4096) is not None

@@ -1,4 +1,4 @@
-"""What a start imports, and when: each module costs a first result its time."""
+"""What a start imports, and when: each module delays the first result."""
 
 import json
 import subprocess
@@ -9,22 +9,22 @@ from pathlib import Path
 import pytest
 from children import ADD, PLATFORM
 
-#: `mark()` tells what was imported.
+#: Code that defines `mark()`, which prints the imported modules.
 MARK = "import json, sys\ndef mark(): print(json.dumps(list(sys.modules)))\n"
-#: What a client can do without; some of it comes with the options of a compilation and with numpy.
+#: Modules that making a client must not import; compile options and numpy import some of them.
 SPARED = {"click", "dataclasses", "email", "httpx", "importlib.metadata", "importlib_metadata"}
 SPARED |= {"logging", "packaging", "platformdirs", "rich", "shutil", "subprocess", "tempfile"}
 SPARED |= {"hashlib", "html", "pickle", "pjrt_hub.finding.store.lock"}
 SPARED |= {f"pjrt_hub.finding.store.cache.{each}" for each in ("audit", "eviction", "publication")}
 SPARED |= {f"pjrt_hub.running.extensions.{each}" for each in ("custom_calls", "profiler")}
-#: What a client can do without, and the compilation needs.
+#: Modules that only a compilation needs, and that making a client must not import.
 LATE = {"inspect", "numpy", "pjrt_hub.running.program.compile_error"}
 LATE |= {"pjrt_hub.running.distributed.kv_store", "pjrt_hub.running.client.topology"}
 
 
 @pytest.fixture
 def run(client, clean_env):
-    """Run code in a fresh process; the plugin's first contact and first client were before."""
+    """Run code in a fresh process, after the plugin's first contact and first client elsewhere."""
     del client
 
     def run(code: str) -> list[str]:

@@ -1,6 +1,6 @@
-"""One client in many threads at once, with a GIL and without: values are right, nothing is lost.
+"""One client in many threads at once, with and without a GIL: values are right, nothing is lost.
 
-Every thread begins each round at the same moment. A test ends well whatever the order is.
+Every thread begins each round at the same moment. A test must pass in any order of events.
 """
 
 import gc
@@ -18,7 +18,7 @@ ONES = np.ones(8, np.float32)
 
 
 def at_once(work, rounds=ROUNDS):
-    """What `work(thread, round)` returns, of all threads and rounds; the first error is raised."""
+    """The results of `work(thread, round)` in all threads and rounds; raises the first error."""
     barrier, results, errors = threading.Barrier(THREADS), [], []
 
     def run(thread):
@@ -39,7 +39,7 @@ def at_once(work, rounds=ROUNDS):
 
 
 def unless_closed(call):
-    """What it returns, or the word `closed`."""
+    """The result of a call, or the word `closed` if it raises ClosedError."""
     try:
         return call()
     except ClosedError:
@@ -55,7 +55,7 @@ def assert_nothing_is_left(client, but=0):
 @in_child
 @pytest.mark.parametrize("gil", ["release", "adaptive"])
 def test_calls(client, gil):
-    """One executable, and one call that is bound to its arguments."""
+    """All threads use one executable and one bound call."""
     add, shared = client.compile(ADD), ones(client)
     add.gil = gil
     bound = add.bind(shared, shared)
@@ -75,7 +75,7 @@ def test_calls(client, gil):
 
 @in_child
 def test_puts_and_gets(client):
-    """Small arrays, and those that are large enough for memory of our own."""
+    """The arrays are small, or large enough to be staged in pjrt-hub's own memory."""
 
     def work(thread, turn):
         for size in (3, 5000, 1 << 19):
@@ -93,7 +93,7 @@ def test_puts_and_gets(client):
 @in_child
 @pytest.mark.cpu("shares memory with the host")
 def test_one_buffer(client):
-    """All look into the same one, ask it what it is for the first time, and copy it."""
+    """All threads read one buffer, ask for its properties for the first time, and copy it."""
     for _ in range(ROUNDS):
         buffer, views = client.buffer_from_host(np.arange(6.0).reshape(2, 3).T), []
 
@@ -114,7 +114,7 @@ def test_one_buffer(client):
 
 @in_child
 def test_deleted_by_all(client):
-    """Every call gets the right value or says that the buffer is gone."""
+    """Every call returns the right value or reports that the buffer was deleted."""
     add, shared = client.compile(ADD), [ones(client) for _ in range(ROUNDS)]
 
     def work(thread, turn):
@@ -130,7 +130,7 @@ def test_deleted_by_all(client):
 
 @in_child
 def test_donated_by_all(client):
-    """One call gets the buffer, and the others are told."""
+    """One call gets the buffer, and the others raise."""
     donate, other = client.compile(PROGRAMS / "donate.mlir"), ones(client)
     shared = [client.buffer_from_host(turn * ONES) for turn in range(ROUNDS)]
 
@@ -144,11 +144,11 @@ def test_donated_by_all(client):
 
 @in_child
 def test_events_and_callbacks(client):
-    """All wait for one event, and every callback comes once."""
+    """All threads wait for one event, and every callback runs once."""
     called, done = Counter(), threading.Semaphore(0)
 
     def come(name):
-        called[name] += 1  # callbacks come on one thread
+        called[name] += 1  # all callbacks run in one thread
         done.release()
 
     events = [start(client, 5).ready for _ in range(10)]
@@ -169,7 +169,7 @@ def test_events_and_callbacks(client):
 
 @in_child
 def test_clients(client):
-    """Each opens and closes some of its own, and all close one together."""
+    """Each thread opens and closes some clients, and all together close another one."""
     plugin, saved = client.plugin, client.compile(ADD).serialize()
     shared = [plugin.client() for _ in range(5)]
 
@@ -187,7 +187,7 @@ def test_clients(client):
 
 @in_child
 def test_first_uses(client):
-    """All ask for the same things of one executable for the first time."""
+    """All threads ask for the same properties of one executable for the first time."""
     for _ in range(10):
         add = client.compile(ADD)
 

@@ -1,6 +1,6 @@
-"""Topologies of the CPU plugin, which has them only of what is there.
+"""Topologies of the CPU plugin, which can only describe the devices of this machine.
 
-Since PJRT API 0.115 it reads their bytes and compiles for them.
+Since PJRT API 0.115 it can deserialize them and compile for them.
 """
 
 import gc
@@ -17,7 +17,7 @@ HEADER = b"ML\xefR\x0dStableHLO_v%s\0"
 
 
 def reads_up_to(client):
-    """The newest StableHLO that the plugin reads, as text."""
+    """The newest StableHLO version that the plugin reads, as text."""
     return ".".join(map(str, client.plugin.attributes["stablehlo_current_version"]))
 
 
@@ -127,8 +127,8 @@ def test_it_ends_with_its_client(plugin, program):
 
 @in_child
 def test_a_borrowed_one_is_never_destroyed():
-    """The client frees it: a second time would end this child by SIGABRT."""
-    BoundFunction._compile = lambda *fields: None  # so that Python sees every call
+    """The client frees the topology; freeing it twice would end this child by SIGABRT."""
+    BoundFunction._compile = lambda *fields: None  # every call then goes through Python
     called, call = [], BoundFunction.raw
 
     def raw(self, **inputs):
@@ -154,7 +154,7 @@ def test_its_client_lives_as_long_as_it_does(plugin):
 
 
 def test_a_program_that_is_too_new(client, topology):
-    """A portable artifact that is newer than the plugin is refused before it sees it."""
+    """A portable artifact that is too new is refused before it reaches the plugin."""
     have = reads_up_to(client)
     newer = f"1.{int(have.split('.')[1]) + 1}.0"
     for compile in (client.compile, topology.compile):
@@ -169,7 +169,7 @@ def test_a_program_that_is_too_new(client, topology):
 @pytest.mark.parametrize("version", ["the plugin's", "0.9.0"])
 def test_a_program_that_is_old_enough_reaches_the_plugin(client, version):
     version = version.replace("the plugin's", reads_up_to(client))
-    with pytest.raises(errors.PjrtError):  # it is nothing but a header
+    with pytest.raises(errors.PjrtError):  # the artifact is only a header
         client.compile(HEADER % version.encode())
 
 

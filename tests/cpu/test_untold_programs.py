@@ -1,4 +1,4 @@
-"""What a user does on a plugin that tells nothing of the programs that it compiled."""
+"""Ordinary use of a plugin that reports nothing about its compiled programs."""
 
 import pickle
 import runpy
@@ -14,7 +14,7 @@ from pjrt_hub.frameworks import safetensors
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "exported"
 OUTPUTS = ("ElementTypes", "Dimensions", "MemoryKinds")
-#: What the plugin lacks -> how it lacks it.
+#: What the plugin cannot report -> the value of `PJRT_HUB_WITHOUT` that causes it.
 UNTOLD = {
     "no optimized program": "PJRT_Executable_OptimizedProgram:null",
     "an optimized program that is refused": "PJRT_Executable_OptimizedProgram",
@@ -28,7 +28,7 @@ X = np.arange(8, dtype=np.float32)
 
 
 def use(client, folder):
-    """In a process whose clients are of such a plugin."""
+    """Use a client of such a plugin, in a child process."""
     folder = Path(folder)
     added = client.compile(ADD)
     assert str(added.signature) == "(f32[8], f32[8]) -> (f32[8])", added.signature

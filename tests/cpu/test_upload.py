@@ -1,4 +1,4 @@
-"""Files put on devices: right values from every place, in parts too, and nothing half read."""
+"""Files put on devices: right values from any offset, also in parts, or an error."""
 
 import threading
 from types import SimpleNamespace
@@ -26,7 +26,7 @@ def numbers(tmp_path):
 def test_the_values_are_the_files(client, numbers, count):
     buffer = client.buffer_from_file(numbers, (count,), offset=4)
     assert (buffer.shape, buffer.dtype) == ((count,), np.float32)
-    numbers.write_bytes(b"")  # it may change at once
+    numbers.write_bytes(b"")  # the file may change at once
     assert np.array_equal(buffer.to_numpy(), np.arange(count))
 
 
@@ -95,7 +95,7 @@ def test_a_pipe_is_no_file(client, tmp_path):
 @pytest.mark.cpu("shares memory with the host")
 @pytest.mark.parametrize("padding", range(0, 64, 8))
 def test_tensors_that_begin_anywhere(client, tmp_path, padding):
-    """A header of every length: what is in place is shared, what is large and not is read."""
+    """Headers of every length: aligned tensors are shared, and large unaligned ones are read."""
     import json
 
     values = np.arange(COUNT, dtype=np.float32)

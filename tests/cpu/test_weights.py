@@ -10,12 +10,12 @@ from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.frameworks import safetensors
 from pjrt_hub.running.array import dtypes
 
-#: The dtypes of the format.
+#: The dtypes that the safetensors format has.
 HELD = {element.numpy for element in safetensors._ELEMENTS.values()}
 
 
 def values_of(name, shape=(4, 8)):
-    """Bits that tell the elements apart."""
+    """An array of mostly different elements."""
     element = dtypes.of_numpy(name)
     dtype = dtypes.numpy_dtype(element.code)
     top = 2 if name == "bool" else 2 ** min(element.bits, 8)
@@ -24,7 +24,7 @@ def values_of(name, shape=(4, 8)):
 
 
 def held(params):
-    """Those of types that the format holds."""
+    """The parameters whose types the format has."""
     return [param for param in params if param.values[0].numpy in HELD]
 
 

@@ -1,19 +1,19 @@
-"""Programs as text, of the types that a test wants, where tests/programs has none."""
+"""Functions that write programs for the types that a test wants; see also tests/programs."""
 
 from __future__ import annotations
 
-#: The attribute of a parameter whose memory the first result takes.
+#: The attribute of a parameter whose memory the program reuses for its first result.
 DONATED = "{tf.aliasing_output = 0 : i32}"
 BOUNDS = {"?x3": "4, ?", "4x?": "?, 3"}
 
 
 def identity(kind: str) -> str:
-    """Give its argument, of a type as "8xf32"."""
+    """A program that returns its argument, of a type such as "8xf32"."""
     return f"func.func @main(%a: tensor<{kind}>) -> tensor<{kind}> {{ return %a : tensor<{kind}> }}"
 
 
 def doubling(kind: str, attribute: str = "") -> str:
-    """Give twice its argument, which has an attribute."""
+    """A program that returns twice its argument, which has an attribute."""
     return f"""func.func @main(%a: tensor<{kind}> {attribute}) -> tensor<{kind}> {{
   %0 = stablehlo.add %a, %a : tensor<{kind}>
   return %0 : tensor<{kind}>
@@ -21,7 +21,7 @@ def doubling(kind: str, attribute: str = "") -> str:
 
 
 def adding(kind: str, attribute: str = "") -> str:
-    """Give the sum of two arguments, of which the first has an attribute."""
+    """A program that returns the sum of two arguments; the first one has an attribute."""
     kind = f"tensor<{kind}>"
     return f"""func.func @main(%a: {kind} {attribute}, %b: {kind}) -> {kind} {{
   %0 = stablehlo.add %a, %b : {kind}
@@ -30,7 +30,7 @@ def adding(kind: str, attribute: str = "") -> str:
 
 
 def custom_call(name: str, kind: str = "8xf32", config: str = "", version: int = 4) -> str:
-    """Give what a function of that name makes of the argument, with the attributes of `config`."""
+    """A program that passes its argument to a custom call with the attributes in `config`."""
     attributes = f"api_version = {version} : i32"
     attributes += f", backend_config = {{{config}}}" if version == 4 else ""
     return f"""func.func @main(%a: tensor<{kind}>) -> tensor<{kind}> {{
@@ -40,12 +40,12 @@ def custom_call(name: str, kind: str = "8xf32", config: str = "", version: int =
 
 
 def bounded(dims: str, element: str = "f32") -> str:
-    """The type of the first rows ("?x3") or columns ("4x?") of 4x3 elements."""
+    """The tensor type of the first rows ("?x3") or columns ("4x?") of 4x3 elements."""
     return f"{dims}x{element}, #stablehlo.bounds<{BOUNDS[dims]}>"
 
 
 def cut(dims: str, element: str = "f32") -> str:
-    """Give the first rows or columns of its argument, as many as the other says."""
+    """A program that returns the first rows or columns of an argument; another gives the count."""
     kind, axis = f"tensor<{bounded(dims, element)}>", dims.split("x").index("?")
     return f"""func.func @main(%a: tensor<4x3x{element}>, %n: tensor<i32>) -> {kind} {{
   %r = "stablehlo.set_dimension_size"(%a, %n) {{dimension = {axis} : i64}}
@@ -55,7 +55,7 @@ def cut(dims: str, element: str = "f32") -> str:
 
 
 def products(count: int = 20_000) -> str:
-    """So many products that compiling them takes minutes."""
+    """A program of `count` products, many of which take minutes to compile."""
     kind = "tensor<64x64xf32>"
     product = "%{} = stablehlo.dot_general %{}, %a, contracting_dims = [1] x [0] : ({}, {}) -> {}"
     lines = [f"func.func @main(%a: {kind}) -> {kind} {{", f"%0 = stablehlo.add %a, %a : {kind}"]

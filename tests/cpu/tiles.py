@@ -1,11 +1,11 @@
-"""Arrays in tiles: which ones libtpu chooses, and how the elements lie in them, as numpy has it."""
+"""Arrays in tiles: the tiles that libtpu chooses, and a numpy model of the elements in them."""
 
 from __future__ import annotations
 
 import ml_dtypes
 import numpy as np
 
-#: dtype, shape, and what libtpu 0.0.52 chooses for a v5e: its tiles, and the bytes that they take.
+#: dtype, shape, and the tiles and their bytes that libtpu 0.0.52 chooses for it on a v5e.
 ARRAYS = [
     ("float32", (), "T(128)", 512),
     ("float32", (200,), "T(256)", 1024),
@@ -41,14 +41,14 @@ def dtype_of(name):
 
 
 def tiles_in(text):
-    """The tiles of "T(8,128)(2,1)E(4)"."""
+    """The tiles in a text such as "T(8,128)(2,1)E(4)"."""
     return [
         tuple(map(int, each.split(","))) for each in text[2:].split(")E")[0].rstrip(")").split(")(")
     ]
 
 
 def lying(array, order, text):
-    """An array in tiles, by reshaping and transposing: its bytes, and which bits are elements'."""
+    """The bytes of an array in tiles, and a mask of the bits that belong to elements."""
     bits = int(text.partition("E(")[2].rstrip(")") or 8 * array.dtype.itemsize)
     itemsize = array.dtype.itemsize
     flat = np.ascontiguousarray(array.transpose(order[::-1]) if array.ndim else array.reshape(1))
@@ -66,7 +66,7 @@ def lying(array, order, text):
 
 
 def divide(elements, tile):
-    """The last dimensions in blocks, which follow one another; the bytes of an element stay."""
+    """Split the last dimensions into consecutive tiles, and keep each element's bytes together."""
     first = elements.ndim - 1 - len(tile)
     sizes = elements.shape[first:-1]
     fill = [(0, -size % part) for size, part in zip(sizes, tile, strict=True)]

@@ -1,6 +1,6 @@
-"""Usage of a client in random order, beside a model of numpy arrays; also the script that runs it.
+"""Random use of a client, checked by a model of numpy arrays; also runs as a script.
 
-`python -m usage STEPS` makes at least as many steps, in histories of a hundred at most.
+`python -m usage STEPS` makes at least STEPS steps, in sequences of at most a hundred.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ WHICH = st.integers(0, 99)
 NUMBER = st.integers(-9, 9)
 MOST = 24
 
-#: What a buffer holds: an array, an error, or None while somebody still has to say.
+#: A function that gives a buffer's content: an array, an error, or None while it is pending.
 Value = Callable[[], "np.ndarray | PjrtError | None"]
 
 
 def sum_of(a: Value, b: Value, earlier: list[Value]) -> Value:
-    """What the programs compute, once their arguments are there and earlier runs have ended.
+    """The sum that a program gives once its arguments are ready and earlier runs have ended.
 
-    The XLA CPU plugin runs one after another: one that waits for its arguments holds up the rest.
+    The XLA CPU plugin runs programs one by one: a program that waits for arguments delays the rest.
     """
 
     def value():
@@ -54,7 +54,7 @@ def sum_of(a: Value, b: Value, earlier: list[Value]) -> Value:
 
 @dataclass
 class Held:
-    """A buffer with what the model knows of it."""
+    """A buffer and what the model knows about it."""
 
     buffer: pjrt_hub.Buffer
     value: Value
@@ -64,12 +64,12 @@ class Held:
 
     @property
     def free(self):
-        """Whether whoever takes its memory need not wait for programs that do not run yet."""
+        """Whether no pending program uses the buffer, so that a donation need not wait."""
         return all(value() is not None for value in self.users)
 
 
 class Promised:
-    """What an alias or a transfer will hold."""
+    """The future content of an alias or a transfer."""
 
     def __init__(self, giver):
         self.giver = giver
@@ -80,12 +80,12 @@ class Promised:
 
 
 def on_held(**given):
-    """A rule for when a buffer is held, which it is given by a number."""
+    """A rule that runs only if buffers are held; the number `which` picks one of them."""
     return lambda step: precondition(lambda self: self.held)(rule(which=WHICH, **given)(step))
 
 
 class Usage(RuleBasedStateMachine):
-    """Two devices of one client, used in every way at once."""
+    """All ways of using the two devices of a client, in random order."""
 
     plugin = pjrt_hub.load(PLATFORM, offline=True)
     saved: dict[str, bytes] = {}
@@ -97,7 +97,7 @@ class Usage(RuleBasedStateMachine):
         self.open()
 
     def open(self):
-        """A new client, and nothing on it."""
+        """Make a new client without buffers."""
         self.client = self.plugin.client(device_count(2))
         if not self.saved:
             for name in ("add", "donate"):
@@ -111,7 +111,7 @@ class Usage(RuleBasedStateMachine):
         self.waiting: list[Value] = []
 
     def waits(self):
-        """Whether a program waits for its arguments, and the others behind it."""
+        """Whether some program waits for its arguments and thus delays later ones."""
         return any(run() is None for run in self.waiting)
 
     def hold(self, buffer, value, far=False):
@@ -123,7 +123,7 @@ class Usage(RuleBasedStateMachine):
         return self.held[which % len(self.held)]
 
     def settled(self, which):
-        """A buffer that is there and whose value or error is; None where it is not."""
+        """A buffer that is not deleted and not pending, or None."""
         held = self.pick(which)
         return None if held.gone or held.value() is None else held
 
@@ -136,11 +136,11 @@ class Usage(RuleBasedStateMachine):
         raise AssertionError(f"{use} was not refused by {error}: {held}")
 
     def reads(self, held, read):
-        """What reading a buffer must give: its value, its error, or that it is gone."""
+        """Check that reading a buffer gives its value, its error, or the error of a deletion."""
         expected = held.value()
         if not held.gone and expected is not None:
             with contextlib.suppress(PjrtError):
-                held.buffer.ready.wait(10)  # else a value that never comes would end in silence
+                held.buffer.ready.wait(10)  # a value that never comes would hang silently
         if held.gone:
             self.refused(held, ClosedError, read)
         elif isinstance(expected, PjrtError):
@@ -171,7 +171,7 @@ class Usage(RuleBasedStateMachine):
                 return executable.execute([[a.buffer, b.buffer]])[0][0]
             return executable(a.buffer, b.buffer)
 
-        if a.gone or b.gone:  # what was donated is found out last
+        if a.gone or b.gone:  # deletion is checked after the device
             self.refused((a, b), (ClosedError, ValueError) if a.far or b.far else ClosedError, run)
         elif a.far or b.far:
             self.refused((a, b), ValueError, run)
@@ -189,7 +189,7 @@ class Usage(RuleBasedStateMachine):
         if not a or not b or a.far or b.far or self.waits():
             return
         if isinstance(a.value(), PjrtError) or isinstance(b.value(), PjrtError):
-            return  # the plugin takes such a donation back, some time later
+            return  # the plugin later undoes such a donation
         run = self.executables["donate"]
         if a is b:
             self.refused(a, InvalidArgumentError, lambda: run(a.buffer, a.buffer))
@@ -197,7 +197,7 @@ class Usage(RuleBasedStateMachine):
             return
         result = sum_of(a.value, b.value, [])()
         self.hold(run(a.buffer, b.buffer), lambda: result)
-        a.gone = a.buffer.is_deleted  # memory that the plugin only borrowed is not taken
+        a.gone = a.buffer.is_deleted  # borrowed memory is not donated
         if not a.gone:
             self.reads(a, a.buffer.to_numpy)
 
@@ -244,7 +244,7 @@ class Usage(RuleBasedStateMachine):
 
     @on_held()
     def lend_and_borrow(self, which):
-        """Over DLPack to numpy and back, which shares the memory."""
+        """Pass a buffer to numpy and back by DLPack, which shares the memory."""
         held = self.settled(which)
         if held and isinstance(held.value(), np.ndarray):
             array = np.from_dlpack(held.buffer)
@@ -341,7 +341,7 @@ class Usage(RuleBasedStateMachine):
 
     @rule(number=NUMBER, early=st.booleans())
     def transfer(self, number, early):
-        """Two buffers in parts, the second of which fails."""
+        """Transfer two buffers in parts; the second one fails."""
         array = np.arange(number, number + 8, dtype=np.float32)
         with pjrt_hub.Transfer(self.client, [((8,), "f32")] * 2) as transfer:
             buffers = [transfer.retrieve_buffer(index) for index in (0, 1)] if early else []
@@ -387,7 +387,7 @@ class Usage(RuleBasedStateMachine):
         Usage.count += 1
 
     def teardown(self):
-        """Everything that was read is as it was; what is there still holds what it must."""
+        """Check that arrays read earlier are unchanged and buffers still hold their values."""
         for array, expected in self.arrays:
             np.testing.assert_array_equal(array, expected)
         for held in self.held:

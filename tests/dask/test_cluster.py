@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:::distributed")
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    """Two worker processes of two threads, which start without a client."""
+    """Two worker processes of two threads each, which start without a PJRT client."""
     from distributed import Client, LocalCluster
 
     with (
@@ -63,7 +63,7 @@ def test_one_executable_over_many_inputs(cluster, executable):
     processes = {process for process, _, _ in results}
     assert len(processes) == 2
     assert os.getpid() not in processes
-    assert len({(process, client) for process, client, _ in results}) == 2  # one client in each
+    assert len({(process, client) for process, client, _ in results}) == 2  # each has one client
 
 
 def test_an_executable_travels_with_every_task(cluster, executable):

@@ -13,12 +13,12 @@ BENCHMARKS = ROOT / "benchmarks"
 PAGE = ROOT / "docs" / "benchmarks.md"
 CHARTS = ROOT / "docs" / "benchmarks"
 SVG = "{http://www.w3.org/2000/svg}"
-#: What would load or run something; what begins with # is in the file itself.
+#: Markup that would load or run something. An address that begins with # is in the same file.
 HOST = re.compile(
     r"(?:href=.(?!#)|src|url\((?!#)|@import|<script|<image|foreignObject|<!)", re.IGNORECASE
 )
 
-#: A record by hand: one part older than the other, a missed bar, an aim that is reached.
+#: Code that writes a record of two parts with different dates, with a missed bar and a met aim.
 WRITTEN = """
 from dataclasses import replace
 import machine, record, report
@@ -48,12 +48,12 @@ record.keep(path, "start", record.Part("2026-01-03", here, (other,)))
 
 
 def child(code: str, *words: object) -> str:
-    """What code prints: the benchmarks' modules have names as short as those of tests."""
+    """The output of code in a child, because names of benchmark modules could clash with tests'."""
     begin = f"import json, sys; sys.path.insert(0, {str(BENCHMARKS)!r})\nfrom pathlib import Path\n"
     return printed("-c", begin + code, *words)
 
 
-#: Reads the record of the first word, for what comes behind it.
+#: The begin of code that uses the record at the path `sys.argv[1]`.
 HELD = "import page, record\nheld = record.read(Path(sys.argv[1]))\n"
 
 
@@ -75,7 +75,7 @@ def drawn(written) -> dict[str, ET.Element]:
 
 
 def of_parts(chart: ET.Element, begin: str, tag: str) -> list[ET.Element]:
-    """The elements of a tag in the groups whose id begins so."""
+    """The elements with a tag in the groups whose id begins with a prefix."""
     groups = [each for each in chart.iter() if each.get("id", "").startswith(begin)]
     return [each for group in groups for each in group.iter(f"{SVG}{tag}")]
 
@@ -228,7 +228,7 @@ print(gate.told(verdicts, without))
 )
 def test_the_gate_measures_what_is_missed_once_more(values, holds, seen):
     judged = child(GATE, json.dumps({"call": values})).splitlines()[0]
-    assert json.loads(judged) == [[["call", holds, seen]], [], {"call": []}]  # and none is left
+    assert json.loads(judged) == [[["call", holds, seen]], [], {"call": []}]  # all runs were used
 
 
 def test_the_gate_tells_both_figures_and_where_to_look():
@@ -241,7 +241,7 @@ def test_the_gate_tells_both_figures_and_where_to_look():
 
 
 def test_the_gates_are_benchmarks_and_children_see_the_installed_package():
-    """`python -c` looks into the working directory first, and a checkout's package is not built."""
+    """`python -c` looks into the working directory first, and a checkout is not compiled."""
     found = child("import gate, session; print(*sorted(set(gate.GATES) - set(session.names())))")
     assert found.split() == []
     texts = {file.name: file.read_text("utf-8") for file in BENCHMARKS.glob("*.py")}
@@ -278,7 +278,7 @@ totals: """
 
 
 def test_what_a_call_takes_is_counted_where_it_was_spent():
-    """A profile that was not read whole is refused."""
+    """A profile that cannot be read completely is refused."""
     code = "import callgrind\nprint(json.dumps(callgrind.by_file(sys.argv[1])))"
     counts = json.loads(child(code, f"{PROFILE}42\n"))
     assert counts == {"libpython3.11.so.1.0": 12, "???": 30}

@@ -1,4 +1,4 @@
-"""The docstrings of public names: there, and with a word for every argument."""
+"""Every public name has a docstring, and it describes every argument."""
 
 import re
 from collections.abc import Iterator
@@ -12,22 +12,22 @@ griffe = pytest.importorskip("griffe")
 
 ROOT = Path(__file__).parents[2]
 griffe.stdlib_decorators["pjrt_hub.base.fork.cached_property"] = {"cached", "property"}
-#: The sources as they are installed: a checkout may be another version's.
+#: The folder of the installed package, since a checkout may have another version.
 SOURCE = Path(pjrt_hub.__file__).parents[1]
 PACKAGE = griffe.load(
     "pjrt_hub", search_paths=[SOURCE], docstring_parser="google", allow_inspection=False
 )
-#: What the pages of the reference show.
+#: The names that the pages of the reference show.
 SHOWN = [
     name
     for page in sorted((ROOT / "docs" / "api").glob("*.md"))
     for name in re.findall(r"^::: pjrt_hub\.(\S+)", page.read_text("utf-8"), re.MULTILINE)
 ]
-#: How a sentence begins that names a thing, or whose verb is not an imperative.
+#: The first word of a sentence that is a noun phrase or has a verb in the third person.
 NO_VERB = re.compile(
     r"(An?|The|Its?|One|All|Each|Whether|How|What|Where|Which|Whom?|Whose|\d+|\w*[^s\W]s)\b"
 )
-#: A method of an interface is described where the interface is.
+#: A method that implements an interface may refer to the interface's docstring.
 ELSEWHERE = re.compile(r"See `[\w.]+`\.")
 
 
@@ -36,7 +36,7 @@ def target(thing: griffe.Object | griffe.Alias) -> griffe.Object:
 
 
 def public(thing: griffe.Object, name: str) -> Iterator[tuple[str, griffe.Object]]:
-    """Yield an object with its path, then what is public in it."""
+    """Yield an object with its path, then its public members."""
     yield name, thing
     for key, member in thing.members.items():
         if not key.startswith("_") and not member.is_alias:
@@ -92,7 +92,7 @@ def test_every_argument_has_a_word(name):
     assert told == taken
 
 
-#: Classes that have no public name, by why.
+#: Why a class needs no public name -> the classes.
 UNNAMED = {
     "what a plugin is opened with": {"CompileCache", "Policy"},
     "a context that is entered at once": {"InCall", "NativeLog"},
@@ -114,7 +114,7 @@ def classes_in(annotation: object) -> Iterator[str]:
 
 
 def test_what_a_public_method_returns_has_a_public_name():
-    """So that a user can write the annotation; the modules of the extensions are public whole."""
+    """Users need the names for annotations; every name in an extension's module is public."""
     named = {target(PACKAGE[name]).path for name in pjrt_hub.__all__ if name != "__version__"}
     missing = set()
     for name in sorted(named):

@@ -1,6 +1,6 @@
-"""Every benchmark is entered, with sizes so small that its figures mean nothing.
+"""Every benchmark runs, with sizes so small that its figures mean nothing.
 
-What needs JAX, torch or a server is entered in the sessions that have them.
+Benchmarks that need JAX, torch or a server run in the nox sessions that have them.
 """
 
 import json
@@ -12,7 +12,7 @@ from .conftest import ROOT, printed
 
 BENCHMARKS = ROOT / "benchmarks"
 
-#: Runs a benchmark in one process, each variant once, and prints the titles of its sections. Every
+#: Code that runs each variant of a benchmark once and prints the titles of its sections. Every
 #: figure must be a number, and every bar must find its cell.
 ENTER = """
 import importlib, json, math, sys
@@ -45,14 +45,14 @@ print(json.dumps([each.title for each in sections]))
 
 
 class Entry(NamedTuple):
-    """How a benchmark is entered.
+    """How a benchmark is run.
 
     Attributes:
-        sizes: its constants.
-        titles: of its sections.
-        needs: a package that is not in every session.
-        session: one that has it.
-        prepare: what else is made small, in Python.
+        sizes: the values of its constants.
+        titles: the titles of its sections.
+        needs: a package that only some nox sessions have.
+        session: a nox session that has the package.
+        prepare: Python code that makes other things small.
     """
 
     sizes: dict[str, object]
@@ -75,7 +75,7 @@ def counted(arguments):
     return [once, twice] * len(module.COUNTS)
 module.callgrind.is_here, module.callgrind.counted = lambda: True, counted
 """
-#: One workload of the page, and one of the sweep with a flag.
+#: Code that keeps one workload of the page, and one workload of the sweep with a flag.
 ONE_WORKLOAD = """
 import contextlib, io, workloads
 chosen = workloads.chosen()
@@ -84,7 +84,7 @@ with contextlib.redirect_stdout(io.StringIO()) as told:
     module.sweep(["sum rows", "xla_cpu_prefer_vector_width=256"])
 assert "xla_cpu_prefer_vector_width=256 ÷ jax" in told.getvalue()
 """
-#: Few bytes under every name of a size.
+#: The names of sizes; each stands for a few bytes here.
 SIZES = ("4 B", "4 KB", "64 KB", "1 MB", "4 MB", "16 MB", "64 MB", "256 MB", "2 GB")
 
 ENTRIES = {
@@ -128,7 +128,7 @@ ENTRIES = {
         {"TENSOR_NBYTES": 1 << 20, "FILES": {"256 MB": (1, 1), "2 GB": (1, 1)}}, ["Weights"]
     ),
 }
-#: Download a wheel.
+#: Benchmarks that download a wheel.
 FETCHING = ("memory", "store")
 
 
@@ -143,7 +143,7 @@ def test_it_runs(tmp_path, name):
     entry = ENTRIES[name]
     pytest.importorskip(entry.needs, reason=f"nox -s {entry.session} has it")
     words = [BENCHMARKS, name, json.dumps(entry.sizes), entry.prepare]
-    told = printed("-c", ENTER, *words, cwd=tmp_path)  # not the checkout: it is not compiled
+    told = printed("-c", ENTER, *words, cwd=tmp_path)  # the checkout is not compiled
     assert json.loads(told.splitlines()[-1]) == entry.titles
 
 

@@ -1,4 +1,4 @@
-"""Pages whose tables are made of the code, or name what it has: all of it, as it is now."""
+"""Pages whose tables are generated from the code or list parts of it are complete and current."""
 
 import json
 import re
@@ -38,7 +38,7 @@ def test_the_page_is_what_its_tool_writes(name):
 
 
 def section(text: str, name: str) -> str:
-    """The text below a heading, up to the next of its level."""
+    """The text between a heading and the next heading of the same level."""
     [(level, below)] = re.findall(
         rf"^(#+) {name}\n(.*?)(?=^\1 |\Z)", text, re.MULTILINE | re.DOTALL
     )
@@ -46,7 +46,7 @@ def section(text: str, name: str) -> str:
     return below
 
 
-# docs/authoring.md
+# Tables of docs/authoring.md
 
 
 def test_what_hosts_need_is_made_of_their_profiles():
@@ -60,7 +60,7 @@ def test_what_hosts_need_is_made_of_their_profiles():
     assert "GetDeviceAssignment" in unimplemented
 
 
-# docs/dependencies.md
+# Tables of docs/dependencies.md
 
 
 def test_each_dependency_and_extra_and_what_builds_is_named():
@@ -85,11 +85,11 @@ def test_the_release_in_the_row_is_one_that_we_take(requirement):
     assert re.fullmatch(r"20\d\d-[01]\d", month)
 
 
-# docs/jax_tests.md
+# Tables of docs/jax_tests.md
 
 RUNNER = ROOT / "tools" / "jax_tests"
 FIGURES = json.loads((RUNNER / "figures.json").read_text("utf-8"))
-#: In a child: the runner's modules have names as short as those of tests.
+#: Code for a child process, because the names of the runner's modules could clash with tests'.
 OF_FIGURES = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -117,7 +117,7 @@ def test_a_row_counts_each_failure_once(row):
     assert row["passed"] > 0
 
 
-# docs/plugins.md
+# Tables of docs/plugins.md
 
 PLUGINS = page("plugins.md")
 ROWS = [row for path in (ROOT / "registry").glob("*.toml") for row in read_rows(path)]
@@ -163,7 +163,7 @@ def test_a_plugin_that_is_too_old_is_said_to_be_refused():
     assert told.startswith("0.40, refused: needs PJRT API 0.57 or newer")
 
 
-# docs/reliability.md
+# Tables of docs/reliability.md
 
 
 def test_every_fault_has_a_test_that_is_there():
@@ -176,22 +176,22 @@ def test_every_fault_has_a_test_that_is_there():
     assert [path for path in sorted(named) if not (ROOT / path).is_file()] == []
 
 
-# docs/troubleshooting.md
+# Headings of docs/troubleshooting.md
 
 
 def messages(name: str) -> list[tuple[str, str]]:
-    """The messages and next steps below a class's heading."""
+    """The error messages and their hints under the heading of a class."""
     text = section(page("troubleshooting.md"), name)
     return re.findall(r"^### (.*)\n\n(.*)$", text, re.MULTILINE)
 
 
 def begins_as(shown: str, told: str) -> bool:
-    """Whether words are those that the page shows; … stands for any."""
+    """Whether a message begins as the page shows it, where … stands for any text."""
     return bool(re.fullmatch(".*".join(map(re.escape, shown.split("…"))), told, re.DOTALL))
 
 
 def test_an_error_is_found_by_its_words(tmp_path):
-    """One heading has the words of a real error in their order, and each has a hint below it."""
+    """A real error matches one heading, and every heading has a hint below it."""
     with pytest.raises(errors.PjrtHubError) as caught:
         pjrt_hub.load(tmp_path / "nothing.so")
     below = messages(type(caught.value).__name__)
@@ -202,7 +202,7 @@ def test_an_error_is_found_by_its_words(tmp_path):
     assert [each for name in classes for each in messages(name) if not each[1]] == []
 
 
-# docs/versions.md
+# Tables of docs/versions.md
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_what_a_file_or_a_version_is_marked_by(row):
 
 
 def test_what_versions_promise_is_kept():
-    """Other names of commands stay, a newer plugin runs, and no dependency has an upper bound."""
+    """Old command names still work, a newer plugin runs, and no dependency has an upper bound."""
     commands = {"plugins", "diagnose", "get"}
     assert set(ALIASES) == commands | {"out", "into"}
     for name in ALIASES:

@@ -1,4 +1,4 @@
-"""The pages: links lead somewhere, code runs, commands and statuses are those of the program."""
+"""The pages: links work, code runs, and commands and exit statuses are those of the program."""
 
 import re
 from pathlib import Path
@@ -33,7 +33,7 @@ def links(path: Path) -> list[str]:
 
 
 def marked(name: str) -> str:
-    """The code of the README between `<!-- name -->` and `<!-- end -->`."""
+    """The code in the README between `<!-- name -->` and `<!-- end -->`."""
     [block] = re.findall(rf"<!-- {name} -->\n```\w*\n(.*?)```\n<!-- end -->", README, re.DOTALL)
     return block
 
@@ -79,7 +79,7 @@ def test_the_readme_shows_what_its_example_prints_and_one_line_for_each_main_job
         assert line.endswith(end)
 
 
-#: What must hold after the code of docs/performance.md, of its own names.
+#: Checks that must hold after the code of docs/performance.md, whose names they use.
 CHECKED = """
 expected = x
 for _ in range(10):
@@ -133,7 +133,7 @@ def test_every_command_and_option_is_documented_with_a_line_and_two_examples(nam
 
 
 def command_lines(page: Path) -> list[list[str]]:
-    """The words after `pjrt-hub` wherever a page shows a command, in its text and in its blocks."""
+    """The words after `pjrt-hub` in each command that a page shows in its text or code blocks."""
     tokens = MarkdownIt().enable("table").parse(page.read_text(encoding="utf-8"))
     inline = [child for token in tokens for child in token.children or ()]
     shown = [token.content for token in inline if token.type == "code_inline"]

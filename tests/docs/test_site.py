@@ -1,4 +1,4 @@
-"""The built site: whole, without anything from elsewhere, and with every public name in it."""
+"""The built site is complete, loads nothing from other hosts, and has every public name."""
 
 import json
 import os
@@ -27,14 +27,14 @@ INDEX = conftest.page("index.md")
 
 
 class Page(HTMLParser):
-    """What one page refers to.
+    """The references in one page.
 
     Attributes:
-        links: of the reader.
-        loaded: what a browser fetches by itself.
-        ids: its anchors.
-        levels: of its headings, in their order.
-        nameless: its pictures without a text.
+        links: addresses that a reader can click.
+        loaded: addresses that a browser fetches by itself.
+        ids: the page's anchors.
+        levels: the levels of its headings in order.
+        nameless: pictures without an alternative text.
     """
 
     def __init__(self, path: Path) -> None:
@@ -63,7 +63,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder that TESTED_SITE names, else one that is built now."""
+    """The folder of the site: the one that TESTED_SITE names, or else a new build."""
     if named := os.environ.get("TESTED_SITE"):
         return Path(named)
     folder = tmp_path_factory.mktemp("site")
@@ -92,7 +92,7 @@ def test_every_page_of_docs_is_on_the_site(site):
 def test_links_and_anchors_lead_somewhere(site, pages):
     broken = []
     for path, page in pages.items():
-        if path.name == "404.html":  # it may be shown for an address at any depth
+        if path.name == "404.html":  # the server shows it for addresses at any depth
             continue
         for link in page.links:
             parts = urlsplit(link)
@@ -145,9 +145,9 @@ def test_the_keyboard_opens_the_drawer_and_the_search_has_a_name_and_the_referen
 
 
 class Postings(dict):
-    """Where each word stands; lunr's set of words has some numbers that stand nowhere.
+    """The places of each word; lunr's set of words also contains numbers that occur nowhere.
 
-    It joins nodes by the text of their letters and numbers, which digits make ambiguous.
+    Lunr merges nodes by a text of letters and node numbers, which digits in words make ambiguous.
     """
 
     def __init__(self, postings: dict[str, Any], fields: Iterable[str]) -> None:
@@ -159,16 +159,16 @@ class Postings(dict):
 
 
 class Search:
-    """What the theme's search finds: lunr, with the theme's own way to ask and to rank.
+    """The theme's search: lunr with the queries and the ranking of the theme.
 
-    Every word is the beginning of words, what matches more of them comes first, and so does a page
+    Each query word matches by prefix. Results with more matching words come first, and so do pages
     before its sections.
     """
 
     def __init__(self, held: dict[str, Any]) -> None:
         lunr = pytest.importorskip("lunr.builder")
         self.separator = re.compile(held["config"]["separator"])
-        self.titles: dict[str, str] = {}  # of a page: where it begins
+        self.titles: dict[str, str] = {}  # page -> the location of its first section
         builder = lunr.Builder()
         builder.ref("location")
         builder.b(0)
@@ -177,7 +177,7 @@ class Search:
         for doc in held["docs"]:
             self.titles.setdefault(doc["location"].partition("#")[0], doc["location"])
             builder.add(doc, {"boost": doc.get("boost", 1)})
-        assert held["config"]["pipeline"] == []  # which is lunr's without anything in it
+        assert held["config"]["pipeline"] == []  # the index below has no pipeline either
         self.index = builder.build()
         self.index.inverted_index = Postings(self.index.inverted_index, held["config"]["fields"])
 
@@ -209,7 +209,7 @@ def search(site: Path) -> Search:
     return Search(json.loads((site / "search" / "search_index.json").read_text("utf-8")))
 
 
-#: What newcomers look for -> the page that they need.
+#: Words that newcomers search for -> the page that they need.
 LOOKED_FOR = {
     "gpu": "gpu_machines.html",
     "install": "install.html",
@@ -229,7 +229,7 @@ def test_a_search_shows_the_right_page_first(search, words, page):
 
 
 def test_a_search_finds_errors_by_their_first_words(search):
-    """But for a few whose first words are what another page is about, such as "the lock file"."""
+    """Exceptions are errors whose first words are another page's topic, such as "the lock file"."""
     messages = re.findall(
         r"^### (.*)$", unescape(conftest.page("troubleshooting.md")), re.MULTILINE
     )
@@ -241,7 +241,7 @@ def test_a_search_finds_errors_by_their_first_words(search):
 
 
 def public_names() -> list[str]:
-    """Return every name that users may import, but modules, by the path that they import it by."""
+    """Return the import paths of all names that users may import, except modules."""
     names = [
         f"pjrt_hub.{name}"
         for name in pjrt_hub.__all__
@@ -276,7 +276,7 @@ def test_the_reference_shows_what_compiled_classes_do_and_cached_properties(site
 
 
 def marked(name: str, kind: str = "") -> str:
-    """The block of the front page below `<!-- name -->`."""
+    """The code block on the front page that follows `<!-- name -->`."""
     [block] = re.findall(rf"<!-- {name} -->\n```{kind}\n(.*?)```", INDEX, re.DOTALL)
     return block
 
@@ -291,7 +291,7 @@ def test_the_commands_of_the_front_page_print_what_is_shown(tmp_path):
 
 
 def test_the_front_page_begins_with_a_result(tmp_path):
-    """Before the first heading: how to install it, three lines, what they print, and a chart."""
+    """Before the first heading stand the installation, three lines, their output, and a chart."""
     first_screen = INDEX.partition("\n## ")[0]
     assert len(first_screen.splitlines()) <= 36
     assert marked("install", "console") == "pip install .\n"

@@ -1,4 +1,4 @@
-"""docs/tutorial.md: its commands, run in their order in an empty folder, print what it shows."""
+"""The commands of docs/tutorial.md, run in order in an empty folder, print what the page shows."""
 
 import os
 import re
@@ -12,25 +12,25 @@ import pytest
 from markdown_it import MarkdownIt
 
 PAGE = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text("utf-8")
-#: Between what one block printed and what the next one did.
+#: The line between the outputs of two blocks.
 STATUS = re.compile(r"^@@ status (\d+)\n", re.MULTILINE)
 
 pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def blocks() -> list[tuple[str, str]]:
-    """What follows ``` and what stands in the block, for each block of the page."""
+    """The info string after ``` and the text of each code block of the page."""
     tokens = MarkdownIt().parse(PAGE)
     return [(token.info, token.content) for token in tokens if token.type == "fence"]
 
 
 def script() -> str:
-    """The page as a shell meets it, with a line for the status of each block of commands."""
+    """The page as a shell script that prints the status after each block of commands."""
     lines = ["exec 2>&1"]
     for kind, text in blocks():
         if kind == "console":
             lines += [text.rstrip("\n"), r'printf "\n@@ status %d\n" $?']
-        elif kind.startswith("python "):  # the page says: save this
+        elif kind.startswith("python "):  # the page tells readers to save this block
             name = re.fullmatch(r'python title="(\w+\.py)"', kind)[1]
             assert f"Save this as `{name}`:" in " ".join(PAGE.split())
             lines += [f"cat > {name} <<'@@'", text + "@@"]
@@ -38,7 +38,7 @@ def script() -> str:
 
 
 def shown() -> list[str | None]:
-    """What the page shows below each block of commands, or None."""
+    """The output that the page shows below each block of commands, or None."""
     found: list[str | None] = []
     for kind, text in blocks():
         if kind == "console":
@@ -50,7 +50,7 @@ def shown() -> list[str | None]:
 
 
 def is_as_shown(printed: str, shown: str) -> bool:
-    """Compare line by line; … stands for anything within one."""
+    """Compare line by line, where … stands for any text within a line."""
     return bool(re.fullmatch(re.escape(shown.strip("\n")).replace("…", ".*"), printed.strip("\n")))
 
 
@@ -70,7 +70,7 @@ def test_its_commands_print_what_it_shows(checkout, clean_env, tmp_path):
     try:
         said, _ = shell.communicate(timeout=1100)
     finally:
-        with suppress(ProcessLookupError):  # where the page stopped its server
+        with suppress(ProcessLookupError):  # the page may have stopped its server
             os.killpg(shell.pid, signal.SIGKILL)
     printed = STATUS.split(said)
     assert set(printed[1::2]) == {"0"}, said

@@ -13,7 +13,7 @@ from .conftest import EXAMPLES
 
 TARGETS = {"cuda:H100": ("jax_plugins.xla_cuda13", "cuda"), "tpu:v5e:2x2": ("libtpu", "tpu")}
 
-#: A step of training by minijit, compiled in a child, because plugins change their process.
+#: Compiles a training step of minijit. It runs in a child, because plugins change their process.
 TRAIN = """
 import sys
 sys.path.insert(0, sys.argv[1])
@@ -32,7 +32,7 @@ print(executable.signature)
 
 @pytest.fixture(params=TARGETS)
 def target(request):
-    """A machine whose plugin is installed."""
+    """The name of a machine; the test is skipped if its plugin is not installed."""
     package = TARGETS[request.param][0]
     try:
         found = find_spec(package)
@@ -47,7 +47,7 @@ def test_minijits_training_is_compiled_for_a_machine_that_is_not_here(target, cl
     command = [sys.executable, "-c", TRAIN, str(EXAMPLES / "minijit"), *target.split(":", 1)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=280, env=clean_env)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("f32[32,32]") == 4  # weights and velocity, in and out
+    assert done.stdout.count("f32[32,32]") == 4  # weights and velocity go in and come out
     assert "f32[400,2], f32[400]) -> (f32[], " in done.stdout
 
 

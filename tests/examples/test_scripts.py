@@ -1,4 +1,4 @@
-"""The examples of one file, by the values that they print."""
+"""The examples that are a single file each, tested by the values that they print."""
 
 import re
 
@@ -108,7 +108,7 @@ COLUMNS = np.array([[1, 2, 0.5, 3], [0.5, 1, 1, 2], [0.1, 0.4, 0.9, 0.2]], np.fl
 
 
 def predicted():
-    """What examples/exported/export.py says, in numpy."""
+    """Compute in numpy what the function of examples/exported/export.py returns."""
     scores = np.exp(COLUMNS.T @ np.array([[1.5, -2.0], [-0.5, 1.0], [0.25, 0.75]]) / 0.5)
     return scores / scores.sum(1, keepdims=True)
 
@@ -124,7 +124,7 @@ def test_an_exported_function_runs_without_jax(run):
 
 
 def test_jax_runs_on_the_plugin(run):
-    pytest.importorskip("jaxlib")  # not jax, which a folder of tests is called
+    pytest.importorskip("jaxlib")  # not jax: a folder of tests has that name
     devices, weights, total = run("jax_plugin.py").splitlines()
     assert devices.count("(id=") == 4
     assert re.match(r"weights \[2\.0, -0\.5\] on ", weights)
@@ -132,7 +132,7 @@ def test_jax_runs_on_the_plugin(run):
 
 
 def test_export_makes_the_exported_function_again(run, tmp_path):
-    pytest.importorskip("jaxlib")  # not jax, which a folder of tests is called
+    pytest.importorskip("jaxlib")  # not jax: a folder of tests has that name
     pytest.importorskip("flatbuffers")
     made = tmp_path / "predict.jaxexport"
     run("exported/export.py", str(made))

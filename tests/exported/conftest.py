@@ -10,13 +10,13 @@ from packaging.version import Version
 import pjrt_hub
 
 ARTIFACTS = Path(__file__).parent / "artifacts"
-#: Of JAX, beside 0.10.2: "nested-0.6.2.jaxexport" and "split-0.6.2.jaxexport" are of 0.6.2.
+#: Releases of JAX besides 0.10.2; 0.6.2 wrote "nested-0.6.2.jaxexport", for example.
 RELEASES = ("0.4.33", "0.4.38", "0.6.2", "0.8.3", "0.11.2", "0.12.0.1")
 
 
 @pytest.fixture(scope="session", autouse=True)
 def own_store(clean_env):
-    """Plugins that the user has fetched are none of a test's, whichever test is the first."""
+    """Keep plugins that the user has fetched out of all tests, whichever test runs first."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
         yield
@@ -31,13 +31,13 @@ def client(own_store):
 
 @pytest.fixture(scope="session")
 def reads(row):
-    """`reads("1.14.0")` says whether the plugin's own StableHLO is as new as that."""
+    """`reads("1.14.0")` says whether the plugin's own StableHLO is that new or newer."""
     return lambda version: Version(row.stablehlo) >= Version(version)
 
 
 @pytest.fixture
 def child(clean_env):
-    """Call a function in a process of its own, and give what it prints; for `in_child`."""
+    """Call a function in a process of its own, and return what it prints; `in_child` uses this."""
 
     def child(function, *arguments, prepared=False, **env):
         done = subprocess.run(

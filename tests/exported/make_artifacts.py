@@ -1,6 +1,6 @@
 """Writes the small artifacts of these tests: `python make_artifacts.py`, with jax and flatbuffers.
 
-Those of the repository are of JAX 0.10.2. With `release` behind it, only the one of this release.
+JAX 0.10.2 wrote those without a version in their names; `release` writes those with JAX's version.
 """
 
 import os
@@ -33,7 +33,7 @@ def add(a, b):
 
 
 def nested(weights, x, *, scale):
-    """A dict of which one array is not used, an array, and a number by name."""
+    """Takes a dict with an array that is not used, an array, and a number by name."""
     return {"y": jnp.tanh(weights["a"] @ x) * scale, "z": (x.sum(), None, [x])}
 
 
@@ -42,32 +42,32 @@ def nested_types():
 
 
 def move(point):
-    """A namedtuple to another, with a list inside."""
+    """Takes a namedtuple, and returns another one with a list inside."""
     return Point(point.y, [point.x + 1])
 
 
 def reorder(given):
-    """An OrderedDict, in another order than the alphabet's."""
+    """Returns an OrderedDict whose keys are not in alphabetical order."""
     return OrderedDict(z=given["a"], b=given["c"] * 2)
 
 
 def grow(x):
-    """A size of the argument becomes a value and a shape."""
+    """Uses a size of the argument in a value and in a shape."""
     return x * 2 + x.shape[0], jnp.concatenate([x, x])
 
 
 @dataclass(frozen=True)
 class Ordered(effects.Effect):
-    """An effect that nothing but its token tells of."""
+    """An effect that shows only in its token."""
 
 
 @dataclass(frozen=True)
 class Unordered(effects.Effect):
-    """One without a token."""
+    """An effect without a token."""
 
 
 def effect_of(kind, *, ordered):
-    """An operation that gives what it takes, and has an effect."""
+    """Return an operation that returns its argument and has an effect."""
     effects.lowerable_effects.add_type(kind)
     if ordered:
         effects.ordered_effects.add_type(kind)
@@ -88,18 +88,18 @@ def write(name, exported):
 
 
 def mesh(*sizes):
-    """The devices in the shape of these sizes, of the axes x and y."""
+    """Return a mesh of devices that has these sizes along the axes x and y."""
     devices = np.array(jax.devices()[: np.prod(sizes)])
     return Mesh(devices.reshape(sizes), ("x", "y")[: len(sizes)])
 
 
 def lay(*spec, over=(2, 2)):
-    """How an array lies on a mesh."""
+    """Return how an array lies on a mesh."""
     return NamedSharding(mesh(*over), PartitionSpec(*spec))
 
 
 def split():
-    """A product on a mesh of 2 x 2, one result split and one not."""
+    """Export a product on a mesh of 2 x 2 devices; one result is split and one is not."""
     function = jax.jit(
         lambda a, b: {"c": a @ b, "n": a.sum()},
         in_shardings=(lay("x", "y"), lay(("y", "x"))),
@@ -109,13 +109,13 @@ def split():
 
 
 def leave_open(given, *platforms, shape=(8, 4), **more):
-    """A transposed result and a scaled one, which the compiler may split as it likes."""
+    """Export a transposed result and a scaled one, which the compiler may split as it likes."""
     function = jax.jit(lambda a: (a.T, a * 2), in_shardings=given, **more)
     return export.export(function, platforms=platforms or ("cpu",))(of(shape))
 
 
 def split_unevenly():
-    """Six rows over four devices, of which the last gets none."""
+    """Export a function of six rows over four devices, of which the last gets none."""
     rows = lay("x", over=(4,))
     function = jax.jit(lambda a: jax.lax.with_sharding_constraint(a * 2, rows))
     return export.export(function, platforms=("cpu",))(of((6, 2)))
@@ -136,14 +136,14 @@ def special(x):
 
 
 def total():
-    """The sum of four devices' rows, by a collective of one axis of their mesh."""
+    """Export the sum of four devices' rows, by a collective along one axis of their mesh."""
     over = {"mesh": mesh(4), "in_specs": PartitionSpec("x"), "out_specs": PartitionSpec()}
     function = jax.jit(jax.shard_map(lambda a: jax.lax.psum(a, "x"), **over))
     return export.export(function, platforms=("cpu",))(of((8, 4)))
 
 
 def linear_algebra(x):
-    """What LAPACK does on CPUs, in values that its choice of signs does not change."""
+    """Returns what LAPACK computes on CPUs, as values that do not depend on its choice of signs."""
     upper = jnp.triu(jnp.ones(x.shape[-2:], bool))
     positive = x @ jnp.swapaxes(x, -1, -2) + 4 * jnp.eye(x.shape[-1], dtype=x.dtype)
     return {
@@ -171,7 +171,7 @@ def main():
         write(f"nested-{release}", export.export(jax.jit(nested))(*nested_types(), scale=of()))
         write(f"split-{release}", split())
         write(f"symbolic-{release}", on(grow)(of((b, 3))))
-        if release.startswith(("0.11.", "0.12.")):  # which need a StableHLO of 2026
+        if release.startswith(("0.11.", "0.12.")):  # these need a StableHLO of 2026
             write(f"total-{release}", total())
             write(f"cholesky-{release}", on(jnp.linalg.cholesky)(of((4, 4))))
         return

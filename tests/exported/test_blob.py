@@ -1,4 +1,4 @@
-"""The reader of jax.export's flatbuffer, with blobs that are made here and hostile bytes."""
+"""The reader of jax.export's flatbuffer, tested with real and changed blobs and hostile bytes."""
 
 import random
 import struct
@@ -19,7 +19,7 @@ BLOBS = sorted(ARTIFACTS.glob("*.jaxexport"))
 
 
 def patched(data, field, format, value):
-    """A blob of which one number is another."""
+    """Return a copy of a blob in which one number is changed."""
     [root] = struct.unpack_from("<I", data)
     vtable = root - struct.unpack_from("<i", data, root)[0]
     [offset] = struct.unpack_from("<H", data, vtable + 4 + 2 * field)
@@ -31,7 +31,7 @@ def patched(data, field, format, value):
 
 @pytest.mark.parametrize("path", BLOBS, ids=lambda path: path.stem)
 def test_the_program_says_what_the_description_does(path):
-    """Behind the platform's number, where there is one."""
+    """Its parameters follow the platform's number, where it takes one."""
     function = reading.read(path)
     entry = signature(function.program, 1)
     assert entry is not None
@@ -113,9 +113,9 @@ def test_every_beginning_is_refused(blob):
 
 
 def test_tables_that_contain_themselves_end():
-    """A vector of a hundred references to the table that it stands in: 100 to the depth."""
+    """A vector refers a hundred times to its own table: to read it all takes 100 to the depth."""
     vtable = struct.pack("<HHHH", 8, 8, 0, 4)
-    table = struct.pack("<iI", 8, 4)  # its vtable is 8 bytes before it, its vector 4 behind
+    table = struct.pack("<iI", 8, 4)  # its vtable starts 8 bytes earlier, its vector 4 bytes later
     here = 4 + len(vtable)
     first = here + 8 + 4
     vector = struct.pack("<I", 100) + b"".join(
@@ -127,10 +127,10 @@ def test_tables_that_contain_themselves_end():
 
 
 def test_tables_that_are_shared_end():
-    """Each table refers to the next one many times: without a limit 50 to the power of 6."""
+    """Each table refers 50 times to the next: without a limit, 50 to the power of 6 are read."""
     fan, depth = 50, 6
     data, places = bytearray(4), []
-    for _ in range(depth):  # written from the root down, so that references go forward
+    for _ in range(depth):  # the root comes first, so that references go forward
         places.append(len(data))
         data += struct.pack("<HHHH", 6, 8, 4, 0) + struct.pack("<iI", 8, 4)
         data += struct.pack("<I", fan) + bytes(4 * fan)

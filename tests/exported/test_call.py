@@ -56,7 +56,7 @@ def test_arrays_and_buffers_in_a_buffer_out(load):
 
 @pytest.mark.parametrize("name", ["nested", *(f"nested-{release}" for release in RELEASES)])
 def test_nested_arguments_and_results(load, name):
-    """As JAX 0.10.2 wrote it, and every release that changed the form of files."""
+    """JAX 0.10.2 wrote one file, and every release that changed the form of files wrote one."""
     result = load(name)(GIVEN, X, scale=np.float32(2))
     assert list(result) == ["y", "z"]
     np.testing.assert_allclose(result["y"], nested(X, 2), rtol=1e-5)
@@ -114,7 +114,7 @@ def test_ordered_dicts_keep_their_order(load):
     ("name", "given", "wanted"),
     [
         ("platforms", np.array([0, 1, 2, 3], np.float32), 2 * np.sin([0, 1, 2, 3])),
-        # What jax.random.uniform(jax.random.key(42), (3,)) gives in JAX 0.10: a key is its words.
+        # JAX 0.10 gives this for jax.random.uniform(jax.random.key(42), (3,)); a key is its words.
         ("random_key", np.array([0, 42], np.uint32), [0.48870957, 0.67979717, 0.6162715]),
         ("bfloat16", np.array([1, 2, 3, 4], ml_dtypes.bfloat16), [2, 4, 6, 8]),
     ],

@@ -18,7 +18,7 @@ NESTED = f"{ARTIFACTS}/nested.jaxexport"
 
 @pytest.fixture
 def told(capsys, client):
-    """Run a command, and give its status, its output and its errors."""
+    """Run a command, and return its status, its output and its errors."""
 
     def told(*args):
         status = run([str(arg) for arg in args])
@@ -30,7 +30,7 @@ def told(capsys, client):
 
 @pytest.fixture
 def data(told):
-    """Run a command that must not fail, and give its JSON."""
+    """Run a command that must not fail, and return its JSON."""
 
     def data(*args):
         status, out, err = told(*args, *CPU, "--json")
@@ -60,7 +60,7 @@ def test_inspect(data, row):
     assert plugin == [True, NAME, None]
     assert data("inspect", NESTED, "--compile")["plugin"]["compiled"] is True
     doubts = found["plugin"]["doubts"]
-    assert len(doubts) == (str(row.api_version) == "0.81")  # the only one of an older StableHLO
+    assert len(doubts) == (str(row.api_version) == "0.81")  # only that build has an older StableHLO
     assert all(f"1.15.0 and the plugin knows {row.stablehlo}" in each for each in doubts)
 
 
@@ -141,7 +141,7 @@ def test_inspect_something_else(told, tmp_path):
 
 @pytest.mark.parametrize("name", ["f.bin", "f.mlir", "f"])
 def test_an_artifact_by_any_name(told, data, tmp_path, name):
-    """By its content; a damaged one is no program that is told to be run as what it is."""
+    """It is recognized by its content; a damaged one is refused, and not taken for a program."""
     artifact = (ARTIFACTS / "add.jaxexport").read_bytes()
     (tmp_path / name).write_bytes(artifact)
     given = ("--arg", "f32[8]:1", "--arg", "f32[8]:2")

@@ -1,4 +1,4 @@
-"""Linear algebra of exported functions, beside numpy's, in fresh processes: whose LAPACK it is."""
+"""Linear algebra of exported functions against numpy's, with each LAPACK, in fresh processes."""
 
 import sys
 from importlib.util import find_spec
@@ -15,12 +15,12 @@ from pjrt_hub.frameworks.exported import obstacle, specialisation
 needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
 ARTIFACTS = Path(__file__).parent / "artifacts"
 CHOLESKY = ARTIFACTS / "cpu_cholesky.jaxexport"
-#: What a LAPACK is taken from, the first that is there.
+#: Packages from which LAPACK is taken; the first one that is installed is used.
 PACKAGES = ("jaxlib", "scipy", "scipy_openblas32")
 
 
 def compare(name, isolated):
-    """Say what is registered then; the matrices are one, or a batch of two for symbolic sizes."""
+    """Compare with numpy, in a batch for symbolic sizes; return the names of what is registered."""
     shape = (2, 3, 3) if name.stem.endswith("symbolic") else (4, 4)
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     positive = x @ x.swapaxes(-1, -2) + 4 * np.eye(shape[-1], dtype=np.float32)
@@ -66,7 +66,7 @@ def test_jaxlib_is_imported_for_such_a_call_only():
 @needs_jaxlib
 @in_child
 def test_what_is_registered_stays(client):
-    """The user's function of this name is the one that is called."""
+    """A function that the user registered under this name is the one that is called."""
 
     def mine(a, out, info, **_):
         out[...], info[...] = 7, 0

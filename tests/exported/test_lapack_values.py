@@ -1,4 +1,4 @@
-"""Our handlers of LAPACK on the plugin, beside jaxlib's on JAX's own client, in all four types."""
+"""Our LAPACK handlers on the plugin against jaxlib's on JAX's own client, in all four types."""
 
 from functools import partial
 
@@ -28,12 +28,12 @@ def of_rank_one(x):
 
 
 def multiply(x, c, **how):
-    """By reflections, of whatever length."""
+    """Multiply `c` by reflections, whatever their length."""
     return linalg.ormqr(x, x[..., 0, :], c, **how)
 
 
 def tridiagonal(x, singular=False, **how):
-    """The diagonals and the right sides are columns of a matrix."""
+    """Solve a tridiagonal system, whose diagonals and right-hand sides are columns of `x`."""
     dl, d, du, b = x[..., 0], x[..., 1] + 4, x[..., 2], x[..., 3:]
     dl, du = dl.at[..., 0].set(0), du.at[..., -1].set(0)
     return linalg.tridiagonal_solve(dl, d * (not singular), du * (not singular), b, **how)
@@ -46,7 +46,7 @@ def triangular(x, b, **how):
 by_qr = partial(linalg.svd, algorithm=linalg.SvdAlgorithm.QR)
 thin_qr = partial(linalg.qr, full_matrices=False)
 eigh = partial(linalg.eigh, symmetrize_input=False)
-#: By kind: functions, and the shapes of their arguments.
+#: A kind of routine -> functions that call it, with the shapes of their arguments.
 CASES = {
     "potrf": [
         (lambda x: linalg.cholesky(positive(x)), (2, 3, 4, 4)),
@@ -123,13 +123,13 @@ CASES = {
 
 
 def renamed(code):
-    """Under names that no other test calls: a plugin keeps what was registered."""
+    """Give handlers names that no other test calls, because a plugin keeps what was registered."""
     return code.replace(b"lapack_", b"tested_").replace(b"tridiagonal_solve", b"tridiagonal_tests")
 
 
 @pytest.fixture(scope="module")
 def tested(client):
-    """A client with our handlers, while JAX has all types."""
+    """A client with our handlers, while JAX also has the types of 64 bits."""
     for name in NAMES:
         client.plugin.ffi.register(renamed(name.encode()).decode(), lapack.handler(name))
     before = jax.config.jax_enable_x64

@@ -1,4 +1,4 @@
-"""What the plugin has to do with it: versions, what it lacks, its compile cache, and the choice."""
+"""Exported functions and plugins: versions, what they lack, the compile cache, and the choice."""
 
 import numpy as np
 import pytest
@@ -32,9 +32,9 @@ def test_a_stablehlo_that_the_plugin_does_not_read(client, row, path, version):
 @pytest.mark.parametrize(
     ("stamp", "error", "message"),
     [
-        # Nobody can tell before compiling: no list of ours has it.
+        # Only the compiler can tell, because no list of ours has this operation.
         (b"StableHLO_v1.99.0", errors.NotRunnableError, "newer than StableHLO {} must be"),
-        # Older than every plugin, which reads what it says: no jaxlib could write that for it.
+        # Every plugin reads a version this old, so rewriting by jaxlib would not help.
         (b"StableHLO_v1.12.0", errors.UnknownError, "vhlo.xdd_v1 is misspelled or newer"),
     ],
 )
@@ -55,13 +55,13 @@ def test_operations_that_are_known_to_be_newer(path):
 
 
 def add_ones(path):
-    """Print their sum, and how often the function was compiled for it."""
+    """Print the sum of two ones, and how often the function was compiled for it."""
     compile, count = compilation._compile, []
     compilation._compile = lambda *given: count.append(1) or compile(*given)
     with pjrt_hub.load_exported(path, platform="cpu", offline=True, cache=True) as add:
         print(add(np.ones(8, np.float32), np.ones(8, np.float32)).tolist()[0], len(count))
         assert not add.client.closed
-    assert add.client.closed  # for it was its own
+    assert add.client.closed  # the function had made it itself
 
 
 def test_a_fresh_process_compiles_nothing(child, path, tmp_path):
@@ -84,7 +84,7 @@ def test_where_it_runs_if_nobody_says(path, monkeypatch):
 
 @pytest.fixture
 def opened(monkeypatch):
-    """The platforms whose plugins would be fetched or opened."""
+    """A list of the platforms whose plugins would be fetched or opened."""
     opened = []
 
     def connect(choice, **_):
@@ -96,7 +96,7 @@ def opened(monkeypatch):
 
 @pytest.fixture
 def all_hardware(monkeypatch):
-    """As if all of it were there."""
+    """Let plugins be chosen as if the hardware of all of them were there."""
     choose = door.choose
     monkeypatch.setattr(door, "choose", lambda name, **how: choose(name, **how | {"to_run": False}))
 
@@ -108,7 +108,7 @@ def test_nothing_is_fetched_for_another_platform(path, opened, all_hardware, nam
         pjrt_hub.load_exported(path(name), platform=platform)
     assert caught.value.reasons == (f"it was exported for cpu, and not for {platform}",)
     assert opened == []
-    load.client_for(reading.read(path(name)), f"{platform},cpu")  # which passes over the first
+    load.client_for(reading.read(path(name)), f"{platform},cpu")  # the first is passed over
     assert opened == ["cpu"]
 
 

@@ -1,4 +1,4 @@
-"""What jaxlib makes of programs, in a process of its own; and the words where it is not there."""
+"""Programs that jaxlib rewrites in a process of its own, and the errors if it is not installed."""
 
 import math
 import re
@@ -35,7 +35,7 @@ def test_symbolic_dimensions_become_numbers(load, name):
         np.testing.assert_array_equal(value, 2 * x + count)
         np.testing.assert_array_equal(twice, np.concatenate([x, x]))
     assert grow.compile(b=5) is grow.compile(b=5)
-    x, y = rows(2), np.arange(5, dtype=np.float32)  # of which the sizes follow
+    x, y = rows(2), np.arange(5, dtype=np.float32)  # the sizes follow from these
     np.testing.assert_array_equal(load("two_symbols")(x, y), x[:, :1] + y[:2])
 
 
@@ -43,7 +43,7 @@ def test_symbolic_dimensions_become_numbers(load, name):
 def test_the_second_process_needs_no_jaxlib(load, monkeypatch):
     memory = Memory()
     load("symbolic", cache=memory)(rows(4))
-    assert len(memory) == 2  # the program without symbols, and what was compiled of it
+    assert len(memory) == 2  # the program without symbols and its executable
     monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
     value, _ = load("symbolic", cache=memory)(rows(4))
     np.testing.assert_array_equal(value, 2 * rows(4) + 4)
@@ -71,7 +71,7 @@ def test_operations_of_a_newer_stablehlo_are_written_for_the_plugins(load):
 @needs_jaxlib
 @pytest.mark.parametrize("release", ["0.11.2", "0.12.0.1"])
 def test_an_operation_that_only_a_newer_jaxlib_reads(load, reads, release):
-    """It runs where such a jaxlib is, or the plugin is as new; else the hint names a jaxlib."""
+    """It runs if such a jaxlib or as new a plugin is there; else the hint names a jaxlib."""
     from jaxlib.version import __version__
 
     cholesky = load(f"cholesky-{release}")
@@ -88,7 +88,7 @@ def test_an_operation_that_only_a_newer_jaxlib_reads(load, reads, release):
 @needs_jaxlib
 @pytest.mark.parametrize("name", ["special", "special_symbolic"])
 def test_functions_of_the_dialect_chlo(load, name):
-    """For several platforms, and with symbolic dimensions."""
+    """They run when exported for several platforms, and with symbolic dimensions."""
     x = np.array([[0.1, 0.5, 0.3, 0.7], [0.2, 0.9, 0.8, 0.4], [0.6, 0.1, 0.2, 0.3]], np.float32)
     result = load(name)(x)
     values, places = result.pop("top_k")
@@ -138,7 +138,7 @@ def refused(function, given, message):
 
 @needs_jaxlib
 def test_a_program_that_ends_mlir(load):
-    """The process for it ends or refuses; this one goes on."""
+    """The child process that runs MLIR dies or refuses the program; this process goes on."""
     grow = load("symbolic")
     code = bytearray(grow.function.program.code)
     code[200:260] = b"\xff" * 60
@@ -160,7 +160,7 @@ def test_sizes_that_contradict(load):
 
 @pytest.fixture
 def topology(client):
-    """What a topology of the client's plugin tells; it describes none without its hardware."""
+    """A stand-in for a topology of the client's plugin, which describes none without hardware."""
     return SimpleNamespace(
         platform_name="cpu",
         api=SimpleNamespace(attributes=client.plugin.attributes),
@@ -188,6 +188,6 @@ def test_a_symbolic_function_has_sizes_and_a_platform_for_a_topology(load, clien
     assert twice.shape == (10, 3)
     with pytest.raises(ValueError, match="b"):
         specialisation.for_topology(function, topology, {})
-    platforms = load("platforms").function  # whose number, an argument before them, is fixed
+    platforms = load("platforms").function  # the argument with the platform's number is fixed
     program = specialisation.for_topology(platforms, topology, {})
     assert len(client.compile(program).parameters) == len(platforms.inputs)

@@ -40,7 +40,7 @@ def turns_and_doubles(function, rows=ROWS):
 
 @pytest.mark.parametrize("name", ["split", *(f"split-{release}" for release in RELEASES)])
 def test_whole_arrays_in_and_out_and_what_each_device_has(spread, four, name):
-    """By Shardy, by its attributes as JAX 0.6 wrote them, and by GSPMD before."""
+    """Files are split by Shardy, by its attributes as JAX 0.6 wrote them, or by the older GSPMD."""
     multiply = spread(name)
     assert multiply.nr_devices == 4
     result = multiply(A, four.buffer_from_host(B))
@@ -64,7 +64,7 @@ def test_what_is_left_to_the_compiler_is_not_known(path):
 
 @pytest.mark.parametrize("name", ["open", "open_platforms", "open_gspmd", "open_in"])
 def test_what_is_left_to_the_compiler(spread, name):
-    """The results, or the arguments of `open_in`."""
+    """The compiler splits the results, or the arguments of `open_in`, as it likes."""
     function = spread(name)
     turns_and_doubles(function)
     signature = function.compile().signature
@@ -80,7 +80,7 @@ TOTAL = ROWS.reshape(4, 2, 4).sum(0)
 @needs_jaxlib
 @pytest.mark.parametrize("release", ["0.11.2", "0.12.0.1"])
 def test_groups_of_devices_that_are_axes_of_a_mesh(spread, release):
-    """Which the plugin's StableHLO does not have yet, and no operation's name tells."""
+    """The plugin's StableHLO does not have them yet, and no operation's name shows their use."""
     total = spread(f"total-{release}")
     assert total.stablehlo_version == "1.18.0"
     np.testing.assert_array_equal(total(ROWS), TOTAL)
@@ -89,7 +89,7 @@ def test_groups_of_devices_that_are_axes_of_a_mesh(spread, release):
 def test_they_take_jaxlib_where_the_plugin_is_older(spread, reads, monkeypatch):
     monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
     total = spread("total-0.12.0.1")
-    if reads("1.16.0"):  # which has that attribute, whatever the stamp
+    if reads("1.16.0"):  # the plugin has that attribute
         np.testing.assert_array_equal(total(ROWS), TOTAL)
         return
     with pytest.raises(NotRunnableError, match="unknown vhlo attribute code: 23") as caught:
@@ -106,7 +106,7 @@ def test_symbolic_sizes_over_devices(spread):
 
 
 def test_six_rows_on_four_devices(spread):
-    """Two on each of three, and none on the last."""
+    """Three devices have two rows each, and the last has none."""
     function = spread("uneven")
     rows = np.arange(12, dtype=np.float32).reshape(6, 2)
     np.testing.assert_array_equal(function(rows), rows * 2)
@@ -119,7 +119,7 @@ def test_too_few_devices(load):
 
 
 def test_a_compiler_that_does_not_say_how(spread, monkeypatch):
-    """Its parts are then no whole arrays, which is seen."""
+    """Each part is then taken for a whole array, whose shape is seen to be wrong."""
     multiply = spread("split")
     monkeypatch.setattr(op_sharding, "of_program", lambda code, form: ([], []))
     with pytest.raises(NotRunnableError, match=r"how it splits arrays: .* its part is"):

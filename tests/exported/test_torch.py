@@ -51,18 +51,18 @@ def test_its_weights_are_moved_once(forward, client, monkeypatch):
 
     monkeypatch.setattr(type(client), "buffer_from_host", note)
     forward(X, [0], MORE)
-    assert moved == [(3, 4), (4,)]  # only what was given, and is used
+    assert moved == [(3, 4), (4,)]  # arguments that are used, but no weights
 
 
 def test_a_blob_of_torchax_with_its_weights(load):
     forward = load("torchax").bind([WEIGHT, BIAS, OFFSET])
-    y, z = forward(([X, np.zeros(1, np.int32), MORE["q"]],))  # as torch.export numbers them
+    y, z = forward(([X, np.zeros(1, np.int32), MORE["q"]],))  # in the order of torch.export
     check({"y": y, "z": (z,)})
 
 
 @pytest.fixture
 def broken(client, tmp_path):
-    """Load a copy of the folder that something was done to."""
+    """`broken(change)` loads a copy of the folder after `change` was applied to it."""
 
     def broken(change):
         folder = tmp_path / "model"

@@ -1,7 +1,7 @@
-/* Compiling for a device of a topology, and a client that loads what came of it and empties it. */
+/* Compiles for a device of a topology; a client can load the result once, which empties it. */
 
 struct PJRT_TopologyDescription {
-  PJRT_Client nobody; /* that a description of a device asks whether it is alive */
+  PJRT_Client nobody; /* a description of a device asks whether it is alive */
   PJRT_DeviceDescription description, *descriptions[1];
 };
 
@@ -33,7 +33,7 @@ FUNCTION(PJRT_TopologyDescription_GetDeviceDescriptions) {
   return NULL;
 }
 
-static char *compiled_text; /* of the last program */
+static char *compiled_text; /* it belongs to the last program */
 
 FUNCTION(PJRT_Compile) {
   args->executable = make(sizeof(PJRT_Executable), VIEW, NULL);

@@ -1,5 +1,5 @@
-/* Buffers in host memory, poisoned once nobody may look into it, and transfers: all that the C API
-   has of them. Programs take them as float32. */
+/* All functions of the C API for buffers and transfers. Buffers lie in host memory, which is
+   poisoned once nobody may look into it; programs read them as float32. */
 
 enum { MAX_RANK = 8 };
 
@@ -14,8 +14,8 @@ struct PJRT_Buffer {
   atomic_int lent;
 };
 
-atomic_long stub_mapped, stub_transfers; /* alive */
-char stub_metadata[256];                 /* the last of a transfer, as text */
+atomic_long stub_mapped, stub_transfers; /* how much is alive */
+char stub_metadata[256];                 /* the metadata that a transfer got last, as text */
 
 enum { MAX_PARTS = 8 };
 
@@ -41,7 +41,7 @@ static size_t width_of(PJRT_Buffer_Type type) {
   }
 }
 
-/* What the plugin does with a layout: what it should, nothing, or only label the buffer. */
+/* HEEDS_LAYOUTS=0 ignores a layout; MOVES_DATA=0 labels the buffer with it, but moves no data. */
 #ifndef HEEDS_LAYOUTS
 #define HEEDS_LAYOUTS 1
 #endif
@@ -49,11 +49,11 @@ static size_t width_of(PJRT_Buffer_Type type) {
 #define MOVES_DATA 1
 #endif
 
-/* What the plugin has where nobody wishes for a layout. */
+/* COLUMNS=1 makes column-major the layout of buffers for which none is given. */
 #ifndef COLUMNS
 #define COLUMNS 0
 #endif
-/* How it tells of them: PJRT_Buffer_GetMemoryLayout says that there are so many tiles, or strides. */
+/* PJRT_Buffer_GetMemoryLayout reports TILES tiles, or strides with STRIDES=1. */
 #ifndef TILES
 #define TILES 0
 #endif
@@ -86,8 +86,8 @@ static PJRT_Buffer *new_buffer(PJRT_Client *client, PJRT_Buffer_Type type, const
   return buffer;
 }
 
-/* Where memory of a layout, or NULL for row-major, holds the element that is the i-th of an array
-   row by row. */
+/* Returns where memory of a layout, or row-major for NULL, holds the element that is the i-th when
+   an array is read row by row. */
 static size_t place_of(const PJRT_Buffer *buffer, size_t i, const int64_t *minor_to_major) {
   size_t index[MAX_RANK], place = 0;
   for (size_t d = buffer->rank; d-- > 0; i /= (size_t)buffer->dims[d])
@@ -103,7 +103,7 @@ static size_t place_in(const PJRT_Buffer *buffer, size_t i) {
   return place_of(buffer, i, MOVES_DATA ? buffer->minor_to_major : NULL);
 }
 
-/* Moves an array, row-major without strides, into the layout of the buffer, as a plugin should. */
+/* Copies an array, which is row-major if it has no strides, into the layout of the buffer. */
 static void fill(PJRT_Buffer *buffer, const char *from, const int64_t *strides) {
   for (size_t i = 0; i < buffer->count; i++) {
     size_t left = i;
@@ -135,7 +135,7 @@ TELLS(PJRT_Buffer_Delete, buffer, BUFFER, it->deleted = true)
 
 TELLS(PJRT_Buffer_IsDeleted, buffer, BUFFER, args->is_deleted = it->deleted)
 
-/* A function of a buffer, `it`, that fails where it was deleted. */
+/* Defines a function of a buffer, `it`, that fails if the buffer was deleted. */
 #define OF_BUFFER(name, buffer_, ...)                                              \
   FUNCTION(name) {                                                                 \
     PJRT_Buffer *it = enter(args->buffer_, BUFFER);                                \
@@ -262,7 +262,7 @@ FUNCTION(PJRT_Memory_Kind) {
 
 TELLS(PJRT_Buffer_Memory, buffer, BUFFER, args->memory = &it->head.client->memory.memory)
 
-/* Failed from the beginning, and whatever uses it fails for the same reason. */
+/* The buffer has failed from the beginning, and whatever uses it fails for the same reason. */
 FUNCTION(PJRT_Client_CreateErrorBuffer) {
   PJRT_Client *client = client_of(args->memory);
   if (args->client != client) die("the memory of another client", CLIENT);
@@ -277,7 +277,7 @@ FUNCTION(PJRT_Client_CreateErrorBuffer) {
   return NULL;
 }
 
-/* Takes the memory of `from` over: what is left is deleted. */
+/* Returns a buffer that takes over the memory of `from`, which is then deleted. */
 static PJRT_Buffer *heir(PJRT_Buffer *from, PJRT_Buffer_Type type, const int64_t *dims,
                          size_t rank, const PJRT_Buffer_MemoryLayout *layout) {
   PJRT_Buffer *buffer = new_buffer(from->head.client, type, dims, rank, layout);
@@ -302,7 +302,7 @@ static void dependency_ready(PJRT_Buffer_DonateWithControlDependency_Callback_Ar
          args->error_message_size);
 }
 
-/* The heir is ready once the dependency is. */
+/* The new buffer is ready once its dependency is. */
 OF_BUFFER(PJRT_Buffer_DonateWithControlDependency, buffer,
           args->out_buffer = heir(it, PJRT_Buffer_Type_F32, it->dims, it->rank, NULL);
           args->callback_data = args->out_buffer->signal;
@@ -377,7 +377,7 @@ static PJRT_Event *done(PJRT_Buffer *buffer, bool complete) {
   return new_event(buffer->head.client, taken);
 }
 
-/* The bytes as they lie on the device. */
+/* The data are bytes as they lie on the device. */
 FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferData) {
   PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
   size_t end = (size_t)(args->offset + args->transfer_size);
@@ -387,7 +387,7 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferData) {
   return NULL;
 }
 
-/* An array, whose layout may be another one than the device's. */
+/* The data are an array, whose layout may differ from the device's. */
 FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral) {
   PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
   if (args->shape_num_dims != buffer->rank ||
@@ -422,7 +422,7 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_AddMetadata) {
   return NULL;
 }
 
-/* One mapping at a time. */
+/* There is at most one mapping at a time. */
 static void *mapped;
 
 FUNCTION(PJRT_Client_DmaMap) {

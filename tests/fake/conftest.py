@@ -35,7 +35,7 @@ Host = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Count the faulty libraries that were met; a death of this process would print nothing."""
+    """Report how many faulty libraries were met; if this process had died, nothing is printed."""
     told = {
         outcome: sum("test_probes.py::test_a_f" in each.nodeid for each in reports)
         for outcome, reports in terminalreporter.stats.items()
@@ -71,16 +71,16 @@ def host(header_folder: Path, stub: Stub) -> Host:
 
 @pytest.fixture
 def environment(environment: dict[str, str], tmp_path: Path) -> dict[str, str]:
-    """The same with a file to which each load of a stub adds its process."""
+    """The environment, with a file to which each load of a stub adds its process."""
     return {**environment, "STUB_LOADS": str(tmp_path / "loads")}
 
 
 @pytest.fixture
 def start(environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
-    """`start(library, script)` starts a child; what is left of it ends with the test.
+    """`start(library, script)` starts a child process, which is killed if it outlives the test.
 
-    The script is a function of a file of tests, which is given the other arguments; the library is
-    `stubbed.path` there.
+    The script is a function in a file of tests, and is called with the other arguments. There, the
+    library is `stubbed.path`.
     """
     children: list[subprocess.Popen[str]] = []
 
@@ -91,7 +91,7 @@ def start(environment: dict[str, str]) -> Callable[..., subprocess.Popen[str]]:
         words = [HERE / "stubbed.py", library, Path(script.__code__.co_filename).stem]
         words += [script.__name__, given]
         child = subprocess.Popen(
-            # From 3.12 on Python warns of a fork beside threads.
+            # Since 3.12, Python warns when a process that has threads forks.
             [sys.executable, "-W", "ignore:This process", *map(str, words)],
             env={**environment, **env},
             stdin=subprocess.DEVNULL,
@@ -126,7 +126,7 @@ def run(start: Callable[..., subprocess.Popen[str]]) -> Run:
 
 @pytest.fixture
 def check(run: Run) -> Callable[..., None]:
-    """As `run`, for a script of assertions: it must end well and print nothing."""
+    """Like `run`, for a script of assertions, which must end well and print nothing."""
 
     def passes(library: Path, script: Script, *args: object, **kwargs: Any) -> None:
         ended = run(library, script, *args, **kwargs)

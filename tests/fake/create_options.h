@@ -1,8 +1,8 @@
-/* Five create options, one of each type, and how a plugin meets what it does not like.
+/* Five create options, one of each type, and how a plugin answers those that it does not like.
 
-   STRANGER, MISTYPED and VALUE are statements about `given`, whose name is unknown, whose type is
-   another than `wanted`, or which is right; REFUSE(form) makes an error of the form's words, which
-   may use the name, the type that is wanted and the one that was found, in this order. */
+   STRANGER is a statement that runs if the name of `given` is unknown, MISTYPED if its type is not
+   `wanted`, and VALUE if the option is right. REFUSE(form) makes an error of the words of the form,
+   which may use the name, the wanted type and the type that was found, in this order. */
 #ifndef STRANGER
 #define STRANGER (void)0
 #endif

@@ -1,7 +1,8 @@
-/* What devices of newer plugins can do: memory statistics, attributes, poison, tracking events. */
+/* Functions of devices in newer plugins: memory statistics, attributes, poison, tracking events. */
 
-char stub_poison[512]; /* the last poison, as text */
-atomic_long stub_tracked, stub_cleared, stub_attributes; /* alive; calls; alive */
+char stub_poison[512]; /* the arguments of the last PoisonExecution, as text */
+/* Events that are alive, calls that cleared the statistics, lists of attributes that are alive. */
+atomic_long stub_tracked, stub_cleared, stub_attributes;
 
 #ifndef ON_MEMORY_STATS
 #define ON_MEMORY_STATS (void)0
@@ -13,7 +14,7 @@ FUNCTION(PJRT_Device_MemoryStats) {
   args->bytes_in_use = 100;
   args->peak_bytes_in_use = 200;
   args->peak_bytes_in_use_is_set = true;
-  args->num_allocs = 7; /* not set */
+  args->num_allocs = 7; /* its is_set flag stays false */
   args->peak_allocated_bytes = 300;
   args->peak_allocated_bytes_is_set = true;
   return NULL;
@@ -58,7 +59,7 @@ FUNCTION(PJRT_AsyncTrackingEvent_Destroy) {
   return NULL;
 }
 
-char stub_processes[256]; /* what was told last, as text */
+char stub_processes[256]; /* the processes that the host told last, as text */
 
 FUNCTION(PJRT_Client_UpdateGlobalProcessInfo) {
   leave(enter(args->client, CLIENT));

@@ -1,16 +1,16 @@
-/* What faults of tests/fake/faulty.py do that are more than a word. */
+/* The functions that faults of tests/fake/faulty.py call. */
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-static PJRT_Extension_Base chain[501]; /* more than there are kinds */
+static PJRT_Extension_Base chain[501]; /* there are fewer kinds of extensions */
 
 static void fill_chain(void) {
   for (int i = 0; i < 500; i++)
     chain[i] = (PJRT_Extension_Base){sizeof chain[0], 7000 + i, &chain[i + 1]};
 }
 
-/* Leaves a process in a session of its own that holds every file, and maybe refuses to end. */
+/* Leaves a process behind that has its own session, keeps all files open, and may refuse to end. */
 static void leave_daemon(bool refuses) {
   int ends[2];
   char nothing;
@@ -18,9 +18,9 @@ static void leave_daemon(bool refuses) {
   pid_t first = fork();
   if (first != 0) {
     close(ends[1]);
-    while (read(ends[0], &nothing, 1) != 0) continue; /* until it has left its trace */
+    while (read(ends[0], &nothing, 1) != 0) continue; /* this waits for the daemon's trace */
     close(ends[0]);
-    waitpid(first, NULL, 0); /* so that it is the only one left */
+    waitpid(first, NULL, 0); /* only the daemon is left behind */
     return;
   }
   setsid();
@@ -31,13 +31,13 @@ static void leave_daemon(bool refuses) {
   for (;;) pause();
 }
 
-/* Takes over the signals of the process. */
+/* Sets one handler for all signals of the process. */
 static void handle_all(void (*handler)(int)) {
   for (int each = 1; each < 32; each++) signal(each, handler);
 }
 static void swallow(int number) {}
 
-/* Changes what the process may use, and where it is. */
+/* Changes the limit of open files, the umask and the working directory of the process. */
 static void raise_limits(void) {
   struct rlimit few = {16, 16};
   setrlimit(RLIMIT_NOFILE, &few);
@@ -45,7 +45,7 @@ static void raise_limits(void) {
   if (chdir("/") != 0) abort();
 }
 
-/* Calls itself until its stack ends. */
+/* Calls itself until the stack overflows. */
 static int deeper(volatile int *above) {
   volatile int here[1024] = {above != NULL};
   return getpid() != 0 ? deeper(here) + here[above != NULL] : 0;

@@ -1,8 +1,8 @@
-"""Plugins that fail at first contact, each by one fault: the macros that they are made with."""
+"""Plugins that fail at first contact: the name of each fault, and the macros that make it."""
 
 from __future__ import annotations
 
-#: Of plugin.c; what they call is in faults.h.
+#: These macros are those of plugin.c; the functions that they call are in faults.h.
 FAULTS = {
     "another_abi": ["MAJOR=1"],
     "busy_hang": ["ON_INITIALIZE=for (volatile int i = 0;; i++) continue"],
@@ -10,7 +10,7 @@ FAULTS = {
     "closes_stdout": ["ON_INITIALIZE=close(0), close(1), close(2)"],
     "constructor_abort": ["ON_LOAD=abort()"],
     "constructor_hang": ["ON_LOAD=for (;;) pause()"],
-    "cut_table": ["TABLE_SIZE=(40 + 8 * 40)"],  # whatever its version promises
+    "cut_table": ["TABLE_SIZE=(40 + 8 * 40)"],  # its version promises more
     "entry_abort": ["TABLE=(abort(), &api)"],
     "entry_hang": ["TABLE=(pause(), &api)"],
     "exit_0": ["ON_INITIALIZE=exit(0)"],
@@ -24,7 +24,7 @@ FAULTS = {
     "hangs_with_a_daemon": ["ON_INITIALIZE=leave_daemon(true); for (;;) pause()"],
     "initialize_abort": ["ON_INITIALIZE=abort()"],
     "initialize_hang": ["ON_INITIALIZE=for (;;) pause()"],
-    "killed": ["ON_INITIALIZE=raise(SIGKILL)"],  # as by a system that runs out of memory
+    "killed": ["ON_INITIALIZE=raise(SIGKILL)"],  # a system that runs out of memory does so
     "kills_its_group": ["ON_INITIALIZE=kill(0, SIGKILL)"],
     "leaves_a_daemon": ["ON_INITIALIZE=leave_daemon(false)"],
     "megabyte_of_words": [
@@ -38,13 +38,13 @@ FAULTS = {
     ],
     "null_slot": ["ON_LOAD=api.PJRT_Error_Message = NULL"],  # without it no error can be read
     "null_table": ["TABLE=NULL"],
-    "old": ["MINOR=55"],  # from before the order of functions was fixed
-    "quick_exit_1": ["ON_INITIALIZE=_exit(1)"],  # the status that an error of ours has
-    "ragged_table": ["TABLE_SIZE=1140"],  # which is in the middle of a function
+    "old": ["MINOR=55"],  # the order of functions was not fixed yet
+    "quick_exit_1": ["ON_INITIALIZE=_exit(1)"],  # an error of ours has this status, too
+    "ragged_table": ["TABLE_SIZE=1140"],  # it ends in the middle of a function's address
     "raises_limits": ["ON_INITIALIZE=raise_limits()"],
     "refuses": ['ON_INITIALIZE=return fail(14, "the device is busy")'],
     "segfault": ["ON_INITIALIZE=*(volatile int *)8 = 1"],
-    "short_table": ["TABLE_SIZE=16"],  # less than the version that every table begins with
+    "short_table": ["TABLE_SIZE=16"],  # it ends before the version, which every table has
     "stack_overflow": ["ON_INITIALIZE=deeper(NULL)"],
     "stubborn_hang": ["ON_INITIALIZE=handle_all(SIG_IGN); for (;;) pause()"],
     "takes_signals": ["ON_INITIALIZE=handle_all(swallow); kill(getpid(), SIGTERM); abort()"],
@@ -52,5 +52,5 @@ FAULTS = {
         "ON_INITIALIZE=void nobody_has_this_function(void); nobody_has_this_function()"
     ],
 }
-#: Of throws.cc.
+#: The faults that throws.cc makes.
 THROWN = {"throws": [], "constructor_throws": ["WHILE_LOADED"]}

@@ -1,7 +1,7 @@
-/* The stub's use of a key-value store: it joins the other processes while a client is made, and asks
-   what a test wants asked, from threads of its own. */
+/* The stub's use of a key-value store: it joins the other processes while a client is made, and its
+   own threads ask the questions of a test. */
 
-static PJRT_Client_Create_Args kv; /* the callbacks of the newest client that brought some */
+static PJRT_Client_Create_Args kv; /* those of the newest client with callbacks */
 static int64_t node_id, num_nodes;
 
 enum { GET, TRY_GET, PUT };
@@ -10,13 +10,13 @@ typedef struct {
   int operation, timeout_in_ms;
   const char *key;
   size_t key_size;
-  char *value; /* of PUT; otherwise room for an answer */
+  char *value; /* the value to put, or room for an answer */
   size_t value_size;
-  int code; /* of the error, or 0 */
+  int code; /* the error's code, or 0 */
   char text[256];
 } Question;
 
-/* The arguments of a callback about a question's key. */
+/* Declares `args`, the arguments of a callback for the key of `question`. */
 #define ABOUT(type, way)                                                                 \
   type args = {.key = question->key, .key_size = question->key_size,                     \
                .callback_error = &error_maker, .user_arg = kv.kv_##way##_user_arg}
@@ -61,12 +61,12 @@ static void *ask_once(void *question) {
 static void *ask_always(void *question) {
   for (;;) {
     ask(question);
-    if (((Question *)question)->code == 1) nap(0.001); /* cancelled: Python is ending */
+    if (((Question *)question)->code == 1) nap(0.001); /* it was cancelled: Python ends */
   }
   return NULL;
 }
 
-/* Asks from a thread of the plugin, and waits for it. */
+/* Asks from a thread of the plugin, and waits for that thread. */
 void stub_ask(Question *question) {
   pthread_t thread;
   pthread_create(&thread, NULL, ask_once, question);
@@ -85,7 +85,7 @@ static int64_t option(const PJRT_Client_Create_Args *args, const char *name, int
   return otherwise;
 }
 
-/* As real plugins do: each process puts what it has, and waits for that of all others. */
+/* Joins the others as real plugins do: puts this process's value, and waits for all values. */
 static PJRT_Error *join(const PJRT_Client_Create_Args *args) {
   if (args->kv_get_callback == NULL || args->kv_put_callback == NULL ||
       args->kv_try_get_callback == NULL)

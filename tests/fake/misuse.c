@@ -40,7 +40,7 @@ static const PJRT_Api *load(const char *path) {
   return entry();
 }
 
-/* What the stub tells under a name. */
+/* Returns the address of a variable of the stub. */
 static volatile void *told(const char *name) { return dlsym(dlopen(plugin, RTLD_NOW), name); }
 
 static PJRT_Client *connect(void) {
@@ -63,7 +63,7 @@ static PJRT_Buffer *put_as(PJRT_Client_BufferFromHostBuffer_Args args) {
   return args.buffer;
 }
 
-/* Puts a host array, with a mistake in what is said of it: PUT(.device = NULL). */
+/* Puts the host array `values`; a mistake replaces an argument: PUT(.device = NULL). */
 #define PUT(...)                                                                        \
   put_as((PJRT_Client_BufferFromHostBuffer_Args){                                       \
       .struct_size = PJRT_Client_BufferFromHostBuffer_Args_STRUCT_SIZE,                 \
@@ -130,8 +130,8 @@ static PJRT_Error *an_error(void) {
   return error;
 }
 
-/* The mistakes, each of which `main` finds by its name. What a function leaves behind for its mistake
-   alone is not destroyed. */
+/* The mistakes, which `main` finds by the names of their functions. A function does not destroy
+   what it leaves behind only for its mistake. */
 
 void nothing(void) {
   PJRT_LoadedExecutable *executable = compile("func donate later");
@@ -285,7 +285,7 @@ void another_plugin(void) {
   drop(error);
 }
 
-/* Not mistakes, but ends of a process. */
+/* These functions make no mistake: they use or end a process in several ways. */
 
 void killed(void) {
   destroy(put());
@@ -316,7 +316,7 @@ void many(void) {
   destroy(buffer);
 }
 
-/* Says less than it has, as old frameworks do, and asks what the plugin wrote behind that. */
+/* Gives a smaller size than its struct's, as old frameworks do, and prints what lies behind it. */
 void old_host(void) {
   ARGS(PJRT_Plugin_Attributes, .struct_size = 24);
   PJRT_Error *error = api->PJRT_Plugin_Attributes(&args);
@@ -325,7 +325,7 @@ void old_host(void) {
   drop(error);
 }
 
-/* What a plugin may do wrong, to a host that makes no mistake. */
+/* These hosts make no mistake, but the plugin may make one. */
 
 static void listened(PJRT_Error *error, void *count) {
   drop(error);
@@ -349,7 +349,7 @@ void listens(void) {
   printf("called %d time(s)\n", count);
 }
 
-/* Two executions, whose outputs are both destroyed. */
+/* Executes twice, and destroys both outputs. */
 void executes(void) {
   PJRT_LoadedExecutable *executable = compile("func");
   PJRT_Buffer *buffer = put(), *outputs[2] = {NULL, NULL};

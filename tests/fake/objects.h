@@ -1,8 +1,8 @@
-/* What the objects of the stub plugin have in common, its errors and its events.
+/* The common part of the stub plugin's objects, with its errors and its events.
 
-   It is stricter than any real plugin: a use after destroy, a second destroy, a destroy of something
-   in use and a client that dies before its children abort. Nothing is ever freed, so every such
-   mistake is seen; `stub_live` counts what is alive. */
+   The stub is stricter than any real plugin: it aborts at a use after destroy, a second destroy, a
+   destroy of something in use, and a client that dies before its children. Nothing is ever freed,
+   so every such mistake is seen; `stub_live` counts what is alive. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +17,7 @@
 
 #include "pjrt_api.h"
 
-/* Code that runs inside every call: a delay here makes races wide. */
+/* Code that runs inside every call: a delay here makes races more likely. */
 #ifndef ON_CALL
 #define ON_CALL (void)0
 #endif
@@ -26,11 +26,11 @@ enum { DEAD, ERROR, EVENT, BUFFER, EXECUTABLE, VIEW, CLIENT, KINDS };
 static const char *const kind_names[KINDS] = {"dead object", "error", "event", "buffer",
                                               "executable",  "view",  "client"};
 atomic_long stub_live[KINDS];
-atomic_long stub_destroys; /* of anything but errors */
+atomic_long stub_destroys; /* the number of destroyed objects, without errors */
 
 typedef struct {
   atomic_int kind;
-  atomic_int uses; /* calls that are inside with it */
+  atomic_int uses; /* the number of calls that use it now */
   PJRT_Client *client;
 } Head;
 
@@ -106,14 +106,14 @@ static void in_background(void *(*work)(void *), void *arg) {
   pthread_detach(thread);
 }
 
-/* What is held goes on once a test sets this. */
+/* Whatever `hold` delays goes on once a test sets this. */
 atomic_bool stub_released;
 
 static void hold(void) {
   while (!stub_released) nap(0.001);
 }
 
-/* Every load leaves its process id in the file STUB_LOADS. */
+/* Appends the id of this process to the file that STUB_LOADS names. */
 static void leave_trace(void) {
   const char *path = getenv("STUB_LOADS");
   int file = path != NULL ? open(path, O_WRONLY | O_CREAT | O_APPEND, 0600) : -1;
@@ -124,7 +124,7 @@ static void leave_trace(void) {
 
 /* Errors */
 
-/* Why something failed, where somebody gave a reason. */
+/* The reason that a host gave for a failure. */
 typedef struct {
   char *message;
   size_t size, num_payload;
@@ -160,7 +160,7 @@ static PJRT_Error *fail(int code, const char *word) {
   return (PJRT_Error *)error;
 }
 
-/* What callbacks of the host make their errors by. */
+/* The host's callbacks make their errors with this function. */
 static PJRT_Error *make_error(PJRT_Error_Code code, const char *message, size_t size) {
   return fail((int)code, strndup(message, size));
 }
@@ -184,8 +184,8 @@ static void PJRT_Error_Message(PJRT_Error_Message_Args *args) {
   leave(error);
 }
 
-/* How one function is about the size of its struct: it wants so many bytes more than this header
-   says, or fewer, and exactly these or at least these. */
+/* The size of its struct that one function wants: this header's size and `more` bytes, which may be
+   negative; it wants exactly this size, or at least this size. */
 struct {
   const char *function;
   long more;
@@ -201,7 +201,7 @@ static PJRT_Error *wrong_size(const char *function, size_t ours, size_t given) {
 
 static PJRT_Api api;
 
-/* Defines a function, which is in the table by that. */
+/* Defines a function and puts it into the table. */
 #define FUNCTION(name)                                                                    \
   static PJRT_Error *name##_of_any_size(name##_Args *args);                               \
   static PJRT_Error *name(name##_Args *args) {                                            \
@@ -211,7 +211,7 @@ static PJRT_Api api;
   __attribute__((constructor)) static void list_##name(void) { api.name = name; }         \
   static PJRT_Error *name##_of_any_size(name##_Args *args)
 
-/* A function that cannot fail, and what it does with an object, which is `it`:
+/* Defines a function that cannot fail, by what it does with its object, which is called `it`:
    TELLS(name, client, CLIENT, args->a = it->b). */
 #define TELLS(name, object, kind, ...)   \
   FUNCTION(name) {                       \
@@ -243,10 +243,10 @@ TELLS(PJRT_Error_ForEachPayload, error, ERROR, const Error *error = (const Error
                       error->reason->payload[i].string_value, error->reason->payload[i].value_size,
                       args->user_arg))
 
-/* Signals: what events look at. They outlive both the events and the work. */
+/* Signals hold the state that events look at. They outlive both the events and the work. */
 
 enum { MAX_CALLBACKS = 1000 };
-atomic_long stub_callbacks; /* registered on events that have not fired */
+atomic_long stub_callbacks; /* callbacks of events that have not fired */
 
 typedef struct {
   pthread_mutex_t mutex;
@@ -274,13 +274,13 @@ static PJRT_Error *failure_of(Signal *signal) {
   return error;
 }
 
-/* Whether callbacks come again: at once, as an answer to a failure with the error that is freed by
-   then, and later on another thread. */
+/* Whether callbacks come again: at once, with the same error, which the host has freed already, and
+   later on another thread. */
 #ifndef TWICE
 #define TWICE 0
 #endif
 const long stub_twice = TWICE;
-atomic_long stub_late; /* those that have come later */
+atomic_long stub_late; /* callbacks that came late */
 
 typedef struct {
   PJRT_Event_OnReadyCallback call;
@@ -373,7 +373,7 @@ FUNCTION(PJRT_Event_Create) {
   return NULL;
 }
 
-/* Fires a signal, which was promised, with a code or 0, and the reason. */
+/* Fires a promised signal with the code and the message of an error, or with the code 0. */
 static void settle(Signal *signal, int code, const char *message, size_t message_size) {
   if (signal->fired) die("answered twice", EVENT);
   signal->code = code;

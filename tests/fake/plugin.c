@@ -1,6 +1,6 @@
-/* A small PJRT plugin that works, and misbehaves where a macro or a word of a program says so.
+/* A small PJRT plugin that works, and that misbehaves where a macro or a word of a program says so.
 
-   Faults of the library are macros (-DON_INITIALIZE=abort()), faults of a run are words of the
+   Faults of the library are macros (-DON_INITIALIZE=abort()); faults of a run are words of the
    program's text ("func add later fails"). */
 #include "objects.h"
 #include "kv_store.h"
@@ -115,8 +115,9 @@ TELLS(PJRT_DeviceDescription_ProcessIndex, device_description->client, CLIENT,
 TELLS(PJRT_DeviceDescription_Kind, device_description->client, CLIENT, args->device_kind = "stub",
       args->device_kind_size = 4)
 
-/* Programs of float32[4]: "add" of two arguments, otherwise of one, whose copy it returns. A "matrix"
-   is float32[2,3]; the compiler "tells_columns" of its result, whose buffers it "gives_columns". */
+/* Programs take float32[4]: "add" returns the sum of two arguments, any other program a copy of its
+   only one. The word "matrix" makes them float32[2,3]. With "tells_columns" the compiler tells that
+   the result is laid out in columns; with "gives_columns" the result's buffers are. */
 
 struct PJRT_LoadedExecutable {
   Head head;
@@ -126,7 +127,7 @@ struct PJRT_LoadedExecutable {
   bool deleted;
 };
 
-/* What the last execution was asked for, as text. */
+/* The options of the last execution, as text. */
 char stub_executed[512];
 
 struct PJRT_Executable {
@@ -134,7 +135,7 @@ struct PJRT_Executable {
   PJRT_LoadedExecutable *loaded;
 };
 
-/* A program as a C string, also one in bytecode, between whose words are zeros. */
+/* Returns a program as a C string; the zeros between the words of bytecode become spaces. */
 static char *words_of(const PJRT_Program *program) {
   char *words = memcpy(calloc(1, program->code_size + 1), program->code, program->code_size);
   for (size_t i = 0; i < program->code_size; i++)
@@ -146,7 +147,7 @@ static bool says(const PJRT_LoadedExecutable *exe, const char *word) {
   return strstr(exe->text, word) != NULL;
 }
 
-/* "error=CODE:WORD" in the text. */
+/* Returns the error that "error=CODE:WORD" in the program asks for, or NULL. */
 static PJRT_Error *error_said(const PJRT_LoadedExecutable *exe) {
   char word[32] = "";
   int code = 0;
@@ -245,7 +246,7 @@ static void remember(const PJRT_LoadedExecutable_Execute_Args *args) {
     at += snprintf(at, (size_t)(end - at), ", slices at %p", (void *)options->multi_slice_config);
 }
 
-/* HloModuleProto {host_program_shape {parameters: f32[4]..., result: f32[4]}} */
+/* Writes HloModuleProto {host_program_shape {parameters: f32[4]..., result: f32[4]}} */
 FUNCTION(PJRT_Executable_OptimizedProgram) {
   static const char vector[] = "\x10\x0b\x1a\x01\x04\x2a\x03\x0a\x01\x00";
   static const char matrix[] = "\x10\x0b\x1a\x02\x02\x03\x2a\x04\x0a\x02\x01\x00";

@@ -1,4 +1,4 @@
-"""What children that drive a stub begin with: the stub, what it counts, and ways to assert."""
+"""The common part of children that drive a stub: the stub, its counters, and ways to assert."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-if __name__ == "__main__":  # as pytest's pythonpath has them
+if __name__ == "__main__":  # pytest's pythonpath has them, too
     sys.path += [str(Path(__file__).parents[1] / folder) for folder in ("cpu", "unit")]
 
 from children import show
@@ -28,7 +28,7 @@ from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
 
-#: The library of the stub; in a child.
+#: The path of the stub's library; it is empty outside of a child.
 path = "".join(sys.argv[1:2])
 staying: list[object] = []
 ONE_TO_FOUR = np.arange(1, 5, dtype=np.float32)
@@ -37,18 +37,18 @@ CLASSES = {each.code: each for each in errors.PjrtError.__subclasses__()}
 
 
 def functions(prefix: str, names: str) -> KeysView[str]:
-    """The functions whose names begin so: `functions("Buffer_", "Delete Destroy")`."""
+    """The functions with a prefix and these names: `functions("Buffer_", "Delete Destroy")`."""
     return {f"PJRT_{prefix}{each}": None for each in names.split()}.keys()
 
 
 def func(words: str) -> str:
-    """A program of what the stub is to do."""
+    """A program whose words tell the stub what to do."""
     takes = ", ".join(f"%{i}: tensor<4xf32>" for i in range(2 if "add" in words else 1))
     return f"func.func @main({takes}) -> tensor<4xf32> {{ {words} }}"
 
 
 def live() -> dict[str, int]:
-    """What the stub made and nobody destroyed yet."""
+    """How many objects of each kind the stub made that nobody destroyed yet."""
     kinds = ["dead", "error", "event", "buffer", "executable", "view", "client"]
     counts = (ctypes.c_long * 7).in_dll(ctypes.CDLL(path), "stub_live")
     return {kind: count for kind, count in zip(kinds, counts, strict=True) if count}
@@ -62,7 +62,7 @@ def destroys() -> int:
 def raises(
     cls: type[BaseException], function: Callable[..., object], *args: Any, **kwargs: Any
 ) -> Any:
-    """What a function raises, which must be of this class and of none below it."""
+    """The exception that a function raises; its class must be exactly this one."""
     try:
         answer = function(*args, **kwargs)
     except cls as exc:
@@ -74,7 +74,7 @@ def raises(
 
 
 def soon(condition: Callable[[], object]) -> None:
-    """Wait until it comes true, a minute at most."""
+    """Wait until a condition is true, for a minute at most."""
     for _ in range(6000):
         if condition():
             return
@@ -88,33 +88,33 @@ def begin() -> Any:
 
 
 def run(a: Any, words: str) -> Any:
-    """What a program of these words gives for a buffer."""
+    """The result of a program of these words for one buffer."""
     return a.client.compile(func(words))(a)
 
 
 def number(name: str) -> int:
-    """What the stub counts under a name."""
+    """The value of one of the stub's counters."""
     return ctypes.c_long.in_dll(ctypes.CDLL(path), name).value
 
 
 def text_of(name: str) -> str:
-    """What the stub says under a name."""
+    """The value of one of the stub's texts."""
     return (ctypes.c_char * 256).in_dll(ctypes.CDLL(path), name).value.decode()
 
 
 def release() -> None:
-    """Let what the stub holds go on; from now on it holds nothing."""
+    """Let everything go on that the stub holds; from now on it holds nothing."""
     ctypes.c_bool.in_dll(ctypes.CDLL(path), "stub_released").value = True
 
 
 def traces(folder: Path) -> list[int]:
-    """The processes that loaded a stub, or were left by it."""
+    """The ids of the processes that loaded a stub, or that a stub left behind."""
     file = folder / "loads"
     return [int(line) for line in file.read_text().split()] if file.exists() else []
 
 
 def is_alive(pid: int) -> bool:
-    """Whether it goes on, and is not only waited for by nobody."""
+    """Whether a process still runs, and is not only a zombie."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
@@ -123,7 +123,7 @@ def is_alive(pid: int) -> bool:
 
 
 def ends(pid: int) -> bool:
-    """Whether a process that was just killed is gone soon."""
+    """Whether a process ends within 20 seconds; if not, it is killed."""
     for _ in range(1000):
         if not is_alive(pid):
             return True
@@ -133,12 +133,12 @@ def ends(pid: int) -> bool:
 
 
 def stay(*things: object) -> None:
-    """Keep these alive until the process ends, however it does."""
+    """Keep these objects alive until the process ends, in whatever way."""
     staying.extend(things)
 
 
 def made_for(body: Callable[..., object]) -> Iterator[Any]:
-    """The `client` and the buffer `a` that a body takes."""
+    """The `client` and the buffer `a`, where the body of a test takes them."""
     wanted = inspect.signature(body).parameters
     if "client" in wanted or "a" in wanted:
         client = begin()
@@ -162,7 +162,7 @@ def slot(name: str, address: int | None = None) -> ctypes.c_void_p:
 
 
 def replace(name: str, answer: Callable[[Any, int], int | None]) -> None:
-    """Let `answer(truth, args)` take the place of a function of the stub."""
+    """Replace a function of the stub by `answer(truth, args)`, where `truth` is that function."""
     function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)
     at = slot(name)
     truth = function(at.value)
@@ -175,12 +175,12 @@ def with_stub(*macros: str, other: str = "", **how: Any) -> Any:
     """Make the body of a test run in a process that has the stub, made with these macros.
 
     Args:
-        macros: of the stub; `{name}` in one is what the test is given under that name.
-        other: the macro of a second stub, of which the body takes the path as `other`.
-        how: as `check` takes it.
+        macros: those of the stub; `{name}` in one stands for the test's parameter of that name.
+        other: the macro of a second stub, whose path the body takes as `other`.
+        how: further arguments for `check`.
 
-    The body may take a `client` of the stub and `a`, a buffer of 1 to 4 there, made in its
-    process, then what the test is given: values that `repr` tells, and paths, as text.
+    The body may take a `client` of the stub and `a`, a buffer there with the values 1 to 4, both
+    made in its process, then the test's parameters: values that `repr` tells, and paths as text.
     """
 
     def decorate(body: Callable[..., object]) -> Callable[..., None]:

@@ -20,7 +20,7 @@ MATRIX = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 @contextlib.contextmanager
 def checked():
-    """A client of which nothing may be left."""
+    """A client of the stub, of which nothing may be left afterwards."""
     client = begin()
     yield client
     gc.collect()
@@ -234,7 +234,7 @@ def test_mapped_memory_is_kept_and_unmapped_once():
 
 @with_stub()
 def test_a_plugin_that_copies_what_it_may_share():
-    """Large arrays reach it by way of our own copy once, and by its own from then on."""
+    """A large array goes through our own copy once; from then on the plugin makes the copies."""
     with checked() as client:
         large = np.arange(1 << 20, dtype=np.float32)
         for turn in range(3):
@@ -243,7 +243,7 @@ def test_a_plugin_that_copies_what_it_may_share():
             source[:] = -1
             assert np.array_equal(buffer.to_numpy(), large + turn)
             kept = hotpath.Staging._kept()
-            assert kept in (0, large.nbytes), kept  # 0 where the system has no huge pages
+            assert kept in (0, large.nbytes), kept  # it is 0 where there are no huge pages
             hotpath.Staging._trim()
             assert kept == 0 or turn == 0, (turn, kept)
             buffer.delete()

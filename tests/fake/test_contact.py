@@ -83,7 +83,7 @@ def test_a_library_that_is_no_plugin(stub, meet, macro: str, said: str) -> None:
     ("macros", "have", "why"),
     [
         (["MAJOR=1", "MINOR=0"], "1.0", "another ABI"),
-        # The chain of another ABI may be anything: it is not walked.
+        # In another ABI, the chain of extensions may be anything, so it is not walked.
         (["MAJOR=1", "EXTENSIONS=(void*)8"], "1.117", "another ABI"),
         (["MINOR=54", "TABLE_SIZE=808"], "0.54", "misreports"),
         (["MINOR=55"], "0.55", "another order"),
@@ -174,7 +174,7 @@ def test_success_is_remembered_by_content(stub, check, tmp_path) -> None:
     library = tmp_path / "plugin.so"
     library.write_bytes(stub().read_bytes())
     check(library, connect)
-    assert len(traces(tmp_path)) == 2  # the probe, then the process itself
+    assert len(traces(tmp_path)) == 2  # the probe loaded it, then the process itself
     check(library, connect)
     assert len(traces(tmp_path)) == 3
     copy = tmp_path / "copy.so"
@@ -201,13 +201,13 @@ def test_a_death_is_remembered_for_a_while(stub, check, tmp_path) -> None:
     library = stub('ON_INITIALIZE=dprintf(2, "no chip"); abort()')
     check(library, crash)
     assert len(traces(tmp_path)) == 1
-    check(library, crash, 0.0)  # time has passed
+    check(library, crash, 0.0)  # a death is remembered for 0 s now
     assert len(traces(tmp_path)) == 3
 
 
 def die_until_it_is_mended():
     error = raises(errors.PluginCrashedError, pjrt_hub.load, path)
-    Path(os.environ["CHIP"]).touch()  # which only the plugin knows of
+    Path(os.environ["CHIP"]).touch()  # only the plugin looks at this file
     again = raises(errors.PluginCrashedError, pjrt_hub.load, path)
     assert error.returncode == again.returncode == -6
     assert pjrt_hub.diagnose(path).ok
@@ -268,7 +268,7 @@ def choose_options():
 def test_options_of_an_undescribed_plugin_are_tried_each(stub, check, tmp_path) -> None:
     library = stub()
     check(library, choose_options)
-    assert len(traces(tmp_path)) == 5  # the library, itself, and three kinds of client
+    assert len(traces(tmp_path)) == 5  # four probes, then the process itself loaded it
     check(library, choose_options)
     assert len(traces(tmp_path)) == 6
 

@@ -10,7 +10,7 @@ from pjrt_hub.errors import PluginCrashedError, PluginTimeoutError
 from pjrt_hub.kit.authoring import identity
 from pjrt_hub.kit.conformance import create_options
 
-#: Runs `{what}` for each option that is called stub_streams and is of another type than int64.
+#: C code: `{what}` runs if stub_streams is no int64, `{other}` runs for an option of another name.
 WRONG = """
 for (size_t i = 0; i < args->num_options; i++) {{
   const PJRT_NamedValue *each = &args->create_options[i];
@@ -24,7 +24,7 @@ REFUSE = 'return fail(3, "its expected type index is 1")'
 
 @pytest.fixture
 def styled(stub, environment):
-    """`styled(stranger, mistyped, value)` gives the types that are found in such a stub."""
+    """`styled(stranger, mistyped, value)` gives the types of options found in such a stub."""
 
     def found(stranger, mistyped, value="(void)0", names=()):
         path = stub(f"STRANGER={stranger}", f"MISTYPED={mistyped}", f"VALUE={value}")
@@ -37,7 +37,7 @@ def styled(stub, environment):
 
 @pytest.fixture
 def find(stub, environment):
-    """`find(...)` compiles a stub with what it does to options, and asks it for them."""
+    """`find(on_create, ...)` finds the options of a stub that runs this code in Client_Create."""
 
     def found(on_create, *names, **kwargs):
         path = stub(f"ON_CREATE={on_create}")
@@ -49,7 +49,7 @@ def find(stub, environment):
 
 FIVE = ("string", "int64", "int64_list", "float", "bool")
 EACH = {f"stub_{kind}": kind for kind in FIVE}
-#: What a plugin does with a name that it does not know.
+#: Ways in which a plugin treats an option of an unknown name.
 STRANGERS = {
     "ignores": "(void)0",
     "refuses": 'REFUSE("no such option")',
@@ -57,7 +57,7 @@ STRANGERS = {
     "refuses with the type": 'REFUSE("%1$s (%3$s) is unknown")',
     "aborts": "abort()",
 }
-#: What it does with a value of another type.
+#: Ways in which a plugin treats a value of the wrong type.
 MISTYPED = {
     "aborts": "abort()",
     "refuses": 'REFUSE("bad option")',
@@ -79,7 +79,7 @@ def test_five_types_are_found_however_a_plugin_refuses(styled, stranger, mistype
     assert styled(STRANGERS[stranger], MISTYPED[mistyped]) == EACH
 
 
-#: Refused for its value, in words that are not those for its type.
+#: Refuses a value, in other words than those about a type.
 UNUSUAL = 'REFUSE("%1$s is out of range")'
 
 
@@ -97,10 +97,10 @@ def test_options_that_look_at_the_value_are_given_others(styled):
 @pytest.mark.parametrize(
     ("mistyped", "value"),
     [
-        ("(void)0", "(void)0"),  # any type is taken
-        ("abort()", "abort()"),  # nothing is
+        ("(void)0", "(void)0"),  # every type is taken
+        ("abort()", "abort()"),  # no type is taken
         (MISTYPED["refuses"], MISTYPED["refuses"]),
-        (MISTYPED["refuses"], 'REFUSE("out of range")'),  # which of the two is about the type?
+        (MISTYPED["refuses"], 'REFUSE("out of range")'),  # neither text is about a type
     ],
 )
 @pytest.mark.slow
@@ -111,7 +111,7 @@ def test_a_type_that_does_not_show_is_said_to_be_unknown(styled, mistyped, value
 @pytest.mark.parametrize("wanted", range(5))
 @pytest.mark.slow
 def test_an_option_of_two_types_has_none(styled, wanted):
-    """A number may be given as either."""
+    """The plugin takes the option with either of the two types."""
     both = f'if (wanted == {wanted} && given->type == {(wanted + 1) % 5}) continue; REFUSE("bad")'
     assert styled(STRANGERS["refuses"], both) == {**EACH, f"stub_{FIVE[wanted]}": "unknown"}
 
@@ -136,7 +136,7 @@ def test_a_name_that_reminds_a_plugin_of_another_is_none(styled):
     ids=["aborts", "refuses", "refuses_strangers_too"],
 )
 def test_an_option_and_its_type_are_found(find, what, other):
-    """Its name is in the binary, and nobody told it."""
+    """The name of the option is found in the binary; nobody gives it."""
     client, options = find(WRONG.format(what=what, other=other))
     assert [(option.name, option.type) for option in options] == [("stub_streams", "int64")]
     assert (client.platform, client.refusal) == ("cpu", "")
@@ -162,7 +162,7 @@ def test_a_plugin_that_hangs_is_left(find):
 
 
 def test_what_is_known_of_an_option_elsewhere_is_taken_over(stub, monkeypatch, environment):
-    """Its limits keep users from values that end the process."""
+    """The limits of the option keep users from values that would end the process."""
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     text = WRONG.format(what="abort()", other="(void)0").replace("stub_streams", "cpu_device_count")

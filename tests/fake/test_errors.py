@@ -1,4 +1,4 @@
-"""Errors of calls: the class per code, the words whatever they are, and every error freed."""
+"""Errors of calls: each code has its class, any message is kept, and every error is freed."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_every_status_code_has_its_class(client, a):
 @pytest.mark.parametrize(
     ("word", "code", "message"),
     [
-        ("empty", 13, "Something is wrong inside the plugin, by its own account (INTERNAL)."),
+        ("empty", 13, "The plugin reports an error of its own (INTERNAL)."),
         ("bytes", 13, "caf\N{REPLACEMENT CHARACTER} \N{REPLACEMENT CHARACTER}!"),
         ("huge", 13, "x" * (1 << 16)),
         ("codeless", 2, "codeless"),
@@ -149,7 +149,7 @@ def test_a_program_runs_without_the_optimized_one(client, fault):
 
 @with_stub()
 def test_an_error_while_a_program_is_loaded_frees_it(client):
-    signature_sources.of_executable = None  # called, it raises
+    signature_sources.of_executable = None  # a call of None raises
     raises(TypeError, client.compile, func("identity"))
     assert live() == {"client": 1}, live()
 
@@ -244,11 +244,11 @@ OPTIONAL = {
 }
 
 
-#: Asked for by the compiled path itself: absent, the copy takes the place of the view.
+#: The compiled call path looks for these itself; without them, a copy replaces a view.
 LENDING = functions("Buffer_", "IncreaseExternalReferenceCount DecreaseExternalReferenceCount")
 LENDING |= {"PJRT_Buffer_OpaqueDeviceMemoryDataPointer"}
 
-#: Called by the compiled call path, which names what is not there; values are waited for otherwise.
+#: The compiled call path calls these and names a missing one; it can await values in another way.
 COMPILED = {
     "PJRT_Buffer_IsDeleted": lambda it: it.a.is_deleted,
     "PJRT_Buffer_ReadyEvent": lambda it: it.client.buffer_from_host(ONE_TO_FOUR).ready,
@@ -257,18 +257,18 @@ COMPILED = {
     "PJRT_LoadedExecutable_Execute": lambda it: it.exe(it.a),
 }
 
-#: What a plugin that does not count has none of.
+#: Statistics, which are None if the plugin has no function for them.
 COUNTS = {
     "PJRT_Device_MemoryStats": lambda it: it.device.memory_stats(),
     "PJRT_Executable_GetCompiledMemoryStats": lambda it: it.exe.memory_stats(),
     "PJRT_Executable_GetCostAnalysis": lambda it: it.exe.cost_analysis(),
 }
 
-#: What is not given back by it goes with the process, and nobody can do more.
+#: These release objects; without them, the objects stay until the process ends.
 ENDING = functions("Buffer_", "Delete Destroy")
 ENDING |= functions("", "Client_Destroy Event_Destroy LoadedExecutable_Destroy")
 
-#: Looked for in the table by the compiled call path, which does without.
+#: The compiled call path looks for these in the table, and works without them.
 ASKED_FIRST = functions(
     "Buffer_",
     "ElementType Dimensions DynamicDimensionIndices GetMemoryLayout CopyRawToHost CopyToDevice "
@@ -276,15 +276,15 @@ ASKED_FIRST = functions(
 )
 ASKED_FIRST |= functions("", "Error_ForEachPayload Client_AddressableDevices")
 
-#: Of the compiled call path, and asked for by the runtime before a program receives.
+#: The compiled call path calls these; the runtime looks for them before a program receives.
 RECEIVING = functions("CopyToDeviceStream_", "AddChunk CurrentBytes Destroy GranuleSize TotalBytes")
 
-#: Asked for only where the plugin has it, because there is another way.
+#: The runtime calls these only if the plugin has them, because there is another way.
 CHOSEN = functions("LoadedExecutable_", "AddressableDevices AddressableDeviceLogicalIds")
 CHOSEN |= functions("Buffer_", "CopyRawToHost GetMemoryLayout")
 CHOSEN |= functions("", "Executable_NumOutputs Client_CreateViewOfDeviceBuffer")
 
-#: Asked for only where another function gave what it is asked about.
+#: The runtime calls these only for objects that another function gave.
 AFTER = functions(
     "AsyncHostToDeviceTransferManager_",
     "AddMetadata BufferCount BufferSize Destroy Device RetrieveBuffer SetBufferError TransferData "
@@ -324,7 +324,7 @@ def without(api, name):
 
 
 class Life:
-    """A client, a buffer and a program, and what some functions are asked about."""
+    """A client, a buffer and a program, and objects for some of the operations."""
 
     def __init__(self, other):
         self.plugin, self.off_host_plugin = Plugin(load(path)), Plugin(load(other))
@@ -337,7 +337,7 @@ class Life:
         return self.off_host_plugin.client().buffer_from_host(ONE_TO_FOUR)
 
     def described(self, known=("device_descriptions",)):
-        topology = Topology(self.plugin.api, 1, self.client)  # a client's, so never freed
+        topology = Topology(self.plugin.api, 1, self.client)  # nobody frees a client's
         vars(topology).update(dict.fromkeys(known, (None,)))
         return topology
 
@@ -397,7 +397,8 @@ def test_a_missing_function_is_refused_by_name(other):
         assert name in error.message
         del error
     gc.collect()
-    assert live() == {"client": 1, "buffer": 1, "event": 1, "executable": 1}, live()  # its `ready`
+    # The event is that of `it.a.ready`.
+    assert live() == {"client": 1, "buffer": 1, "event": 1, "executable": 1}, live()
     it.client.close()
     assert live() == {}, live()
 
@@ -426,7 +427,7 @@ def test_a_slot_past_the_end_is_not_read():
 
 @with_stub('ON_COMPILE=return fail(14, "No PTX compilation provider is available. Neither ptxas")')
 def test_a_missing_compiler_names_what_brings_it():
-    """The code alone would say that somebody holds the device."""
+    """Its code alone would mean that another process holds the device."""
     client = pjrt_hub.load(path, offline=True).client()
     error = raises(errors.UnavailableError, client.compile, func("add"))
     assert error.hint.startswith("`pip install 'pjrt-hub[cuda]'` brings ptxas and libdevice")

@@ -103,7 +103,7 @@ def fail_in_a_callback(a):
 
 
 class Thing:
-    """A callback of which can be told whether it is gone."""
+    """A callback that a weak reference can watch."""
 
     def __call__(self, event):
         pass
@@ -123,11 +123,11 @@ def test_nothing_is_held_after_a_callback_ran(client):
 @pytest.mark.slow
 @with_stub(seconds=200)
 def test_waits_that_time_out_leave_nothing(a):
-    """The stub ends the process at a thousand callbacks of one event, and memory stays flat."""
+    """The stub aborts at more than a thousand callbacks of one event; memory stays flat, too."""
     never = run(a, "identity never").ready
 
     def time_out(count):
-        """What is resident after so many."""
+        """The resident memory in bytes after so many waits."""
         for _ in range(count):
             try:
                 never.wait(1e-9)
@@ -158,7 +158,7 @@ def test_waits_of_many_threads_share_and_all_end(a):
 
 @with_stub()
 def test_polling_leaves_one_callback(a):
-    """However often a buffer is asked for its event: it is the same one, and goes with it."""
+    """However often a buffer is asked for its event, it gives the same one, which ends with it."""
     out = run(a, "identity never")
     for _ in range(10_000):
         raises(TimeoutError, out.ready.wait, 1e-9)

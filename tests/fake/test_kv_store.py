@@ -1,4 +1,4 @@
-"""The key-value store of several processes: asked by a plugin's threads, answered in Python."""
+"""The key-value store of several processes: a plugin's threads ask, and Python answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ OK, CANCELLED, DEADLINE_EXCEEDED, NOT_FOUND, INTERNAL = 0, 1, 4, 5, 13
 
 
 class Question(ctypes.Structure):
-    """What a thread of the stub asks the store."""
+    """A question that a thread of the stub asks the store, as in kv_store.h."""
 
     _fields_ = [
         ("operation", ctypes.c_int),
@@ -61,7 +61,7 @@ def ask(*args, **kwargs):
 
 
 def ask_always(operation):
-    """Four threads of the stub ask and ask, until the process ends; to be kept until then."""
+    """Let four threads of the stub ask until the process ends; the caller keeps what this gives."""
     asked = [question(operation, b"never", timeout=3600_000) for _ in range(4)]
     for each in asked:
         ctypes.CDLL(path).stub_ask_always(ctypes.byref(each))
@@ -77,7 +77,7 @@ def joined(store, process=0, count=1):
 def test_every_operation():
     store = InMemoryStore()
     with joined(store):
-        assert store.try_get("node:0") == b"node:0"  # the plugin's own, while it was made
+        assert store.try_get("node:0") == b"node:0"  # the plugin put it as it made the client
         assert ask(TRY_GET, b"k") == (NOT_FOUND, "no value under the key yet")
         assert ask(PUT, b"k", b"v\0w")[0] == OK
         assert ask(TRY_GET, b"k") == (OK, b"v\0w")
@@ -248,7 +248,7 @@ def test_processes_meet_in_a_directory(stub, start, tmp_path):
 class Server:
     """A redis-server on the loopback interface that keeps nothing.
 
-    Its address is of this process alone: nobody else takes the port while it is free.
+    Its address belongs to this process alone, so nobody else takes the port while it is free.
     """
 
     def __init__(self, program, folder):
@@ -281,7 +281,7 @@ class Server:
 @pytest.fixture
 def server(tmp_path):
     program = shutil.which("redis-server")
-    if program is None and "CI" not in os.environ:  # there it is installed, so missing is a failure
+    if program is None and "CI" not in os.environ:  # CI installs it and must not skip this
         pytest.skip("this test needs redis-server (the package redis-server of the system)")
     assert program
     server = Server(program, tmp_path)
@@ -316,7 +316,7 @@ def redis_store(server):
 
 
 def hurry(store, url):
-    """Connects a store anew; from then on it waits for an answer for half a second only."""
+    """Connect a store anew; from then on it waits for each answer for half a second only."""
     hasty = RedisStore(f"{url}?socket_timeout=0.5")
     while True:
         with contextlib.suppress(redis.TimeoutError):
@@ -341,7 +341,7 @@ def test_a_server_that_goes_while_somebody_waits(redis_store, server):
     with pytest.raises(redis.ConnectionError):
         redis_store.put("k", b"v")
     server.start()
-    assert redis_store.try_get("k") is None  # it kept nothing
+    assert redis_store.try_get("k") is None  # the server kept nothing
     redis_store.put("k", b"again")
     assert redis_store.get("k", 1) == b"again"
 
@@ -417,7 +417,7 @@ def write(folder, name):
 
 
 def test_writers_of_a_directory_that_are_killed(stub, start, tmp_path):
-    """Three put one key at once, until each is killed: what is there is always whole."""
+    """Three writers put one key until they are killed; its value is always that of one put."""
     store = DirectoryStore(tmp_path / "job")
     whole = {number.encode() * 100_000 for number in "123"}
     writers = [start(stub(), write, store.path, each) for each in "123"]

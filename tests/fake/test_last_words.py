@@ -1,6 +1,6 @@
-"""What plugins and compilers say as they die: the line that tells why is always left.
+"""The last words of plugins and compilers that die: the line with the reason is always kept.
 
-What they say as they live is a record of `pjrt_hub.native`, where that is asked for.
+What they print while they live becomes log records of `pjrt_hub.native`, on request.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GDB = "".join(f"#{n}  npu::run (this=0x5, count={n}) at npu/device.cc:{n}\n" fo
 _RUST = "".join(f"  {n:2}: npu::device::open\n       at ./src/lib.rs:{n}:5\n" for n in range(80))
 _INFO = "I0000 00:00:1700000000.1 42 npu.cc:7] the queue has room for 64 programs\n"
 
-#: A name -> what is written, and what must be left of it.
+#: Name -> the text that a plugin writes as it dies, and the part of it that must be kept.
 DEATHS = {
     "a vendor's log": (
         "12:00 | info | opening the driver\n12:00 | critical | NPU_FATAL: no chips were found\n"
@@ -191,7 +191,7 @@ def test_the_variable_turns_words_into_records(stub, run) -> None:
     ended = run(stub(NOISE), load_and_hear, True, env={"PJRT_HUB_CAPTURE": "1"})
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.strip() == "[('WARNING', 'it is old'), ('INFO', 'plain')]"
-    assert "it is old" in ended.stderr  # the former stderr has it, too
+    assert "it is old" in ended.stderr  # the original stderr has it, too
 
 
 def test_without_it_nothing_is_captured(stub, run) -> None:

@@ -1,4 +1,4 @@
-"""The layout that a buffer has, where the plugin's compiler or a host would say another."""
+"""The layout that a buffer really has, where the plugin's compiler or a host says another one."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def read_everywhere(buffer, values, layout):
         assert np.from_dlpack(buffer).tolist() == values.tolist()
 
 
-#: What the compiler says of the result, and what the buffers have.
+#: Words about the layout that the compiler tells and the buffers get, and the buffers' layout.
 WORDS = [
     ("", (1, 0)),
     ("tells_columns", (1, 0)),
@@ -93,7 +93,7 @@ def test_what_is_put_is_read_in_the_layout_of_its_buffer(client, platform):
         read_everywhere(client.buffer_from_host(MATRIX, layout=(1, 0)), MATRIX, (1, 0))
         assert client.buffer_from_host(ONE_TO_FOUR).tolist() == memoryview(ONE_TO_FOUR).tolist()
     exe = matrix(client)
-    for _ in range(2):  # rows are asked for where the program wants them
+    for _ in range(2):  # the argument is put in rows, as the program wants it
         read_everywhere(exe(MATRIX), MATRIX, (0, 1))
     assert "the buffer has (0, 1)" in str(raises(ValueError, exe, client.buffer_from_host(MATRIX)))
 
@@ -124,7 +124,7 @@ def test_only_the_plugin_reads_tiles_and_strides(client, platform, told):
     "silence",
     [
         'return fail(12, "what is a layout?")',
-        "memset(&args->layout, 0, sizeof args->layout)",  # without an error, and filled in nothing
+        "memset(&args->layout, 0, sizeof args->layout)",  # it gives no error and no layout
         "args->layout.tiled.minor_to_major_size = 0",
     ],
 )

@@ -1,4 +1,4 @@
-"""Plugins that lie: an error or nothing at all, no death.
+"""Plugins that lie: the consequence is an error or nothing at all, and no death.
 
 They answer without an error and leave out what they should give, or call back twice.
 """
@@ -39,7 +39,7 @@ from pjrt_hub.running.client.plugin import Plugin
 
 
 def walk(plugin):
-    """Use of everything, one after the other."""
+    """Every use of a plugin, one after the other."""
     client = plugin.client()
     device = client.devices[0]
     yield lambda: (device.id, device.kind, device.process_index, client.all_devices)
@@ -81,7 +81,7 @@ def walk(plugin):
 
 
 def errors_of(plugin):
-    """What a walk says, and what ends it."""
+    """The errors of a walk's uses, and the error that ends it."""
     said, answers = [], []
     try:
         for use in walk(plugin):
@@ -95,7 +95,7 @@ def errors_of(plugin):
     return said
 
 
-#: Function -> what is said of it by the first use that needs it.
+#: Function -> the words of the error at the first use that needs it.
 SILENT = {
     name: f"{name}: the plugin answered"
     for name in (
@@ -118,12 +118,12 @@ SILENT |= dict.fromkeys(functions("LoadedExecutable_", "AddressableDevices"), ""
 SILENT |= dict.fromkeys(functions("", "Client_AddressableDevices Device_GetAttributes"), "")
 
 
-#: Only the host's memory is looked into.
+#: Values are asked for their address only in the host's memory.
 ON_HOST = "PJRT_Buffer_OpaqueDeviceMemoryDataPointer"
 
 
 def on_both(functions, host=(), elsewhere=()):
-    """Each on a plugin for the host and on another, but for those of one of them."""
+    """Run each function on a plugin for the host and on another, but a listed one on one only."""
     cases = [(each, "cpu") for each in functions if each not in elsewhere]
     cases += [(each, "other") for each in functions if each not in host]
     return pytest.mark.parametrize(("function", "platform"), cases)
@@ -140,10 +140,10 @@ def test_what_is_left_out_is_an_error(function, platform):
     os._exit(0)
 
 
-#: What is no number of anything that is there.
+#: Numbers that are too large for anything that exists.
 LIES = (2**64 - 1, 2**63, 2**62 + 1, 2**33)
 
-#: Function -> the number about which it lies.
+#: Function -> the field whose number is a lie.
 NUMBERS = {
     "PJRT_Client_PlatformName": "platform_name_size",
     "PJRT_Client_Devices": "num_devices",
@@ -163,7 +163,7 @@ NUMBERS = {
 }
 
 
-#: A value in the host's memory is read where it lies, and rows are what it has.
+#: A value in the host's memory is read in place and has rows, so it does not need these.
 OFF_HOST = ("PJRT_Buffer_GetMemoryLayout", "PJRT_Buffer_ToHostBuffer")
 
 
@@ -171,8 +171,8 @@ OFF_HOST = ("PJRT_Buffer_GetMemoryLayout", "PJRT_Buffer_ToHostBuffer")
 @pytest.mark.slow
 @with_stub('PLATFORM="{platform}"')
 def test_an_absurd_number_is_an_error(function, platform):
-    """In an answer that is true but for it."""
-    resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))  # so that a giant allocation fails
+    """The rest of the plugin's answer is true."""
+    resource.setrlimit(resource.RLIMIT_AS, (1 << 32, 1 << 32))  # a giant allocation fails now
     *behind, last = NUMBERS[function].split(",")
     offset = ffi.offsetof(f"{function}_Args", *behind, last)
 
@@ -187,7 +187,7 @@ def test_an_absurd_number_is_an_error(function, platform):
         said += errors_of(plugin)
     start = f"{function}: the plugin answered without an error and gave "
     refused = [each for each in said if each.startswith(start)]
-    if function == "PJRT_Buffer_GetMemoryLayout":  # there is one number that is right
+    if function == "PJRT_Buffer_GetMemoryLayout":  # any number but the rank is refused
         assert len(refused) >= len(LIES), said
     else:
         for each in LIES:
@@ -261,22 +261,22 @@ def exchange(client, a):
     assert came == ["output", "sent", "sent"], came
 
 
-#: Who waits for a callback.
+#: The uses that wait for a callback.
 USES = [wait, wait_for_a_failure, wait_in_threads, register_functions, launch, upload, lend]
 USES += [exchange]
 
 
 @pytest.mark.parametrize("use", [each.__name__ for each in USES])
 @pytest.mark.slow
-@with_stub("TWICE=1", env={"MALLOC_PERTURB_": "165"})  # what is freed is filled, so a use is seen
+@with_stub("TWICE=1", env={"MALLOC_PERTURB_": "165"})  # freed memory is filled, so its use is seen
 def test_a_callback_that_comes_twice_is_nothing(use):
-    """At once and much later, on another thread, when all that it was for is gone."""
+    """It comes again at once, and much later on another thread, when its objects are gone."""
     client = begin()
     a = client.buffer_from_host(ONE_TO_FOUR)
     globals()[use](client, a)
     late(1)
     time.sleep(0.5)
-    for _ in range(1000):  # in whatever was spoilt
+    for _ in range(1000):  # these would meet spoilt memory
         bytearray(64), bytearray(128)
     assert a.tolist() == [1, 2, 3, 4]
     del a
@@ -306,7 +306,7 @@ def test_a_state_of_a_custom_call_is_let_go_once():
     assert [hotpath.ffi_kept(each, True) for each in tickets] == states
 
 
-#: Keeps Python's lock, as a plugin does.
+#: A call of the visitor keeps Python's lock, as a plugin's call does.
 VISIT = ctypes.PYFUNCTYPE(
     None, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_void_p
 )
@@ -315,7 +315,7 @@ VISIT = ctypes.PYFUNCTYPE(
 @pytest.mark.parametrize("number", LIES)
 @with_stub()
 def test_an_error_of_an_absurd_size_is_raised_all_the_same(client, number):
-    """In its message, which is lost, and in what belongs to it."""
+    """The sizes are those of its message, which is lost, and of its payloads."""
 
     def message(truth, args):
         truth(args)
@@ -342,7 +342,7 @@ def test_an_error_of_an_absurd_size_is_raised_all_the_same(client, number):
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
 @with_stub('PLATFORM="{platform}"')
 def test_memory_without_an_address_is_lent_to_nobody(client, platform):
-    """Where there are elements; an empty array needs none."""
+    """An array with elements needs an address; an empty one needs none."""
     replace("PJRT_Buffer_OpaqueDeviceMemoryDataPointer", lambda truth, args: None)
     full = client.buffer_from_host(np.ones((2, 3), np.float32))
     empty = client.buffer_from_host(np.ones((2, 0), np.float32))

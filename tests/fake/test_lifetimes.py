@@ -1,4 +1,4 @@
-"""Lifetimes: closed in any order, used after its end, nothing leaked and nothing destroyed twice.
+"""Lifetimes: objects are closed in any order or used after their end; none leaks or dies twice.
 
 The stub aborts at a second destroy, at a use after destroy and at a client that dies before its
 children, so a script that ends well had none of these.
@@ -21,7 +21,7 @@ from pjrt_hub.running.client.plugin import Plugin
 
 
 def everything():
-    """A plugin, client, two buffers, executable, result of it, event of that, and device."""
+    """A plugin, a client, its device, two buffers, an executable, its result and an event."""
     client = begin()
     a, b = (client.buffer_from_host(ONE_TO_FOUR * each) for each in (1, 10))
     exe = client.compile(func("add"))
@@ -40,7 +40,7 @@ def asking(name, words):
     return [partial(ask, word) for word in words.split()]
 
 
-#: Every use of every object, of `everything`.
+#: Every use of every object that `everything` makes.
 USES = {
     "client": [
         lambda it: it.client.buffer_from_host(ONE_TO_FOUR),

@@ -25,16 +25,16 @@ from pjrt_hub.finding.discovery import hardware
 from pjrt_hub.running.capi import library as loading
 from pjrt_hub.running.sandbox import probe
 
-#: Of what hangs, on a machine that has nothing else to do; a busy one adds its own pace.
+#: The seconds for a plugin that hangs, on an idle machine; a busy machine gets more.
 DEADLINE = 2.0
 SLACK = 1.0
-PACES = 4  # how many healthy contacts what is timed may take longer
+PACES = 4  # a timed contact may take longer by so many healthy ones
 
 WORKS = None
 Load, Crash, Hang = errors.PluginLoadError, errors.PluginCrashedError, errors.PluginTimeoutError
 Unfit, Lacking = errors.IncompatiblePluginError, errors.UnsupportedByPluginError
 
-#: The fault -> its error, and what its text says.
+#: Fault -> the class of its error, and parts of the error's text.
 ENDINGS: dict[str, tuple[type[errors.PjrtHubError] | None, tuple[str, ...]]] = {
     "no_symbol": (Load, ("does not export GetPjrtApi",)),
     "null_table": (Load, ("returns no table from GetPjrtApi",)),
@@ -98,7 +98,7 @@ def meet(environment, monkeypatch) -> Callable[[Path], None]:
 
 
 def until_loaded(folder: Path, times: int = 1) -> None:
-    """Wait for that many processes, for as long as first contact would."""
+    """Wait until so many processes loaded a stub, for as long as first contact would."""
     for _ in range(1500):
         if len(traces(folder)) >= times:
             return
@@ -106,7 +106,7 @@ def until_loaded(folder: Path, times: int = 1) -> None:
 
 
 def pace(faults, meet) -> float:
-    """The seconds that this machine takes for a contact with a plugin that is well."""
+    """The seconds that this machine needs for first contact with a healthy plugin."""
     began = time.monotonic()
     meet(faults("new"))
     return time.monotonic() - began
@@ -158,7 +158,7 @@ def damage(whole: bytes, path: Path, **at: int) -> None:
     path.write_bytes(content)
 
 
-#: What makes a file of a library, and what is said of it.
+#: Kind of file -> the function that makes it of a library, and a part of the error's text.
 FILES: dict[str, tuple[Callable[[bytes, Path], object], str]] = {
     "absent": (lambda whole, path: None, "absent.so"),
     "directory": (lambda whole, path: path.mkdir(), "director"),
@@ -246,7 +246,7 @@ def test_doctor_shows_what_the_loader_took(stub, meet, tmp_path):
 
 
 def test_only_absolute_paths_are_opened_by_the_loader(stub, environment, tmp_path):
-    """And none in a folder that everybody can write."""
+    """It opens no library in the working folder, or in /tmp, where everybody can write."""
     if shutil.which("strace") is None:
         pytest.skip("strace is not installed")
     folder = tmp_path / "here"

@@ -63,7 +63,7 @@ def end_by_ctrl_c(child):
     assert child.stdout.readline() == "waiting\n"
     time.sleep(0.3)
     child.send_signal(signal.SIGINT)
-    stdout, stderr = child.communicate(timeout=25)  # where the stub takes 30 s, or for ever
+    stdout, stderr = child.communicate(timeout=25)  # the stub takes 30 s, or for ever
     assert (stdout, stderr, child.returncode) == ("interrupted\n", "", 0)
 
 
@@ -141,7 +141,7 @@ def test_what_an_interrupted_compile_gives_is_freed(client):
 
 
 def end_well(pid):
-    """Wait for a child of this process."""
+    """Wait for a child of this process, which must succeed."""
     _, status = os.waitpid(pid, 0)
     assert os.waitstatus_to_exitcode(status) == 0, status
 
@@ -242,7 +242,7 @@ def test_leaving_python(platform, style):
 @pytest.mark.slow
 @with_stub('PLATFORM="{platform}"', "ON_CALL=usleep(20)")
 def test_threads_close_what_others_use(platform):
-    """A destroy while a call is inside with the object, or after its client's, aborts the stub."""
+    """The stub aborts if an object is destroyed while a call uses it, or after its client."""
     sys.setswitchinterval(1e-5)
     plugin, crashes = Plugin(load(path)), []
     threading.excepthook = lambda report: crashes.append(report.exc_value)

@@ -1,4 +1,4 @@
-"""The recording of a host in C: what is in it, and that it is there however the process ends."""
+"""Recordings of a host in C: what is in them, and that they are there however the process ends."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_every_call_is_there_in_order_with_its_arguments(record, stub):
 def test_a_failed_call_says_its_error_and_what_the_host_asked_about_it(record):
     (failed,) = [call for call in record("nothing").calls if call.error]
     assert failed.function == "PJRT_LoadedExecutable_Execute"
-    assert failed.status == f"error {failed.error:#x}"  # nobody asked for more
+    assert failed.status == f"error {failed.error:#x}"  # the host did not ask for its message
     assert results(failed, 117) == {}
     (*_, failed) = [call for call in record("another_plugin").calls if call.error]
     assert failed.status == "word"
@@ -179,7 +179,7 @@ def test_the_callback_of_an_event_is_recorded(check, stub, tmp_path):
     (registered,) = [call for call in recording.calls if call.number == upcall.number]
     assert registered.function == "PJRT_Event_OnReady"
     assert inputs(registered)["event"] == upcall.event
-    assert upcall.thread != registered.thread  # a thread of the plugin's own
+    assert upcall.thread != registered.thread  # the plugin calls from a thread of its own
     events = timeline.events(recording, recording.calls)["traceEvents"]
     slices = [event["name"] for event in events if event["ph"] == "X"]
     assert len(slices) == len(recording.calls) + 1
@@ -224,7 +224,7 @@ def test_a_damaged_recording_is_refused_and_a_cut_one_read(record, tmp_path):
     whole = len(record("nothing").calls)
     [path] = tmp_path.glob("*.pjrt")
     data = path.read_bytes()
-    begin = 4096  # of the first record, that of the plugin; its bytes 2 and 3 count its words
+    begin = 4096  # the first record begins here; its bytes 2 and 3 count its words
     path.write_bytes(data[: begin + 2] + b"\0\0" + data[begin + 4 :])
     with pytest.raises(PjrtHubError, match="is damaged"):
         read(tmp_path)
@@ -244,7 +244,7 @@ def test_who_ends_the_command_ends_the_program():
     with command.stdout as printed:
         printed.read(1)
         command.terminate()
-        assert printed.read() == b""  # nobody has it open any more
+        assert printed.read() == b""  # no process has the pipe open any more
     assert command.wait() == 128 + signal.SIGTERM
 
 

@@ -1,6 +1,6 @@
-"""Plugins that know other sizes of argument structs than we send, at least these or exactly these.
+"""Plugins that want argument structs of another size than ours, exactly or at least.
 
-Ours are the newest, filled with zeros. What a plugin refuses is an error that names the function.
+Our structs are the newest, filled with zeros. A refused size is an error that names the function.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pjrt_hub.running.client.plugin import Plugin
 
 
 class Policy(ctypes.Structure):
-    """How many bytes more the plugin knows of a function's struct, as where it grew."""
+    """The stub's `stub_policy`: the size that one function wants, as its difference from ours."""
 
     _fields_ = [("function", ctypes.c_char_p), ("more", ctypes.c_long), ("exactly", ctypes.c_int)]
 
@@ -30,7 +30,7 @@ def live_with(plugin):
         assert not b.is_deleted
 
 
-#: What a life calls and cannot do without.
+#: Functions that `live_with` calls and cannot do without.
 NEEDED = [
     *functions("Client_", "Create PlatformName Devices AddressableDevices BufferFromHostBuffer"),
     *functions("", "Client_Compile LoadedExecutable_GetExecutable LoadedExecutable_Execute"),

@@ -1,6 +1,6 @@
-"""Plugins in packages of others: registered, chosen, initialized, and told of when they fail.
+"""Plugins in others' packages: they are registered, chosen, initialized, and reported if they fail.
 
-One that fails is passed over with a reason where another one would do, and an error where none.
+A failing one is passed over with a reason if another one would do; otherwise it is an error.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def put(library: Path, name: str, folder: Path) -> None:
 
 
 def adding(site: Path) -> dict[str, str]:
-    """The variables that add a folder of packages."""
+    """The environment variables that add a folder of packages."""
     return {"PYTHONPATH": f"{site}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"}
 
 
 def ask(name=None, options=None, times=1, through=False):
-    """Print what a client was made of, and what went before."""
+    """Print the plugin of each client, or the error; warnings are logged."""
     logging.basicConfig(format="%(levelname)s %(message)s", level=logging.WARNING)
     for _ in range(times):
         try:
@@ -53,7 +53,7 @@ def ask(name=None, options=None, times=1, through=False):
 
 @pytest.fixture
 def install(stub, tmp_path: Path) -> Callable[..., dict[str, str]]:
-    """Installs a plugin that works, and a vendor's of these macros; gives the variables."""
+    """Install a plugin that works and a vendor's with these macros; give the variables for both."""
 
     def installed(*macros: str) -> dict[str, str]:
         site = tmp_path / "site"
@@ -181,7 +181,7 @@ def load_twice():
 
 @pytest.fixture
 def install_toy(stub, tmp_path: Path) -> Callable[..., dict[str, str]]:
-    """Installs a package with the stub into a folder, and gives the variables that add it."""
+    """Install a package with the stub; give the environment variables that add its folder."""
 
     def installed(code: str | None, *groups: str, package: str = "toy_plugin") -> dict[str, str]:
         site = tmp_path / "site"
@@ -214,7 +214,7 @@ def initialize():
         (COUNTING, [], "pjrt_plugins/toy", "x False"),
         ("", ["pjrt_plugins"], "toy_plugin", "None True"),
         (None, ["pjrt_plugins"], "toy_plugin", "None False"),
-        # A module for JAX as well: its initialize() would register the plugin with JAX.
+        # This module is for JAX as well: its initialize() would register the plugin with JAX.
         (COUNTING, ["pjrt_plugins", "jax_plugins"], "toy_plugin", "None False"),
     ],
 )

@@ -14,12 +14,12 @@ from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
 from pjrt_hub.running.interpose import layers
 
-#: What the plugin itself does about the mistake: the stub aborts where a real one crashes.
+#: The status of a process: the stub aborts where a real plugin crashes.
 FINE, DIES = 0, -signal.SIGABRT
 
-#: The mistake, the findings, and what then becomes of the process.
+#: The mistake, the codes of the findings, and the status of the process.
 MISTAKES = [
-    ("double_destroy", [1], FINE),  # answered by the layer
+    ("double_destroy", [1], FINE),  # the layer answers the second call
     ("use_after_destroy", [2], DIES),
     ("use_after_delete", [3], FINE),
     ("use_after_donation", [4], FINE),
@@ -51,7 +51,7 @@ SAME = (
     "args->output_lists[0][0] = first = out"
 )
 BOTH = 'args->callback(NULL, args->user_arg); return fail(3, "no")'
-#: What the plugin does wrong, the host that meets it, and the findings.
+#: The host, the fault of the plugin, the codes of the findings, and what the host prints.
 FAULTS = [
     ("listens", "TWICE=1", [24], "called 1 time(s)\n"),
     ("listens", f"ON_READY={BOTH}", [24], "called 1 time(s)\n"),
@@ -90,7 +90,7 @@ def test_a_host_without_a_mistake_hears_nothing(host):
 
 def test_a_finding_says_which_calls_made_and_ended_the_handle(host):
     (line,) = host("double_destroy", PJRT_HUB_LAYERS="validate").stderr.splitlines()
-    # Client_Create, AddressableDevices, BufferFromHostBuffer, Event_Destroy, then two destroys.
+    # The first calls are Client_Create, AddressableDevices, BufferFromHostBuffer, Event_Destroy.
     assert re.fullmatch(
         r"pjrt-hub: VAL001 destroyed twice: #6 PJRT_Buffer_Destroy, buffer, PJRT_Buffer 0x\w+ made "
         r"by #3 PJRT_Client_BufferFromHostBuffer, destroyed by #5 PJRT_Buffer_Destroy; answered "
@@ -114,7 +114,7 @@ def test_an_old_host_is_given_what_a_new_plugin_wants(host):
 
 
 def functions_that_differ(*addresses):
-    """Those that stand elsewhere in two tables of the same plugin."""
+    """The functions whose addresses differ in two tables of the same plugin."""
     nbytes = ctypes.c_size_t.from_address(addresses[0]).value
     words = [(ctypes.c_size_t * (nbytes // 8)).from_address(each) for each in addresses]
     places = {name: layers.offsets("PJRT_Api")[name] // 8 for name in table.FUNCTIONS}
@@ -136,7 +136,7 @@ def test_all_is_padded_for_hosts_that_say_less_than_they_have():
 def test_only_what_grew_is_padded():
     api = load(path, through=lambda address: layers.pad(address, 85, GROWING))
     assert functions_that_differ(api.address, own_table()) == {
-        "PJRT_LoadedExecutable_Execute",  # which is given the options
+        "PJRT_LoadedExecutable_Execute",  # it is given the options
         "PJRT_Plugin_Attributes",
     }
     client = Plugin(api).client()

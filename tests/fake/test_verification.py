@@ -1,4 +1,4 @@
-"""No byte of a library runs before it was compared, and what was compared is what is loaded.
+"""No byte of a library runs before it was verified, and exactly the verified file is loaded.
 
 What a loaded plugin requires stays in the cache until its process ends.
 """
@@ -46,7 +46,7 @@ def link(new: Path, library: Path) -> None:
 
 
 def archive(folder: Path, package: str, member: str, content: bytes) -> dict[str, object]:
-    """The columns of a zip with one member, which lies in the folder then."""
+    """Write a zip with one member into the folder; give the columns of its row."""
     file = folder / f"{package}.zip"
     with zipfile.ZipFile(file, "w") as out:
         out.writestr(member, content)
@@ -64,7 +64,7 @@ def archive(folder: Path, package: str, member: str, content: bytes) -> dict[str
 
 
 def lock(folder: Path, library: str, columns: dict[str, object], **more: object) -> dict[str, str]:
-    """The variable that names a lock file with a row for this machine."""
+    """Write a lock file with a row for this machine; give the variable that names it."""
     host = HostTag.current()
     row = Artifact(**columns, library=library, host=host, api_note="not loaded", **more)
     Pins(folder / "named.lock", (), (), (row,)).write()
@@ -73,13 +73,13 @@ def lock(folder: Path, library: str, columns: dict[str, object], **more: object)
 
 @pytest.fixture
 def met(tmp_path: Path) -> Path:
-    """The file that the library makes where it is loaded, slowly."""
+    """The file that the library makes as it is loaded, which takes a second."""
     return tmp_path / "met"
 
 
 @pytest.fixture
 def ran(tmp_path: Path) -> Path:
-    """The file that the other library makes where one byte of it runs."""
+    """The file that the other library makes as soon as its code runs."""
     return tmp_path / "ran"
 
 
@@ -115,7 +115,7 @@ def open_it(way):
 
 @pytest.fixture
 def open_by(start, library: Path, locked: dict[str, str]) -> Callable[..., tuple[int, str]]:
-    """`open_by("load")` opens the locked library that way: the status and the last words."""
+    """`open_by("load")` opens the locked library that way; it gives the status and stderr."""
 
     def open_by(
         way: str, meanwhile: Callable[[], None] = lambda: None, **env: str
@@ -147,7 +147,7 @@ def test_what_is_put_there_during_first_contact_never_runs(
     open_by, library: Path, other: Path, ran: Path, met: Path, swap: Swap, way: str, lock: str
 ) -> None:
     def meanwhile() -> None:
-        soon(met.exists)  # the child has it loaded
+        soon(met.exists)  # the child has loaded it
         swap(other, library)
 
     status, words = open_by(way, meanwhile, **({"PJRT_HUB_LOCK": "0"} if lock == "0" else {}))
@@ -193,7 +193,7 @@ def make():
 
 
 def test_the_class_itself_opens_no_file(start, library: Path, met: Path) -> None:
-    """`load` makes the plugins; there is no second way, which would have to verify as well."""
+    """Only `load` makes plugins: a second way would have to verify libraries as well."""
     child = start(library, make)
     stderr = child.communicate(timeout=60)[1]
     assert child.returncode == 1
@@ -204,7 +204,7 @@ def test_the_class_itself_opens_no_file(start, library: Path, met: Path) -> None
 
 @pytest.fixture
 def requiring(stub, tmp_path: Path) -> dict[str, str]:
-    """Name a place and a lock file of a stub that requires another archive."""
+    """The variables that name a mirror and a lock file of a stub that requires another archive."""
     own = archive(tmp_path, "stub-plugin", "stub/stub.so", stub().read_bytes())
     needed = Requirement(**archive(tmp_path, "dep", "dep/lib/dep.so", b"dep"))
     named = lock(tmp_path, "stub/stub.so", own, requires=(needed,))

@@ -14,7 +14,7 @@ from pjrt_hub.running.interpose import layers
 
 
 def without(names, others=""):
-    """The stub without these."""
+    """The stub without these functions or extensions."""
     layers = f"without{others}"
     return load(path, through=lambda address: tracing.wrap(address, layers, without=names))
 
@@ -30,7 +30,7 @@ def test_a_host_in_c_that_was_preloaded_into(host):
     names = {"PJRT_HUB_LAYERS": "validate,without", "PJRT_HUB_WITHOUT": "PJRT_Plugin_Attributes"}
     ended = host("old_host", **names)
     assert (ended.returncode, ended.stdout) == (0, "refused, 0 attributes, 24\n"), ended.stderr
-    assert ended.stderr.count("VAL") == 1  # the host's own mistake, and no error that leaks
+    assert ended.stderr.count("VAL") == 1  # the host makes this mistake, and leaks no error
 
 
 def test_a_name_that_there_is_not_is_said_to_a_host_in_c(host):

@@ -1,15 +1,16 @@
-/* What the stub's programs exchange with the host, on a thread of the plugin's own.
+/* The stub's programs exchange data with the host on a thread of the plugin's own.
 
-   "exchange": each send callback gets the first argument in chunks of 8 bytes; then each receive
-   callback gives the result, the last one's. "output": each HLO output callback sees the argument. */
+   With the word "exchange", each HLO output callback sees the first argument; then each send
+   callback gets it in chunks of 8 bytes; then each receive callback gives the result, and the last
+   one's stays. */
 
-atomic_long stub_chunks;  /* of either way that were not freed yet */
-atomic_long stub_streams; /* alive */
+atomic_long stub_chunks;  /* chunks of both ways that were not freed yet */
+atomic_long stub_streams; /* streams that are alive */
 static atomic_long exchanging;
 
 enum { GRANULE = 4 };
 #ifndef EXCHANGED
-#define EXCHANGED 4 /* elements of what is sent and received */
+#define EXCHANGED 4 /* the number of elements that are sent and received */
 #endif
 
 struct PJRT_CopyToDeviceStream {
@@ -58,7 +59,7 @@ typedef struct {
   Signal *signal;
 } Arrival;
 
-/* The bytes are taken only now: whoever frees or changes them before is found out. */
+/* Takes the bytes of a chunk late, so that a test fails if they were freed or changed before. */
 static void *arrive(void *arg) {
   Arrival *arrival = arg;
   PJRT_CopyToDeviceStream *stream = arrival->stream;
@@ -145,13 +146,13 @@ static int receive_all(Exchange *exchange, PJRT_RecvCallbackInfo *info) {
   info->recv_callback(stream, info->user_arg);
   pthread_mutex_lock(&stream->mutex);
   while (stream->arrived < stream->total && !stream->failed)
-    pthread_cond_wait(&stream->changed, &stream->mutex); /* destroying it alone ends nothing */
+    pthread_cond_wait(&stream->changed, &stream->mutex); /* a mere destroy does not end this */
   bool failed = stream->failed;
   pthread_mutex_unlock(&stream->mutex);
   return failed ? 10 : 0;
 }
 
-/* What no plugin should: it asks for more when all is over. */
+/* Calls every callback again when all is over, as no plugin should. */
 static void exchange_late(Exchange *exchange) {
   PJRT_CopyToDeviceStream *stream = calloc(1, sizeof(PJRT_CopyToDeviceStream));
   nap(0.3);
@@ -184,7 +185,7 @@ static void *run_exchange(void *arg) {
   return NULL;
 }
 
-/* Takes copies of the lists, which need to live during the call only. */
+/* Copies the lists of callbacks, which a host need not keep after the call. */
 static void start_exchange(const char *text, PJRT_Client *client, const PJRT_ExecuteOptions *options,
                            const float *in, float *out, Signal *signal) {
   Exchange *exchange = calloc(1, sizeof(Exchange));

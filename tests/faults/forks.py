@@ -23,7 +23,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 STRACE = shutil.which("strace")
-#: What changes the disk, under the names of both x86-64 and arm64.
+#: System calls that change the disk, under the names of both x86-64 and arm64.
 COMMIT = (
     *("open", "openat", "creat", "write", "pwrite64", "fsync", "fdatasync", "ftruncate", "close"),
     *("rename", "renameat", "renameat2", "mkdir", "mkdirat", "chmod", "fchmod", "fchmodat"),
@@ -54,7 +54,7 @@ class Fork:
     """A process that waits for `go`."""
 
     def __init__(self, warm: socket.socket, walk: str, given: dict[str, Any]) -> None:
-        # Sockets, because no test fails the calls that send and receive, as those of pipes.
+        # These are sockets: tests make calls on pipes fail, but never those that send and receive.
         self._go, go = socket.socketpair()
         self._answer, answer = socket.socketpair()
         self._statuses, status = os.pipe()
@@ -100,7 +100,7 @@ class Fork:
 
 
 class Forks:
-    """The warm process; use it in a `with` block."""
+    """The warm process, which makes the forks; use it in a `with` block."""
 
     def __init__(self, environment: dict[str, str]) -> None:
         self._warm, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -128,10 +128,10 @@ class Forks:
         return self.fork(walk, **given).go().ended()
 
     def calls(self, log: Path, walk: str, names: tuple[str, ...], **given: Any) -> dict[str, int]:
-        """Run it to its end, and count the system calls of these names that a thread makes.
+        """Run a walk to its end; count the system calls of each name that its busiest thread makes.
 
-        strace counts for each thread by itself too, so a call beyond the count of the busiest
-        one could not be failed.
+        strace counts for each thread separately, too, so it could not fail a call beyond the
+        count of the busiest one.
         """
         fork = self.fork(walk, **given).trace("-e", f"trace={traced(names)}", log=log)
         ended = fork.go().ended()
@@ -144,12 +144,12 @@ class Forks:
 
 
 def traced(names: tuple[str, ...]) -> str:
-    """What strace is asked for; a call that this machine does not have is no error."""
+    """The calls in strace's form; one that this machine does not have is no error."""
     return ",".join(f"?{name}" for name in names)
 
 
 def main(channel: socket.socket) -> None:
-    """Forks on demand, until the other end is closed."""
+    """Fork on demand until the other end of the channel is closed."""
     sys.path[:0] = [str(HERE), str(HERE.parent / "unit")]
     import walks
 
@@ -168,10 +168,10 @@ def main(channel: socket.socket) -> None:
 
 
 def _keep(walks: Any, request: dict[str, Any], go: int, answer: int, status: int) -> None:
-    """Forks once more, and tells the pid and the status of that fork."""
+    """Fork once more, and tell the pid and the status of that fork."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     pid = os.fork()
-    if pid == 0:  # it makes no call that could be failed before `go`
+    if pid == 0:  # before `go` it makes no call that a test fails
         socket.socket(fileno=go).recv(1)
         _walk(getattr(walks, request["walk"]), request["given"], answer)
     os.close(answer)

@@ -1,4 +1,4 @@
-/* Data of the toy plugin's library, each page of which is read: a page that is gone is a SIGBUS. */
+/* Data of the toy plugin's library. Each of its pages is read: a page that is gone is a SIGBUS. */
 #include <stddef.h>
 
 __asm__(

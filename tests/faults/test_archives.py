@@ -1,4 +1,4 @@
-"""Hostile archives are refused by name, bombs in little memory; the vendors' wheels are not."""
+"""Hostile archives are refused with a reason, bombs in little memory; vendors' wheels are not."""
 
 import gzip
 import io
@@ -70,7 +70,7 @@ def both(value: bytes, local: int, central: int) -> bytes:
 
 
 def inserted(data: bytes, at: int) -> bytes:
-    """The wheel with bytes before its directory, which its end record knows of."""
+    """The wheel with bytes inserted; its end record has the new place of the directory."""
     wheel = WHEEL[:at] + data + WHEEL[at:]
     return put(struct.pack("<I", directory(wheel)), 16, end, wheel)
 
@@ -102,7 +102,7 @@ def with_extra(extra: bytes) -> bytes:
 
 
 def overlap() -> bytes:
-    """One member is the bytes of another, its header included."""
+    """A zip in which one member, with its header, lies in the bytes of another."""
     inner = wheels.build({"inner.so": b"x" * 50}, stored=True)
     record = inner[: directory(inner)]
     wheel = wheels.build({"outer": record, "inner.so": b"x" * 50}, stored=True)
@@ -120,13 +120,13 @@ def crc_of_both() -> bytes:
 
 
 def twice() -> bytes:
-    """Two zips, one after the other, which the second's numbers account for."""
+    """Two zips, one after the other; the second one counts its offsets from the first."""
     first, second = wheels.build({"evil.so": b"x"}), WHEEL
     return first + put(struct.pack("<I", len(first) + directory(second)), 16, end, second)
 
 
 def ends_twice() -> bytes:
-    """The comment of the first end record is the second end record."""
+    """The wheel with two end records: the second one is the comment of the first."""
     return put(b"\x16\0", 20, end) + WHEEL[end(WHEEL) :]
 
 
@@ -299,7 +299,7 @@ def raw(name: str, kind_: bytes, body: bytes = b"x") -> bytes:
 
 
 def named(name: bytes) -> bytes:
-    """A header that names the member after it."""
+    """A header that gives another name to the member after it."""
     return raw("x", b"L", name + b"\0")
 
 
@@ -431,7 +431,7 @@ except ArchiveError as exc:
 
 
 def lying_zip(body: bytes) -> bytes:
-    """A small member by its headers, a bomb by its bytes."""
+    """A zip whose headers declare a small member and whose bytes are a bomb."""
     wheel = wheels.build({"toy.so": body})
     return wheel.replace(struct.pack("<L", len(body)), struct.pack("<L", 1000))
 
@@ -464,7 +464,7 @@ def test_a_bomb_takes_little_memory_and_disk(tmp_path: Path, tally: Tally, case:
     tally(f"bombs, {case}: 300 MiB refused with {int(kilobytes) >> 10} MiB more memory")
 
 
-# The vendors' own
+# The vendors' own wheels
 
 ROWS = {row.file_name: row for row in Catalog.read_shipped().rows()}
 

@@ -1,4 +1,4 @@
-"""Disks: power cuts, and those that are full, read-only, noexec or somebody else's.
+"""Disks: power cuts, and disks that are full, read-only, noexec or somebody else's.
 
 After a cut a copy of the disk holds whole entries or none: an ext4 lies on a loop device, and a
 copy of its file is what a disk would hold. What a drive loses of its own cache is not simulated.
@@ -36,7 +36,7 @@ def mounted(folder: Path, *command: object) -> Iterator[Path]:
 
 
 def of_file(image: Path, options: str = "") -> AbstractContextManager[Path]:
-    """The file system in a file, beside it."""
+    """The file system of an image file, mounted beside it."""
     return mounted(image.with_suffix(".mounted"), "-o", f"loop,{options}".rstrip(","), image)
 
 
@@ -88,7 +88,7 @@ def place(tally: Tally) -> Iterator[Path]:
 
 @pytest.mark.parametrize("mode", ["ordered", "writeback", "journal"])
 def test_a_power_cut_leaves_whole_entries(forks: Forks, toy: Toy, place, mode, tally, rounds):
-    """However ext4 orders file data and its journal."""
+    """This holds however ext4 orders file data and its journal."""
     image = disk(place)
     wanted, cuts, wrong, found = rounds(20, 100), 0, [], 0
     draw = random.Random(mode)
@@ -99,7 +99,7 @@ def test_a_power_cut_leaves_whole_entries(forks: Forks, toy: Toy, place, mode, t
             while cuts < wanted or (not found and cuts < 300):
                 cuts += 1
                 time.sleep(draw.uniform(0, 0.15))
-                fork.kill(signal.SIGSTOP)  # else no cut would fall into a busy time
+                fork.kill(signal.SIGSTOP)  # without it, no cut would hit a busy time
                 copy = cut(image, live)
                 fork.kill(signal.SIGCONT)
                 checked = subprocess.run(["fsck.ext4", "-fp", str(copy)], capture_output=True)
@@ -137,7 +137,7 @@ def test_a_store_that_does_not_sync_is_caught(forks: Forks, toy: Toy, place: Pat
 def test_a_disk_that_fills_up(
     forks: Forks, toy: Toy, tmp_path: Path, limit: str, tally: Tally, rounds: Rounds
 ) -> None:
-    """Every size from nothing to enough: an entry, or a word about space and a clean store."""
+    """At every size there is an entry, or else an error about space and a clean store."""
     nbytes = 2 * (len(toy.wheel) + (256 << 10))
     steps = rounds(16, 64)
     refused, wrong = 0, []

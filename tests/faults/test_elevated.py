@@ -23,13 +23,13 @@ pytestmark = pytest.mark.skipif(
     sys.platform != "linux" or os.getuid() != 0, reason="only root can make a setuid program"
 )
 
-#: Hands its rights on to what it starts, as a wrapper of a daemon does.
+#: A program that passes its rights on to what it starts, as a wrapper of a daemon does.
 WRAPPER = """
 #include <unistd.h>
 int main(int count, char **words) { return execv(words[1], words + 1), 1; }
 """
 
-#: All that looks around: the commands, a plugin by its path with its probe, the cache.
+#: Everything that looks for files: the public functions, a plugin by its path, the cache.
 SCRIPT = """
 import json, logging, os, sys
 sys.path.insert(0, sys.argv[1])
@@ -66,7 +66,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def evil(folder: Path) -> Path:
-    """A folder of the caller's, with a file wherever one could be looked for."""
+    """A folder of the caller's, with a file in every place where one could be looked for."""
     evil = folder / "evil"
     evil.mkdir()
     for name in ("pylock.pjrt.toml", "uv.toml", "pyproject.toml", ".netrc", "libevil.so"):
@@ -88,7 +88,7 @@ def compiled(folder: Path, name: str, source: str, *flags: str) -> Path:
 
 @pytest.fixture
 def opened(folder, evil, strace):
-    """`opened(wrapper)` gives what the script said, and what it opened of the caller's."""
+    """`opened(wrapper)` gives what the script printed, and the caller's files that it opened."""
     plugin = compiled(folder, "p.so", "void *GetPjrtApi(void) {return 0;}", "-shared", "-fPIC")
     names = [row.name.replace("*", "CONFIG_FILE") for row in variables.rows()]
     env = {name: str(evil / name) for name in names}

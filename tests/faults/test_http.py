@@ -1,7 +1,7 @@
-"""What servers, proxies and networks do wrong, one name each: the pinned bytes come, or an error.
+"""Faults of servers, proxies and networks, by name: the pinned bytes come, or an error.
 
-A fault is what a server answers to the first requests. `HEALED` says that the download still
-succeeds; a text, what the error must tell.
+A fault is what a server answers to the first requests. Its outcome is `HEALED` if the download
+still succeeds, or else a part of the error's message.
 """
 
 import gzip
@@ -27,7 +27,7 @@ NBYTES = len(WHEEL)
 HALF = NBYTES // 2
 LENGTH = {"Content-Length": str(NBYTES)}
 HEALED = ""
-#: Of the tests that have begun; the last one takes the summary.
+#: The tallies of the tests that have begun; the last one takes the summary.
 TALLIES: list[Callable[[str], None]] = []
 NOW = 1_000_000_000.0
 Step = Answer | Handler
@@ -35,12 +35,12 @@ Step = Answer | Handler
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong.
+    """A fault, and what must come of it.
 
     Attributes:
         steps: the answers for the file, one after another, the last one for ever.
         outcome: `HEALED`, or a part of the error's message.
-        limits: patience of another kind than the test's own.
+        limits: the fields of the patience that differ from the test's own.
         mirrors: the sources, below the server's address.
     """
 
@@ -86,7 +86,7 @@ def chunked(body: bytes) -> bytes:
 
 
 def ranged(headers: Callable[[int], dict[str, str]], body: Callable[[int], bytes]) -> Handler:
-    """A 206 whose head and body depend on where the range begins."""
+    """An answer with status 206 whose head and body depend on where the range begins."""
 
     def answer(request: Request) -> Answer:
         return Answer(body(request.start), "206 Partial Content", headers(request.start))
@@ -103,7 +103,7 @@ def says(start: int, end: int, total: int | str) -> dict[str, str]:
 
 
 def whole(start: int) -> dict[str, str]:
-    """The head of an honest part."""
+    """The header of an honest part that goes to the end of the file."""
     return says(start, NBYTES - 1, NBYTES)
 
 
@@ -112,7 +112,7 @@ def called_the_whole(request: Request) -> Answer:
 
 
 def changed_meanwhile(request: Request) -> Answer:
-    """The file has become another one: an honest server sends it whole, under its own tag."""
+    """The file has changed meanwhile: an honest server sends it whole, under its new tag."""
     matches = request.headers.get("if-range") == '"two"'
     return honest(request) if matches else Answer(WHEEL, headers={"ETag": '"two"'})
 
@@ -122,12 +122,12 @@ def slow_down(text: str) -> Answer:
 
 
 def resumed(headers: Callable[[int], dict[str, str]], body: Callable[[int], bytes]) -> Fault:
-    """The first answer ends half way, and so the second is to go on from there."""
+    """The first answer ends half way, so the second one should go on from there."""
     return healed(early(HALF), ranged(headers, body))
 
 
 def stalled(*, sent: int, outcome: str, **limits: object) -> Fault:
-    """Silence for longer than anybody waits, behind so many bytes, or before the head."""
+    """The server is silent for too long, after `sent` bytes or before the head."""
     answer = Answer(WHEEL[:sent], headers=LENGTH, stall_seconds=30)
     return refused(outcome, answer if sent else Answer(raw=b"", stall_seconds=30), **limits)
 
@@ -155,7 +155,7 @@ ENDLESS_HEAD = b"HTTP/1.1 200 OK\r\nX: " + b"x" * 300_000
 CHUNKED = {"Transfer_Encoding": "chunked"}
 
 FAULTS = {
-    # The connection.
+    # Faults of the connection.
     "reset before the body": healed(cut(0)),
     "reset after a byte": healed(cut(1)),
     "reset in the middle": healed(cut(HALF)),
@@ -173,7 +173,7 @@ FAULTS = {
         "bytes came in 0 s", honest, floor_seconds=0, floor_nbytes=1 << 40
     ),
     "an overall time that is over": stalled(sent=100, outcome=OVERALL, overall_seconds=0.5),
-    # Framing.
+    # Faults of the framing.
     "a length that is too small": refused("it offers 1000 bytes", plain(Content_Length="1000")),
     "a length that is too large": refused("it offers", plain(Content_Length=str(2 * NBYTES))),
     "a length of zero": refused("it offers 0 bytes", plain(b"")),
@@ -192,7 +192,7 @@ FAULTS = {
     "the body without a head": refused("5 times", Answer(raw=WHEEL)),
     "a head without end": refused("5 times", Answer(raw=ENDLESS_HEAD)),
     "a status of four digits": refused("5 times", plain(status="2000 OK")),
-    # Ranges.
+    # Faults of ranges.
     "a range that is ignored": healed(early(HALF), plain()),
     "a range at another place": resumed(
         lambda at: says(at - 7, NBYTES - 1, NBYTES), lambda at: rest(at - 7)
@@ -215,7 +215,7 @@ FAULTS = {
     "416 to no range": refused("416 to a request without", plain(b"", "416 Range Not Satisfiable")),
     "a tag that changes between parts": healed(early(HALF), changed_meanwhile),
     "bytes that change between parts, under one tag": healed(plain(bytes(HALF), bare=True, **ONCE)),
-    # Statuses.
+    # Unexpected statuses.
     "500": healed(plain(b"", "500 Internal Server Error")),
     "502 with a page": healed(plain(PAGE, "502 Bad Gateway")),
     "503 for ever": refused("503 Busy, 5 times in a row", plain(b"", "503 Busy")),
@@ -236,14 +236,14 @@ FAULTS = {
     "410": refused("410 Gone", plain(b"", "410 Gone")),
     "204": refused("204 No Content", Answer(b"", "204 No Content", bare=True)),
     "304": refused("304 Not Modified", Answer(b"", "304 Not Modified", bare=True)),
-    # Redirects.
+    # Wrong redirects.
     "a redirect to plain http": refused("plain http to h.invalid", to("http://h.invalid/x")),
     "a redirect to a file": refused("only https is asked", to("file:///etc/hostname")),
     "a redirect to ftp": refused("only https is asked", to("ftp://h.invalid/x")),
     "a redirect to itself": refused("more than 5 redirects", to(FILE)),
     "a redirect without a place": refused("302 Found", plain(b"", "302 Found")),
     "a redirect to nonsense": refused("cannot be read", to("http://[::1")),
-    # Other bytes.
+    # Bytes that are not the pinned ones.
     "a page of a proxy": refused("perhaps of a proxy", plain(PAGE, Content_Type="text/html")),
     "a page without a length": refused("a page and no archive", plain(PAGE, bare=True)),
     "a page of the right size": refused("a page and no archive", plain(PAGE.ljust(NBYTES))),
@@ -252,13 +252,13 @@ FAULTS = {
     "a flipped last bit": refused(DIGEST, plain(flipped(NBYTES - 1))),
     "zeros": refused(DIGEST, plain(bytes(NBYTES))),
     "two halves in the wrong order": refused(DIGEST, plain(WHEEL[HALF:] + WHEEL[:HALF])),
-    # Encodings.
+    # Encodings that nobody asked for.
     "gzip": refused("encoding 'gzip'", plain(ZIPPED, Content_Encoding="gzip")),
     "gzip that is none": refused("encoding 'gzip'", plain(Content_Encoding="gzip")),
     "gzip that is cut": refused("encoding 'gzip'", plain(ZIPPED[:HALF], Content_Encoding="gzip")),
     "a bomb": refused("encoding 'deflate'", plain(BOMB, Content_Encoding="deflate")),
     "an unknown encoding": refused("encoding 'pied-piper'", plain(Content_Encoding="pied-piper")),
-    # Several sources.
+    # Faults of one of several sources.
     "a first mirror with other bytes": behind("/wrong"),
     "a first mirror without the file": behind("/none"),
     "a first mirror that stops half way": behind("/half"),

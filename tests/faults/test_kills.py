@@ -1,4 +1,4 @@
-"""kill -9, Ctrl-C and failing system calls at any point of a fetch: the next one heals."""
+"""kill -9, Ctrl-C and failing system calls at any point of a fetch: the next fetch heals all."""
 
 import fcntl
 import os
@@ -14,14 +14,14 @@ from toy import Bench, Rounds, Tally
 
 from pjrt_hub.finding.store.cache.cache import Cache
 
-#: With this rest after each 64 KiB a download takes about as long as the rest of a fetch.
+#: This pause after each 64 KiB makes a download about as long as the other parts of a fetch.
 PACE_SECONDS = 0.001
-#: With this one it lasts until it is cut.
+#: This pause makes a download last until it is cut.
 SLOW_SECONDS = 0.1
 
 
 def test_random_points(bench: Bench, tally: Tally, rounds: Rounds) -> None:
-    """At any moment of a fetch, and every second time in its download."""
+    """The kill comes at any moment of a fetch, and every second time during its download."""
     server, nbytes = bench.server, len(bench.toy.wheel)
     server.pace_seconds = PACE_SECONDS
     begun = time.monotonic()
@@ -40,10 +40,10 @@ def test_random_points(bench: Bench, tally: Tally, rounds: Rounds) -> None:
         time.sleep(draw.uniform(0, 0.5 if in_download else whole))
         fork.kill()
         ended = fork.ended()
-        server.pace_seconds = 0  # not before: it would send on to the end
+        server.pace_seconds = 0  # earlier, it would send all the rest
         if ended.signal != signal.SIGKILL:
             assert bench.audit() == []
-            continue  # it had ended before
+            continue  # the fetch had ended before the kill
         points += 1
         kept, asked = nbytes_kept(bench.cache), len(server.requests)
         wrong += bench.audit() + bench.heal()
@@ -98,7 +98,7 @@ def test_a_dead_owner_whose_parent_has_not_waited(bench: Bench) -> None:
 
 
 def test_ctrl_c_in_a_download(bench: Bench, tally: Tally) -> None:
-    """At twenty moments of a download; every other server has fallen silent by then."""
+    """Ctrl-C comes at twenty moments of a download; every other server is silent by that time."""
     draw, longest, wrong = random.Random(17), 0.0, []
     wheel, server, path = bench.toy.wheel, bench.server, bench.toy.path
     head = {"Content-Length": str(len(wheel)), "ETag": '"one"'}
@@ -124,10 +124,10 @@ def test_ctrl_c_in_a_download(bench: Bench, tally: Tally) -> None:
         wrong += bench.heal()
     tally(f"Ctrl-C in a download: 20 of 20, {len(wrong)} wrong, after {longest:.2f} s at most")
     assert wrong == []
-    assert longest < 2  # the bar is 0.5, on a machine that does nothing else
+    assert longest < 2  # the goal is 0.5 on an idle machine
 
 
-#: What only looks.
+#: System calls that change nothing.
 LOOKS = (
     *("statfs", "fstatfs", "stat", "lstat", "fstat", "newfstatat", "statx", "access"),
     *("read", "pread64", "lseek", "getdents64", "readlink", "readlinkat"),

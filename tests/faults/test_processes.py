@@ -1,4 +1,4 @@
-"""Many at once for one plugin: one download, and right bytes, whatever others do meanwhile.
+"""Many processes want one plugin: one download, and right bytes, whatever others do meanwhile.
 
 Locks that do nothing, eviction, upgrade and damage: no SIGBUS, no error, never a wrong byte.
 """
@@ -20,7 +20,7 @@ from toy import Bench, Rounds, Tally, Toy
 
 from pjrt_hub.finding.store.cache.cache import Cache
 
-#: Slow enough that everybody asks while the first one downloads.
+#: A pause of the server so long that everybody asks while the first one downloads.
 PACE_SECONDS = 0.01
 
 
@@ -58,7 +58,7 @@ def test_32_processes_without_locks(bench: Bench, tally: Tally, monkeypatch, kin
     honest = server.routes[path]
 
     def answer(request: Request) -> Answer:
-        """Let the first one wait, for less than its patience, until there is a second."""
+        """Let the first request wait, for less than its patience, until there is a second one."""
         deadline = time.monotonic() + 10
         while len(server.requests) < 2 and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -128,7 +128,7 @@ def test_a_fork_in_a_download_touches_nothing(bench, tally: Tally, rounds: Round
 def test_many_ask_for_what_many_load_and_kill(
     forks: Forks, toys: tuple[Toy, Toy], cache: Cache, tally: Tally, rounds: Rounds
 ) -> None:
-    """Fetch of two releases, evictions and kills, all at random and at once."""
+    """Fetches of two releases, evictions and kills come all at random and at once."""
     draw, wrong, count = random.Random(13), [], rounds(120, 1000)
 
     def one(number: int) -> list[str]:
@@ -148,7 +148,7 @@ def test_many_ask_for_what_many_load_and_kill(
     for toy in toys:
         wrong += toy.audit(cache)
         toy.obtain(cache)
-    for toy in toys:  # there is an entry now: a fetch leaves alone what other releases left
+    for toy in toys:  # both entries exist now, so `heal` allows what other releases left
         wrong += toy.heal(cache)
     tally(f"random fetches, evictions and kills, 6 at once: {count} with {len(wrong)} wrong")
     assert wrong == []
@@ -166,7 +166,7 @@ def test_loads_while_entries_are_evicted(
 
 
 def test_loads_of_the_real_plugin(forks: Forks, toys, tmp_path, tally, rounds, request) -> None:
-    """The XLA CPU plugin, some 200 MB, where everything runs."""
+    """It is the XLA CPU plugin of some 200 MB, and runs only with TESTED_FAULTS=full."""
     count = rounds(0, 1000)
     if not count:
         tally("loads of the CPU plugin: skipped, they take minutes")
@@ -216,7 +216,7 @@ def loads_during_evictions(
     )
     assert signals == []
     assert errors == []
-    assert evictions  # an entry that somebody uses at that moment stays
+    assert evictions  # entries in use stay, but not all of them were
 
 
 @pytest.mark.parametrize("change", ["flip", "zero", "cut"])
@@ -245,7 +245,7 @@ def test_damage_of_a_published_file(bench: Bench, tally: Tally, rounds: Rounds, 
 @pytest.mark.parametrize("change", ["rename", "write"])
 @pytest.mark.parametrize("moment", ["checked", "opened"])
 def test_a_library_that_changes_between_look_and_load(bench, tally, change, moment) -> None:
-    """Refused before any function of it is called; its constructors ran if the loader was first.
+    """It is refused before any function is called; its constructors ran if it was loaded already.
 
     The loader knows libraries by their paths, so this process never gets the right one after that.
     """
@@ -272,6 +272,6 @@ def damage(path: Path, change: str, at: int) -> None:
         else:
             found = file.read(1 if change == "flip" else 4096)
             file.seek(at)
-            # A block of zeros, or of ones where zeros are right.
+            # The block becomes zeros, or ones if it holds zeros already.
             zeros = bytes(len(found)) if any(found) else b"\xff" * len(found)
             file.write(zeros if change == "zero" else bytes([found[0] ^ 0xFF]))

@@ -26,18 +26,18 @@ from pjrt_hub.finding.store.catalog import Artifact
 from pjrt_hub.finding.store.transfer.fetch import obtain
 from pjrt_hub.finding.store.transfer.transport import Patience
 
-#: The status of a fork whose fetch was refused.
+#: The exit status of a fork whose fetch was refused.
 _REFUSED = 9
 
 
 @functools.cache
 def pin(row: str) -> Artifact:
-    """The artifact of a row that a test wrote to a file; a fork knows the toy's without a look."""
+    """The artifact of a row in a test's file; forks inherit the toy's from the warm process."""
     return Artifact.from_row(json.loads(Path(row).read_text()), row)
 
 
 def warm_up() -> None:
-    """Import what comes late, by a whole fetch; a library is loaded in forks only."""
+    """Import everything that a whole fetch needs; only forks load a library."""
     with TemporaryDirectory() as folder:
         fetch(os.environ["FAULTS_ROW"], folder, json.loads(os.environ["FAULTS_SOURCES"]))
         Cache(Path(folder)).verify()
@@ -50,7 +50,7 @@ def fetch(row: str, root: str, env: dict[str, str], **limits: float) -> str:
 
 
 def load(row: str, root: str, env: dict[str, str]) -> str:
-    """Load the artifact's library, fetching it where it is missing; give what it tells of.
+    """Load the artifact's library, fetching it if it is missing; give the names of its attributes.
 
     The toy's library reads each of its pages, when it is loaded and once more when it is asked.
     """
@@ -67,7 +67,7 @@ def load(row: str, root: str, env: dict[str, str]) -> str:
 
 
 def load_changed(change: str, moment: str, **given: Any) -> list[str]:
-    """Load twice, and before the first time the library's file becomes another one.
+    """Load twice; during the first load, the library's file is replaced or changed.
 
     Args:
         change: "rename" another file over it, or "write" through it.
@@ -75,7 +75,7 @@ def load_changed(change: str, moment: str, **given: Any) -> list[str]:
         given: as for `load`.
 
     Returns:
-        What each time raised, or told.
+        What each of the two loads raised, or gave.
     """
     from pjrt_hub.errors import PjrtHubError
     from pjrt_hub.running.capi import hotpath
@@ -100,7 +100,7 @@ def load_changed(change: str, moment: str, **given: Any) -> list[str]:
 
 
 def _become_another(path: Path, change: str) -> None:
-    """Another last byte; what is only read or closed stays as it is."""
+    """Change the last byte of the file, or put a copy with another last byte in its place."""
     path.chmod(0o644)
     if change == "rename":
         other = path.with_name("other")
@@ -152,7 +152,7 @@ def fetch_in_threads(count: int, **given: Any) -> list[str]:
 
 
 def fetch_without_locks(kind: str, **given: Any) -> str:
-    """Fetch where flock says yes to everybody, or is not there."""
+    """Fetch where every lock succeeds without effect, or fails with an error."""
 
     def flock(*args: object) -> None:
         if kind != "silent":
@@ -164,10 +164,10 @@ def fetch_without_locks(kind: str, **given: Any) -> str:
 
 
 def fetch_and_fork(nbytes: int, goes_on: bool, **given: Any) -> str:
-    """Fetch, and forks once so many bytes came.
+    """Fetch, and fork once so many bytes came.
 
-    That fork leaves every block on its way out, or it goes on as if nothing had been; then a minute
-    of its own ends a wait that would have no end.
+    The fork raises SystemExit, which leaves every block, or it goes on with the fetch; in that case
+    an alarm after a minute ends a wait that would have no end.
     """
     row, root, env = given["row"], given["root"], given["env"]
     parent, progress = os.getpid(), _Forking(nbytes, goes_on)
@@ -187,11 +187,11 @@ def fetch_and_fork(nbytes: int, goes_on: bool, **given: Any) -> str:
 def clear(root: str, **_: Any) -> int:
     """Remove every entry that nobody uses; give how many went."""
     removed = Cache(Path(root)).clear().removed
-    return sum(path.name.startswith(path.parent.name) for path in removed)  # <aa>/<aa...>
+    return sum(path.name.startswith(path.parent.name) for path in removed)  # entries: <aa>/<aa...>
 
 
 def fetch_with_file_limit(nbytes: int | None, **given: Any) -> str:
-    """Fetch where no file may be larger (setrlimit)."""
+    """Fetch where no file may be larger than this (setrlimit)."""
     if nbytes is not None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, nbytes))
     return fetch(**given)

@@ -1,7 +1,7 @@
-"""Plugins that nobody here made: built elsewhere and named in TESTED_PLUGINS, or from wheels.
+"""Plugins of others: libraries that TESTED_PLUGINS names, or those of installed wheels.
 
 TESTED_PLUGINS=mlx=/path/lib.so,opencl=/path/lib.so names libraries by what they will be called;
-what such a plugin reads from the environment is left in it.
+the variables that such a plugin reads stay in the environment.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ import pjrt_hub
 ROOT = Path(__file__).parents[2]
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
-#: name of a plugin of the package index that needs no hardware -> what it is listed as
+#: Name of a plugin on the package index that needs no hardware -> its name in our list.
 FROM_WHEELS = {"xlacpu": "cpu"}
 
 
 class Plugin(NamedTuple):
-    """A library, and what it will be called in its package."""
+    """A library, and the name that it gets in its package."""
 
     name: str
     library: Path
@@ -40,7 +40,7 @@ def named() -> dict[str, str]:
 
 @pytest.fixture(scope="session", params=[*FROM_WHEELS, *(named() or ["none named"])])
 def plugin(request: pytest.FixtureRequest) -> Plugin:
-    """Each plugin."""
+    """Each plugin that is tested."""
     name = request.param
     if name in FROM_WHEELS:
         wanted = FROM_WHEELS[name]
@@ -58,7 +58,7 @@ def plugin(request: pytest.FixtureRequest) -> Plugin:
 
 @pytest.fixture(scope="session")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """As a user has it who never used a plugin, with what the plugins themselves read."""
+    """The environment of a user who never used a plugin, with the variables that plugins read."""
     ours = ("PJRT_HUB_", "PJRT_NAMES", "JAX_", "PYTHON", "VIRTUAL_ENV", "TESTED_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     cache = tmp_path_factory.mktemp("cache")
@@ -67,7 +67,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 
 @pytest.fixture(scope="session")
 def run(environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """`run(program, ...)` runs a program away from the checkout; it must end with that status."""
+    """`run(program, ...)` runs a program away from the checkout; it must end with `status`."""
     folder = tmp_path_factory.mktemp("work")
 
     def to_end(
@@ -96,7 +96,7 @@ def run(environment: Mapping[str, str], tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sum of two f32[2,3] as JAX sends it, which is what every plugin reads."""
+    """The sum of two f32[2,3] in the form that JAX sends, which every plugin reads."""
     import jax
     import numpy as np
     from jaxlib.mlir.dialects import stablehlo
@@ -110,7 +110,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def wheel(plugin: Plugin, run: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What `pjrt-hub pack` makes of the library."""
+    """The wheel that `pjrt-hub pack` makes of the library."""
     folder = tmp_path_factory.mktemp("packed")
     words = ("--name", plugin.name, "--version", "1.0", "--license", "MIT", "--output", folder)
     run("pjrt-hub", "pack", plugin.library, *words)
@@ -120,7 +120,7 @@ def wheel(plugin: Plugin, run: Run, tmp_path_factory: pytest.TempPathFactory) ->
 
 @pytest.fixture(scope="session")
 def installed(wheel: Path, run: Run, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The programs of an environment with pjrt-hub and that wheel, of which nothing is kept."""
+    """The programs' folder of an environment with pjrt-hub and that wheel; it is removed later."""
     root = tmp_path_factory.mktemp("environment")
     ours = os.environ.get("TESTED_WHEEL", str(ROOT))
     run(sys.executable, "-m", "venv", root)

@@ -1,4 +1,4 @@
-"""From a library that somebody built to a package whose programs run here and under JAX."""
+"""A library that somebody built becomes a package that runs programs here and under JAX."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-#: How long a check of everything may take.
+#: The seconds that `pjrt-hub check` may take.
 SECONDS = 3600
 
 WALK = """
@@ -103,7 +103,7 @@ def test_jax_runs_on_the_package(plugin, run, installed):
 
 @pytest.mark.timeout(SECONDS + 60)
 def test_a_check_comes_to_its_end(plugin, run, tmp_path):
-    """What it finds is the makers' matter, so it is printed and not judged."""
+    """Its findings are for the plugin's makers, so they are printed and not judged."""
     report = tmp_path / "report.json"
     words = ("--output", report)
     ended = run("pjrt-hub", "check", plugin.library, *words, status=None, seconds=SECONDS)

@@ -1,6 +1,6 @@
-"""What is fuzzed: for each parser the seeds of its inputs, past findings, and what holds of one.
+"""The fuzzed parsers, each with seeds of its inputs, past findings, and a check of one input.
 
-Any bytes give what is said here, or an error of ours.
+Any bytes give the result that a class describes, or raise one of our errors.
 """
 
 import gzip
@@ -46,20 +46,20 @@ ARTIFACTS = TESTS / "exported" / "artifacts"
 
 @cache
 def folder() -> Path:
-    """A private folder of this process; in memory, where there are such files."""
+    """A private folder of this process, in memory if the system has a folder for that."""
     memory = "/dev/shm"
     return Path(tempfile.mkdtemp(prefix="fuzz-", dir=memory if os.path.isdir(memory) else None))
 
 
 def written(data: bytes, name: str) -> Path:
-    """A file of that name with these bytes; the next call replaces it."""
+    """The path of a file with that name and these bytes; the next call replaces it."""
     path = folder() / name
     path.write_bytes(data)
     return path
 
 
 def emptied(name: str) -> Path:
-    """An empty folder of that name."""
+    """The path of an empty folder with that name."""
     path = folder() / name
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir()
@@ -67,19 +67,19 @@ def emptied(name: str) -> Path:
 
 
 class Parser:
-    """What has `seeds()`, inputs as others write them, and reads `one(data)`."""
+    """A parser with valid example inputs, `seeds()`, and a check of one input, `one(data)`."""
 
-    #: Inputs that were read wrong at some time.
+    #: Inputs that a parser once read wrongly.
     findings: tuple[bytes, ...] = ()
 
 
 class Bundle(Parser):
-    """A bundle is imported, of nothing that is known here."""
+    """A bundle is imported where none of its rows is known."""
 
     findings = (b"archives/x.whl".ljust(124, b"\0").ljust(512, b"9"),)
 
     def seeds(self) -> Iterator[bytes]:
-        """The empty bundle, and one of an archive that a row of the registry was bent to."""
+        """The empty bundle, and one with an archive for which a registry row was changed."""
         archive = b"PK\5\6" + bytes(18)
         row, *_ = Catalog.read_shipped().rows()
         row = row._replace(size=len(archive), sha256=hashlib.sha256(archive).hexdigest())
@@ -100,10 +100,10 @@ class Bundle(Parser):
 
 
 class Elf(Parser):
-    """A library of Linux gives a Binary, names and sections."""
+    """A Linux library gives a Binary, names and sections."""
 
     def seeds(self) -> Iterator[bytes]:
-        """A small plugin with each kind of hash table, and what a download may give instead."""
+        """A small plugin with each kind of hash table, and files that may come in its place."""
         yield plugin_bytes()
         source = "int GetPjrtApi(void) { return 0; }"
         flags = "-Wl,--hash-style=sysv", "-Wl,-soname,toy.so", "-Wl,-rpath,$ORIGIN/../lib:/opt"
@@ -123,9 +123,9 @@ class Elf(Parser):
 
 
 class Entry(Parser):
-    """A program's own words for what it takes and gives: a signature or none."""
+    """A program gives its signature, or None."""
 
-    #: Forms and annotations that the programs of other tests have none of.
+    #: Programs with forms and annotations that the programs of other tests lack.
     TEXTS = (
         '#map = "x"\n!t = tuple<tensor<2x?xf32, #stablehlo.bounds<?, 4>>, !stablehlo.token>\n'
         "module @a attributes {mhlo.num_partitions = 8 : i32, mhlo.frontend_attributes = "
@@ -140,7 +140,7 @@ class Entry(Parser):
     )
 
     def seeds(self) -> Iterator[bytes]:
-        """Text, bytecode of several versions, and a proto."""
+        """Programs as text, as bytecode of several versions, and as a proto."""
         for path in (*TESTS.glob("programs/*.mlir"), *TESTS.glob("cpu/data/*.mlirbc")):
             yield path.read_bytes()
         yield from (text.encode() for text in self.TEXTS)
@@ -163,10 +163,10 @@ class Entry(Parser):
 
 
 class Exported(Parser):
-    """What jax.export serializes gives a function that can be described."""
+    """A function serialized by jax.export can be described."""
 
     def seeds(self) -> Iterator[bytes]:
-        """Those of every kind, of the old and the new form."""
+        """Exported functions of every kind in the old and the new format."""
         for path in sorted(ARTIFACTS.glob("*.jaxexport")):
             yield path.read_bytes()
 
@@ -190,12 +190,12 @@ class Registry(Parser):
 
     @property
     def findings(self) -> tuple[bytes, ...]:
-        """Two rows with a version that nobody can compare; arrays that end the stack."""
+        """Two rows with an incomparable version, and arrays too deeply nested for the stack."""
         odd = next(self.seeds()).replace(b'\nversion = "', b'\nversion = ".')
         return odd + odd, b"a = " + b"[" * 5000
 
     def seeds(self) -> Iterator[bytes]:
-        """Rows of the registry that comes with pjrt-hub, one in a file."""
+        """Rows of pjrt-hub's own registry, one in each file."""
         for path in sorted(shipped_registry().glob("*.toml")):
             rows = path.read_text("utf-8").split("[[artifact]]")
             yield f"[[artifact]]{rows[1]}".encode()
@@ -213,11 +213,11 @@ class Registry(Parser):
 class Lock(Parser):
     """A pylock.pjrt.toml gives pins, which can be written again."""
 
-    #: Tables of another kind than that of lock files.
+    #: TOML files whose tables are not those of a lock file.
     findings = (b"[tool]\npjrt-hub = 'abc'\n", b"packages = [1]\ntool = 1\n")
 
     def seeds(self) -> Iterator[bytes]:
-        """Lock files of the rows that come with pjrt-hub, for installers and without addresses."""
+        """Lock files of pjrt-hub's own rows, for installers and without addresses."""
         for data in Registry().seeds():
             path = written(data, "rows.toml")
             file = pins.Pins(path, ("cuda",), ("linux-x86_64",), read_rows(path))
@@ -253,10 +253,10 @@ class IndexPage(Parser):
 
     BASE = "https://user:secret@index.invalid/simple"
     NAME = "toy_plugin-1.0-py3-none-any.whl"
-    findings = (b"<![\0~",)  # the parser of the standard library gives up with an AssertionError
+    findings = (b"<![\0~",)  # the standard library's parser raises AssertionError
 
     def seeds(self) -> Iterator[bytes]:
-        """Pages as indexes write them."""
+        """Pages in the form that package indexes write."""
         name = self.NAME
         yield (
             f'<!DOCTYPE html><html><head><base href="/files/"></head><body>'
@@ -271,7 +271,7 @@ class IndexPage(Parser):
         yield json.dumps({"files": [{**file, "url": "https://other.invalid/x.whl"}]}).encode()
 
     def one(self, data: bytes) -> None:
-        """Read one input, as JSON where it begins like it."""
+        """Read one input, as JSON if it begins like JSON."""
         kind = "json" if data.lstrip()[:1] in (b"{", b"[") else "html"
         page = Page(f"{self.BASE}/toy-plugin/", data, f"text/{kind}")
         with suppress(Refused):
@@ -284,7 +284,7 @@ class StablehloFolder(Parser):
     """The description in a folder of torch_xla gives a function."""
 
     def seeds(self) -> Iterator[bytes]:
-        """The one of the tests, and the shortest that is JSON."""
+        """The description that other tests use, and the shortest valid JSON."""
         yield (ARTIFACTS / "torch_xla" / "functions" / "forward.meta").read_bytes()
         yield b"{}"
 
@@ -312,7 +312,7 @@ class Tar(Parser):
 
     @property
     def findings(self) -> tuple[bytes, ...]:
-        """A mode and a device that are no numbers, where the standard library's reader ends."""
+        """A mode and a device that are not numbers, where the standard library stops."""
         seed, mark = next(self.seeds()), b"ustar\x0000"
         mode = seed.replace(b"0000644\0", b"0000x44\0")
         return mode, seed.replace(mark + bytes(64 + 8), mark + bytes(64) + b"library")
@@ -335,7 +335,7 @@ class Tar(Parser):
 
     @staticmethod
     def checked(data: bytes) -> bytes:
-        """With right checksums in the blocks that look like headers."""
+        """The data with correct checksums in all blocks that look like headers."""
         blocks = bytearray(data)
         for at in range(0, len(blocks) - 511, 512):
             if blocks[at + 257 : at + 262] == b"ustar":
@@ -362,11 +362,11 @@ class Zip(Parser):
 
     EMPTY = b"PK\5\6" + bytes(18)
     MEMBERS = {"a/lib.so": b"library" * 9, "a/b/c.so": b"c", "a-1.dist-info/METADATA": b"Name: a\n"}
-    #: A directory without members; one that only a newer reader understands.
+    #: A zip whose central directory is empty, and one that needs a newer reader.
     findings = (EMPTY, wheels.build(MEMBERS).replace(b"PK\1\2\x14\3\x14", b"PK\1\2\x14\3\x95"))
 
     def seeds(self) -> Iterator[bytes]:
-        """The same members in every form that writers make."""
+        """The same members in every form that zip writers produce."""
         yield wheels.build(self.MEMBERS)
         yield wheels.build(self.MEMBERS, stored=True)
         out = BytesIO()

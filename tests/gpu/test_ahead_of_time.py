@@ -11,7 +11,7 @@ PROGRAMS = ("add", "tanh_mul_add", "matmul_64")
 
 @pytest.fixture
 def executables(client, packed):
-    """The folder of those for this device."""
+    """The folder of the executables for this device."""
     kind = client.devices[0].kind
     folders = sorted((packed / "executables").iterdir())
     chosen = [each for each in folders if each.name in kind]

@@ -30,7 +30,7 @@ def repeat(a):
     return jax.lax.fori_loop(0, 20, lambda _, x: jnp.tanh(x) + 0.1, a)
 
 
-#: name -> function, arguments, how far a value may be: matrix units round their inputs.
+#: Name -> function, arguments, and a tolerance, since matrix units round their inputs.
 FUNCTIONS = {
     "product": (lambda a, b: a @ b, (A, B), 0.1),
     "attention": (attend, (A, B, A), 0.05),

@@ -8,7 +8,7 @@ from children import ADD, IS_HARDWARE, IS_LAYERED
 
 NUMBERS = np.arange(4096, dtype=np.float32).reshape(64, 64)
 DEVICE = "cuda" if IS_HARDWARE else "cpu"
-#: Of matrices whose product takes a device a while.
+#: The side of matrices whose product takes a device a while.
 SIDE = 2048 if IS_HARDWARE else 256
 pytestmark = pytest.mark.skipif(IS_LAYERED, reason="the addresses of this layer are nobody's")
 
@@ -39,7 +39,7 @@ def test_a_buffer_is_a_tensor_where_it_lies(client, torch):
 
 
 def test_what_torch_computes_is_there_before_a_program_reads_it(client, torch):
-    """Its stream is another one than the plugin's."""
+    """The stream of torch is another one than the plugin's."""
     add = client.compile(ADD)
     for turn in range(50):
         tensor = torch.full((SIDE, SIDE), 0.5, device=DEVICE)

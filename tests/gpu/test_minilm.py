@@ -9,7 +9,7 @@ import pytest
 import pjrt_hub
 
 ENCODER = Path(__file__).parents[2] / "examples" / "minilm" / "encoder.mlir"
-#: Matrix units keep ten bits of their inputs.
+#: The least cosine; it is not 1 because matrix units keep only ten bits of their inputs.
 COSINE = 0.999
 
 
@@ -29,7 +29,7 @@ def test_from_a_cache(client, minilm):
 
 
 class Cache(dict):
-    """One in memory, which notes what it has when it is asked."""
+    """A cache in memory that notes, for each request, whether it has the key."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,7 @@ def test_through_its_bytes(client, minilm):
 
 
 def test_sentences_at_once(client, minilm):
-    """None waits for the one before it, and none takes another's value."""
+    """No call waits for the one before it, and none takes the value of another."""
     exe = client.compile(ENCODER)
     weights = minilm.weights(client)
     results = [exe(ids, mask, *weights) for ids, mask in minilm.sentences * 20]

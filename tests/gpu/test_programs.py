@@ -1,4 +1,4 @@
-"""What programs do with a device: donation, layouts, collectives, host memory, talks, errors."""
+"""What programs do with a device: donation, layouts, collectives, host memory, exchange, errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pjrt_hub.errors import DataLossError, PjrtHubError
 
 PROGRAMS = Path(__file__).parents[1] / "programs"
 EIGHT = np.arange(8, dtype=np.float32)
-#: Each of the collectives, of one device: what comes out is what went in.
+#: A program with each collective on one device, where each result equals the argument.
 COLLECTIVES = """func.func @main(%a: tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>,
     tensor<8xf32>, tensor<8xf32>, tensor<8xf32>) {
   %0 = "stablehlo.all_reduce"(%a) ({
@@ -58,7 +58,7 @@ def moved(name, kind):
       : (tensor<8xf32>) -> tensor<8xf32>"""
 
 
-#: Keeps a value in the host's memory until it is needed again: a² + a.
+#: A program that keeps a value in the host's memory until it is needed again: a² + a.
 OFFLOAD = f"""func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
   %square = stablehlo.multiply %a, %a : tensor<8xf32>
   {moved("square", "pinned_host")}
@@ -68,7 +68,7 @@ OFFLOAD = f"""func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
     "%back = stablehlo.add %square_there, %square_there",
     moved("square_there", "device") + "\n  %back = stablehlo.add %square_there_there, %a",
 )
-#: Takes a from the host's memory, and leaves 2a there.
+#: A program that takes a from the host's memory, and leaves 2a there.
 STREAMED = f"""func.func @main(%a: tensor<8xf32> {{mhlo.memory_kind = "pinned_host"}})
     -> (tensor<8xf32> {{mhlo.memory_kind = "pinned_host"}}) {{
   {moved("a", "device")}
@@ -85,7 +85,7 @@ STREAMED = f"""func.func @main(%a: tensor<8xf32> {{mhlo.memory_kind = "pinned_ho
     ids=["collectives", "donate", "columns", "offload", "streamed", "exchange"],
 )
 def test_they_compile_without_a_device(program):
-    """So that what fails on one is no mistake in their text."""
+    """This shows that a failure on a device is no mistake in their text."""
     options = CompileOptions(flags={"xla_gpu_autotune_level": 0})
     exe = pjrt_hub.topology(PLATFORM, "H100", offline=True).compile(program, options)
     assert len(exe.serialize()) > 1000

@@ -13,23 +13,23 @@ import pjrt_hub
 from pjrt_hub.kit.conformance.host import hosts, parse
 
 TOOL = Path(__file__).parents[2] / "tools" / "hosts"
-#: Host -> its walk and its distribution.
+#: Host -> the module that walks it, and its distribution.
 HOSTS = {
     "JAX": ("jax_walk", "jax"),
     "pypjrt": ("pypjrt_walk", "pypjrt"),
     "torch_xla": ("torch_xla_walk", "torch_xla"),
 }
-#: Ends come when the host's garbage does, in the step that goes on meanwhile: one run differs from
-#: the next by a step, and never by the signal.
+#: A host calls these as it collects garbage, in whatever step that happens: runs may differ by the
+#: step, and never by the signal.
 WHILE_COLLECTED = {"PJRT_Executable_Destroy", "PJRT_LoadedExecutable_Destroy"}
 
 
-#: Functions that are asked only of events which are not ready yet: the steps that may meet none.
+#: Functions that are called only for events that are not ready, and steps that may have none.
 WHILE_PENDING = {"PJRT_Event_Error": {"copy", "split"}, "PJRT_Event_OnReady": {"copy", "split"}}
 
 
 def told(host):
-    """What the profile says, but for what differs from run to run."""
+    """A profile without the parts that differ from run to run."""
     rows = {"null": host.null, "unimplemented": host.unimplemented}
     lacks = {
         form: {name: settled(name, found) for name, found in row.items()}
@@ -45,7 +45,7 @@ def settled(name, found):
 
 
 def differences(found, kept):
-    """What was found and what the profile says, of each function in which they differ."""
+    """Function -> what was found and what the profile says, if they differ."""
     rows = ((found.null, kept.null, "null"), (found.unimplemented, kept.unimplemented, ""))
     return {
         (name, form): (new.get(name), old.get(name))
@@ -57,7 +57,7 @@ def differences(found, kept):
 
 @pytest.fixture(scope="module")
 def measurement():
-    """The module of the tool."""
+    """The module `measurement` of tools/hosts."""
     sys.path.insert(0, str(TOOL))
     import measurement
 
@@ -76,7 +76,7 @@ def library(measurement, clean_env):
 @pytest.mark.parametrize("name", HOSTS)
 @pytest.mark.timeout(1800)
 def test_the_profile_is_what_is_measured(measurement, library, name):
-    """`python tools/hosts jax` writes it again; a release without a profile needs one."""
+    """`python tools/hosts jax` writes JAX's again; a release without a profile needs one."""
     module, distribution = HOSTS[name]
     release = importlib.metadata.version(distribution)
     (kept,) = (host for host in hosts() if (host.name, host.release) == (name, release))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-#: What torch calls the element types that it shares with PJRT.
+#: torch's names of the element types that it shares with PJRT.
 TORCH = {
     "bool": torch.bool,
     "int8": torch.int8,
@@ -36,7 +36,7 @@ TORCH = {
     "float8_e5m2fnuz": torch.float8_e5m2fnuz,
     "float8_e8m0fnu": torch.float8_e8m0fnu,
 }
-#: JAX lends and takes no other.
+#: The element types that JAX lends and takes.
 JAX = [name for name in TORCH if name != "float8_e8m0fnu"]
 
 

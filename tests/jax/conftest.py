@@ -22,7 +22,7 @@ PACKAGE = Path(pjrt_hub.__file__).parents[1]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what is about another plugin, and what JAX itself can do on its own platforms only."""
+    """Skip tests that are about the CPU plugin if another plugin is tested."""
     for mark in item.iter_markers("cpu"):
         if not IS_CPU:
             pytest.skip(f"about the CPU plugin: {mark.args[0]}")
@@ -64,10 +64,10 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
 def environment(entry_points: list[str], cache: str) -> dict[str, str]:
     """A child's environment with none of the user's choices."""
     ours = ("PJRT_", "JAX_", "XLA_", "TF_")
-    if "TESTED_PLATFORM" in os.environ:  # its user says how it is, as by layers
+    if "TESTED_PLATFORM" in os.environ:  # whoever sets it may set layers, too
         ours = ("PJRT_HUB_CACHE", "JAX_", "XLA_", "TF_")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
-    if layers := kept.get("PJRT_HUB_LAYERS"):  # which by themselves refuse a plugin newer than JAX
+    if layers := kept.get("PJRT_HUB_LAYERS"):  # without `pad` they refuse a plugin newer than JAX
         kept["PJRT_HUB_LAYERS"] = f"{layers},pad"
     folders = [*entry_points, str(PACKAGE), str(Path(__file__).parent), kept.get("PYTHONPATH", "")]
     path = os.pathsep.join(filter(None, folders))
@@ -100,7 +100,7 @@ def python(environment: dict[str, str], tmp_path: Path) -> Callable[..., Ended]:
 
 @pytest.fixture
 def child(environment: dict[str, str], tmp_path: Path) -> Callable[..., str]:
-    """Call a function where JAX's default device is the plugin's, one of four; for `in_child`."""
+    """Call a function where JAX's default device is one of the plugin's four; for `in_child`."""
 
     def child(function: Callable[..., object], *arguments: object, prepared: bool = False) -> str:
         options = {"JAX_PJRT_CLIENT_CREATE_OPTIONS": "cpu_device_count:4"}

@@ -1,4 +1,4 @@
-"""Every form of a program says the same of what it takes and gives: MLIR writes, we read."""
+"""Every form of a program has the same signature: MLIR and StableHLO write them, we read them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What this release of JAX exports, run by pjrt-hub in a process without JAX: the same values.
 
-Before 0.10, jaxlib makes no numbers of symbolic dimensions. Files that older releases wrote with
-them are run by tests/exported, beside a newer one. JAX 0.4 exports calls of LAPACK that no
+Before 0.10, jaxlib cannot turn symbolic dimensions into numbers. tests/exported runs files with
+them that older releases wrote, beside a newer jaxlib. JAX 0.4 exports calls of LAPACK that no
 plugin has.
 """
 
@@ -18,7 +18,7 @@ from children import command
 import pjrt_hub
 from pjrt_hub.errors import NotFoundError, NotRunnableError
 
-#: Names of the functions that `export` writes; each gives a dict.
+#: Names of the functions that `export` writes; each returns a dict.
 FUNCTIONS = ("plain", "split", "symbolic", "weights", "donated", "linear_algebra")
 DEVICES = 2
 
@@ -78,7 +78,7 @@ def export(folder):
 
 
 def run(folder):
-    """Call each on a client of its own number of devices, and compares."""
+    """Call each function on a client with as many devices as it needs, and compare the results."""
     from jaxlib.version import __version__
 
     sys.modules["jax"] = None
@@ -91,7 +91,7 @@ def run(folder):
     for name in FUNCTIONS:
         path = Path(folder, f"{name}.jaxexport")
         given = list(np.load(Path(folder, f"{name}-given.npz")).values())
-        if name == "weights":  # as JAX takes a dict apart: by its sorted keys
+        if name == "weights":  # JAX takes a dict apart by its sorted keys
             b0, w0, b1, w1, scale, x = given
             given = [{"layers": [{"w": w0, "b": b0}, {"w": w1, "b": b1}], "scale": scale}, x]
         options = {"cpu_device_count": DEVICES if name == "split" else 1}

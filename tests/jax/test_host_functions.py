@@ -32,7 +32,7 @@ def test_a_program_calls_python():
     double, above = jax.jit(jax.vmap(call))(jnp.arange(3.0))
     np.testing.assert_array_equal(double, [0, 2, 4])
     np.testing.assert_array_equal(above, [False, False, True])
-    np.testing.assert_array_equal(kept[-3:], [0, 1, 2])  # its arguments outlive the call
+    np.testing.assert_array_equal(kept[-3:], [0, 1, 2])  # the arguments outlive the call
     inner = jax.jit(lambda x: x * 3)
     assert jax.jit(lambda x: jax.pure_callback(lambda x: np.asarray(inner(x)), x, x))(2.0) == 6
 
@@ -69,7 +69,7 @@ def test_an_exception_is_the_executions_error():
     def fail(x):
         raise ValueError("of the function")
 
-    logging.disable()  # JAX logs it, too
+    logging.disable()  # JAX logs the exception, too
     with pytest.raises(Exception, match="ValueError: of the function") as caught:
         jax.block_until_ready(jax.jit(lambda x: jax.pure_callback(fail, x, x))(1.0))
     assert str(caught.value).startswith("INVALID_ARGUMENT: xla_ffi_python_cpu_callback: ")

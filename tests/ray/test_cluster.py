@@ -19,9 +19,9 @@ func.func @main(%a: tensor<1000xf32>, %b: tensor<1000xf32>) -> tensor<1000xf32> 
 
 @pytest.fixture(scope="module")
 def ray(tmp_path_factory):
-    """Two workers, which start without a client, for nobody but this process."""
+    """Ray with two workers, which start without a client and work for this process only."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # where it keeps its token
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # Ray keeps its token there
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         import ray
 
@@ -56,7 +56,7 @@ def test_one_executable_over_many_inputs(ray, client):
         assert result.tolist() == [2.0 * number] * 1000
     processes = {process for process, _, _ in results}
     assert os.getpid() not in processes
-    # One client in each process, whatever the number of tasks.
+    # Each process makes one client, whatever the number of its tasks.
     assert len({(process, made) for process, made, _ in results}) == len(processes)
 
 

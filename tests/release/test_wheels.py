@@ -19,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 TOOL = ROOT / "tools" / "wheels.py"
 MACHINES = ("x86_64", "aarch64")
 TAGS = [f"manylinux_2_17_{machine}" for machine in MACHINES]
-#: What zig and others would leave: paths of a home, a build folder, a checker's functions.
+#: Traces that zig and others would leave: paths of a home or a build, a checker's functions.
 LEFT_BEHIND = (
     b"/root/",
     b"/home/",

@@ -12,14 +12,14 @@ import leaks
 import pytest
 
 CPU = Path(__file__).parents[1] / "cpu"
-#: Kinds of use that take milliseconds: what fits the time. A compilation takes 20 ms.
+#: Kinds of use that take milliseconds -> how many fit the time; a compilation takes 20 ms.
 SLOW_USES = {"compile": 10_000, "load": 50_000, "pickled_executable": 50_000, "one_client": 20_000}
 
 pytestmark = pytest.mark.timeout(2400)
 
 
 def run(capsys, tmp_path, *arguments):
-    """Run one of the scripts, and show what it printed."""
+    """Run one of the scripts of tests/cpu, and show what it printed."""
     ours = ("PJRT_", "JAX_")
     env = {name: value for name, value in os.environ.items() if not name.startswith(ours)}
     done = subprocess.run(
@@ -42,7 +42,7 @@ def test_fifty_thousand_steps(capsys, tmp_path):
 
 @pytest.mark.parametrize("kind", leaks.KINDS)
 def test_nothing_grows(capsys, tmp_path, kind):
-    """A hundred thousand uses after as many: under 20 bytes each and 1 MB, no native object."""
+    """100,000 uses after as many others add under 20 bytes each and 1 MB, and no native object."""
     count = SLOW_USES.get(kind, 100_000)
     told = json.loads(run(capsys, tmp_path, "leaks", f"{kind}={count}"))
     _, _, nbytes, _, left = told

@@ -105,7 +105,7 @@ def test_an_import_changes_nothing_for_who_asked_for_nothing(python):
 
 @pytest.mark.timeout(600)
 def test_ten_processes_end_well(python):
-    """After work that is still under way: the plugin is never unloaded and keeps its threads."""
+    """Work is still under way as they end; the plugin is never unloaded and keeps its threads."""
     script = BY_NAME + (
         "x = torch.randn(256, 256, device=torch_xla.device())\n"
         "for _ in range(20):\n    x = torch.tanh(x @ x)\n"
@@ -184,13 +184,13 @@ def test_what_is_wrong_is_an_error(python, case, library, tmp_path):
         code = code.replace("{library!r}", repr(str(copied)))
     done = python(REGISTER + code, **env)
     assert message in done.stderr
-    # As torch_xla 2.8 ends it asks for its client again, and aborts where there is still none.
+    # As torch_xla 2.8 ends, it asks for its client again, and aborts if there is still none.
     ends = {1, -SIGABRT} if version("torch_xla").startswith("2.8.") else {1}
     assert done.returncode in ends, (done.returncode, done.stderr)
 
 
 def copy_of_the_plugin(library, folder):
-    """Another file is another plugin."""
+    """A copy of the library: another file is another plugin."""
     import shutil
 
     return shutil.copy(library, folder / "pjrt_plugin_other.so")

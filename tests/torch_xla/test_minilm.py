@@ -75,7 +75,7 @@ def test_all_ways_give_the_same_embeddings(python, tmp_path):
         assert done.returncode == 0, done.stderr
     eager = np.load(tmp_path / "eager.npy")
     cosines = eager @ eager.T
-    assert abs(cosines[0, 1] - 0.637) < 0.05  # what embedded everything alike would pass the rest
+    assert abs(cosines[0, 1] - 0.637) < 0.05  # embeddings that are all alike would pass the rest
     assert abs(cosines[[0, 1, 2], [2, 3, 3]]).max() < 0.3
     for way in ("plugin", "compiled", "exported"):
         rows = np.load(tmp_path / f"{way}.npy")

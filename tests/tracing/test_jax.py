@@ -1,4 +1,4 @@
-"""JAX under the layers: the same numbers, a clean end, and what there is to see."""
+"""JAX under the layers: the same numbers, a clean end, and what the layers show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pjrt_hub.kit.tracing.arguments import inputs, results
 from pjrt_hub.kit.tracing.recording import read
 
 HERE = Path(__file__).parent
-#: How often a short program must end well.
+#: The number of times that a short program must end well.
 EXITS = int(os.environ.get("TRACED_EXITS", "100"))
 
 

@@ -19,7 +19,7 @@ def test_random_usage_is_without_misuse(trace, tmp_path):
     recording = read(kept)
     assert len(recording.calls) > 2000
     assert {thread.lost for thread in recording.threads} == {0}
-    # Donated buffers are used on purpose: the plugin is to refuse them, and does.
+    # Donated buffers are used on purpose: the plugin must refuse them, and does.
     failed = {(call.thread.pid, call.number) for call in recording.calls if call.error}
     assert {finding.code for finding in recording.findings} <= {"VAL004"}
     assert {(found.thread.pid, found.call) for found in recording.findings} <= failed
@@ -78,7 +78,7 @@ def test_only_what_is_asked_for_is_shown(trace, tmp_path):
     assert "PJRT_LoadedExecutable_Execute(" in line
     again = trace("--from", kept, "--filter", "*Execute")
     assert again.stdout.splitlines() == [line]
-    assert trace("--output", kept, "--", *command).returncode == 2  # it is not empty
+    assert trace("--output", kept, "--", *command).returncode == 2  # the folder is not empty
     assert trace().returncode == 2
 
 

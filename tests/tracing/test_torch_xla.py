@@ -21,7 +21,7 @@ def test_an_old_torch_xla_drives_a_newer_plugin(trace, library):
     command = ["--", sys.executable, "-c", SCRIPT]
     alone = trace("--validate", *command, **library_of_torch_xla)
     if version("torch_xla").startswith("2.8."):
-        assert alone.returncode == 128 + 6  # SIGABRT
+        assert alone.returncode == 128 + 6  # it died of SIGABRT
         assert "VAL007 thread 1: struct_size is smaller than the struct ever was: #" in alone.stderr
         assert "PJRT_Plugin_Attributes; it says 24" in alone.stderr
     else:

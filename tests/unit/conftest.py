@@ -12,14 +12,14 @@ from trees import Site
 
 from pjrt_hub.finding.store.cache.cache import Cache
 
-# Nothing asserts how long an example takes.
+# Examples have no deadline, because no test is about their time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
 
 
 @pytest.fixture
 def server():
-    """A server that has the toy's wheel."""
+    """A server that offers the wheel of the toy plugin."""
     with Loopback() as server:
         server.file(FILE, WHEEL)
         yield server
@@ -42,7 +42,7 @@ def slept() -> Slept:
 
 @pytest.fixture(scope="session")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A key and a certificate for the loopback address that nobody has signed."""
+    """A key and a self-signed certificate for the loopback address."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl makes the certificate")
     path = tmp_path_factory.mktemp("tls") / "own.pem"

@@ -2,7 +2,7 @@
 
 Each COMMAND is a command line of `pjrt-hub` in one word; `imports` imports every portable module,
 and `client NAME` asks for a client as a program does.
-What they print and their exit statuses come back as JSON on stdout.
+Their output and their exit statuses are printed as JSON on stdout.
 """
 
 import builtins
@@ -23,12 +23,12 @@ import time
 from types import ModuleType
 from typing import Any
 
-#: What the pure-Python rooms may not need; `door.policy` and `native_log` belong to running.
+#: The pure-Python rooms, without the modules of RUNNING, which need the C API.
 ROOMS = ("base", "finding", "door", "cli")
 RUNNING = {"pjrt_hub.base.native_log", "pjrt_hub.door.policy"}
 
 POSIX_MODULES = {"fcntl", "resource", "pwd", "grp", "termios", "tty", "pty", "syslog", "posix"}
-#: Of `os`, `select`, `signal` and `time`: what Windows has not.
+#: Names in `os`, `select`, `signal` and `time` that Windows lacks.
 POSIX_NAMES = """
     O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK O_SYNC O_DSYNC O_NOCTTY O_ACCMODE WNOHANG
     WNOWAIT WEXITED P_PID PRIO_PROCESS ST_RDONLY RTLD_NOW RTLD_GLOBAL F_LOCK F_TLOCK SCHED_OTHER
@@ -41,7 +41,7 @@ POSIX_NAMES = """
     ITIMER_REAL pthread_kill pthread_sigmask sigwait sigpending siginterrupt tzset clock_gettime
     CLOCK_MONOTONIC CLOCK_REALTIME
 """
-#: And what only Linux has.
+#: Names in the same modules that only Linux has.
 LINUX_NAMES = """
     O_TMPFILE O_PATH O_DIRECT O_NOATIME O_LARGEFILE ST_NOEXEC ST_NODEV RTLD_DEEPBIND
     memfd_create MFD_CLOEXEC eventfd splice copy_file_range posix_fadvise POSIX_FADV_SEQUENTIAL
@@ -54,7 +54,7 @@ COMPILED += ("pjrt_hub.kit.authoring._plugin",)
 
 
 class Elsewhere(ModuleType):
-    """A module as pjrt_hub sees it there."""
+    """A module as pjrt_hub would see it on the other system."""
 
     def __init__(self, real: ModuleType, gone: set[str] = frozenset(), **other: object) -> None:
         super().__init__(real.__name__)
@@ -68,7 +68,7 @@ class Elsewhere(ModuleType):
 
 
 def become(system: str) -> None:
-    """Show pjrt_hub another system; Python's own modules and others' go on as they were."""
+    """Make pjrt_hub see another system, while other modules still see the real one."""
     windows = system == "windows"
     gone = set((LINUX_NAMES + POSIX_NAMES * windows).split())
     machine = {"machine": lambda: "AMD64" if windows else "arm64"}
@@ -97,10 +97,10 @@ def become(system: str) -> None:
 
 
 def files_of_windows() -> dict[str, object]:
-    """Let this process's calls refuse what Windows refuses of files.
+    """Make file operations of this process fail as they do on Windows.
 
-    Nothing is renamed over a folder, `rename` replaces nothing, and no file is renamed or removed
-    that is open, read-only, or in a folder that is renamed. Only files can be synced.
+    Nothing can replace a folder, `rename` replaces nothing, and no file can be renamed or removed
+    if it is open, read-only, or in a folder that is renamed. Only files can be synced.
     """
     opened, rename, replace, unlink, fsync = os.open, os.rename, os.replace, os.unlink, os.fsync
 
@@ -165,7 +165,7 @@ def files_of_windows() -> dict[str, object]:
 
 
 def import_all(line: str) -> tuple[int, str, str]:
-    """Import every portable module; what needs a missing part raises."""
+    """Import every portable module; one that needs something missing raises."""
     names = ["pjrt_hub.errors"]
     for room in ROOMS:
         package = importlib.import_module(f"pjrt_hub.{room}")
@@ -178,7 +178,7 @@ def import_all(line: str) -> tuple[int, str, str]:
 
 
 def client(line: str) -> tuple[int, str, str]:
-    """Ask for a client: what comes instead."""
+    """Ask for a client, and report the error."""
     import pjrt_hub
 
     try:
@@ -189,7 +189,7 @@ def client(line: str) -> tuple[int, str, str]:
 
 
 def run(line: str) -> tuple[int, str, str]:
-    """Run one command line of `pjrt-hub`: its status, and what it printed."""
+    """Run one command line of `pjrt-hub`, and return its exit status and output."""
     from pjrt_hub.cli.__main__ import run
 
     out, err = io.StringIO(), io.StringIO()

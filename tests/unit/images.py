@@ -1,4 +1,4 @@
-"""Libraries of macOS and Windows, written byte by byte: as small as their loaders take them."""
+"""macOS and Windows libraries, written byte by byte and as small as the loaders accept."""
 
 import struct
 from collections.abc import Sequence
@@ -25,13 +25,13 @@ def _command(kind: int, body: bytes) -> bytes:
 
 
 def _segment(name: bytes, section: bytes, nbytes: int, section_nbytes: int) -> bytes:
-    """A load command of a segment at the beginning, with a section."""
+    """A load command for a segment with one section at the beginning of the file."""
     head = struct.pack("<16sQQQQIIII", name, 0, nbytes, 0, nbytes, 5, 5, 1, 0)
     return _command(0x19, head + struct.pack("<16s16sQQ32x", section, name, 0, section_nbytes))
 
 
 def trie(names: Sequence[str]) -> bytes:
-    """The exported names as dyld's tree, each a leaf below the root."""
+    """The exported names as a trie of dyld, in which each name is a leaf below the root."""
     leaf = b"\2\0\x10\0"
     texts = [name.encode() + b"\0" for name in names]
     begin = 2 + sum(map(len, texts)) + 2 * len(names)  # each offset has two bytes
@@ -44,22 +44,22 @@ def trie(names: Sequence[str]) -> bytes:
 
 
 def macho(
-    names: Sequence[str] = ("_GetPjrtApi",),  # what it exports, with their underscores
+    names: Sequence[str] = ("_GetPjrtApi",),  # exported names with their underscores
     *,
     machine: tuple[int, int] = ARM64,  # type and subtype of the processor
     kind: int = DYLIB,
     libraries: Sequence[tuple[int, str]] = ((LOAD, "/usr/lib/libSystem.B.dylib"),),
     run_paths: Sequence[str] = (),
     systems: Sequence[tuple[int, int]] = ((MACOS, 0x000B0000),),  # each with its oldest version
-    version_min: int = 0,  # of LC_VERSION_MIN_MACOSX, where it is not 0
+    version_min: int = 0,  # the version in LC_VERSION_MIN_MACOSX, or 0
     exports: str = "trie",  # LC_DYLD_EXPORTS_TRIE, or "info" (LC_DYLD_INFO_ONLY), or "symbols"
-    locals_count: int = 0,  # of local symbols, which nothing reads
+    locals_count: int = 0,  # number of local symbols, which nothing reads
 ) -> bytes:
     """A Mach-O library."""
     tree = trie(names) if exports != "symbols" else b""
     strings, rows = bytearray(b"\0_local\0"), [(1, 0x0E, 1, 0, 0)] * locals_count
     for name in names:
-        rows.append((len(strings), 0x0F, 1, 0, 0x10))  # defined in a section, for others
+        rows.append((len(strings), 0x0F, 1, 0, 0x10))  # an external symbol of a section
         strings += name.encode() + b"\0"
     for name, shown in (("_undefined", 0x01), ("_hidden", 0x1F), ("_debugged", 0x2F)):
         rows.append((len(strings), shown, 0, 0, 0))
@@ -112,13 +112,13 @@ def universal(*parts: bytes) -> bytes:
 
 
 def pe(
-    names: Sequence[str] = ("GetPjrtApi",),  # what it exports, in the order of its table
+    names: Sequence[str] = ("GetPjrtApi",),  # exported names in the table's order
     *,
     machine: int = AMD64,
-    dll: bool = True,  # whether it says that it is a library
+    dll: bool = True,  # whether the header marks a library
     needed: Sequence[str] = ("KERNEL32.dll",),
-    wide: bool = True,  # a PE32+ file of 64 bits
-    symbols: int = 0,  # of COFF, which nothing reads
+    wide: bool = True,  # whether it is a 64-bit PE32+ file
+    symbols: int = 0,  # number of COFF symbols, which nothing reads
 ) -> bytes:
     """A dynamic-link library of Windows."""
     base, address, offset = 0x400000, 0x1000, 0x400

@@ -1,4 +1,4 @@
-"""A small HTTP server on the loopback interface whose every byte a test decides."""
+"""A small HTTP server on the loopback interface that lets tests decide every byte."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came: the path with its query, and lower-case headers."""
+    """A received request: the path with its query, and headers with lower-case names."""
 
     path: str
     headers: dict[str, str]
 
     @property
     def start(self) -> int:
-        """Where the asked range begins; 0 without one."""
+        """The start of the requested range, or 0 without a range."""
         found = re.fullmatch(r"bytes=(\d+)-", self.headers.get("range", ""))
         return int(found.group(1)) if found else 0
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What to send, to the byte."""
+    """The exact bytes to send, and how to send them."""
 
-    body: bytes = b""  # sent after the head, as it is
+    body: bytes = b""  # it is sent unchanged after the head
     status: str = "200 OK"
-    #: Sent as they are; a Content-Length is added unless one is here or `bare` is set.
+    #: Headers, to which a Content-Length is added unless they have one or `bare` is set.
     headers: dict[str, str] = field(default_factory=dict)
-    bare: bool = False  # no Content-Length: the body ends where the connection does
-    cut: int | None = None  # the connection is closed with a reset after that many bytes of it
+    bare: bool = False  # no Content-Length: the end of the connection ends the body
+    cut: int | None = None  # a reset closes the connection after that many bytes of the body
     stall_seconds: float = 0.0  # the server falls silent before the end of the body
-    raw: bytes | None = None  # these bytes are sent in place of all that
-    drip_seconds: float = 0.0  # the head is sent byte by byte, with that long between two
+    raw: bytes | None = None  # these bytes are sent instead of the head and the body
+    drip_seconds: float = 0.0  # the head is sent byte by byte with such pauses
 
 
 Handler = Callable[[Request], Answer]
 
 
 class Loopback:
-    """Answers each request with its path's handler, by https with `tls`; use it in a `with`."""
+    """Answers each request with the handler of its path, by https if `tls` is given; a context."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
-        self.pace_seconds = 0.0  # for which it rests after each 64 KiB of a body
+        self.pace_seconds = 0.0  # the pause after each 64 KiB of a body
         self.routes: dict[str, Handler] = {}
-        self.requests: list[Request] = []  # all that was asked, in order
-        self.sent = 0  # bytes of bodies
+        self.requests: list[Request] = []  # all requests in order
+        self.sent = 0  # the number of bytes sent in bodies
         self._mutex = threading.Lock()
         self._closing = threading.Event()
         self._listener = socket.create_server(("127.0.0.1", 0), backlog=64)
@@ -80,7 +80,7 @@ class Loopback:
         return [request for request in self.requests if request.path == path]
 
     def file(self, path: str, body: bytes, *, etag: str = '"one"') -> None:
-        """Serve a file the honest way, ranges included."""
+        """Serve a file correctly, with support of ranges."""
 
         def answer(request: Request) -> Answer:
             matches = request.headers.get("if-range", etag) == etag
@@ -92,7 +92,7 @@ class Loopback:
         self.routes[path] = answer
 
     def script(self, path: str, *answers: Answer | Handler) -> None:
-        """Serve one answer after another; the last one for ever."""
+        """Serve one answer after another, and then repeat the last one."""
         left = list(answers)
 
         def answer(request: Request) -> Answer:
@@ -125,7 +125,7 @@ class Loopback:
                 answer = handler(request) if handler else Answer(b"", "404 Not Found")
                 self._send(connection, answer)
         except OSError:
-            return  # the client went away, as some tests want
+            return  # in some tests the client disconnects
 
     def _wrapped(self, plain: socket.socket) -> socket.socket:
         return self._tls.wrap_socket(plain, server_side=True) if self._tls else plain
@@ -152,14 +152,14 @@ class Loopback:
             time.sleep(self.pace_seconds)
         self._closing.wait(answer.stall_seconds)
         if answer.cut is not None:
-            # A close with unsent data thrown away is a reset, not an end.
+            # A close that discards unsent data sends a reset instead of a normal end.
             time.sleep(0.02)
             linger = struct.pack("ii", 1, 0)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
 
 
 class Socks:
-    """A SOCKS proxy that gives each connection the same answers, and closes it after the last."""
+    """A SOCKS proxy that sends the same answers on each connection and then closes it."""
 
     def __init__(self, *answers: bytes) -> None:
         self._answers = answers
@@ -171,11 +171,11 @@ class Socks:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread
+        self._listener.shutdown(socket.SHUT_RDWR)  # this wakes the thread
         self._listener.close()
 
     def url(self, login: str = "") -> str:
-        """Its address, with "user:password@" if given."""
+        """The proxy's address, with "user:password@" if given."""
         return f"socks5://{login}127.0.0.1:{self._listener.getsockname()[1]}"
 
     def _serve(self) -> None:
@@ -191,7 +191,7 @@ class Socks:
 
 
 def partial(start: int, body: bytes, etag: str = '"one"') -> dict[str, str]:
-    """The headers of an honest 206."""
+    """The headers of a correct 206 response."""
     return {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}", "ETag": etag}
 
 

@@ -1,4 +1,4 @@
-"""Honest archives of every kind give exactly the pinned members; other bytes than a pin do not."""
+"""Honest archives of every kind give exactly the pinned members, and altered ones are refused."""
 
 import hashlib
 import io
@@ -68,7 +68,7 @@ of_each_kind = pytest.mark.parametrize("name", ARCHIVES)
 def zipped(
     members: dict[str, bytes], out: io.BytesIO, *, wide: bool = False, comment: bytes = b""
 ) -> bytes:
-    """A zip, stored, of one date, with bits of a mode that nobody is to have."""
+    """An uncompressed zip with equal dates, and with mode bits that must not be kept."""
     with zipfile.ZipFile(out, "w") as archive:
         archive.comment = comment
         for name, body in members.items():
@@ -103,7 +103,7 @@ def test_only_pinned_members_with_fixed_modes(tmp_path, caplog, name):
     folders = {stat.S_IMODE(p.stat().st_mode) for p in destination.rglob("*") if p.is_dir()}
     assert folders == {0o755}
     assert measure(path, TAKEN.__contains__) == PINNED
-    assert caplog.messages == []  # its RECORD is right
+    assert caplog.messages == []  # the wheel's RECORD is right
 
 
 def test_times_before_1980_and_mode_bits_do_not_matter(tmp_path):
@@ -111,7 +111,7 @@ def test_times_before_1980_and_mode_bits_do_not_matter(tmp_path):
     wheel = zipped(members, io.BytesIO())
     stamp = struct.pack("<HH", 3 << 11 | 3 << 5 | 2, 41 << 9 | 7 << 5 | 7)
     assert wheel.count(stamp) == 2 * len(members)
-    # No month and no day, in the year 1980: before every time that the format can say.
+    # Month 0 and day 0 of 1980 are before the first date that the zip format can express.
     destination = unpacked(wheel.replace(stamp, bytes(4)), tmp_path)
     assert files(destination) == TAKEN
     assert {p.stat().st_mode & 0o7777 for p in destination.rglob("*.so")} == {0o444}
@@ -127,7 +127,7 @@ def with_zip64(limit: str) -> bytes:
 
 
 class Pipe(io.BytesIO):
-    """What cannot be sought in: sizes and CRCs follow the members."""
+    """An unseekable file, in which a zip has sizes and CRCs behind its members."""
 
     def tell(self) -> int:
         raise OSError
@@ -186,7 +186,7 @@ def test_every_kind_of_archive_is_fetched_and_published(tmp_path, cache, name):
 
 
 def other(*, remove: str = "", add: str = "", **record: str) -> bytes:
-    """The wheel with other members than its RECORD lists, or with another text in its RECORD."""
+    """The wheel with members that its RECORD does not list, or with another RECORD."""
     members = wheels.recorded(MEMBERS)
     text = members[LIST].decode().replace(record.get("old", ""), record.get("new", ""))
     members[LIST] = (text + record.get("more", "")).encode()

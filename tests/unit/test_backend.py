@@ -1,4 +1,4 @@
-"""Plugins in Python, run by our own runtime, and what the runtime does where they fail."""
+"""Plugins in Python with our own runtime, and the runtime's reactions when they fail."""
 
 import contextlib
 import gc
@@ -24,7 +24,7 @@ VECTOR = Slot.of("f32", (4,))
 
 
 class Sum(Executable):
-    """Adds its two arguments on each device; all its outputs are that sum."""
+    """Adds two arguments on each device, and returns the sum as every output."""
 
     def __init__(self, outputs=1, donated=()):
         self.signature = Signature((VECTOR, VECTOR), (VECTOR,) * outputs, donated=donated)
@@ -35,7 +35,7 @@ class Sum(Executable):
 
 
 class Toy(Backend):
-    """Words of a program say what becomes of it."""
+    """A backend that does what words in a program say."""
 
     platform_name = "toy"
     options = ("count",)
@@ -51,13 +51,13 @@ class Toy(Backend):
 
 
 class Later(Toy):
-    """The same, on a thread of its own."""
+    """The same backend, which runs programs in another thread."""
 
     asynchronous = True
 
 
 class Far(Later):
-    """The same with memory of its own: a list of arrays, known by their number."""
+    """The same backend with its own memory: a list of arrays, addressed by their index."""
 
     def __init__(self):
         self.memory = []
@@ -85,7 +85,7 @@ def program(words=""):
 
 
 def compiling(executable):
-    """A backend that compiles everything to this."""
+    """A backend that compiles every program to this executable."""
     return type("Compiling", (Toy,), {"compile": lambda self, program: executable})()
 
 
@@ -130,7 +130,7 @@ def test_what_the_backend_says_is_told(client):
     assert len({each.id for each in client.topology.device_descriptions}) == 2
 
 
-@pytest.mark.parametrize("count", [5, "5"])  # JAX hands on what its variable holds as text
+@pytest.mark.parametrize("count", [5, "5"])  # JAX passes its variable on as text
 def test_create_options_reach_it(count):
     with authoring.plugin(Toy()).client({"count": count}) as client:
         assert len(client.devices) == 5
@@ -266,7 +266,7 @@ def test_a_result_that_was_not_promised_is_an_error():
             client.compile(program())(x, x)
 
 
-# What the runtime does where a plugin fails
+# The runtime's reactions to a failing plugin
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_program_that_fails_later_says_so_where_its_output_is_read():
         with pytest.raises(errors.DataLossError, match="a cable was pulled"):
             lost.to_numpy()
         with pytest.raises(errors.DataLossError, match="a cable was pulled"):
-            executable(lost, x).to_numpy()  # passed on, not run
+            executable(lost, x).to_numpy()  # the error is passed on without a run
         assert executable(x, x).to_numpy().tolist() == [0, 2, 4, 6]
         assert len(recorder.executions) == 2
 
@@ -328,6 +328,6 @@ def test_waiting_ends_in_time_where_a_plugin_calls_nobody_back(recorder):
         x = client.buffer_from_host(ROW)
         recorder.delay("execute", 0.3)
         recorder.drop("PJRT_Event_OnReady", times=None)
-        recorder.drop("PJRT_Event_IsReady", times=None)  # answers false
+        recorder.drop("PJRT_Event_IsReady", times=None)  # it then always answers false
         with pytest.raises(TimeoutError):
             executable(x, x).ready.wait(0.05)

@@ -1,4 +1,4 @@
-"""One plugin, built by several packages: which is used, which are shown, how each is chosen."""
+"""One plugin with builds in several packages: which is used, which are listed, and why."""
 
 import hashlib
 import shutil
@@ -44,7 +44,7 @@ def build(package: str, api: str, version: str = "1.0", **changed: object) -> Ar
     return FIRST._replace(**{**given, **changed})
 
 
-#: Versions of different packages compare nothing: the oldest build has the highest.
+#: Versions of different packages are not comparable, so the oldest build has the highest here.
 OLD, MIDDLE, NEW = build("old", "0.81", "9.0"), build("middle", "0.106"), build("new", "0.115")
 ALL = (OLD, NEW, MIDDLE)
 
@@ -52,7 +52,7 @@ ALL = (OLD, NEW, MIDDLE)
 def at(
     tmp_path: Path, *rows: Artifact, site: Site | None = None, cached: Sequence[Artifact] = ()
 ) -> World:
-    """A world with these rows, some of them in its cache, and the manifest of the three."""
+    """A world with these rows, some of them in its cache, and a manifest for the three packages."""
     cache = Cache(tmp_path / "cache")
     for row in cached:
         library = cache.entry_root(row) / row.library
@@ -74,7 +74,7 @@ def ask(here: World, word: str | None = None) -> Choice:
 
 
 def told(here: World, word: str | None = None) -> list[tuple[str, str]]:
-    """What `list` says of each build: whether it is used, and why not."""
+    """What `list` reports for each build: its API, and why it is used or not."""
     listed = findings(survey(here), Request.read(word, {}), offline=False)
     return [
         (str(each.api_version), each.verdict.reason)
@@ -96,9 +96,9 @@ UNTOLD = build("old", "", "10.0")
         (ALL, (), "middle:cpu", MIDDLE),
         (ALL, (), "new:cpu", NEW),
         ([OLD, ELSEWHERE, TOO_NEW], (), None, OLD),
-        ([OLD, UNTOLD, MIDDLE], (), "old:cpu", UNTOLD),  # of one package the newest version counts
+        ([OLD, UNTOLD, MIDDLE], (), "old:cpu", UNTOLD),  # the package's newest version counts
         ([OLD, UNTOLD, MIDDLE], (), None, MIDDLE),
-        (ALL, [OLD], None, OLD),  # what is here comes before what would be fetched
+        (ALL, [OLD], None, OLD),  # a build that is here wins
         (ALL, [OLD, NEW], None, NEW),
         (ALL, [OLD, NEW], "old:cpu", OLD),
     ],
@@ -118,7 +118,7 @@ def test_the_others_are_listed_with_the_reason(tmp_path):
     here = at(tmp_path, *ALL)
     middle = ("0.106", NEWER.format("middle"))
     assert told(here) == [("0.115", HIGHEST), middle, ("0.81", NEWER.format("old"))]
-    # What was not asked for is said of the plugin's first build, what comes after it of the rest.
+    # The plugin's first build was not asked for, and each other build comes after that one.
     asked = ("0.81", "the argument asks for 'old:cpu'")
     assert told(here, "old:cpu") == [asked, ("0.115", "it was not asked for"), middle]
     assert [api for api, _ in told(at(tmp_path, OLD, ELSEWHERE, TOO_NEW))] == ["0.81"]
@@ -140,11 +140,11 @@ def test_of_installed_builds_the_newest_api_wins(tmp_path, site):
     here = at(tmp_path, *ALL, site=site)
     assert ask(here).candidate.distribution == "new"
     assert ask(here, "middle:cpu").candidate.library_path == site.folder / "middle_code" / "toy.so"
-    # A release that no row is about has at least the API of the one before it.
+    # A release without a row has at least the PJRT API of the release before it.
     install(site, "new", "1.7")
     shutil.rmtree(site.folder / "new-1.0.dist-info")
     assert ask(at(tmp_path, *ALL, site=site)).candidate.version == "1.7"
-    # Where nothing tells the API of one, the manifest's order counts.
+    # If nothing tells the API of a build, the order in the manifest counts.
     assert ask(at(tmp_path, OLD, NEW, site=site)).candidate.distribution == "middle"
 
 
@@ -175,12 +175,12 @@ def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path, site)
     assert ask(here, "cpu").candidate.distribution == "new"
 
 
-# The lock file and bundles.
+# Builds in the lock file and in bundles
 
 
 @pytest.fixture
 def registry(monkeypatch, tmp_path):
-    """Make the registry hold these rows, for a project in a folder of its own."""
+    """Put rows into the registry of a new project in a separate folder."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
 
@@ -193,7 +193,7 @@ def registry(monkeypatch, tmp_path):
 
 
 def locked(*words: str, **options: object) -> list[tuple[str, str]]:
-    """What the file holds once these words were locked."""
+    """Lock these words, and return the builds in the lock file."""
     lock.lock(*words, **options)
     return [(row.package, row.host.arch) for row in pins.read(Path("pylock.pjrt.toml")).rows]
 
@@ -208,7 +208,7 @@ def test_a_lock_takes_the_newest_build_for_each_machine_or_those_that_are_named(
     (change, _) = lock.lock("old:cpu", "new", check=True).changes
     assert change == f"cpu for linux-x86_64: nothing -> new 1.0 sha256 {NEW.sha256[:12]}"
     assert locked("old==9.0", "new==1.0") == [("new", "x86_64"), ("old", "x86_64")]
-    # A file of one build goes on to hold, until it is upgraded or another is named.
+    # A locked build stays locked until an upgrade, or until another build is named.
     lock.lock("old==9.0")
     assert locked("cpu") == [("old", "x86_64")]
     assert locked("cpu", upgrade=True) == [("new", "x86_64")]

@@ -1,4 +1,4 @@
-"""Bundles: one form for the same rows, whole or refused, and believed only where rows are known."""
+"""Bundles: equal rows give equal files, damaged ones are refused, and only known rows trusted."""
 
 import tarfile
 from collections.abc import Iterator
@@ -61,7 +61,7 @@ def test_a_bundle_brings_plugins_to_another_cache(made, cache):
     assert entry is not None
     assert entry.library_path.read_bytes() == wheels.contents(5002, 2)[wheels.LIBRARY]
     assert [audit.verdict.ok for audit in cache.verify()] == [True, True]
-    assert bundle.read(made, KNOWN, cache) == (ONE, TWO)  # again: nothing is left to do
+    assert bundle.read(made, KNOWN, cache) == (ONE, TWO)  # a second import changes nothing
 
 
 def test_the_same_rows_give_the_same_bytes_which_tar_can_read(made, tmp_path):
@@ -121,7 +121,7 @@ def test_every_truncation_and_altered_byte_of_its_frame_is_refused(made, cache, 
 
 
 def framed(*names: str, **changed: object) -> bytes:
-    """A tar file of the first archive, under these names."""
+    """A tar file that has the first archive under each of these names."""
     data = b""
     for name in names:
         info = tarfile.TarInfo(name)
@@ -189,7 +189,7 @@ def test_an_export_that_fails_leaves_what_was_there(tmp_path):
 
 @pytest.fixture
 def exported(tmp_path, monkeypatch) -> Path:
-    """Where an export of one plugin goes; its archive lies in a mirror."""
+    """The path for an export of one plugin, whose archive is in a mirror."""
     for folder in ("mirror", "out"):
         (tmp_path / folder).mkdir()
     (tmp_path / "mirror" / ONE.file_name).write_bytes(TOYS[0])

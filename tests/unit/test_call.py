@@ -1,4 +1,4 @@
-"""Which C functions are called without Python: those whose fields are all plain."""
+"""C functions whose fields are all plain are called without Python code."""
 
 import ctypes
 import gc
@@ -16,7 +16,7 @@ from pjrt_hub.running.capi.call import _KINDS, Struct, _inputs, not_plain
 from pjrt_hub.running.capi.handle import compact
 from pjrt_hub.running.capi.library import Extension
 
-#: Function -> the fields for which it is called in Python.
+#: Function -> the fields that make it a function that is called through Python code.
 IN_PYTHON = {
     "PJRT_Plugin_Attributes": "attributes",
     "PJRT_Client_Create": "create_options",
@@ -103,7 +103,7 @@ NUMBERS = (ctypes.c_int32 * 3)(7, -8, 9)
 
 @ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(Args))
 def copies(args: Any) -> int:
-    """Answer what it was given; 77 is the address of its error where there is no first input."""
+    """Copy inputs to outputs; without a first input, return an error with the address 77."""
     members = args.contents
     if not members.in_0:
         return 77
@@ -114,7 +114,7 @@ def copies(args: Any) -> int:
 
 
 class Function(hotpath.Function):
-    """`copies`, called in C."""
+    """A PJRT function in C that calls `copies`."""
 
     def __init__(self, *outputs: tuple[str, int, str, int, bool]) -> None:
         inputs = [
@@ -149,7 +149,7 @@ def test_every_kind_goes_in_and_comes_out():
         ([row("text", "s", "count")], b"a\0b"),
         ([row("list", "i", "count")], [7, -8, 9]),
         ([], None),
-        ([row("text", "s", "count", known=False)], None),  # the plugin does not know it
+        ([row("text", "s", "count", known=False)], None),  # the plugin does not know the row
     ],
 )
 def test_counted_outputs(rows, answer):
@@ -203,12 +203,12 @@ def test_rows_of_several_lengths_are_given_flat():
     assert (ctypes.c_size_t * 2).from_address(words[5])[:] == [2, 1]
 
 
-#: An address that nothing looks at.
+#: An address that nothing reads.
 SOMEWHERE = 0x1000
 
 
 def members(field: table.Field) -> list[table.Field]:
-    """The fields of a struct that is given as a dict: one by value, or one with counted fields."""
+    """The fields of a struct that callers pass as a dict: by value, or with counted fields."""
     target = field.ctype.removesuffix("*").strip()
     if field.count or field.direction != "in" or target not in table.FIELDS:
         return []
@@ -217,7 +217,7 @@ def members(field: table.Field) -> list[table.Field]:
 
 
 def example(field: table.Field) -> Any:
-    """A value that `Extension.call` takes for an input."""
+    """An example value that `Extension.call` accepts for an input."""
     if field.ctype in _KINDS:
         return 1
     if not field.count or field.direction != "in":
@@ -228,7 +228,7 @@ def example(field: table.Field) -> Any:
 
 
 def found(struct: Any, field: table.Field) -> Any:
-    """The same value, as C finds it."""
+    """The same value, read back from the C struct."""
     value, expected = getattr(struct, field.name), example(field)
     if field.ctype in _KINDS:
         return value
@@ -280,12 +280,12 @@ def test_every_function_of_an_extension_is_called_by_its_c_name(name):
         assert seen == given
 
 
-# Compact classes are the classes that were written, over the types of the call path.
+# `compact` keeps the written class and puts it on top of a type of the call path.
 
 
 @compact
 class Call(hotpath.BoundCall):
-    """What a statement says."""
+    """A class as a class statement defines it."""
 
     __slots__ = ()
     number = 7
@@ -296,12 +296,12 @@ class Call(hotpath.BoundCall):
 
 def test_a_compact_class_is_what_the_statement_says():
     assert (Call.__name__, Call.__qualname__, Call.__module__) == ("Call", "Call", __name__)
-    assert Call.__doc__ == "What a statement says."
+    assert Call.__doc__ == "A class as a class statement defines it."
     assert Call.__mro__ == (Call, hotpath.BoundCall, object)
     assert repr(Call()) == "<call 7>"
     assert not hasattr(Call(), "__dict__")
     assert not hasattr(Call, "__slots__")
-    gc.collect()  # the class of the statement is forgotten
+    gc.collect()  # this frees the original class
     named = [each for each in hotpath.BoundCall.__subclasses__() if each.__name__ == "Call"]
     assert named == [Call]
 

@@ -1,4 +1,4 @@
-"""Registry rows: what is read, what is refused, and which build is chosen."""
+"""Registry rows: which are read, which are refused, and which build is chosen."""
 
 import base64
 import json
@@ -97,7 +97,7 @@ MALFORMED = {
     "size must be a positive integer, found 0": {"size": 0},
     "sha256 must be 64 lowercase hexadecimal digits": {"sha256": "A" * 64},
     "unknown column 'sise'": {"sise": 1},
-    "plugin must be 1 to 32": {"plugin": "cudа"},  # a Cyrillic letter  # noqa: RUF001
+    "plugin must be 1 to 32": {"plugin": "cudа"},  # the last letter is Cyrillic  # noqa: RUF001
     "platform must be 1 to 32": {"platform": "a" * 33},
     "'../x.whl' is not the name of a .whl, .zip, .tar.gz or .so": {"file_name": "../x.whl"},
     "'x.tar.bz2' is not the name of": {"file_name": "x.tar.bz2"},
@@ -204,7 +204,7 @@ def test_an_attestation_tells_who_published_a_wheel(monkeypatch):
 
 
 def provenance(sha256: str) -> bytes:
-    """What an index serves beside a wheel, with a certificate of our own."""
+    """The provenance file that an index serves for a wheel, signed with a test certificate."""
     key = Ed25519PrivateKey.generate()
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "toy")])
     issuer, now = b"https://token.example.org", datetime.now(UTC)

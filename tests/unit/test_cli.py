@@ -1,4 +1,4 @@
-"""The command line against a public interface of plain objects: text, JSON, statuses, errors."""
+"""The command line with a stubbed public interface: text, JSON, exit statuses and errors."""
 
 import io
 import json
@@ -24,7 +24,7 @@ PROGRAM = "func.func @main() { return }\n"
 
 
 class Result(SimpleNamespace):
-    """A buffer as the command line sees it."""
+    """A stub of a buffer, with the members that the command line uses."""
 
     def __init__(self, array):
         super().__init__(dtype=array.dtype, shape=array.shape, waited=False)
@@ -38,7 +38,7 @@ class Result(SimpleNamespace):
 
 
 class Client:
-    """A client whose programs give back their arguments."""
+    """A stub of a client whose programs return their arguments."""
 
     platform_name = "cpu"
 
@@ -65,7 +65,7 @@ class Client:
 
 @pytest.fixture
 def hub(capsys):
-    """Run `pjrt-hub` with these words; give what it prints, on stderr where it fails."""
+    """Run `pjrt-hub` with these words, and return its stdout, or its stderr if it fails."""
 
     def call(words, status=0):
         assert run(words.split()) == status
@@ -129,7 +129,7 @@ LOST = pjrt_hub.Finding(
 
 @pytest.fixture
 def screen(monkeypatch) -> Callable[[int], io.StringIO]:
-    """Make stdout a terminal of so many columns, without colour."""
+    """Make stdout a terminal of `columns` columns without colours."""
 
     def make(columns: int) -> io.StringIO:
         screen = io.StringIO()
@@ -314,7 +314,7 @@ def test_files_as_arguments(tmp_path):
 
 
 def write_safetensors(path, **numbers):
-    """Write a tensor of one element for each number."""
+    """Write a safetensors file with a one-element tensor for each number."""
     header = {
         name: {"dtype": "BF16", "shape": [1], "data_offsets": [2 * i, 2 * i + 2]}
         for i, name in enumerate(numbers)
@@ -362,7 +362,7 @@ def test_doctor_fails_where_a_step_does(public, capsys):
 
 @pytest.fixture
 def failing(public, monkeypatch):
-    """Let `pjrt-hub list` raise this, without a traceback."""
+    """Make `pjrt-hub list` raise an exception, and check that it prints no traceback."""
     monkeypatch.delenv("PJRT_HUB_DEBUG", raising=False)
 
     def make(raised):
@@ -404,7 +404,7 @@ def test_verbose_is_debug_for_one_command(public, monkeypatch):
 @pytest.mark.parametrize(
     ("raised", "said"),
     [
-        (KeyError("x"), "KeyError: 'x'"),  # a defect of ours
+        (KeyError("x"), "KeyError: 'x'"),  # a bug in pjrt-hub
         (FileNotFoundError(2, "No such file", "/none/x"), "/none/x: No such file"),
         (OSError(28, "No space left"), "No space left"),
         (OSError("odd"), "odd"),
@@ -482,4 +482,4 @@ def test_text_is_as_wide_as_the_terminal_but_can_be_read(monkeypatch, screen, co
     shown = screen(columns)
     assert output.width() == wide
     monkeypatch.setattr(shown, "isatty", lambda: False)
-    assert output.width() == 100  # whoever reads a pipe gets the same lines everywhere
+    assert output.width() == 100  # lines in a pipe have the same width everywhere

@@ -1,4 +1,4 @@
-"""`pjrt-hub compile`, `bundle` and `lock` against a public interface of stubs."""
+"""`pjrt-hub compile`, `bundle` and `lock` with a stubbed public interface."""
 
 import json
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from pjrt_hub.finding.contract.target import Target
 
 
 class Machine:
-    """A topology that remembers what it was asked for."""
+    """A stub of a topology that records its arguments."""
 
     platform_name = "stub"
     device_descriptions = (SimpleNamespace(kind="chip"),) * 2
@@ -46,7 +46,7 @@ def compile_with(monkeypatch, tmp_path):
 
 
 def each(option: str, *values: str) -> list[str]:
-    """The same option with each of these values."""
+    """The same option once for each of these values."""
     return [word for value in values for word in (option, value)]
 
 
@@ -118,7 +118,7 @@ def test_wrong_options_of_compile_are_usage_errors(compile_with, capsys, args, w
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert all(part in said for part in words.split(" ... ")), said
     assert not done.out.exists()
-    if "none" in args:  # it is told before the work
+    if "none" in args:  # the error comes before any work
         assert vars(done.machine) == {}
 
 
@@ -143,7 +143,7 @@ def test_topology_options_may_describe_the_machine_alone(compile_with):
     assert (done.status, done.machine.asked[:2]) == (0, ("tpu", ""))
 
 
-# Bundles, and the question of `lock`
+# Bundles, and the confirmation that `lock` asks for
 
 HELD = ("toy 1.0 for linux-x86_64-glibc2.17, 3 MB",)
 

@@ -1,4 +1,4 @@
-"""What a plugin requires: fetched with it, laid out round it, kept as long as it, and no longer."""
+"""A plugin's requirements are fetched with it, laid out around it, and removed with it."""
 
 import errno
 import hashlib
@@ -39,7 +39,7 @@ DAY = 24 * 3600
 
 @dataclass
 class Toys:
-    """A plugin that requires two archives, and the folder of wheels from which it comes."""
+    """A plugin that requires two archives, and the folder of its wheels."""
 
     wheels: Path
     row: Artifact
@@ -56,7 +56,7 @@ def member(path: str, content: bytes) -> Member:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory) -> Toys:
-    """The wheels; the plugin's library links with one of what it requires."""
+    """The wheels; the plugin's library links with a library that it requires."""
     folder = tmp_path_factory.mktemp("made")
     source = "int dep(void) { return 42; }"
     dependency = compile_library(source, folder / "libdep.so", "-Wl,-soname,libdep.so")
@@ -94,7 +94,7 @@ def made(tmp_path_factory) -> Toys:
 
 @pytest.fixture
 def pin(tmp_path, monkeypatch):
-    """Make a lock file with these rows the one that holds."""
+    """Put a lock file with these rows into effect."""
 
     def write(*rows: Artifact) -> None:
         Pins(tmp_path / "named.lock", (), (), rows).write()
@@ -105,7 +105,7 @@ def pin(tmp_path, monkeypatch):
 
 @pytest.fixture
 def toys(made, tmp_path, monkeypatch, pin) -> Toys:
-    """These wheels as the one place to fetch from, and an empty cache."""
+    """The wheels as the only source of downloads, with an empty cache."""
     for name in [name for name in os.environ if name.startswith(("PJRT_", "PIP_", "UV_"))]:
         monkeypatch.delenv(name)
     mirror = shutil.copytree(made.wheels, tmp_path / "mirror")
@@ -120,13 +120,13 @@ def toys(made, tmp_path, monkeypatch, pin) -> Toys:
 
 @pytest.fixture
 def here(tmp_path, toys) -> Cache:
-    """The cache of this test's processes."""
+    """The cache that this test and its child processes use."""
     return Cache(tmp_path / "cache")
 
 
 @pytest.fixture
 def site(site, monkeypatch) -> Site:
-    """A folder of this process's packages."""
+    """A folder that this process searches for packages."""
     monkeypatch.syspath_prepend(site.folder)
     return site
 
@@ -136,12 +136,12 @@ def held(cache: Cache) -> set[str]:
 
 
 def at(library: Path, path: str) -> Path:
-    """What is laid out there beside a library."""
+    """The path of a required file in the layout around a library."""
     return library.parents[2] / path
 
 
 def answer(library: Path) -> str:
-    """What the library says in a process of its own, or why it cannot be loaded."""
+    """The answer of a library that is loaded in a child process, or why it cannot be loaded."""
     call = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).answer())"
     command = [sys.executable, "-c", call, str(library)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
@@ -155,7 +155,7 @@ def test_a_fetch_brings_what_a_plugin_requires(toys, here, capsys):
     found = pjrt_hub.fetch("toy")
     assert held(here) == ALL
     assert answer(found) == "42"
-    # A program stands where the plugin looks for one, and runs.
+    # The required program is where the plugin looks for it, and it can be run.
     tool = at(found, TOOL)
     assert subprocess.check_output([tool], text=True) == "here\n"
     assert os.stat(tool).st_mode & 0o777 == 0o555
@@ -172,16 +172,16 @@ def test_the_plugin_alone(toys, here, capsys):
     assert held(here) == {"toy-plugin"}
     assert alone == here.entry_root(toys.row) / LIBRARY
     assert "libdep.so" in answer(alone)
-    assert plugin.library_path(choose("toy")) == alone  # by itself it is used as it is
+    assert plugin.library_path(choose("toy")) == alone  # a choice uses the plugin alone
     assert held(here) == {"toy-plugin"}
     capsys.readouterr()
-    # What is missing comes by the same command without the flag, and is named alone.
+    # Without the flag the same command fetches what is missing, and names only that.
     assert answer(pjrt_hub.fetch("toy")) == "42"
     assert held(here) == ALL
     assert "fetching 2 archives that toy requires" in capsys.readouterr().err
     assert pjrt_hub.fetch("toy", plugin_only=True) == alone
     pjrt_hub.cache().clear()
-    assert answer(plugin.library_path(choose("toy"))) == "42"  # by itself it is fetched whole
+    assert answer(plugin.library_path(choose("toy"))) == "42"  # a choice fetches everything
     assert held(here) == ALL
 
 
@@ -212,7 +212,7 @@ def test_what_cannot_be_fetched_is_named_and_the_plugin_stays_away(toys, here):
     (toys.wheels / toys.tool.file_name).write_bytes(b"other")
     with pytest.raises(StoreError, match=r"no source gave toy_tool-1\.0"):
         pjrt_hub.fetch("toy")
-    # So a plugin that is in the cache was fetched whole.
+    # A plugin that is in the cache was therefore fetched completely.
     assert "toy-plugin" not in held(here)
 
 
@@ -257,7 +257,7 @@ def test_another_installed_version_is_another_folder(here, site):
 
 @pytest.fixture
 def installed(toys, site) -> Path:
-    """The plugin, installed without what it requires."""
+    """The plugin, installed without its requirements."""
     with zipfile.ZipFile(toys.wheels / toys.row.file_name) as wheel:
         library = wheel.read(LIBRARY)
     manifest = MANIFEST.format(name="toy", platform="toy", priority=1, more="")
@@ -276,7 +276,7 @@ def test_an_installed_plugin_is_completed(toys, here, installed, capsys):
     assert held(here) == ALL - {"toy-plugin"}
     assert found.resolve() == installed
     assert answer(found) == "42"
-    # From now on it is used with them.
+    # From now on, the installed plugin is used with its requirements.
     shutil.rmtree(toys.wheels)
     with plugin.library(choose("toy")) as (path, entry):
         assert (path, entry) == (found, None)
@@ -321,7 +321,7 @@ def test_a_cache_that_is_only_read_serves_the_plugin(toys, here, monkeypatch, ca
         raise OSError(errno.EROFS, "Read-only file system")
 
     found = pjrt_hub.fetch("toy")
-    monkeypatch.setattr(closure, "lay_out", refuse)  # root may write everywhere
+    monkeypatch.setattr(closure, "lay_out", refuse)  # root could write everywhere
     assert pjrt_hub.fetch("toy") == found
     shutil.rmtree(here.root / "v1/closures")
     assert pjrt_hub.fetch("toy") == here.entry_root(toys.row) / LIBRARY
@@ -364,7 +364,7 @@ def test_what_no_plugin_requires_waits_a_week_for_one(toys, here):
 
 
 def _pretend(cache: Cache, row: Artifact, other: Artifact) -> None:
-    """Put an entry of another release beside one."""
+    """Put a cache entry of another release beside an entry."""
     root, copy = cache.entry_root(row), cache.entry_root(other)
     shutil.copytree(root, copy)
     path = copy / "pjrt_hub_entry.json"
@@ -407,7 +407,7 @@ def test_a_lock_file_pins_them(toys, tmp_path, monkeypatch):
 
 
 def test_a_lock_file_that_was_found_narrows_what_is_required(toys):
-    """It allows exactly what it lists: no requirement more, and none that the registry lacks."""
+    """It allows only the requirements that it lists and that the registry also has."""
 
     def among(*requires: Requirement) -> list[Artifact]:
         locked = toys.row._replace(requires=requires)
@@ -418,7 +418,7 @@ def test_a_lock_file_that_was_found_narrows_what_is_required(toys):
     assert among() == [toys.row._replace(requires=())]
     foreign = toys.tool._replace(sha256="c" * 64)
     assert among(foreign) == among(toys.library, foreign) == []
-    # What counts is the registry's row: the file's word for a known archive is not taken.
+    # For a known archive the registry's row counts, not the lock file's.
     generous = toys.tool._replace(members=(), urls=("https://elsewhere/toy.whl",))
     assert among(generous) == among(toys.tool)
 
@@ -499,7 +499,7 @@ def test_the_size_is_refused_before_the_first_byte(toys, here, pin):
 
 
 def test_the_registry_requires_what_the_extra_installs():
-    """The rows of CUDA name a closure that holds what the manifest preloads, and the assembler."""
+    """CUDA's rows require the libraries that the manifest preloads, and the assembler."""
     rows = [row for row in Catalog.read_shipped().rows() if row.requires]
     assert {row.plugin for row in rows} >= {"cuda12", "cuda13"}
     for row in rows:

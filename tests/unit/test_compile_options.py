@@ -1,8 +1,8 @@
-"""CompileOptions.parse: what every release of JAX sends, and what no release knows yet.
+"""CompileOptions.parse: the options of every release of JAX, and options of the future.
 
-data/jax_compile_options.json holds what releases sent with plain programs: one of two parameters
-("jit", whole), one over two devices, `pmap` and one with flags (without DebugOptions, where they
-differ from those of the release before). test_jax.py asks the release that is installed.
+data/jax_compile_options.json holds the options that releases sent with programs of two parameters
+("jit", complete), over two devices, with `pmap` and with flags (without DebugOptions where they
+differ from those of the release before). test_jax.py checks the installed release.
 """
 
 import base64
@@ -26,7 +26,7 @@ SENT = {
     for release, messages in RELEASES.items()
     for name, message in messages.items()
 }
-#: What each program says of itself, in every release that sends it.
+#: Program -> the options that every release of JAX sends with it.
 SAID = {
     "jit": {"num_replicas": 1, "num_partitions": 1, "device_ids": ((0,),), "profile_version": -1},
     "sharded": {"num_partitions": 2, "device_ids": ((0, 1),), "use_spmd_partitioning": True},
@@ -36,7 +36,7 @@ SAID = {
 
 
 def said(message):
-    """The values of a CompileOptionsProto by field number, its build options merged."""
+    """The values of a CompileOptionsProto by field number, with its build options merged."""
     found: dict = {}
     for number, value in wire.fields(memoryview(message)):
         if number == 3:
@@ -63,7 +63,7 @@ def test_what_a_release_of_jax_sends_is_read_told_and_written_as_it_was(name):
     assert said(options.serialize()) == said(message)
     assert CompileOptions.parse(options.serialize()) == options
     assert pickle.loads(pickle.dumps(options)) == options
-    told = bridge._program(b"", "mlir", message, [4, 5])  # what a backend in Python hears
+    told = bridge._program(b"", "mlir", message, [4, 5])  # a backend in Python gets these options
     counts = (options.num_replicas, options.num_partitions)
     assert (told.num_replicas, told.num_partitions) == counts
     assert told.device_ids == tuple(each for row in options.device_ids for each in row)
@@ -75,11 +75,11 @@ def test_one_permission_for_each_parameter_and_output_is_kept():
     assert options.allow_spmd_sharding_propagation_to_output == (True, True)
     more = replace(options, flags={"xla_cpu_enable_fast_math": False})
     assert more.allow_spmd_sharding_propagation_to_parameters == (True, True)
-    assert (3, 3) in said(more.serialize())  # DebugOptions
+    assert (3, 3) in said(more.serialize())  # the field holds DebugOptions
 
 
 def test_what_is_not_known_is_handed_on():
-    """Fields of a newer release, of every wire type, an unknown effort, another device ordinal."""
+    """These are new fields of every wire type, an unknown effort and another device ordinal."""
     build = wire.varint(4, 2) + wire.varint(24, 77) + wire.length_delimited(900, b"new")
     build += wire.varint(1, 3) + wire.double(901, 0.5)
     message = wire.length_delimited(3, build) + wire.varint(902, 1) + b"\xbd\x38\x01\x02\x03\x04"
@@ -112,7 +112,7 @@ def test_a_field_of_another_form_is_handed_on_unread(field):
 
 
 def test_what_a_host_says_is_not_judged():
-    """What a user may not write, because XLA aborts at it for some programs."""
+    """A host may send options that users may not write because XLA can abort on them."""
     build = wire.varint(4, 0) + wire.varint(22, 7) + wire.varint(23, 3)
     options = CompileOptions.parse(wire.length_delimited(3, build) + wire.varint(4, 1))
     assert (options.num_replicas, options.process_index, options.process_count) == (0, 7, 3)
@@ -121,7 +121,7 @@ def test_what_a_host_says_is_not_judged():
 
 
 @given(st.binary(max_size=60))
-@example(b"a\x00\x00\x00\x00\x00\x00\x00\x80")  # a list of the least int64
+@example(b"a\x00\x00\x00\x00\x00\x00\x00\x80")  # a list of the smallest int64
 def test_any_bytes_are_read_or_refused(message):
     try:
         options = CompileOptions.parse(message)

@@ -1,4 +1,4 @@
-"""Users and passwords: where they come from, where they go, and that nothing shows them."""
+"""Users and passwords: where they come from, which hosts get them, and that no text shows them."""
 
 import base64
 import logging
@@ -28,13 +28,13 @@ from pjrt_hub.finding.store.transfer.unpinned import receive
 
 TOKEN = "hunter2-and-more"
 LOGIN = f"me:{TOKEN}@"
-#: The login as a header has it.
+#: The value of the Authorization header for the login.
 BASIC = "Basic " + base64.b64encode(f"me:{TOKEN}".encode()).decode()
 BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
 
 
 def reply(code: int) -> bytes:
-    """A SOCKS proxy's last word: 0 for connected, else why not (RFC 1928)."""
+    """A SOCKS proxy's reply: code 0 if connected, else the reason of RFC 1928."""
     return bytes([5, code, 0, 1, 0, 0, 0, 0, 0, 0])
 
 
@@ -44,7 +44,7 @@ def with_login(url: str, login: str = f"me:{TOKEN}") -> str:
 
 @pytest.fixture
 def guarded(server) -> str:
-    """A mirror that gives the wheel to whoever has the password."""
+    """The address of a mirror that requires the password for the wheel."""
 
     def answer(request: Request) -> Answer:
         if request.headers.get("authorization") == BASIC:
@@ -61,7 +61,7 @@ def fetch(cache: Cache, **env: str) -> None:
 
 
 def keyring_command(folder: Path, text: str) -> str:
-    """A PATH with a program `keyring`."""
+    """A value of PATH that begins with a folder with a program `keyring`."""
     script = folder / "keyring"
     script.write_text(f"#!{sys.executable}\nimport sys\n{text}\n")
     script.chmod(stat.S_IRWXU)
@@ -70,7 +70,7 @@ def keyring_command(folder: Path, text: str) -> str:
 
 @pytest.fixture
 def keyring(monkeypatch) -> list[tuple[str, str | None]]:
-    """The package `keyring`, which knows one host; gives what it was asked."""
+    """A stub of the package `keyring` that knows one host; the list records its queries."""
     asked: list[tuple[str, str | None]] = []
 
     def get_credential(service: str, user: str | None) -> object:
@@ -196,7 +196,7 @@ def to(location: str) -> Answer:
     return Answer(b"", "302 Found", {"Location": location})
 
 
-#: Answers that end a fetch, of a server with this address.
+#: Name -> the answer of a server with that address, which makes a fetch fail.
 FAILURES: dict[str, Callable[[str], Answer]] = {
     "401": lambda url: Answer(b"", "401 Unauthorized"),
     "404": lambda url: Answer(b"", "404 Not Found"),
@@ -213,12 +213,12 @@ FAILURES: dict[str, Callable[[str], Answer]] = {
     "a loop": lambda url: to(with_login(f"{url}{FILE}?sig={TOKEN}")),
     "right bytes": lambda url: Answer(WHEEL),
 }
-#: What must not be shown, as a header has it: without the padding, which a text may cut.
+#: The secret in the header's encoding, without the padding, which a message could cut off.
 ENCODED = BASIC.removeprefix("Basic ").rstrip("=")
 
 
 def echoed(request: Request) -> str:
-    """What a spiteful server knows of a request: its login, as it came, as text and quoted."""
+    """The secrets that a hostile server sees: the login encoded, decoded, and quoted."""
     header = request.headers.get("authorization", "").removeprefix("Basic ")
     login = base64.b64decode(header).decode() or TOKEN
     return f"{header}/{login}/{quote(login, safe='')}"
@@ -287,13 +287,13 @@ def test_no_failure_and_no_spiteful_server_shows_a_secret(
             told.append("")
         except PjrtHubError as error:
             told.append("".join(traceback.format_exception(error)))
-            while error is not None:  # its parts, and those of what it came of
+            while error is not None:  # this also covers the error's causes
                 told[-1] += f"{error} {error!r} {error.__dict__}"
                 error = error.__cause__  # type: ignore[assignment]
     assert bool(told[0]) == (answer != "right bytes")
     records = "".join(f"{record.getMessage()} {record.__dict__}" for record in caplog.records)
     shown = "".join((*told, records, caplog.text, *capfd.readouterr()))
-    # The row of an entry holds its own addresses, which came from a registry.
+    # The row of a cache entry may hold addresses, because they came from a registry.
     for path in cache.root.rglob("*"):
         if path.is_file() and path.stat().st_size < 1 << 16 and path.name != ROW_NAME:
             shown += path.read_text("utf-8", "replace")
@@ -317,7 +317,7 @@ def test_a_short_secret_is_hidden_as_a_word(text, hidden):
 
 
 def refused(proxy: str, url: str, said: str) -> tuple[Refused, Slept]:
-    """Ask for a page through a proxy, which is to fail by these words and tell no secret."""
+    """Request a page through a proxy, which must fail with these words and reveal no secret."""
     slept = Slept()
     limits = Patience(sleep=slept, tries=3)
     with (
@@ -331,7 +331,7 @@ def refused(proxy: str, url: str, said: str) -> tuple[Refused, Slept]:
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 def test_a_proxy_that_wants_a_login_is_not_asked_again(server, scheme):
-    """A plain request is answered 407, and so is the CONNECT of a TLS one."""
+    """The proxy answers 407 to a plain request and to the CONNECT of a TLS request."""
     refusal = Answer(b"", f"407 Login of {TOKEN} needed", {"Proxy-Authenticate": "Basic"})
     url = f"{scheme}://127.0.0.1:1/files/{NAME}"
     server.routes[url] = server.routes["127.0.0.1:1"] = lambda request: refusal

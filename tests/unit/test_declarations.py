@@ -1,7 +1,7 @@
-"""The declarations of the PJRT C API against the measured layout of version 0.117.
+"""The declarations of the PJRT C API, compared with the measured layout of version 0.117.
 
-`data/pjrt_api_layout.json` holds what a C compiler said about the real headers. Offsets and sizes
-are asked of the compiled module, so that our own layout rule is tested and not trusted.
+`data/pjrt_api_layout.json` holds a C compiler's layout of the real headers. Offsets and sizes
+come from the compiled module, so that our own layout rule is tested and not trusted.
 """
 
 import importlib
@@ -27,7 +27,7 @@ LAYOUT: dict[str, dict[str, Any]] = json.loads(
 )
 HEADS = {"struct_size", "extension_start", "base"}
 
-#: The headers name these function types; we declare the functions themselves.
+#: Functions that we declare directly, while the headers only have names of their types.
 EXTENSION_CALLS = {
     "PJRT_ExecutableMetadata_GetExecutableMetadata",
     "PJRT_ExecutableMetadata_DestroySerializedMetadata",
@@ -39,7 +39,7 @@ EXTENSION_CALLS = {
 
 @pytest.fixture(scope="module")
 def capi() -> Iterator[ModuleType]:
-    """The generator, which is no part of the package."""
+    """The generator of the declarations, which is not a part of the package."""
     sys.path.append(str(ROOT / "tools"))
     yield importlib.import_module("capi")
     sys.path.remove(str(ROOT / "tools"))
@@ -95,7 +95,7 @@ def test_fields_of_the_table():
 
 
 def test_counts_name_fields_that_hold_them():
-    # The number of devices and of outputs of an execution are known from elsewhere.
+    # These counts of an execution are not in the same struct.
     elsewhere = {("PJRT_ExecuteOptions", "num_devices")}
     elsewhere |= {("PJRT_LoadedExecutable_Execute_Args", "num_outputs")}
     counted = 0
@@ -116,9 +116,9 @@ def test_a_deleter_comes_with_what_it_deletes():
         and any(field.direction == "out" and "(*)" in field.ctype for field in fields)
     }
     assert alone == {
-        "PJRT_Buffer_CopyRawToHostFuture_Args",  # to be called by the host, when it is ready
+        "PJRT_Buffer_CopyRawToHostFuture_Args",  # the host calls it when the value is ready
         "PJRT_Buffer_DonateWithControlDependency_Args",
-        "PJRT_HostMemoryAllocator_Allocate_Args",  # takes the memory, too
+        "PJRT_HostMemoryAllocator_Allocate_Args",  # it also takes the memory as an argument
     }
     both = ("serialized_executable_deleter", "serialized_executable")
     assert call._owner("PJRT_Executable_Serialize_Args") == both
@@ -157,7 +157,7 @@ def test_callbacks():
 
 
 def compiled_fields(struct: str) -> Iterator[tuple[str, tuple[int, int]]]:
-    """Each field's offset and size in the compiled module; a union's members come flat."""
+    """Each field's offset and size in the compiled module, with members of unions as fields."""
 
     def flat(ctype: Any, start: int) -> Iterator[tuple[str, tuple[int, int]]]:
         for name, field in ctype.fields:

@@ -1,4 +1,4 @@
-"""What a plugin opens by itself: what a doctor says wins, and what this machine's loader takes."""
+"""Libraries that a plugin opens itself: `doctor` must predict what this machine's loader takes."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from pjrt_hub.finding.store.catalog import Catalog
 BLAS, BLAS_LT, DNN = "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9"
 DNN_PART, SPARSE, LINKER = "libcudnn_ops.so.9", "libcusparse.so.12", "libnvJitLink.so.13"
 CU13, CUDNN = "nvidia/cu13/lib", "nvidia/cudnn/lib"
-#: As XLA's own, which are shorter here.
+#: Run paths like those of XLA's own library, but shorter.
 RUN_PATHS = ":".join(f"$ORIGIN/../../{each}" for each in (CU13, CUDNN))
 [CUDA13] = [
     each
@@ -33,8 +33,7 @@ RUN_PATHS = ":".join(f"$ORIGIN/../../{each}" for each in (CU13, CUDNN))
 REQUIRED = next(
     row.requires for row in Catalog.read_shipped().rows() if row.plugin == "cuda13" and row.requires
 )
-#: Opens libraries by names: the last of the files is the plugin, and "a:b" is what `a` gets for b.
-#: Opens libraries by names: the last of the files is the plugin, and "a:b" is what `a` gets for b.
+#: A host that opens files, the plugin last, and then names; for "a:b" it prints what `a` gets.
 HOST = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -58,13 +57,13 @@ int main(int count, char **words) {
 
 
 class Case(NamedTuple):
-    """An environment; NVIDIA's packages are made before it.
+    """An environment, made after NVIDIA's packages.
 
     Attributes:
-        env: its variables.
-        says: what the doctor says of some of it: words that are in one of its steps.
-        before: what a framework has loaded.
-        program: how the host is linked.
+        env: its environment variables.
+        says: words that one of the doctor's steps must contain.
+        before: the libraries that a framework has loaded.
+        program: linker flags of the host.
     """
 
     env: dict[str, str] = {}
@@ -73,13 +72,13 @@ class Case(NamedTuple):
     program: tuple[str, ...] = ()
 
 
-#: Libraries by all that tells them apart: the compiler takes longer than all else here.
+#: Parameters of a library -> its bytes. They are kept because the compiler takes the most time.
 COMPILED: dict[tuple[str, ...], bytes] = {}
 
 
 def build(path: Path, *needed: Path, flags: tuple[str, ...] = (NEW + "$ORIGIN",)) -> Path:
-    """Make a library of that soname, without the number of a release."""
-    soname = re.sub(r"(\.so\.\d+).*", r"\1", path.name)  # of libcudnn.so.9.14.0
+    """Compile a library, with its file name up to the major version as its soname."""
+    soname = re.sub(r"(\.so\.\d+).*", r"\1", path.name)  # such as libcudnn.so.9.14.0
     key = (soname, *(each.name for each in needed), *flags)
     if key not in COMPILED:
         whole = ("-lc", "-Wl,--no-as-needed", f"-Wl,-soname,{soname}", *map(str, needed), *flags)
@@ -105,7 +104,7 @@ def dnn(folder: Path, release: str = "") -> Path:
 
 
 def named(folder: Path, name: str, release: str) -> Path:
-    """libcudnn.so.9 of the release 9.14.0 is libcudnn.so.9.14.0."""
+    """The file name of a release: libcudnn.so.9 in 9.14.0 is libcudnn.so.9.14.0."""
     return folder / (f"{name.partition('.so.')[0]}.so.{release}" if release else name)
 
 
@@ -133,7 +132,7 @@ def in_path(*folders: Path) -> dict[str, str]:
 
 
 def torch(root: Path, *needed: Path, folder: str = "$ORIGIN/../own") -> tuple[Path, ...]:
-    """What `import torch` has loaded: its library, and what that needs by its own run path."""
+    """Libraries that `import torch` has loaded: its own, and those that its run path finds."""
     path = root / "site" / "torch" / "lib" / "libtorch_cuda.so"
     halves = [each.with_name(BLAS_LT) for each in needed if each.name == BLAS]
     return (build(path, *needed, flags=(NEW + folder,)), *needed, *halves)
@@ -153,7 +152,7 @@ def torch_first_of_the_variable(root: Path) -> Case:
 
 
 def conda(root: Path) -> Case:
-    """Its Python has a DT_RPATH, its files the numbers of releases."""
+    """A conda environment: its Python has a DT_RPATH, and file names have full versions."""
     folder = in_conda(root)
     sparse(blas(folder, "13.1.0.3").parent, "12.6.3")
     return Case({}, "DT_RPATH of the program", program=(OLD + str(folder),))
@@ -179,13 +178,13 @@ def half_an_installation_mended_by_the_variable(root: Path) -> Case:
 def for_another_machine(root: Path) -> Case:
     path = dnn(root / "other")
     data = bytearray(path.read_bytes())
-    data[18:20] = b"\x08\x00"  # MIPS
+    data[18:20] = b"\x08\x00"  # the number of MIPS
     path.write_bytes(data)
     return Case(in_path(path.parent))
 
 
 def links(root: Path) -> Case:
-    """As the cache lays out a plugin with what it requires."""
+    """The plugin and its requirements as links, as the cache lays them out."""
     home = wheels(root, site="store")
     for path in home.glob("nvidia/*/lib/*"):
         link = root / "site" / path.relative_to(home)
@@ -200,13 +199,13 @@ def an_old_cudnn(root: Path) -> Case:
 
 
 def a_second_site(root: Path) -> Case:
-    """The user's own packages stand before the system's."""
+    """The user's own packages come before the system's."""
     dnn(root / "system" / CUDNN)
     return Case()
 
 
 def in_other(root: Path, release: str = "") -> dict[str, str]:
-    """A variable that names a folder with cuDNN."""
+    """An environment whose LD_LIBRARY_PATH names a folder with cuDNN."""
     return in_path(dnn(root / "other", release).parent)
 
 
@@ -217,13 +216,13 @@ def in_conda(root: Path) -> Path:
 WITH_PACKAGES: dict[str, Callable[[Path], Case]] = {
     "packages alone": lambda root: Case({}, "nvidia-cublas 13.1.0.3, loaded before the plugin"),
     "they hide the variable": lambda root: Case(in_other(root), f"it hides {root}/other/{DNN}"),
-    # BLAS needs its other half, and the loader looks at the variable first.
+    # libcublas needs libcublasLt, for which the loader searches the variable first.
     "a preload brings what the variable names": lambda root: Case(
         in_path(build(root / "other" / BLAS_LT).parent),
         f"{BLAS_LT}: {root}/other/{BLAS_LT}, LD_LIBRARY_PATH, needed by {BLAS}; it hides "
         f"{root}/site/{CU13}",
     ),
-    # The main library is the package's, its parts are the variable's.
+    # The main library comes from the package, and its parts come from the variable.
     "two cuDNNs": lambda root: Case(
         in_other(root),
         f"{DNN} of {root}/site/{CUDNN} gets parts of another one: {root}/other/{DNN_PART} "
@@ -238,7 +237,7 @@ WITH_PACKAGES: dict[str, Callable[[Path], Case]] = {
         torch(root, dnn(root / OWN)),
     ),
     "torch first with the same": torch_first_with_the_same,
-    # Its libraries have other names; and auditwheel renames what it bundles.
+    # An older CUDA's libraries have other names, and auditwheel renames bundled libraries.
     "torch first of an older CUDA": lambda root: Case(
         before=torch(root, build(root / OWN / "libcublas.so.12"))
     ),
@@ -290,7 +289,7 @@ def make_host(path: Path, flags: tuple[str, ...]) -> Path:
 
 
 def traced(command: list[object], env: dict[str, str]) -> tuple[str, str]:
-    """What a program prints, and what the loader says that it does."""
+    """The output of a program, and the loader's own trace of its work."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
     env = {**kept, **env, "LD_DEBUG": "libs"}
     ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
@@ -323,7 +322,7 @@ def opening_of(root: Path, world: World, before: tuple[Path, ...], **more: bool)
 
 
 def winners(steps: list[Step]) -> dict[str, Path]:
-    """What the doctor says, by name."""
+    """The library that the doctor names for each name."""
     found = {}
     for step in steps:
         if named := re.match(r"(lib\S+): (/[^ ,]+)", step.detail):
@@ -349,11 +348,11 @@ def test_the_winners_are_the_loaders(name, tmp_path, monkeypatch):
     steps = list(dependencies.report(opening, world))
     ours = winners(steps)
     for name, theirs in zip(names, printed.split("\n"), strict=False):
-        if name.endswith(DNN_PART):  # told only where it is not the one beside its main library
+        if name.endswith(DNN_PART):  # the doctor names it only if it lies elsewhere
             mine = ours.get(DNN_PART, ours[DNN].with_name(DNN_PART) if DNN in ours else None)
             mine = mine if mine and mine.exists() else None
         elif name == LINKER and SPARSE not in ours:
-            continue  # nothing but cuSPARSE opens it
+            continue  # only cuSPARSE opens it
         else:
             mine = ours.get(name)
         assert (str(mine) if mine else "") == (theirs and os.path.normpath(theirs)), (name, steps)
@@ -395,7 +394,7 @@ def test_the_next_step_is_about_what_wins(tmp_path, before, hint):
 
 
 def test_two_distributions_of_one_file(tmp_path):
-    """PyTorch for CUDA 12 beside a plugin for CUDA 13: what is there, nobody can say."""
+    """With PyTorch for CUDA 12 beside a plugin for CUDA 13, the file's version is unknown."""
     home = wheels(tmp_path)
     installed(home, "nvidia-cudnn-cu12", "9.10.2.21", home / CUDNN / DNN)
     step = step_about(report(tmp_path))
@@ -409,7 +408,7 @@ def test_two_distributions_of_one_file(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "command"),
     [
-        # Many libraries have one name in each CUDA; the extra `cuda` is that of the newest.
+        # Many libraries have the same name in every CUDA, and the extra `cuda` is for the newest.
         ({"manifest": CUDA13._replace(name="cuda12")}, "pip install 'pjrt-hub[cuda12]'"),
         ({"mend": "pjrt-hub fetch cuda13"}, "pjrt-hub fetch cuda13"),
     ],
@@ -421,7 +420,7 @@ def test_the_command_is_that_of_the_plugins_cuda_and_origin(tmp_path, changed, c
     assert {each.hint for each in steps if "not found" in each.detail} == {command}
 
 
-# NVIDIA's driver and compilers
+# Checks of NVIDIA's driver and compilers
 
 
 OLDER = "install driver 580 or newer, or use the plugin for an older one: pjrt-hub fetch cuda12"
@@ -453,7 +452,7 @@ def steps_for(steps: list[Step], what: str) -> list[Step]:
 
 
 def test_the_driver_of_a_container(tmp_path):
-    """Its library is all that there is."""
+    """A container only has the driver's library."""
     library = build(tmp_path / "driver" / "libcuda.so.1")
     library.rename(library.with_name("libcuda.so.550.54.15"))
     library.symlink_to("libcuda.so.550.54.15")
@@ -508,7 +507,7 @@ def ptxas(folder: Path, version: str) -> Path:
 
 
 def test_a_ptxas_of_another_cuda_is_told(tmp_path, monkeypatch):
-    """It may do, so it is no failure; the way round it is named."""
+    """It may work, so the step does not fail, but it names a workaround."""
     monkeypatch.setattr(cuda, "SYSTEM", ())
     old, new = ptxas(tmp_path / "a", "12.6.85"), ptxas(tmp_path / "b", "13.0.88")
     broken = ptxas(tmp_path / "c", "11.2.1")

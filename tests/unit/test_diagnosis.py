@@ -1,4 +1,4 @@
-"""What a doctor says of the JAX that is installed, and what its start really comes to."""
+"""What `doctor` says about an installed JAX, compared with what JAX's start really loads."""
 
 import json
 import os
@@ -18,7 +18,7 @@ from pjrt_hub.finding.store.catalog import Catalog
 from pjrt_hub.frameworks.jax import diagnosis, start
 
 MODULE = "jax_plugins.xla_cuda13"
-#: As the vendor's: loads what packages have, then registers. Its import is told on stderr.
+#: A module like the vendor's, which loads packages' libraries, registers, and prints its import.
 SOURCE = """
 import ctypes, importlib, pathlib, sys
 print("IMPORTED", file=sys.stderr)
@@ -43,7 +43,7 @@ def initialize():
     xb.register_plugin(
         "cuda", priority=500, library_path=str(path), options=options)
 """
-#: Loads what the module does, then says which file the plugin gets for each name.
+#: Code that loads what the module loads and prints the file that the plugin gets for each name.
 LOADER = """
 import ctypes, json, pathlib, sys
 import jax_plugins.xla_cuda13 as module
@@ -59,7 +59,7 @@ PACKAGES = {"jax": JAX, "jaxlib": [], "jax-cuda13-plugin": PLUGIN, "jax-cuda13-p
 
 
 def jax(site: Path, **versions: str) -> Path:
-    """JAX for CUDA 13, of which nothing can be imported but its plugin's module."""
+    """An installed JAX for CUDA 13, of which only the plugin's module can be imported."""
     site.mkdir(parents=True, exist_ok=True)
     folder = site / "jax_plugins" / "xla_cuda13"
     build(folder / "xla_cuda_plugin.so", flags=(OLD + RUN_PATHS,))
@@ -206,7 +206,7 @@ def test_what_is_missing_is_a_no_where_a_gpu_is(tmp_path):
 
 
 def test_versions_are_compared_with_those_of_the_release(tmp_path):
-    """The registry pins another release; what this one takes, its vendor's package says."""
+    """The registry pins another release, so the vendor's package tells what this one requires."""
     site = jax(tmp_path / "site")
     installed(site, "nvidia-cudnn-cu13", "9.8.0.87", dnn(site / CUDNN))
     installed(site, "nvidia-cublas", "12.0", build(site / CU13 / "libcublas.so.13"))
@@ -215,13 +215,13 @@ def test_versions_are_compared_with_those_of_the_release(tmp_path):
     assert "nvidia-cublas 12.0, loaded before the plugin\n" in told
 
 
-#: What makes an environment, by folders with cuDNN, other folders and files.
+#: Environment -> its folders with cuDNN, and other files.
 ENVIRONMENTS: dict[str, tuple[str, ...]] = {
     "one site": (f"site/{CUDNN}",),
-    # The module takes the first folder of a package alone: here one without the library.
+    # The module only searches a package's first folder, which has no library here.
     "two sites": (f"site/{CUDNN}", "user/nvidia/cudnn/include/x.h"),
     "the user's first": (f"site/{CUDNN}", f"user/{CUDNN}"),
-    # It hides the folders of its name before and after it.
+    # A regular package hides all namespace folders of the same name.
     "a regular package": (f"site/{CUDNN}", f"user/{CUDNN}", "site/nvidia/__init__.py"),
     "the variable": ("other",),
     "the variable beside packages": (f"site/{CUDNN}", "other"),
@@ -242,7 +242,7 @@ def test_the_winners_are_those_of_jaxs_start(made, tmp_path):
     env = in_path(tmp_path / "other") if "other" in made else {}
     jax(tmp_path / "site")
     path = os.pathsep.join([str(tmp_path / "user"), str(tmp_path / "site")])
-    command = [sys.executable, "-S", "-c", LOADER, DNN]  # without what is installed here
+    command = [sys.executable, "-S", "-c", LOADER, DNN]  # -S hides installed packages
     printed, loader = traced(command, {**env, "PYTHONPATH": path})
     [theirs] = json.loads(printed)
     assert f"calling init: {theirs}\n" in loader

@@ -1,4 +1,4 @@
-"""A cache that somebody else could write to is not used, and no link is followed in it."""
+"""A cache that another user could write to is not used, and links in it are not followed."""
 
 import errno
 import os
@@ -44,7 +44,7 @@ def cache(tmp_path, archive) -> Cache:
 
 
 def folders(cache: Cache) -> list[Path]:
-    """From the root down to the library's folder."""
+    """The folders of an entry, from the cache's root down to the library's folder."""
     library = cache.entry_root(PIN) / PIN.library
     return [path for path in library.parents if path.is_relative_to(cache.root)]
 
@@ -136,7 +136,7 @@ def test_what_belongs_to_somebody_else_is_refused(cache):
         assert f"chown -R 0 {path}" in caught.value.hint
         os.chown(path, 0, 0)
     os.chown(cache.entry_root(PIN) / PIN.library, NOBODY, NOBODY)
-    assert cache.lookup(PIN) is None  # and it is in the quarantine
+    assert cache.lookup(PIN) is None  # the entry is moved to the quarantine
 
 
 @needs_root
@@ -160,7 +160,7 @@ os.setgroups([]); os.setgid({nobody}); os.setuid({nobody})
 
 
 def as_nobody(action: str) -> str:
-    """What another user prints."""
+    """The output of a child process that runs as another user."""
     code = AS_NOBODY.format(path=sys.path, nobody=NOBODY, action=action)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
@@ -169,7 +169,7 @@ def as_nobody(action: str) -> str:
 
 @pytest.fixture
 def open_path() -> Iterator[Path]:
-    """A folder that every user can go into, as those of pytest are not."""
+    """A folder that every user can enter, unlike pytest's temporary folders."""
     with TemporaryDirectory() as folder:
         os.chmod(folder, 0o1777)
         yield Path(folder)
@@ -224,7 +224,7 @@ def test_a_race_of_links_never_reaches_the_victim(tmp_path, write, rounds):
             pass
 
     def is_seen() -> bool:
-        """Whether the lock met the folder as well as the link."""
+        """Whether the lock encountered both the folder and the link."""
         return write == "memo" or 0 < refused < done
 
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as swapper:
@@ -245,14 +245,14 @@ def test_a_race_of_links_never_reaches_the_victim(tmp_path, write, rounds):
 
 
 def swap(folder: Path, victim: Path) -> None:
-    """Put a link to the victim in the place of a folder, and back, and links into it."""
+    """Keep replacing a folder by a link to the victim and back, and put links into the folder."""
     aside, link = folder.with_name("aside"), folder.with_name("link")
     print("swapping", flush=True)
     while True:
         shutil.rmtree(aside, ignore_errors=True)
         link.unlink(missing_ok=True)
         link.symlink_to(victim)
-        with suppress(OSError):  # the other process makes folders, too
+        with suppress(OSError):  # the other process also makes folders
             folder.rename(aside)
             link.rename(folder)
             folder.unlink()

@@ -1,4 +1,4 @@
-"""Downloads by processes of their own, interrupted and watched; tests/faults has many at once."""
+"""Downloads in child processes, interrupted or on a terminal; tests/faults has many at once."""
 
 import codecs
 import fcntl
@@ -25,7 +25,7 @@ from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Artifact
 from pjrt_hub.finding.store.pins import Pins
 
-#: What a process that fetches for itself begins with: a pin and a cache.
+#: The first lines of a child's code, which make a pin and a cache.
 BEGIN = """
 import json, os, sys
 from pathlib import Path
@@ -38,7 +38,7 @@ cache = Cache(Path(sys.argv[2]))
 
 
 def printed(server: Loopback, cache: Cache, code: str, pin: Artifact = PIN) -> str:
-    """What such a process prints; it must succeed."""
+    """The output of such a child process, which must succeed."""
     given = [json.dumps(pin.as_row()), str(cache.root)]
     done = subprocess.run(
         [sys.executable, "-c", BEGIN + code, *given],
@@ -52,13 +52,13 @@ def printed(server: Loopback, cache: Cache, code: str, pin: Artifact = PIN) -> s
 
 
 def child_env(server: Loopback) -> dict[str, str]:
-    """The child imports the same pjrt_hub as this process does."""
+    """An environment in which a child imports the same pjrt_hub as this process."""
     return {**env(server), "PYTHONPATH": str(Path(errors.__file__).parents[1])}
 
 
 @contextmanager
 def terminal(command: list[str], env: dict[str, str]) -> Iterator[tuple[subprocess.Popen, int]]:
-    """Run a command on a terminal of 80 columns: the process, and the file of what it draws."""
+    """Run a command on a terminal of 80 columns; returns the process and the terminal's file."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     streams = dict.fromkeys(("stdin", "stdout", "stderr"), theirs)
@@ -73,9 +73,9 @@ def terminal(command: list[str], env: dict[str, str]) -> Iterator[tuple[subproce
 
 
 def read_until(ours: int, word: str | None) -> str:
-    """Read until a word was drawn; without one, to the end."""
+    """Read the terminal until a word appears, or to the end if no word is given."""
     drawn, decode = "", codecs.getincrementaldecoder("utf-8")().decode
-    with suppress(OSError):  # which is how the end of a terminal reads
+    with suppress(OSError):  # a terminal's end gives this error
         while word is None or word not in drawn:
             drawn += decode(os.read(ours, 4096))
     return drawn
@@ -109,7 +109,7 @@ def test_a_terminal_shows_what_is_done_and_what_ctrl_c_keeps(server, cache, tmp_
 
 
 def lines_left(drawn: str) -> list[str]:
-    """What stands there in the end, below what was erased."""
+    """The lines that are left on the terminal after the last erased line."""
     return drawn.rpartition("\x1b[2K")[2].splitlines()
 
 

@@ -1,4 +1,4 @@
-"""Libraries read without loading them: real ones, broken ones, hostile ones."""
+"""Real, broken and hostile libraries are read without being loaded."""
 
 import os
 import struct
@@ -48,13 +48,13 @@ def test_a_missing_library_is_named_with_who_ships_it(tmp_path):
     source = "int GetPjrtApi(void) { return 0; }"
     elf = inspect(compile_library(source, tmp_path / "toy.so", *flags))
     assert elf.runpath == (str(folder),)
-    # RUNPATH is not inherited: libbeside finds its own need only by LD_LIBRARY_PATH.
+    # A RUNPATH is not inherited, so only LD_LIBRARY_PATH lets libbeside find libdeep.
     needs = [(lost.name, lost.needed_by.name) for lost in find_missing(elf, EMPTY)]
     assert needs == [("libdeep.so", "libbeside.so")]
     assert find_missing(elf, Search((str(folder),), (), Path("/nonexistent"), ())) == []
     huge = tmp_path / "ld.so.cache"
     huge.touch()
-    os.truncate(huge, 1 << 42)  # a sparse file, which nothing could hold
+    os.truncate(huge, 1 << 42)  # this sparse file exceeds any memory
     assert find_missing(elf, Search(cache=huge, folders=())) == find_missing(elf, EMPTY)
     (folder / "libsycl.so.8").unlink()
     (found,) = problems(elf, HOST, Search((), (tmp_path / "libdeep.so",), EMPTY.cache, ()))
@@ -70,7 +70,7 @@ def test_a_newer_glibc_and_no_glibc(toy):
     musl = HostTag.parse("linux-x86_64-musl")
     (refused,) = unfit(elf, musl)
     assert refused.text == "it needs glibc, this machine has musl"
-    # Before its download nothing is known of a file but the host of its row.
+    # Before a download, only the host in the row tells where a file runs.
     refused = musl.runs(HostTag.parse("linux-x86_64-glibc2.27"))
     assert refused == "it is built for glibc, this machine has musl"
     assert musl.runs(musl) == ""
@@ -151,7 +151,7 @@ edits = st.lists(
 def test_hostile_bytes_give_one_error(tmp_path_factory, edits, from_the_end):
     data = bytearray(plugin_bytes())
     for offset, value in edits:
-        # The last kilobytes are read by no loader, and by the tools that lint.
+        # No loader reads the last kilobytes of a file, but the tools that lint do.
         offset = (len(data) - 1 - offset if from_the_end else offset) % len(data)
         data[offset : offset + len(value)] = value
     path = tmp_path_factory.getbasetemp() / "hostile.so"
@@ -179,7 +179,7 @@ def test_exports_are_what_others_can_call(tmp_path):
 
 
 def test_names_without_end_are_refused(tmp_path):
-    """A file of 5 MB whose symbols would have names of terabytes."""
+    """The symbols of a 5 MB file claim to have terabytes of names."""
     path = tmp_path / "names.so"
     count, text = 100_000, 1 << 21
     begin = 64 + 3 * 64

@@ -1,8 +1,8 @@
-"""pjrt_hub where it sees Windows or macOS: finding, fetching, locking and carrying plugins.
+"""pjrt_hub on a simulated Windows or macOS: finding, fetching, locking and bundling plugins.
 
-`elsewhere.py` takes from pjrt_hub what is not there, and on Windows refuses what that does with
-files. It proves nothing of paths with drives and backslashes, long paths, names without case,
-the folders of caches, terminals, other packages, or how this one is installed there.
+`elsewhere.py` hides what the other system lacks, and for Windows also refuses what that refuses of
+files. It does not test paths with drives and backslashes, long paths, case-insensitive names,
+cache folders, terminals, other packages, or the installation of this package there.
 """
 
 import hashlib
@@ -34,19 +34,19 @@ SERVER = ("linux-x86_64-glibc2.17", "manylinux_2_17_x86_64", "toy_plugin/toy.so"
 
 @dataclass
 class Said:
-    """What one command line said."""
+    """The exit status and the output of one command line."""
 
     status: int
     out: str
     err: str
 
     def named(self, name: str) -> list[dict[str, Any]]:
-        """The rows of that name in what `list --json` printed."""
+        """The rows with that name in the output of `list --json`."""
         return [each for each in json.loads(self.out) if each["name"] == name]
 
 
 class Elsewhere:
-    """A folder with a wheel, for that system or for a server of Linux, its lock and a cache."""
+    """A folder with a cache, a lock file and its wheel, for that system or a Linux server."""
 
     def __init__(
         self, system: str, folder: Path, env: dict[str, str], *, for_server: bool = False
@@ -70,7 +70,7 @@ class Elsewhere:
         self.env |= {"PJRT_HUB_CACHE": str(folder / "cache"), "PJRT_HUB_MIRRORS": str(folder)}
 
     def run(self, *lines: str, **more: str) -> list[Said]:
-        """Run command lines in one process there."""
+        """Run command lines in one process that sees the other system."""
         done = subprocess.run(
             [sys.executable, Path(__file__).with_name("elsewhere.py"), self.system, *lines],
             env={**self.env, **more},
@@ -83,7 +83,7 @@ class Elsewhere:
         return [Said(*each) for each in json.loads(done.stdout)]
 
     def run_locked(self, *lines: str, **more: str) -> list[Said]:
-        """Do so where the lock file holds."""
+        """Run command lines with the lock file in effect."""
         return self.run(*lines, PJRT_HUB_LOCK=str(self.folder / "toy.lock"), **more)
 
 
@@ -183,7 +183,7 @@ def test_running_is_refused_before_anything_is_fetched(there):
     (there.folder / "add.mlir").write_text("module {}")
     lines = ["client toy", "doctor toy", "run add.mlir --platform toy", "cache list --json"]
     imported, asked, doctor, ran, kept = there.run_locked("imports", *lines)
-    assert int(imported.out.split()[0]) > 100  # every portable module is
+    assert int(imported.out.split()[0]) > 100  # all portable modules were imported
     assert (asked.status, doctor.status, ran.status) == (1, 1, 5)
     assert asked.err.startswith(told)
     assert f"no    library: {told}" in doctor.out

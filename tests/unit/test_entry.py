@@ -1,4 +1,4 @@
-"""What a program says that it takes and gives: odd, hostile and large ones, without a plugin."""
+"""Signatures of odd, hostile and large programs, read without a plugin."""
 
 import time
 
@@ -76,7 +76,7 @@ def test_aliases():
     assert entry(text).parameters == (slot(21, (2,)), bounded, slot(F32, (2, 3), (0, 1)))
 
 
-#: A type that is 9 ** 20 others; tests of what else must end soon are in test_linear.py.
+#: A type that stands for 9 ** 20 types; test_linear.py has other programs that must end soon.
 GROWN = "".join(f"!t{n} = tuple<{f'!t{n + 1}, ' * 9}i1>\n" for n in range(20))
 
 
@@ -120,7 +120,7 @@ def test_what_is_not_readable(text):
 
 
 def test_only_the_head_is_read():
-    """Nothing behind it is looked at, of a program of 100 MB."""
+    """The rest of a 100 MB program is not read."""
     large = Program(MAIN + "//" + "x" * 100_000_000, "mlir")
     begin_s = time.process_time()
     assert signature(large, 1) is not None
@@ -128,7 +128,7 @@ def test_only_the_head_is_read():
 
 
 def proto(sharding: bytes = b"") -> bytes:
-    """An HloModuleProto of one parameter, which is its result."""
+    """An HloModuleProto that returns its one parameter."""
     shape = Slot.of("float32", (8, 6), (0, 1)).serialize()
     code = hlo.module("m", [hlo.Instruction("a", "parameter", shape)], donated=(0,))
     said = wire.length_delimited(hlo.INSTRUCTION_SHARDING, sharding) if sharding else b""
@@ -136,7 +136,7 @@ def proto(sharding: bytes = b"") -> bytes:
 
 
 def added(message: bytes, more: bytes, *path: int) -> bytes:
-    """The message with more fields in the part of it to which the path of numbers leads."""
+    """The message with more fields in the submessage at a path of field numbers."""
     if not path:
         return message + more
     [part] = (bytes(v) for n, v in wire.fields(memoryview(message)) if n == path[0])

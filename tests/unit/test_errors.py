@@ -1,6 +1,6 @@
-"""The exception tree: every class tells what failed, where, why, and what to do next.
+"""The exception tree: every error tells what failed, where, why, and what to do next.
 
-Where a failure is cheap it is a real one; the rest are made as their raisers make them.
+Failures that are cheap to cause are real; the others are built as the code that raises them does.
 """
 
 import inspect
@@ -24,7 +24,7 @@ def tree(root: type[errors.PjrtHubError] = errors.PjrtHubError) -> Iterator[type
 
 
 CLASSES = sorted(set(tree()), key=lambda cls: cls.__name__)
-#: What the plugin's answer is about is for the plugin to say; a next step is not always known.
+#: Classes of plugins' own errors, whose messages come from the plugin and may lack a hint.
 ANSWERS = [cls for cls in CLASSES if issubclass(cls, errors.PjrtError)]
 OURS = [cls for cls in CLASSES if cls not in ANSWERS and cls is not errors.PjrtHubError]
 
@@ -46,7 +46,7 @@ ARGUMENTS = {
 
 
 def made(cls: type[errors.PjrtHubError], **given: object) -> errors.PjrtHubError:
-    """An error with what its class demands."""
+    """An error with the arguments that its class requires."""
     wanted = inspect.signature(cls).parameters
     needed = {
         name: ARGUMENTS[name]
@@ -73,7 +73,7 @@ def test_every_answer_of_a_plugin_has_its_code_and_function(cls):
 
 @pytest.mark.parametrize("cls", CLASSES, ids=lambda cls: cls.__name__)
 def test_what_a_class_carries_is_documented(cls):
-    """Every attribute that `__init__` takes stands in the docstring of the class, or above it."""
+    """Every argument of `__init__` is described in the docstring of the class or of a base."""
     documented = "".join(inspect.getdoc(each) or "" for each in cls.__mro__ if each in CLASSES)
     names = set(inspect.signature(cls).parameters) - {"message"}
     assert [name for name in names if f"{name}:" not in documented] == []
@@ -85,8 +85,7 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
-#: Failures of every part: its class, what its message names, and what raises.
-#: Failures of every part: its class, what its message names, and what raises.
+#: Failures of every part: the class, words of the message, and a call that raises it.
 REAL: list[tuple[str, str, Callable[[Path], object]]] = [
     ("PluginNotFoundError", "nosuch", lambda at: fetch("nosuch", offline=True)),
     ("PluginError", "absent.so", lambda at: load(at / "absent.so")),

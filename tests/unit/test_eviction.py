@@ -1,4 +1,4 @@
-"""What leaves the cache: never what is in use, the least recently used first, whole at once."""
+"""Eviction from the cache: least recently used first, whole entries, never one in use."""
 
 import errno
 import json
@@ -25,7 +25,7 @@ DAY = 24 * 3600
 
 
 def release(version: str, folder: Path) -> tuple[Artifact, Path]:
-    """Another release of the toy plugin, and its wheel."""
+    """The pin of another release of the toy plugin, and its wheel."""
     members = {**MEMBERS, "toy_plugin-1.0.dist-info/METADATA": version.encode()}
     path = folder / f"toy_plugin-{version}-py3-none-any.whl"
     path.write_bytes(wheel := wheels.build(members))
@@ -34,7 +34,7 @@ def release(version: str, folder: Path) -> tuple[Artifact, Path]:
 
 @pytest.fixture
 def pins(cache, tmp_path) -> list[Artifact]:
-    """Three published releases, which were last used 30, 20 and 10 days ago."""
+    """Three releases in the cache, which were last used 30, 20 and 10 days ago."""
     found = []
     for index, version in enumerate(("1.0", "2.0", "3.0")):
         pin, path = release(version, tmp_path)
@@ -140,7 +140,7 @@ def test_a_folder_that_others_remove_and_make_meanwhile_is_no_file(cache, pins, 
 
     def look(path: Path, *, follow_symlinks: bool = True) -> os.stat_result:
         looks.append(path == memo)
-        if looks[-1] and sum(looks) == 2:  # it is gone for this look alone
+        if looks[-1] and sum(looks) == 2:  # it is missing only for this one look
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
         return stat(path, follow_symlinks=follow_symlinks)
 
@@ -204,7 +204,7 @@ def test_a_corrupted_system_cache_is_left_out_with_a_warning(tmp_path, caplog):
 
 @pytest.fixture
 def hub(cache, monkeypatch, capsys) -> Callable[..., str]:
-    """Run `pjrt-hub cache` with this cache; what it prints."""
+    """Run `pjrt-hub cache` with this cache, and return its output."""
     monkeypatch.setenv("PJRT_HUB_CACHE", str(cache.root))
 
     def call(*words: str, status: int = 0) -> str:
@@ -250,7 +250,7 @@ def test_prune_of_the_command_line(cache, pins, hub):
 
 
 def test_repair_of_the_command_line(cache, pins, hub, monkeypatch, tmp_path):
-    """The same release comes again, even where newer ones are, and its row is damaged, too."""
+    """It fetches the same release again, even if newer ones exist and its row is also damaged."""
     monkeypatch.setenv("PJRT_HUB_MIRRORS", str(tmp_path))
     monkeypatch.setattr(process, "registry", lambda there: Catalog([], pins))
     root = cache.entry_root(pins[0])

@@ -1,4 +1,4 @@
-"""Downloads from a server that misbehaves, of whose ways tests/faults/test_http.py has a table."""
+"""Downloads from a misbehaving server; tests/faults/test_http.py has a table of such faults."""
 
 import hashlib
 import os
@@ -74,7 +74,7 @@ def test_a_lie_is_refused_at_once(server, cache, slept, lie, told):
     steps = fetching.Phases()
     with pytest.raises(DownloadError) as caught:
         get(server, cache, slept, progress=steps)
-    # Only a body without a length is begun.
+    # The download only begins if the body has no length.
     begun = ["fetching"] if lie.bare else []
     assert (steps.phases, steps.finished) == (["looking", *begun, "looking"], 1)
     assert told in str(caught.value)
@@ -223,7 +223,7 @@ def test_certificates_that_cannot_be_read_are_named(server, cache, slept, monkey
 @pytest.mark.parametrize(
     ("content", "ranges"),
     [
-        (bytes(len(WHEEL)), [None]),  # which the server is not to blame for
+        (bytes(len(WHEEL)), [None]),  # the server is not blamed for it
         (bytes(1000), ["bytes=1000-", None]),
         (WHEEL, []),
     ],
@@ -383,7 +383,7 @@ def test_after_ctrl_c_the_next_thread_starts_over():
 
 @pytest.fixture
 def hanging():
-    """A thread inside of a flight of the key "b", which ends well after the test."""
+    """A thread that is inside a shared download of the key "b", and ends after the test."""
     begun, go = threading.Event(), threading.Event()
 
     def hang() -> int:
@@ -418,7 +418,7 @@ def test_a_fork_in_a_download_publishes_nothing_for_its_parent(server, cache, sl
             if not children:
                 children.append(os.fork())
                 if children == [0]:
-                    raise SystemExit  # unwinds through the workspace and the lock
+                    raise SystemExit  # this unwinds through the workspace and the lock
 
     try:
         entry = get(server, cache, slept, progress=Forking())

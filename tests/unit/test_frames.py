@@ -1,4 +1,4 @@
-"""Tracebacks of users' mistakes show users' frames; those of defects show all."""
+"""Tracebacks of users' mistakes only show users' frames, while those of bugs show all."""
 
 import traceback
 
@@ -40,6 +40,6 @@ def test_frames_of_a_users_callback_stay(monkeypatch, kind, count):
     public = frames.hide_below(space["ours"])
     with pytest.raises(kind) as caught:
         public(fail)
-    # The test and the callback; of what is no mistake, ours between them as well.
+    # A ValueError has the frames of the test and the callback; a KeyError, a bug, also has ours.
     assert len(names(caught)) == count
     assert names(caught)[-1] == "fail"

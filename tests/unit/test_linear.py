@@ -1,4 +1,4 @@
-"""Text and bytes of strangers: ten times as many take some ten times as long, not a hundred."""
+"""Reading foreign text and bytes takes linear time: ten times the size, about ten times as long."""
 
 import mmap
 import struct
@@ -21,9 +21,9 @@ from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import compile_error, hlo
 from pjrt_hub.running.program.entry import signature
 
-SMALL, LARGE = 20_000, 2_000_000  # bytes
+SMALL, LARGE = 20_000, 2_000_000  # sizes in bytes
 TOY = Distribution("toy", "1", Path(), Path())
-#: A main function that says much, and a parameter of another that refers to the text before it.
+#: The beginnings of a main function with attributes, and of one that refers to earlier text.
 MAIN = b"func.func @main(%a: tensor<8xf32>) {mhlo.num_partitions = 8"
 SPLIT = b"\nfunc.func @main(%a: tensor<2xf32> {sdy.sharding = #sdy.sharding<"
 MANY = b"%%a: tensor<2xf32> {%s = #a}, "
@@ -67,7 +67,7 @@ def nested(begin: bytes, end: bytes) -> Make:
 
 
 def shared(alias: bytes, part: bytes, end: bytes, name: bytes) -> Make:
-    """Half the text is what an alias stands for, the other half who uses it."""
+    """Half of the text is the definition of an alias, and the other half are its uses."""
     main = b"\nsdy.mesh @m = <[]>\nfunc.func @main(" + MANY % name * 2
     each = MANY % name
     return lambda size: (
@@ -76,7 +76,7 @@ def shared(alias: bytes, part: bytes, end: bytes, name: bytes) -> Make:
 
 
 def aliases(size: int) -> bytes:
-    """A dictionary of dictionaries ... of dictionaries, each of which has the next many times."""
+    """Nested dictionaries, each of which contains the next one many times."""
 
     def line(n: int) -> bytes:
         entries = b", ".join(b"b%d = #a%d" % (k, n - 1) for k in range(size // 150))
@@ -87,7 +87,7 @@ def aliases(size: int) -> bytes:
 
 
 def bytecode(size: int) -> bytes:
-    """Functions that share one long dictionary of attributes."""
+    """Bytecode of functions that share one long dictionary of attributes."""
 
     def number(value: int) -> bytes:
         return b"\0" + value.to_bytes(8, "little")
@@ -106,7 +106,7 @@ def bytecode(size: int) -> bytes:
 
 
 def tuples(tag: int, *around: int) -> Make:
-    """Messages in one another, each the only field of the one around it."""
+    """Nested messages, each of which is the only field of the one around it."""
 
     def make(size: int) -> bytes:
         heads, length = list[bytes](), 0

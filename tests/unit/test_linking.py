@@ -1,4 +1,4 @@
-"""Which file a name means: what we say, and what this machine's loader takes."""
+"""The file that a library's name leads to: our prediction, and this machine's loader."""
 
 import os
 import struct
@@ -16,7 +16,7 @@ from pjrt_hub.finding.contract import linking
 from pjrt_hub.finding.contract.headers import inspect
 
 NAME = "libdnn.so.9"
-#: Part of glibc, which nothing loads by itself.
+#: A library of glibc that no process loads by default.
 OF_SYSTEM = "libanl.so.1"
 MACHINE = HostTag.current().arch
 HOST = """
@@ -34,7 +34,7 @@ int main(int count, char **words) { /* NAME, then what is loaded before, the plu
 
 
 class Case(NamedTuple):
-    """An environment: what the plugin is linked with, and what stands round it."""
+    """An environment: how the plugin is linked, and what surrounds it."""
 
     reason: str | None
     link: str = ""
@@ -54,14 +54,14 @@ def in_path(*folders: object, between: str = ":") -> dict[str, str]:
 
 
 def two(root: Path) -> tuple[Path, Path]:
-    """Two copies, in folders of their own."""
+    """The folders of two copies of the library."""
     return library(root / "a" / NAME).parent, library(root / "b" / NAME).parent
 
 
 def other_machines(path: Path) -> Path:
-    """The folder of a library for another machine."""
+    """A folder with a library for another machine."""
     data = bytearray(library(path).read_bytes())
-    struct.pack_into("<H", data, 18, 8)  # MIPS
+    struct.pack_into("<H", data, 18, 8)  # the number of MIPS
     path.write_bytes(data)
     return path.parent
 
@@ -78,21 +78,21 @@ def symlink(folder: Path) -> Path:
 
 
 def with_levels(folder: Path) -> Path:
-    """The folder with a library for each level of x86-64's instructions."""
+    """A folder with a library for each level of x86-64's instruction set."""
     for level in ("x86-64-v2", "x86-64-v3", "x86-64-v4"):
         library(folder / "glibc-hwcaps" / level / NAME)
     return folder
 
 
 def here(folder: Path) -> str:
-    """An empty entry, which means the working directory: that has a library."""
+    """An empty entry, which means the working directory, where a library is put."""
     library(folder / NAME)
     return ""
 
 
 RPATH, RUNPATH = "DT_RPATH of plugin.so", "DT_RUNPATH of plugin.so"
 VARIABLE, LOADED, CACHE = "LD_LIBRARY_PATH", "already loaded", "ld.so.cache"
-#: Of the folder of a test and two below it, each with a copy of the library.
+#: Name -> a case, made of the test's folder and two more, which each have a copy of the library.
 CASES: dict[str, Callable[[Path, Path, Path], Case]] = {
     "runpath": lambda root, a, b: Case(RUNPATH, f"{NEW}{a}"),
     "rpath": lambda root, a, b: Case(RPATH, f"{OLD}{a}"),
@@ -113,7 +113,7 @@ CASES: dict[str, Callable[[Path, Path, Path], Case]] = {
     "loaded under another file name": lambda root, a, b: Case(
         LOADED, env=in_path(a), before=(library(root / "c" / "renamed.so"),)
     ),
-    # Without DT_SONAME only its path is known.
+    # The loader knows a library without DT_SONAME only by its path.
     "loaded without a name": lambda root, a, b: Case(
         VARIABLE, env=in_path(a), before=(library(root / "c" / NAME, soname=None),)
     ),
@@ -129,14 +129,14 @@ CASES: dict[str, Callable[[Path, Path, Path], Case]] = {
         CACHE, env=in_path(other_machines(a / OF_SYSTEM)), name=OF_SYSTEM
     ),
     "for this processor": lambda root, a, b: Case(VARIABLE, env=in_path(with_levels(a))),
-    # As conda's Python has it.
+    # conda's Python has such a DT_RPATH.
     "rpath of the program": lambda root, a, b: Case(
         "DT_RPATH of the program", env=in_path(b), program=f"{OLD}{a}"
     ),
     "runpath hides that of the program": lambda root, a, b: Case(
         RUNPATH, f"{NEW}{b}", program=f"{OLD}{a}"
     ),
-    # It holds for the program alone.
+    # A program's DT_RUNPATH does not apply to its libraries.
     "runpath of the program": lambda root, a, b: Case(
         VARIABLE, env=in_path(b), program=f"{NEW}{a}"
     ),

@@ -1,4 +1,4 @@
-"""Every rule of `lint` finds the defect that it is for, and nothing in what is as it should be."""
+"""Every rule of `lint` finds its defect, and reports nothing about a correct package."""
 
 import dataclasses
 import hashlib
@@ -44,7 +44,7 @@ x86_64 = pytest.mark.skipif(MACHINE != "x86_64", reason="old symbol versions")
 
 
 class Wheel:
-    """A good wheel, to be spoiled: its members, its name, and what its library would say."""
+    """A good wheel that a test can spoil: its members, its name, and its library's answers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -72,7 +72,7 @@ class Wheel:
         return compile_library(source, self.folder / "quux_pjrt.so", *flags).read_bytes()
 
     def compile(self, source: str, *flags: str) -> None:
-        """Another library, which the manifest knows."""
+        """Replace the library, and describe the new one in the manifest."""
         old = hashlib.sha256(self.members[LIBRARY]).hexdigest()
         self.members[LIBRARY] = self.compiled(ENTRY + source, *flags)
         self.replace(MANIFEST, old, hashlib.sha256(self.members[LIBRARY]).hexdigest())
@@ -83,7 +83,7 @@ class Wheel:
         self.members[member] = text.replace(old, new).encode()
 
     def rename(self, tag: str) -> None:
-        """Retags it, inside and outside."""
+        """Change the wheel's tag in its name and in its metadata."""
         old = "-".join(self.name.removesuffix(".whl").split("-")[2:])
         self.replace(TAGS, old, tag)
         self.name = self.name.replace(old, tag)
@@ -94,7 +94,7 @@ class Wheel:
         return path
 
     def codes(self) -> list[tuple[str, str]]:
-        """The rules that do not hold, each with its text."""
+        """The rules that the wheel breaks, each with its text."""
         with package_files.open_package(self.write(), probes=False) as shipped:
             shipped.identities = {shipped.root / LIBRARY: self.identity}
             shipped.hosts = {shipped.root / LIBRARY: self.aborts}
@@ -111,7 +111,7 @@ def test_a_good_wheel_has_no_finding(wheel):
 
 
 def spoil(number: int, text: str, spoiled: Callable[[Wheel], object], marks=()):
-    """A row of the table: what is spoiled, the rule that must find it, its words."""
+    """A row of the table: the change of the wheel, the rule that must find it, and its words."""
     name = f"{number}-{text[:24]}"
     return pytest.param(number, text, spoiled, id=name, marks=marks)
 
@@ -121,7 +121,7 @@ def without(*members: str) -> Callable[[Wheel], None]:
 
 
 def says(**changed: object) -> Callable[[Wheel], None]:
-    """The library says something else than when its manifest was written."""
+    """The library answers otherwise than when its manifest was written."""
 
     def change(wheel: Wheel) -> None:
         wheel.identity = dataclasses.replace(wheel.identity, **changed)
@@ -142,7 +142,7 @@ def renamed(tag: str) -> Callable[[Wheel], None]:
 
 
 def beside(other: Callable[[bytes], bytes]) -> Callable[[Wheel], None]:
-    """A library beside the plugin, made of its bytes."""
+    """Add a second library beside the plugin's, made from the plugin's bytes."""
     return lambda wheel: wheel.members.update({"quux_pjrt/b.so": other(wheel.members[LIBRARY])})
 
 
@@ -170,7 +170,7 @@ def has_a_changed_record(wheel: Wheel) -> None:
 
 
 def written(wheel: Wheel, record: bytes) -> Path:
-    """The wheel with a RECORD of another build."""
+    """The wheel with the RECORD of another build."""
     path = wheel.folder / wheel.name
     with zipfile.ZipFile(path, "w") as archive:
         for name, body in {**wheel.members, f"{INFO}/RECORD": record}.items():
@@ -322,7 +322,7 @@ def test_the_page_is_current():
 
 
 def test_a_bare_library_and_a_folder_are_linted(wheel, tmp_path):
-    """Rules about what is not there hold."""
+    """Rules about missing parts count as fulfilled."""
     folder = tmp_path / "quux_pjrt"
     folder.mkdir()
     for name, body in wheel.members.items():
@@ -345,7 +345,7 @@ def test_the_command_exits_with_1_where_an_error_is(wheel, capsys):
 def test_what_is_no_wheel_is_refused(wheel):
     path = wheel.write()
     data = bytearray(path.read_bytes())
-    data[data.index(b"PK\3\4") + 6] |= 1  # it wants a password
+    data[data.index(b"PK\3\4") + 6] |= 1  # the member claims to be encrypted
     data[data.index(b"PK\1\2") + 8] |= 1
     path.write_bytes(data)
     with pytest.raises(errors.PjrtHubError, match=r"cannot be read as a wheel: .* is encrypted"):
@@ -365,12 +365,12 @@ def test_junk_in_record_is_found(wheel, junk):
     assert {each.rule.code for each in found} == {"PLG208"}
 
 
-#: What is asked of the library and the wheel; these packages register nothing.
+#: The rules about libraries and wheels. Others do not matter, since these packages do not register.
 ASKED = ("PLG1", "PLG202", "PLG203", "PLG205", "PLG207")
 
 
 def linted(folder: Path, tag: str, members: dict[str, bytes]) -> list[tuple[str, str]]:
-    """The rules about libraries that do not hold of a wheel, each with its text."""
+    """The rules in ASKED that a wheel breaks, each with its text."""
     path = folder / f"toy_pjrt-1.0-{tag}.whl"
     files = {f"toy_pjrt/{name}": body for name, body in members.items()}
     wheel = f"Root-Is-Purelib: false\nTag: {tag}\n"

@@ -1,4 +1,4 @@
-"""What `pjrt_hub.lock` writes: rows of a registry, and releases that it does not know."""
+"""What `pjrt_hub.lock` writes: rows of the registry, and releases that the registry lacks."""
 
 import hashlib
 import os
@@ -42,7 +42,7 @@ def row(version: str, **changed: object) -> Artifact:
 
 
 def wheel(version: str = "9.9", name: str = "toy_plugin", more: str = "") -> tuple[str, bytes]:
-    """A wheel with the smallest plugin, for this machine."""
+    """The name and the bytes of a wheel with a minimal plugin for this machine."""
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
     tags = "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-any\n"
     members = {
@@ -54,14 +54,14 @@ def wheel(version: str = "9.9", name: str = "toy_plugin", more: str = "") -> tup
 
 
 def page(*links: str) -> Answer:
-    """A project page of an index, whose links end with the names of files."""
+    """An index's project page, whose links end with the names of files."""
     names = [re.split("[?#]", link)[0].rpartition("/")[2] for link in links]
     anchors = [f'<a href="{link}">{name}</a>' for link, name in zip(links, names, strict=True)]
     return Answer("".join(anchors).encode(), headers={"Content-Type": "text/html"})
 
 
 def rows() -> tuple[Artifact, ...]:
-    """What is locked."""
+    """The rows in the lock file."""
     return pins.read(Path("pylock.pjrt.toml")).rows
 
 
@@ -71,14 +71,14 @@ def locked() -> dict[tuple[str, str], str]:
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A project of its own, and an environment without an index."""
+    """A new project, in an environment without an index."""
     for name in [name for name in os.environ if name.startswith(("PJRT_", "PIP_", "UV_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     monkeypatch.setenv("UV_NO_CONFIG", "1")
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
-    # pip takes a second to say that it has no index.
+    # pip would take a second to report that it has no index.
     monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
     project = tmp_path / "project"
     project.mkdir()
@@ -88,7 +88,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch: pytest.MonkeyPatch):
-    """Make the registry hold these rows; before, it holds one of another plugin."""
+    """Put rows into the registry, which otherwise has one row of another plugin."""
 
     def hold(*rows: Artifact) -> None:
         monkeypatch.setattr(lock, "registry", lambda there: Catalog([], rows))
@@ -99,7 +99,7 @@ def registry(monkeypatch: pytest.MonkeyPatch):
 
 @pytest.fixture
 def index(registry, server: Loopback, monkeypatch: pytest.MonkeyPatch):
-    """An index with one wheel of the toy plugin, of which the registry has another release."""
+    """An index with one wheel of the toy plugin; the registry has another release of it."""
     registry(row("1.0"))
 
     def serve(name: str, body: bytes, sha256: str = "") -> str:
@@ -113,7 +113,7 @@ def index(registry, server: Loopback, monkeypatch: pytest.MonkeyPatch):
 
 
 def yes(text: str) -> bool:
-    """Whoever is shown this trusts it."""
+    """A confirmation that always trusts what it is shown."""
     return True
 
 
@@ -153,7 +153,7 @@ def test_what_is_locked_stays_until_it_is_upgraded(registry):
     assert locked() == {("toy", "x86_64"): "2.0"}
     lock.lock("toy-plugin==1.0")
     assert locked() == {("toy", "x86_64"): "1.0"}
-    # A release that is named stands before what the platform's name would bring.
+    # A release that is named wins over the newest one, which the name "toy" would choose.
     lock.lock("toy", "toy-plugin==1.0", upgrade=True)
     assert locked() == {("toy", "x86_64"): "1.0"}
 
@@ -169,8 +169,8 @@ def test_a_release_of_the_index_is_shown_then_recorded(index, server):
     assert (found.plugin, found.platform, found.sha256) == ("toy", "toy", sha256)
     assert (found.library, found.host.arch) == ("toy/lib/toy.so", HERE.arch)
     assert [member.path for member in found.members] == ["toy/lib/toy.so"]
-    assert found.urls == ()  # it is looked for where packages are
-    # It has no table behind GetPjrtApi, which the note says; that is for loading to refuse.
+    assert found.urls == ()  # the index is searched for it at a fetch
+    # The note says that GetPjrtApi gives no table; only loading refuses such a library.
     assert found.api_note.startswith("not loaded: ")
     before = len(server.requests)
     assert lock.lock(check=True, trust=None).changes == ()
@@ -178,7 +178,7 @@ def test_a_release_of_the_index_is_shown_then_recorded(index, server):
 
 
 def test_addresses_for_installers_hold_no_secret(registry, server, monkeypatch):
-    """The index's login is left out, because installers ask for it themselves."""
+    """The index's login is left out, because installers get it themselves."""
     name, body = wheel()
     pinned = row("9.9")._replace(file_name=name, sha256=hashlib.sha256(body).hexdigest())
     registry(pinned)
@@ -204,7 +204,7 @@ def test_addresses_that_are_missing_come_with_the_next_lock(registry, index):
     registry(row("9.9")._replace(file_name=name, sha256=hashlib.sha256(body).hexdigest()))
     assert lock.lock("toy").pins.left_out == ("toy",)
     index(name, body)
-    assert lock.lock(check=True).changes == ()  # which asks nobody
+    assert lock.lock(check=True).changes == ()  # a check does not ask the index
     assert lock.lock().changes == ("it lacks addresses for pip and uv",)
     assert pins.read(Path("pylock.pjrt.toml")).left_out == ()
     assert lock.lock().changes == ()
@@ -400,7 +400,7 @@ def test_a_name_that_no_row_has_is_not_looked_for(registry, index, server, here,
         lock.lock(request_, trust=yes)
     assert caught.value.hint == hint
     assert ("the registry has no package" in str(caught.value)) == ("==" in request_)
-    assert str(caught.value).isascii()  # a look-alike letter is shown as what it is
+    assert str(caught.value).isascii()  # a look-alike letter is escaped
     assert status_of(caught.value) == NOT_CHOSEN
     assert not (here / "pylock.pjrt.toml").exists()
     assert server.requests == []

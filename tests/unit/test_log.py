@@ -1,4 +1,4 @@
-"""Logs: which areas print and what a record carries, and native words on stderr as records."""
+"""Logs: which areas print, what records contain, and native output on stderr as records."""
 
 import atexit
 import ctypes
@@ -26,7 +26,7 @@ def say(text: str) -> None:
 
 
 def hear() -> None:
-    native_log._PATIENCE = 30  # a busy machine begins the other process late
+    native_log._PATIENCE = 30  # the other process may start late
     native, handler = logging.getLogger("pjrt_hub.native"), logging.Handler()
     handler.emit = heard.append  # type: ignore[method-assign]
     native.setLevel(logging.DEBUG)
@@ -141,7 +141,7 @@ def test_without_a_tee_only_the_log_hears_again_and_again():
 
 
 def flood():
-    write = ctypes.PyDLL(None).write  # keeps the lock, so that the thread cannot read
+    write = ctypes.PyDLL(None).write  # PyDLL keeps the GIL, so the thread cannot read
     words = b"x" * 4095 + b"\n"
     hear()
     with pjrt_hub.capture_native_logs():
@@ -237,7 +237,7 @@ def test_a_record_has_attributes(caplog):
 
 
 def test_nobody_who_listens_costs_nothing():
-    # Without `site` nobody finds an editable install.
+    # Without `site`, Python does not find an editable install.
     path = [str(Path(log.__file__).parents[2]), *sys.path]
     code = f"import sys; sys.path = {path!r}; from pjrt_hub.base import log; log.show(()); "
     code += "log.step('store', 'nothing'); assert 'logging' not in sys.modules"

@@ -1,4 +1,4 @@
-"""`pjrt_plugin.toml`: what it gives, that nothing malformed passes, and what may be a name."""
+"""`pjrt_plugin.toml`: what it defines, that malformed files are refused, and valid names."""
 
 import re
 from pathlib import Path
@@ -119,7 +119,7 @@ def test_options_are_checked_before_a_plugin_sees_them():
 
 
 def test_an_option_of_unknown_type_is_sent_as_python_types_it():
-    """As are those of a plugin without a manifest."""
+    """Options of a plugin without a manifest are sent in the same way."""
     given = {"a": "x", "b": True, "c": 4, "d": 0.5, "e": [1, 2]}
     sent = {**given, "e": (1, 2)}
     mode = Option("mode", "unknown")
@@ -173,7 +173,7 @@ def test_a_variable_must_fit_its_option_and_sets_none_that_came_later(tmp_path):
 
 
 def test_no_name_of_ours_looks_like_another():
-    fields = {"cpu", "tpu", "xpu", "cuda12", "cuda13"}  # the field's own names, long in use
+    fields = {"cpu", "tpu", "xpu", "cuda12", "cuda13"}  # established names of the field
     names = set(ours())
     alike = {name: look_alike(name, names - {name}) for name in names - fields}
     assert set(alike.values()) == {""}, alike
@@ -217,16 +217,16 @@ KNOWN = ("cpu", "cuda", "cuda13", "metal", "rocm", "tpu")
 @pytest.mark.parametrize(
     ("name", "meant"),
     [
-        ("cda", "cuda"),  # a letter less
-        ("cudaa", "cuda"),  # a letter more
-        ("cuba", "cuda"),  # another letter
-        ("cdua", "cuda"),  # two swapped
+        ("cda", "cuda"),  # one letter is missing
+        ("cudaa", "cuda"),  # one letter is extra
+        ("cuba", "cuda"),  # one letter differs
+        ("cdua", "cuda"),  # two letters are swapped
         ("cuda14", "cuda13"),
         ("cu_da", "cuda"),
         ("rocrn", "rocm"),
         ("meta1", "metal"),
         ("_m_e_t_a_i", "metal"),
-        ("cpu", ""),  # known, as "tpu" is
+        ("cpu", ""),  # both "cpu" and "tpu" are known names
         ("cuda_fast", ""),
         ("intel", ""),
     ],

@@ -1,4 +1,4 @@
-"""Libraries of macOS and Windows, read on any system: whole ones, and others."""
+"""Libraries of macOS and Windows, whole and damaged, can be read on any system."""
 
 from pathlib import Path
 
@@ -56,7 +56,7 @@ def test_a_plugin_for_windows(tmp_path):
 
 @pytest.mark.parametrize("how", ["trie", "info", "symbols"])
 def test_each_way_to_export(tmp_path, how):
-    # A name without the underscore that C puts there is found by no `dlsym`.
+    # `dlsym` cannot find a name without the underscore that C compilers add on macOS.
     names = ("_GetPjrtApi", "_GetPjrt", "_Get", "__ZN3foo3barEv", "assembly")
     found = read(tmp_path, macho(names, exports=how, locals_count=2))
     assert found.exports == ("Get", "GetPjrt", "GetPjrtApi", "_ZN3foo3barEv")

@@ -1,4 +1,4 @@
-"""Distances between results, and how far off each op may be."""
+"""Distances between results, and the largest error that each op may have."""
 
 import ml_dtypes
 import numpy as np
@@ -51,7 +51,7 @@ def test_the_distance_counts_the_numbers_between(x, y):
         (0.0, -0.0, np.float32, 0),
         (2**64 - 1, 0, np.uint64, FAR),
         (-128, 127, np.int8, 255),
-        (1 + 2e-9j, 1 + 1e-9j, np.complex64, 1),  # the larger part counts
+        (1 + 2e-9j, 1 + 1e-9j, np.complex64, 1),  # the larger error of both parts counts
         (1 + 2.0**-10 * 1j, 1, np.complex64, 8192),
         (complex(1, np.nan), 1, np.complex64, FAR),
     ],

@@ -1,4 +1,4 @@
-"""Which part of an array each device has, by messages that are made here."""
+"""The part of an array that each device has, according to OpSharding messages made here."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from pjrt_hub.running.program import hlo, op_sharding
 
 
 def tiled(*tiles, devices=(), iota=(), order=(), copies=()):
-    """An OpSharding of tiles."""
+    """An OpSharding that splits an array into tiles."""
     fields = {hlo.SHARDING_TILES: tiles, hlo.SHARDING_DEVICES: devices, hlo.SHARDING_IOTA: iota}
     fields |= {hlo.SHARDING_IOTA_ORDER: order, hlo.SHARDING_COPIES: copies}
     packed = (wire.pack(number, list(numbers)) for number, numbers in fields.items())
@@ -34,7 +34,7 @@ def test_the_part_of_each_device(message, starts):
 @pytest.mark.parametrize(
     "message",
     [
-        wire.varint(hlo.SHARDING_TYPE, 4),  # by hand
+        wire.varint(hlo.SHARDING_TYPE, 4),  # type 4 is MANUAL
         tiled(4, 1, devices=[0, 1, 2]),
         tiled(4, 1, devices=[0, 1, 2, 2]),
         tiled(2, 1, 2, iota=[4], copies=[4]),

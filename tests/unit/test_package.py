@@ -1,4 +1,4 @@
-"""The package that `new` and `pack` write around a library: its files agree with each other."""
+"""The files of the package that `new` and `pack` write around a library agree with each other."""
 
 import ast
 import configparser
@@ -24,7 +24,7 @@ OPTIONS = tuple(Option(f"an_{kind}", kind, doc='it\'s "quoted" \\ ü') for kind 
 
 @pytest.fixture
 def package(tmp_path: Path) -> Package:
-    """A package whose library takes an option of each type."""
+    """A package whose library accepts an option of each type."""
     path = tmp_path / "quux.so"
     path.write_bytes(plugin_bytes())
     binary = headers.inspect(path)
@@ -34,7 +34,7 @@ def package(tmp_path: Path) -> Package:
 
 @pytest.fixture
 def written(package: Package, tmp_path: Path) -> Path:
-    """Its folder."""
+    """The folder of the written package."""
     folder = tmp_path / "quux_pjrt"
     folder.mkdir()
     for name, text in package.files().items():
@@ -59,7 +59,7 @@ def test_the_project_is_python(package, template):
 
 
 def test_both_ways_register_the_same(package):
-    """Setuptools' way, from a project, and ours, into a wheel."""
+    """A wheel built by setuptools registers like one that we write."""
     project = tomllib.loads(package.fill("pyproject.toml.in"))["project"]
     parser = configparser.ConfigParser(delimiters="=")
     parser.read_string(package.registrations())
@@ -118,7 +118,7 @@ def test_a_tag_is_the_oldest_that_the_library_runs_on(machine, needed, tag):
 
 
 def test_the_same_files_give_the_same_wheel_at_any_time(package, tmp_path):
-    """An earlier one is replaced; a date before zip's own counts as its first."""
+    """An old wheel is replaced, and a date too early for a zip becomes the earliest possible."""
     texts = (package.metadata(), package.registrations())
     wheel = Wheel("quux-pjrt", "1.0", package.platform_tag, *texts)
     files = {"quux_pjrt/quux_pjrt.so": package.identity.path, "quux_pjrt/py.typed": ""}
@@ -173,7 +173,7 @@ def test_a_name_that_is_none_is_refused_with_the_one_that_was_meant(name, hint):
 def test_a_library_for_another_machine_is_refused_with_its_name(tmp_path):
     path = tmp_path / "quux.so"
     data = bytearray(plugin_bytes())
-    data[18:20] = b"\x15\0"  # e_machine
+    data[18:20] = b"\x15\0"  # the field e_machine
     path.write_bytes(data)
     with pytest.raises(PluginLoadError, match="it is built for ppc64le, this machine is"):
         authoring.pack(path, "quux", out=tmp_path / "out")

@@ -1,4 +1,4 @@
-"""pjrt_hub.running.array.packing: elements of less than a byte, the first in the lowest bits."""
+"""pjrt_hub.running.array.packing: elements smaller than a byte, the first in the lowest bits."""
 
 import ml_dtypes
 import numpy as np
@@ -6,7 +6,7 @@ import pytest
 
 from pjrt_hub.running.array import packing
 
-#: Elements, and the bytes that hold them, worked out by hand.
+#: Bits of an element -> elements, and their packed bytes as computed by hand.
 KNOWN = {
     1: ([1, 0, 0, 0, 0, 0, 0, 1, 1], [0x81, 0x01]),
     2: ([1, 2, 3, 0, 1], [0b00_11_10_01, 0b01]),

@@ -1,4 +1,4 @@
-"""The lock file: its text, what is no lock file, which one holds, and what it lets be loaded."""
+"""The lock file: its text, invalid files, which file is used, and what it allows to be loaded."""
 
 import os
 import stat
@@ -36,14 +36,14 @@ def locking(path: Path, *rows: Artifact) -> Pins:
 
 
 def plugin_row() -> Artifact:
-    """A row whose library is the toy plugin of the trees."""
+    """A row whose library is the toy plugin of trees.py."""
     data = plugin_bytes()
     sha256 = wheels.hashlib.sha256(data).hexdigest()
     return PIN._replace(members=(Member(PIN.library, len(data), sha256),))
 
 
 def refused(told: str, function: Callable[..., object], *arguments: object) -> str:
-    """The hint of the error that a call ends with, in such words."""
+    """Check that a call raises an error with these words, and return its hint."""
     with pytest.raises(errors.LockFileError, match=told) as caught:
         function(*arguments)
     return caught.value.hint
@@ -51,7 +51,7 @@ def refused(told: str, function: Callable[..., object], *arguments: object) -> s
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where a lock file may be."""
+    """The path for a lock file."""
     return tmp_path / FILE_NAME
 
 
@@ -65,7 +65,7 @@ def test_what_is_written_is_read(path, tmp_path):
     assert read(path) == pins._replace(rows=(OTHER, ARM, PIN))
     assert read(path).text() == pins.text() == pins._replace(rows=pins.rows[::-1]).text()
     assert os.listdir(tmp_path) == [FILE_NAME]
-    assert stat.S_IMODE(path.stat().st_mode) == 0o644  # a team can read it
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644  # all users can read it
     # Several packages may build a plugin.
     other = PIN._replace(package="free-gpu", sha256="f" * 64)
     locking(path, PIN, other).write()
@@ -111,7 +111,7 @@ def test_installers_find_a_wheel_once_and_for_its_machines(host, system, machine
 
 
 def test_what_an_installer_would_get_is_what_counts(path):
-    """A row cannot name other bytes than the wheel that stands above it."""
+    """A row cannot name other bytes than the wheel entry that installers read."""
     path.write_text(TEXT.replace('plugin = "toy"\n', f'plugin = "toy"\nsha256 = "{"f" * 64}"\n'))
     assert read(path).rows == (PIN,)
 
@@ -188,7 +188,7 @@ def test_the_nearest_lock_upward_holds(tmp_path):
     assert find({"PJRT_HUB_LOCK": ""}, deep) == near
     assert find({"PJRT_HUB_LOCK": str(above)}, deep) == above
     assert find({"PJRT_HUB_LOCK": str(above)}, None) == above
-    (deep / FILE_NAME).mkdir()  # a folder of that name is no lock
+    (deep / FILE_NAME).mkdir()  # a folder with that name does not count
     assert find({}, deep) == near
 
 
@@ -197,7 +197,7 @@ def test_a_lock_that_others_may_write_is_refused_unless_it_is_named(path, tmp_pa
     path.chmod(0o666)
     assert f"PJRT_HUB_LOCK={path}" in refused("can be written by everybody", find, {}, tmp_path)
     assert find({"PJRT_HUB_LOCK": str(path)}, tmp_path) == path
-    path.chmod(0o664)  # a group of one's own is what many systems give
+    path.chmod(0o664)  # on many systems each user has a group
     assert find({}, tmp_path) == path
 
 
@@ -249,7 +249,7 @@ def test_a_file_that_was_found_leaves_of_the_registry_what_it_has_too(tmp_path, 
         return tuple(process.catalog(Installed(()), pins).rows())
 
     assert fetched(PIN, forged) == (PIN,)
-    assert fetched(PIN._replace(library="elsewhere.so")) == (PIN,)  # the registry's own row
+    assert fetched(PIN._replace(library="elsewhere.so")) == (PIN,)  # the registry's row is used
     assert fetched(forged) == fetched(lying) == fetched() == ()
     assert fetched(forged, is_named=True) == (forged,)
     assert set(process.catalog(Installed(()), None).rows()) == {PIN, other}
@@ -315,7 +315,7 @@ def test_a_lock_decides_between_two_that_claim_a_name(tmp_path, intruder_first):
 
 
 def test_a_library_that_changes_after_it_was_allowed_is_refused(path, tmp_path):
-    """The memory of what was hashed goes by the file's identity."""
+    """A remembered hash only counts for an unchanged file."""
     library = Site(tmp_path / "mine").write("toy.so", plugin_bytes())
     locked = world(tmp_path, pins=locking(path, plugin_row()), cache=Cache(tmp_path / "cache"))
     (allowed,) = survey(locked, library).candidates

@@ -1,4 +1,4 @@
-"""pjrt_hub.finding.store.cache.program_cache: what is kept comes back whole, or not at all."""
+"""pjrt_hub.finding.store.cache.program_cache: programs come back complete or not at all."""
 
 import os
 import subprocess
@@ -26,7 +26,7 @@ def files(root):
 
 @pytest.fixture
 def file(kept, tmp_path):
-    """That of one program, which is kept."""
+    """The file of one program in the cache."""
     kept.put(KEY, b"code")
     (file,) = files(tmp_path)
     return file
@@ -34,8 +34,8 @@ def file(kept, tmp_path):
 
 def test_what_was_put_is_there_and_nothing_else(kept, tmp_path):
     assert kept.get(KEY) is None
-    assert not list(tmp_path.iterdir())  # a look writes nothing
-    for code in (b"one", b"code"):  # the second replaces the first
+    assert not list(tmp_path.iterdir())  # a look-up writes nothing
+    for code in (b"one", b"code"):  # the second code replaces the first
         kept.put(KEY, code)
         assert kept.get(KEY) == code
     assert kept.get("b" * 64) is None
@@ -68,7 +68,7 @@ def test_what_somebody_else_planted_is_not_run(kept, file, caplog, above):
     os.chown(planted, 65534, 65534)
     assert kept.get(KEY) is None
     assert f"{planted} belongs to user 65534" in caplog.text
-    kept.put("b" * 64, b"more")  # where it could be exchanged at once
+    kept.put("b" * 64, b"more")  # another user could replace it at once
     assert kept.get("b" * 64) == (b"more" if above < 2 else None)
 
 
@@ -116,7 +116,7 @@ def test_a_file_larger_than_the_bound_is_not_read(tmp_path):
     kept = ProgramCache(tmp_path, max_nbytes=1 << 20)
     kept.put(KEY, b"code")
     (file,) = files(tmp_path)
-    os.truncate(file, 1 << 42)  # a sparse file, which nothing could hold
+    os.truncate(file, 1 << 42)  # this sparse file exceeds any memory
     assert kept.get(KEY) is None
 
 
@@ -145,7 +145,7 @@ def test_a_file_of_flags_counts_as_what_is_in_it(tmp_path, name):
         kept.put(KEY, content)
         assert ProgramCache.from_env(env, tmp_path).get(KEY) == content
     assert absent.get(KEY) == b"absent"
-    os.truncate(flags, 1 << 42)  # a sparse file, which nothing could hold
+    os.truncate(flags, 1 << 42)  # this sparse file exceeds any memory
     assert ProgramCache.from_env(env, tmp_path).get(KEY) == b"absent"
 
 
@@ -165,7 +165,7 @@ def test_the_least_recently_used_goes_first(tmp_path):
         kept.put(f"{number}", bytes(1000))
         newest = max(files(tmp_path), key=lambda path: path.stat().st_mtime)
         os.utime(newest, (now - 100 + number, now - 100 + number))
-    assert kept.get("0") == bytes(1000)  # used now: "1" is the oldest
+    assert kept.get("0") == bytes(1000)  # "0" was used now, so "1" is the oldest
     kept.put("3", bytes(1000))
     assert kept.nbytes() <= 4000
     assert kept.get("1") is None
@@ -174,7 +174,7 @@ def test_the_least_recently_used_goes_first(tmp_path):
 
 def test_the_bound_holds_when_the_clock_went_back(tmp_path):
     kept = ProgramCache(tmp_path, max_nbytes=3000)
-    kept.put(KEY, bytes(3000))  # larger than the bound with what is kept beside it
+    kept.put(KEY, bytes(3000))  # with the data beside it, it exceeds the bound
     assert files(tmp_path) == []
     kept.put("old", bytes(2000))
     ahead = time.time() + 1000
@@ -227,7 +227,7 @@ print(kept.get("a"), kept.get("b"))
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody who may not write")
 def test_a_directory_that_may_only_be_read(tmp_path):
-    """It serves what it has, and refuses the rest without a word but in the log."""
+    """It serves its programs, and only logs that it cannot keep new ones."""
     root = tmp_path / "cache"
     ProgramCache(root).put("a", b"code")
     for path in (root, *root.rglob("*")):

@@ -1,4 +1,4 @@
-"""How a transfer goes: a line on a terminal or in a notebook, lines in a log elsewhere."""
+"""Progress of a transfer: a line on a terminal or in a notebook, and log lines elsewhere."""
 
 import io
 import re
@@ -16,20 +16,20 @@ MB = 1_000_000
 
 
 class Screen(io.StringIO):
-    """A terminal."""
+    """A stream that acts as a terminal."""
 
     def isatty(self) -> bool:
         return True
 
     @property
     def words(self) -> str:
-        """All that was drawn, without colours, bars and movements."""
+        """The drawn text without colours, bars and cursor movements."""
         drawn = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]|[\r\n━╸╺]", " ", self.getvalue())
         return " ".join(drawn.split())
 
     @property
     def left(self) -> str:
-        """What stands there after the last line was erased."""
+        """The text that is left after the last erased line."""
         return self.getvalue().rpartition("\x1b[2K")[2]
 
 
@@ -42,13 +42,13 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Screen:
 
 @pytest.fixture
 def clock() -> Mock:
-    """A time that stands still between two lines of a test."""
+    """A clock that only moves when a test changes it."""
     return Mock(return_value=100.0)
 
 
 @contextmanager
 def shown(screen: Screen, clock: Mock) -> Iterator[BarProgress]:
-    """A transfer whose last state is drawn for certain, at its end."""
+    """A transfer's progress on the screen, which is certainly drawn at its end."""
     with redirect_stderr(screen):
         progress = choose_progress("cpu", clock)
         assert isinstance(progress, BarProgress)
@@ -108,10 +108,10 @@ def test_no_color_is_no_color(screen, clock, monkeypatch):
         (10, 0, [], 0.1, "0 B of 10 MB"),
         (0.05, 0, [0.01, 0.01], 0, "20 kB of 50 kB 10 kB/s 0:00:03"),
         (10, 0, [1, 1], 0, "2 MB of 10 MB 1 MB/s 0:00:08"),
-        (10, 5, [1, 1], 0, "7 MB of 10 MB 1 MB/s 0:00:03"),  # without what was there
+        (10, 5, [1, 1], 0, "7 MB of 10 MB 1 MB/s 0:00:03"),  # earlier bytes do not count
         (None, 0, [], 0.1, ""),
         (None, 0, [3, 3], 0, "6 MB 3 MB/s"),
-        (100, 0, [10] * 5 + [1] * 10, 0, "60 MB of 100 MB 1 MB/s 0:00:40"),  # the last seconds'
+        (100, 0, [10] * 5 + [1] * 10, 0, "60 MB of 100 MB 1 MB/s 0:00:40"),  # the speed is recent
         (10, 0, [1, 1], 7.5, "2 MB of 10 MB nothing for 7 s"),
     ],
 )
@@ -132,7 +132,7 @@ def test_what_is_done_leaves_a_line_and_what_is_not_leaves_none(screen, clock, t
     with shown(screen, clock) as progress:
         progress.start(10 * MB, 0)
         clock.return_value += 2.9
-    # Where nothing is measured, only the time is told.
+    # Without measured bytes, the line only shows the time.
     assert screen.words.endswith("cpu looking 2 s")
     assert "MB" not in screen.words
     assert screen.left.strip("\r") == ""
@@ -147,7 +147,7 @@ def test_what_is_done_leaves_a_line_and_what_is_not_leaves_none(screen, clock, t
 @pytest.mark.slow
 @pytest.mark.parametrize("has_widgets", [True, False])
 def test_a_notebook_draws_by_ipywidgets_and_else_the_log_has_it(tmp_path, has_widgets):
-    """Without them rich would warn in each cell that it needs them."""
+    """Without ipywidgets, rich would print a warning in each cell."""
     manager = pytest.importorskip("jupyter_client.manager")
     (tmp_path / "ipywidgets.py").write_text("class Output: pass")
     code = f"import sys; sys.path += [{str(tmp_path)!r}] * {has_widgets:d}\n"

@@ -1,4 +1,4 @@
-"""Registries that are packages: found without being imported, and owners of their plugins."""
+"""Packages of registry rows are found without an import, and they own their plugins."""
 
 import os
 import shutil
@@ -25,7 +25,7 @@ OTHERS = tuple(row for row in SHIPPED if row.plugin != "cpu")
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A folder of `sys.path`, beside a mirror of the one wheel and an empty cache."""
+    """A folder on `sys.path`, with a mirror of the toy's wheel and an empty cache."""
     (tmp_path / ROW.file_name).write_bytes(WHEEL)
     monkeypatch.setenv("PJRT_HUB_MIRRORS", tmp_path.as_uri())
     monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
@@ -37,7 +37,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 
 def install(site: Site, name: str, text: str, *, code: Site | None = None) -> Path:
-    """Installs a package of rows; `code` is the folder of its module, where it is another one."""
+    """Install a package of rows; `code` is the folder of its module if its name differs."""
     module, code = name.replace("-", "_"), code or site
     site.install(name, "1.0", {"pjrt_registry:rows": module})
     code.write(f"{module}/__init__.py", SENTINEL)
@@ -80,7 +80,7 @@ def test_malformed_rows_are_told_and_the_rest_counts(site: Site, caplog) -> None
     path = install(site, "acme-registry", f"{write_rows([ROW])}\n[[artifact]]\nplugin = 'cpu'\n")
     broken = install(site, "broken-registry", "[[artifact]")
     install(site, "empty-registry", "").unlink()
-    assert rows() == (*OTHERS, ROW)  # a row that cannot be read is not replaced by a shipped one
+    assert rows() == (*OTHERS, ROW)  # no shipped row replaces an unreadable one
     assert pjrt_hub.fetch("toy").is_file()
     told = sorted(each.getMessage() for each in caplog.records if each.name == "pjrt_hub")
     assert [line.rpartition("[")[2][:6] for line in told] == ["acme-r", "broken", "empty-"]

@@ -1,4 +1,4 @@
-"""pjrt_hub.frameworks.safetensors: what a valid file gives, and what each kind of junk is told."""
+"""pjrt_hub.frameworks.safetensors: valid files are read, and each kind of junk has its error."""
 
 import json
 import os
@@ -16,19 +16,19 @@ from hypothesis import strategies as st
 from pjrt_hub.errors import FileFormatError, PjrtHubError
 from pjrt_hub.frameworks import safetensors
 
-#: The format's names of dtypes and numpy's.
+#: The dtypes of the format, each followed by numpy's name.
 NAMES = """BOOL bool, I8 int8, I16 int16, I32 int32, I64 int64, U8 uint8, U16 uint16, U32 uint32,
 U64 uint64, F16 float16, F32 float32, F64 float64, C64 complex64, BF16 bfloat16,
 F8_E4M3 float8_e4m3fn, F8_E5M2 float8_e5m2, F8_E4M3FNUZ float8_e4m3fnuz,
 F8_E5M2FNUZ float8_e5m2fnuz, F8_E8M0 float8_e8m0fnu,
 F4 float4_e2m1fn, F6_E2M3 float6_e2m3fn, F6_E3M2 float6_e3m2fn"""
 DTYPES = {code: np.dtype(name) for code, name in map(str.split, NAMES.split(","))}
-#: The bits of those whose elements share bytes.
+#: The bits of dtypes whose elements share bytes.
 PACKED = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
 
 
 def encoded(header, data=b""):
-    """A file's bytes: `header` is text, or an object to write as JSON."""
+    """The bytes of a file; `header` is text, or an object that is written as JSON."""
     text = header if isinstance(header, str) else json.dumps(header)
     return struct.pack("<Q", len(text.encode())) + text.encode() + data
 
@@ -44,7 +44,7 @@ def path(tmp_path):
 
 @pytest.fixture
 def index(tmp_path):
-    """An index, beside a file with one tensor."""
+    """The path of an index, beside a file with one tensor."""
     safetensors.save_file({"a": np.zeros(2)}, tmp_path / "x.safetensors")
     return tmp_path / "m.safetensors.index.json"
 
@@ -97,12 +97,12 @@ F32X2 = entry("F32", [2], 0, 8)
 
 
 def one(tensor, nbytes=0):
-    """A file of a tensor and so many zeros."""
+    """The bytes of a file with one tensor and `nbytes` zero bytes of data."""
     return encoded({"t": tensor}, bytes(nbytes))
 
 
 def after(begin, end):
-    """A file of two tensors, of which the second has these offsets."""
+    """The bytes of a file with two tensors, the second with these offsets."""
     return encoded({"t": F32X2, "u": entry("F32", [(end - begin) // 4], begin, end)}, bytes(end))
 
 
@@ -139,9 +139,9 @@ JUNK = {
 
 
 def test_a_header_or_an_index_that_is_too_large_is_not_read(path, index):
-    """Though the file has that many bytes."""
+    """The file is really that large."""
     index.touch()
-    os.truncate(index, 1 << 42)  # a sparse file, which nothing could hold
+    os.truncate(index, 1 << 42)  # this sparse file exceeds any memory
     with pytest.raises(OSError, match="larger than 67,108,864 bytes"):
         safetensors.open_file(index)
     path.write_bytes(struct.pack("<Q", 100_000_001) + b"{}")
@@ -256,7 +256,7 @@ def test_every_tensor_is_aligned_to_its_elements(path):
 
 
 def bits_of(code):
-    """Every bit pattern of a dtype in turn, as an array of 4 x 8."""
+    """A 4 x 8 array that takes a dtype's bit patterns in turn."""
     top = 2 if code == "BOOL" else 2 ** PACKED.get(code, 8)
     data = (np.arange(32 * DTYPES[code].itemsize) * 5 % top).astype(np.uint8)
     return data.view(DTYPES[code]).reshape(4, 8)
@@ -268,7 +268,7 @@ def told(array):
 
 @pytest.mark.parametrize("code", DTYPES)
 def test_every_dtype_comes_back_bit_for_bit_and_as_the_library_of_the_format_reads_it(path, code):
-    """Its own reader on our file, and a file by hand, of the same bytes, for us."""
+    """The library reads our file, and we read a file with the same bytes made by hand."""
     import safetensors as library
 
     saved = {"t": bits_of(code), "row": bits_of(code)[0]}
@@ -286,12 +286,12 @@ def test_every_dtype_comes_back_bit_for_bit_and_as_the_library_of_the_format_rea
 
 @pytest.mark.parametrize("code", [code for code in DTYPES if not code.startswith("F6")])
 def test_we_read_every_dtype_that_the_library_writes(path, code):
-    """It writes none of 6 bits."""
+    """The library cannot write dtypes of 6 bits."""
     import safetensors as library
 
     values = bits_of(code)
     kind, shape, data = DTYPES[code].name, [4, 8], values.tobytes()
-    if code == "F4":  # two elements each, as torch has them
+    if code == "F4":  # torch's dtype holds two elements
         low = values.view(np.uint8).reshape(-1, 2)
         kind, shape, data = f"{kind}_x2", [4, 4], (low[:, 0] | low[:, 1] << 4).tobytes()
     held = np.frombuffer(data, np.uint8)
@@ -301,7 +301,7 @@ def test_we_read_every_dtype_that_the_library_writes(path, code):
 
 
 def test_elements_that_share_bytes_lie_as_in_torch(path):
-    """The first in the low bits, and the next tensor on the next byte."""
+    """The first element is in the low bits, and the next tensor begins at the next byte."""
     values = np.array([[0.5, -6], [1, 2]]).astype(ml_dtypes.float4_e2m1fn)
     header = {"t": entry("F4", [2, 2], 0, 2), "u": entry("U8", [1], 2, 3)}
     path.write_bytes(encoded(header, bytes([0xF1, 0x42, 9])))
@@ -323,7 +323,7 @@ def test_the_library_of_the_format_refuses_what_we_refuse():
         return True
 
     taken = [name for name, (content, _) in JUNK.items() if takes(content)]
-    assert taken == ["too many dimensions"]  # for numpy
+    assert taken == ["too many dimensions"]  # only numpy limits the dimensions
 
 
 def test_the_library_of_the_format_and_we_read_each_others_files(path):

@@ -1,4 +1,4 @@
-"""Which plugin is chosen, which errors replace a guess, and that every loser has a reason."""
+"""The choice of a plugin: the winner, errors instead of guesses, and a reason for each loser."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ ABSENT = Verdict(False, "no such device")
 
 
 def plugin(name: str, platform: str, priority: int, place: str = "", **changed: Any) -> Candidate:
-    """A candidate: installed in `place`, or a registry row where that is empty."""
+    """A candidate that is installed in `place`, or a registry row if `place` is empty."""
     of_row = {"host": HostTag.current(), "api_version": changed.pop("api", ApiVersion(0, 116))}
     artifact = ROW._replace(plugin=name, platform=platform, package=f"{name}-wheel", **of_row)
     values: dict[str, Any] = {
@@ -74,7 +74,7 @@ def test_who_asks_first_is_heard():
         ([CUDA13, CPU], CUDA13),
         ([CUDA13_IDLE, CPU], CPU),
         ([CUDA13_HERE, CPU_HERE], CUDA13_HERE),
-        # What is installed and works is not passed over for a download.
+        # An installed plugin that works wins over a download.
         ([CUDA13, CPU_HERE], CPU_HERE),
         ([CUDA13_CACHED, CPU_HERE], CUDA13_CACHED),
     ],
@@ -88,7 +88,7 @@ def test_priority_among_what_is_present(candidates: list[Candidate], winner: Can
 
 
 def test_what_is_here_comes_before_a_download_and_the_newest_download_first():
-    """But a cached plugin does not stand in for an accelerator."""
+    """Yet an accelerator's plugin is fetched even if the CPU's is cached."""
     cached = plugin("cpu", "cpu", 0, "cache", source="cached")
     assert pick(None, CUDA13, cached).candidate is CUDA13
     assert pick(None, CUDA13, cached, offline=True).candidate is cached
@@ -132,13 +132,13 @@ def test_the_first_available_of_a_list_wins_and_a_name_alone_may_lack_its_hardwa
 
 def test_hardware_that_is_absent_is_no_reason_to_download():
     idle = plugin("cuda13", "cuda", 500, hardware=ABSENT)
-    assert pick("cuda", idle, CPU).candidate.name == "cuda13"  # to compile ahead of time
+    assert pick("cuda", idle, CPU).candidate.name == "cuda13"  # it can compile ahead of time
     for word in ("cuda", "cuda13"):
         with pytest.raises(PluginNotFoundError, match="cuda13: its hardware is absent") as caught:
             pick(word, idle, CPU, to_run=True)
         hint = "nothing was fetched; `pjrt-hub fetch cuda13` fetches it"
         assert caught.value.hint.startswith(hint)
-    # What is here costs nothing to try.
+    # An installed plugin costs nothing to try.
     assert pick("cuda", CUDA13_IDLE, CPU, to_run=True).candidate.name == "cuda13"
 
 
@@ -157,7 +157,7 @@ def test_what_failed_is_passed_over_with_its_reason():
     assert choice.candidate is CPU_HERE
     told = [(each.name, each.reason) for each in choice.rejections]
     assert told == [("cuda13", "it failed: no driver")]
-    # A row that was fetched meanwhile is the same plugin.
+    # A row that was fetched in the meantime is still the same plugin.
     fetched = CUDA13._replace(source="cached", library_path=Path("/cache/a.so"))
     assert choose(Survey((fetched, CPU_HERE), ()).without(CUDA13, "")).candidate is CPU_HERE
 
@@ -196,7 +196,7 @@ def test_an_unknown_name_is_an_error_that_helps():
     assert "did you mean 'cuda13'" in caught.value.hint
     assert {each.name for each in caught.value.rejections} == {"cdua13", "cpu", "cuda13"}  # type: ignore[attr-defined]
     with pytest.raises(PluginNotFoundError, match=r"no plugin for 'cud\\u0430'"):
-        pick("cud\u0430", CUDA13)  # a look-alike is spelled out
+        pick("cud\u0430", CUDA13)  # look-alikes are escaped
 
 
 @settings(max_examples=200)
@@ -231,7 +231,7 @@ def test_a_tie_names_both_and_how_to_choose():
             assert part in text
         assert caught.value.hint == 'name one: client("cuda12") or client("cuda13")'
     assert pick("cuda13", CUDA12_HERE, CUDA13_HERE).candidate is CUDA13_HERE
-    twin = plugin("mine", "cuda", 500, "cuda13")  # one library under two names is no tie
+    twin = plugin("mine", "cuda", 500, "cuda13")  # two names of one library are no tie
     assert pick(None, CUDA13_HERE, twin).candidate is CUDA13_HERE
 
 
@@ -242,7 +242,7 @@ def test_a_name_that_two_distributions_claim(tmp_path: Path, intruder_first: boo
     other = intruder.plugin("free-gpu", "cuda13", "cuda", priority=900, version="6.6")
     sites = (intruder, honest) if intruder_first else (honest, intruder)
     found = survey(world(tmp_path, *sites, first_party=True))
-    # Its own probe says "always": that must not win over hardware that is absent.
+    # The intruder claims that its hardware is always present, which must not make it win.
     for request in (None, "cuda13", "cuda"):
         with pytest.raises(AmbiguousPluginError) as caught:
             choose(found, Request.read(request, {}))

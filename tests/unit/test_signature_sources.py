@@ -1,4 +1,4 @@
-"""What is made of outputs that the C API and the program tell differently."""
+"""The result if the C API and the program describe the outputs differently."""
 
 import pytest
 
@@ -16,7 +16,7 @@ MATRIX = Slot.make(F32, (2, 3), UNTOLD_LAYOUT)
         (F32, (2, 3), (F32, (2, 3))),
         (None, None, (F32, (2, 3))),
         (F32, (-1, 3), (F32, (2, 3))),
-        (F32, (), (F32, None)),  # a plugin that fills in nothing
+        (F32, (), (F32, None)),  # this plugin fills in nothing
         (F32, (1, 3), (F32, None)),
         (S32, (2, 3), (UNTOLD_TYPE, (2, 3))),
     ],

@@ -1,4 +1,4 @@
-"""Where plugins are found: every source, malformed neighbours, and nothing imported."""
+"""Plugins are found in every source, beside malformed packages, and without an import."""
 
 import json
 import os
@@ -32,7 +32,7 @@ IN_NAMESPACE = "pjrt_plugins/toy/toy.so"
 
 
 def described(site: Site, library: str = IN_NAMESPACE) -> Path:
-    """Put a library and the manifest of a plugin `toy` into a folder."""
+    """Write a library and the manifest of a plugin `toy` into a folder."""
     site.write(f"{library.rpartition('/')[0]}/pjrt_plugin.toml", TOY)
     return site.write(library, plugin_bytes())
 
@@ -146,7 +146,7 @@ def test_a_package_that_only_a_finder_knows(tmp_path: Path, site: Site):
 def test_a_namespace_package_that_only_a_finder_maps(
     tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch, group: str
 ):
-    """As setuptools has it for an editable install of `packages = ["pjrt_plugins.toy"]`."""
+    """Setuptools makes one for an editable install of `packages = ["pjrt_plugins.toy"]`."""
 
     class Finder:
         @staticmethod
@@ -154,7 +154,7 @@ def test_a_namespace_package_that_only_a_finder_maps(
             return None
 
     library = described(Site(tmp_path / "checkout"), f"{group}/toy/toy.so")
-    if group == "jax_plugins":  # where nobody looks for a manifest
+    if group == "jax_plugins":  # manifests are not read there
         library.with_name("pjrt_plugin.toml").unlink()
     module = ModuleType("__editable___toy_finder")
     module.MAPPING = {f"{group}.toy": str(library.parent)}
@@ -177,7 +177,7 @@ def test_what_older_tools_installed(tmp_path: Path, site: Site, info: str, versi
 def test_folders_that_may_not_be_read_are_as_good_as_empty(
     tmp_path: Path, site: Site, monkeypatch: pytest.MonkeyPatch
 ):
-    """The tests may run as root, who reads everything: the system call refuses instead."""
+    """The tests may run as root, who can read everything, so a patched system call refuses."""
     site.plugin("toy-plugin", "toy")
     closed = tmp_path / "closed"
     stat = os.stat
@@ -251,7 +251,7 @@ def test_vendors_that_nobody_described(
 @pytest.mark.parametrize("library", ["pjrt_c_api_gpu_plugin.so", "libpjrt_new.so"])
 @pytest.mark.parametrize("folder", ["jax_plugins/new", "xla_plugins/new", "elsewhere/deep"])
 def test_the_names_of_xlas_own_builds(tmp_path: Path, site: Site, folder: str, library: str):
-    """In a folder of a namespace, or where a distribution lists it; beside other libraries."""
+    """They are found in a namespace folder or in a distribution's list, beside other libraries."""
     files = {f"{folder}/{library}": plugin_bytes(), f"{folder}/libother.so": plugin_bytes()}
     registered = {"jax_plugins:new": "new_code"} if folder == "elsewhere/deep" else {}
     site.install("vendor", entry_points=registered, files=files)
@@ -261,7 +261,7 @@ def test_the_names_of_xlas_own_builds(tmp_path: Path, site: Site, folder: str, l
 
 
 def test_a_described_plugin_need_not_be_told_of_once_more(tmp_path: Path, site: Site):
-    """An editable install lists no library; what other frameworks find there is described."""
+    """An editable install lists no library, and a manifest describes what other frameworks find."""
     library = site.plugin("toy-pjrt", "toy")
     points = {"pjrt_plugins:toy": "toy_pjrt_code", "jax_plugins:toy": "toy_pjrt_code.jax"}
     site.install("toy-pjrt", entry_points=points)
@@ -317,7 +317,7 @@ def test_the_variable_of_jax(tmp_path: Path, site: Site):
     given = {"library_path": str(library), "create_options": {"n": 2}}
     settings = site.write("b.json", json.dumps(given))
     broken, huge = site.write("broken.json", "{}"), site.write("huge.json", "{}")
-    os.truncate(huge, 1 << 42)  # a sparse file, which nothing could hold
+    os.truncate(huge, 1 << 42)  # this sparse file exceeds any memory
     items = [f"a:{library}", f"b:{settings}", "x:y:z", "lonely", f"UP:{library}", f"c:{broken}"]
     items += ["d:/none.so", f"e: {library}", f"f:{huge}"]
     env = {"PJRT_NAMES_AND_LIBRARY_PATHS": ",".join(items)}

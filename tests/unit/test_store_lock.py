@@ -1,4 +1,4 @@
-"""Locks: exclusive and shared, of other kinds where one is missing, and never a fork's."""
+"""Locks: exclusive and shared, with a fallback if a kind is missing, and not held by forks."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["flock", "locks of open files"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How files are locked here: the second stands in for flock."""
+    """The way to lock files; the second one is the fallback for flock."""
     if request.param != "flock":
         monkeypatch.setattr("fcntl.flock", refuse)
     return request.param
@@ -71,7 +71,7 @@ def test_without_any_locks_one_is_warned_once(path: Path, monkeypatch, caplog) -
 def test_many_share_a_lock_and_none_takes_it_alone_meanwhile(path: Path, way: str) -> None:
     with lock.acquire(path) as alone:
         assert alone
-        path.read_bytes()  # closing this must not lose it
+        path.read_bytes()  # closing this file must not release the lock
         for shared in (False, True):
             with lock.acquire(path, shared=shared) as second:
                 assert second.state == "taken"
@@ -90,14 +90,14 @@ def test_a_fork_neither_keeps_the_lock_nor_frees_it(path: Path) -> None:
         if child == 0:
             try:
                 os.close(gone)
-                raise KeyboardInterrupt  # unwinds through the `with`
+                raise KeyboardInterrupt  # this unwinds through the `with`
             except KeyboardInterrupt:
                 pass
             os.read(go, 1)
             os._exit(0)
         with lock.acquire(path) as second:
             assert second.state == "taken"
-    with lock.acquire(path) as third:  # while the child lives
+    with lock.acquire(path) as third:  # the child is still alive
         assert third
     os.close(gone)
     assert os.waitpid(child, 0)[1] == 0
@@ -109,7 +109,7 @@ def test_leaving_the_block_in_a_fork_changes_nothing(path: Path) -> None:
     with manager as held:
         child = os.fork()
         if child == 0:
-            other = os.open(os.devnull, os.O_RDONLY)  # may have got the number of the lock file
+            other = os.open(os.devnull, os.O_RDONLY)  # it may reuse the lock file's descriptor
             manager.__exit__(None, None, None)
             os.fstat(other)
             os._exit(0)

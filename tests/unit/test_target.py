@@ -1,4 +1,4 @@
-"""Machines to compile for: how a name becomes what the plugin takes, and what never reaches one."""
+"""Target machines: how a name becomes a plugin's options, and what never reaches a plugin."""
 
 from pathlib import Path
 
@@ -21,7 +21,7 @@ def config(device: str, platform: str = "CUDA", more: str = "") -> str:
 
 @pytest.fixture
 def library(tmp_path: Path) -> Path:
-    """A file that embeds descriptions among other bytes."""
+    """A file with descriptions of targets among other bytes."""
     path = tmp_path / "plugin.so"
     texts = [config(H100), config("MI300X", "ROCM"), config("NVIDIA X1")]
     texts += [config("NVIDIA X1", more="  # again"), "gpu_device_info { without a name }"]
@@ -51,7 +51,7 @@ def test_embedded_descriptions_of_one_platform(library, plain, tmp_path):
     for name in ("missing.so", "empty.so"):
         with pytest.raises(PluginLoadError, match="cannot be read"):
             gpu_target_configs(tmp_path / name, "CUDA")
-    endless = tmp_path / "endless.so"  # a text without an end is bounded
+    endless = tmp_path / "endless.so"  # the search for a text's end is bounded
     endless.write_bytes(b"a" * 200_000 + config("NVIDIA X1").encode() + b"a" * 200_000)
     (text,) = gpu_target_configs(endless, "CUDA").values()
     assert len(text) <= 2 << 16
@@ -94,7 +94,7 @@ def test_a_tpu_goes_by_the_name_that_the_plugin_knows(plain):
     assert tpu.topology_options("V5E:2x2", {}, plain) == ("v5e:2x2", {})
     two = {"num_slices": 2}
     assert tpu.topology_options("v5e:4x4", two, plain) == ("v5e:4x4", two)
-    # What nobody described passes as it is.
+    # Options of a plugin without a description pass unchanged.
     assert default_manifest("toy").topology_options("x", {"a": [1]}, plain) == ("x", {"a": (1,)})
 
 
@@ -104,7 +104,7 @@ SHAPE = "is not a shape of a machine"
 @pytest.mark.parametrize(
     ("plugin", "name", "given", "error", "words"),
     [
-        # Shapes that would end the process.
+        # Shapes that would crash the process.
         ("tpu", "v5e:0x0", {}, ValueError, SHAPE),
         ("tpu", "v5e:-1x2", {}, ValueError, SHAPE),
         ("tpu", "v5e_0x2_untwisted", {}, ValueError, SHAPE),
@@ -116,7 +116,7 @@ SHAPE = "is not a shape of a machine"
         ("cuda13", "H100", {"topology": "-1x1x1"}, ValueError, SHAPE),
         ("cuda13", "H100", {"topology": "0x0x0"}, ValueError, SHAPE),
         ("cuda12", "H100", {"topology": "1x1x99999999"}, ValueError, SHAPE),
-        # Options of another type or name.
+        # Options with a wrong type or name.
         ("tpu", "", {"num_slices": "2"}, TypeError, "'num_slices' is of type int64"),
         ("tpu", "", {"num_slice": 2}, ValueError, "did you mean 'num_slices'"),
         ("cuda13", "", {"target_config": 1}, TypeError, "'target_config' is of type string"),

@@ -1,4 +1,4 @@
-"""A file that nobody has pinned yet: continued where its server vouches for it, else begun anew."""
+"""A download without a pin continues only if its server vouches for the file, or starts anew."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ TAGGED = {"ETag": '"one"'}
 
 @pytest.fixture(autouse=True)
 def no_index(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask no installer, which would take a second to say that it has none."""
+    """Skip the installers, which would take a second to report that they have no index."""
     monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
 
 
@@ -35,11 +35,11 @@ def test_what_comes_is_shown_and_continued(server: Loopback, tmp_path: Path) -> 
     assert [request.start for request in server.requests] == [0, 4000]
     assert server.requests[1].headers["if-range"] == '"one"'
     assert steps.starts == [(len(WHEEL), 0)]
-    assert (steps.nbytes, steps.finished) == (len(WHEEL), 0)  # whoever asked ends it
+    assert (steps.nbytes, steps.finished) == (len(WHEEL), 0)  # the caller finishes it
 
 
 def test_without_a_validator_it_begins_anew(server: Loopback, tmp_path: Path) -> None:
-    """Nothing would tell two versions of the file apart."""
+    """Without one, two versions of the file could not be told apart."""
     server.script(URL, Answer(WHEEL, cut=4000), Answer(WHEEL))
     assert get(server, tmp_path) == WHEEL
     assert [request.start for request in server.requests] == [0, 0]
@@ -54,7 +54,7 @@ def test_a_file_that_changed_meanwhile_is_another_one(server: Loopback, tmp_path
 
 
 def test_a_file_of_unknown_length(server: Loopback, tmp_path: Path) -> None:
-    """A listener that hears of no phases hears of no unknown length."""
+    """A progress object without phases is not told about an unknown length."""
     chunks = f"{len(WHEEL):x}\r\n".encode() + WHEEL + b"\r\n0\r\n\r\n"
     head = {"Transfer-Encoding": "chunked", **TAGGED}
     begun, all_ = (Answer(body, headers=head, bare=True) for body in (chunks[:5000], chunks))

@@ -1,4 +1,4 @@
-"""The one table of environment variables: what the source and a real run read stands in it."""
+"""The table of environment variables lists all that the source and a real run read."""
 
 import ast
 import json
@@ -17,17 +17,17 @@ from pjrt_hub.finding.contract import manifest, variables
 ROOT = Path(__file__).parents[2]
 PACKAGE = Path(pjrt_hub.__file__).parent
 
-#: What is not a name in the source, and why it is in the table all the same.
+#: Expressions that the source uses as keys instead of constant names.
 DYNAMIC = {
-    "library.variable",  # of a manifest: TPU_LIBRARY_PATH
-    "name",  # of the rows in COMPILERS
+    "library.variable",  # a manifest gives TPU_LIBRARY_PATH
+    "name",  # the rows of COMPILERS give it
 }
 
 GETENV = re.compile(r'getenv\("(\w+)"\)')
 
 
 def is_environment(node: ast.expr) -> bool:
-    """`env`, `world.env`, `os.environ`, `environment()`."""
+    """Whether an expression is `env`, `world.env`, `os.environ`, `environment()` or the like."""
     if isinstance(node, ast.Call):
         return ast.unparse(node.func).endswith("environment")
     last = getattr(node, "attr", getattr(node, "id", ""))
@@ -35,7 +35,7 @@ def is_environment(node: ast.expr) -> bool:
 
 
 def keys(tree: ast.Module) -> Iterator[ast.expr]:
-    """What a module looks up in an environment."""
+    """Yield the keys that a module looks up in an environment."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=where, attr="get" | "pop" | "setdefault")):
@@ -64,7 +64,7 @@ def constants(tree: ast.Module) -> dict[str, str]:
 
 
 def reads(tree: ast.Module) -> Iterator[str]:
-    """The names that a module looks up; `PIP_*` for one that is put together."""
+    """Yield the names that a module looks up; a composed name is given as `PIP_*`."""
     known = constants(tree)
     for key in keys(tree):
         match key:
@@ -84,7 +84,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
 
 
 def everything() -> list[tuple[str, str]]:
-    """Each name that Python or C looks up, and the file; C is in the checkout only."""
+    """Each name that Python or C code looks up, and the file; only a checkout has the C code."""
     found = [(name, file) for file, tree in modules() for name in reads(tree)]
     for path in sorted((ROOT / "pjrt_hub").rglob("*.c")):
         found += [(name, path.name) for name in GETENV.findall(path.read_text("utf-8"))]
@@ -115,7 +115,7 @@ def test_a_planted_read_is_found(source):
     assert list(reads(ast.parse(source))) == ["PJRT_HUB_SECRET"]
 
 
-#: Runs commands with an environment that notes who asks it for what.
+#: Code that runs commands and records who reads which environment variable.
 RECORD = """
 import json, os, sys
 asked = {}

@@ -1,4 +1,4 @@
-"""Fake site-packages folders and tiny plugin libraries, made on the spot."""
+"""Fake site-packages folders and tiny plugin libraries for tests."""
 
 import functools
 import subprocess
@@ -11,11 +11,11 @@ from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.source import Candidate, World
 from pjrt_hub.finding.discovery.survey import Survey
 
-#: Code that no test may run.
+#: Code that must never run in a test.
 SENTINEL = "raise SystemExit('a plugin was imported')\n"
-#: The linker's words for a run path: DT_RPATH, or DT_RUNPATH.
+#: Linker flags for a run path as DT_RPATH and as DT_RUNPATH.
 OLD, NEW = "-Wl,--disable-new-dtags,-rpath,", "-Wl,--enable-new-dtags,-rpath,"
-#: A library that says which file it gets for a name.
+#: C code of a library that reports which file it gets for a name.
 OPENS = """
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -52,14 +52,14 @@ def compile_library(source: str, path: Path, *flags: str) -> Path:
 
 @functools.cache
 def plugin_bytes() -> bytes:
-    """The smallest library that looks like a plugin."""
+    """The bytes of the smallest library that looks like a plugin."""
     with tempfile.TemporaryDirectory() as folder:
         source = "const void *GetPjrtApi(void) { return 0; }"
         return compile_library(source, Path(folder, "toy.so")).read_bytes()
 
 
 class Site:
-    """A folder that stands for one entry of `sys.path`."""
+    """A folder that acts as one entry of `sys.path`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -75,7 +75,7 @@ class Site:
     def install(
         self, name: str, version: str = "1.0", entry_points: Points = None, files: Files = None
     ) -> None:
-        """Installs a distribution; `entry_points` maps "group:name" to a value."""
+        """Install a distribution; `entry_points` maps "group:name" to a value."""
         info = f"{name.replace('-', '_')}-{version}.dist-info"
         groups: dict[str, list[str]] = {}
         for key, value in (entry_points or {}).items():
@@ -89,7 +89,7 @@ class Site:
         self.write(f"{info}/RECORD", "".join(f"{path},,\n" for path in files or {}))
 
     def vendor(self, name: str, module: str, library: str, version: str = "1.0") -> Path:
-        """Installs what a vendor makes for JAX: an entry point, code and a library."""
+        """Install a vendor's package for JAX: an entry point, code and a library."""
         folder = module.replace(".", "/")
         files = {f"{folder}/__init__.py": SENTINEL, f"{folder}/{library}": plugin_bytes()}
         point = {f"jax_plugins:{module.rpartition('.')[2]}": module}
@@ -99,7 +99,7 @@ class Site:
     def plugin(
         self, name: str, plugin: str, platform: str = "", version: str = "1.0", **told: object
     ) -> Path:
-        """Installs a distribution that registers in `pjrt_plugins` with a manifest."""
+        """Install a distribution that registers in `pjrt_plugins` with a manifest."""
         module = f"{name.replace('-', '_')}_code"
         given = {"name": plugin, "platform": platform or plugin, "priority": 400, "more": ""}
         files = {
@@ -118,7 +118,7 @@ def world(
     finders: tuple = (),
     **changed: object,
 ) -> World:
-    """A world of some folders, without the machine's own hardware and, unless asked, plugins."""
+    """A world of these folders, without the machine's hardware and, by default, its plugins."""
     values = {
         "env": {},
         "host": HostTag.current(),

@@ -19,7 +19,7 @@ def without_hardware():
 
 @pytest.fixture(scope="session")
 def hub(clean_env):
-    """Run `pjrt-hub` to its end, which must have this status."""
+    """Run `pjrt-hub` to its end; its status must be `status`."""
 
     def hub(*words, status=0):
         command = [sys.executable, "-m", "pjrt_hub.cli", *map(str, words)]
@@ -32,11 +32,11 @@ def hub(clean_env):
 
 @pytest.fixture(scope="session")
 def start(clean_env):
-    """Start a function of a file of tests, with these arguments, in a child."""
+    """Start a function of a test file, with these arguments, in a child."""
 
     def start(function, *arguments, **env):
         words = command(function, *arguments, prepared=False)
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}  # plugins log to the second
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}  # plugins log to stderr
         return subprocess.Popen(words, text=True, env={**clean_env, **env}, **pipes)
 
     return start
@@ -61,5 +61,5 @@ def finish():
 
 @pytest.fixture(scope="session")
 def child(start, finish):
-    """Call a function in a child, as the two above; for `in_child`."""
+    """Call a function in a child by `start` and `finish`; for `in_child`."""
     return lambda function, *given, prepared, **env: finish(start(function, *given, **env))

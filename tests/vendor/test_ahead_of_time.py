@@ -26,7 +26,7 @@ PROGRAMS = ROOT / "tests" / "programs"
 CUBIN = re.compile(rb"\x7fELF\x02\x01\x01[\x33\x41]")
 EM_CUDA = b"\x02\x00\xbe\x00"
 
-#: name -> kind, and the number of its devices
+#: Name -> kind, and the number of its devices.
 TPUS = {
     "v2:2x2": ("TPU v2", 8),
     "v3:2x2": ("TPU v3", 8),
@@ -39,7 +39,7 @@ TPUS = {
 
 MACHINES = {"cuda12": "H100", "cuda13": "H100", "tpu": "v5e:2x2"}
 VERSIONS = {"cuda12": "0.58", "cuda13": "0.116", "tpu": "0.117"}
-#: Without hardware there is nothing to time candidates on.
+#: Autotuning is off, since without hardware there is nothing to time candidates on.
 FLAGS = {"cuda12": {"xla_gpu_autotune_level": 0}}
 HELLO = ROOT / "examples" / "hello.mlir"
 ADD, MLP_FILE = PROGRAMS / "add.mlir", PROGRAMS / "mlp.mlir"
@@ -100,14 +100,14 @@ def test_a_program_for_a_gpu(platform, name, kind):
     _, code = read(executable.serialize())
     cubin = CUBIN.search(code)
     assert cubin is not None
-    # Its machine; the newer plugin compresses, which leaves these bytes as they are.
+    # These bytes name its machine; the newer plugin's compression leaves them as they are.
     assert EM_CUDA in code[cubin.start() : cubin.start() + 24]
 
 
 @pytest.mark.parametrize("platform", MACHINES)
 @in_child
 def test_what_each_tells_of_a_machine_and_its_programs(platform):
-    """Also the old plugin, which shows no optimized program of what is not loaded."""
+    """The old plugin is asked, too; it shows no optimized program of what is not loaded."""
     topology = describe(platform, MACHINES[platform])
     options = pjrt_hub.CompileOptions(flags=FLAGS.get(platform, {}))
     assert topology.platform_version
@@ -124,7 +124,7 @@ def test_what_each_tells_of_a_machine_and_its_programs(platform):
     told = (guards.platform, guards.api_version, code != b"")
     assert told == (platform.rstrip("123"), VERSIONS[platform], True)
     assert "1 replica(s) x 1 partition(s)" in add.report()
-    if platform != "cuda12":  # which does not tell
+    if platform != "cuda12":  # that plugin does not tell them
         outputs = (list(add.output_element_types), [list(each) for each in add.output_dimensions])
         assert outputs == (["f32"], [[8]])
         assert "f32[8]" in add.report()
@@ -175,7 +175,7 @@ def print_code(platform, name):
 
 
 def test_each_gpu_gives_other_code_and_two_processes_compile_for_tpus_at_once(start, finish):
-    """The TPU plugin's lock is for the whole machine; without a chip both go on."""
+    """The TPU plugin locks the whole machine, but without a chip both processes go on."""
     codes = {finish(start(print_code, "cuda13", each))[1] for each in ("A100", "H100", "B200")}
     assert len(codes) == 3
     processes = [start(print_code, "tpu", name) for name in ("v5e:2x2", "v6e:2x2")]
@@ -216,7 +216,7 @@ def read_pickle(file):
 
 
 def test_a_pickle_takes_a_topology_and_its_executables_along(start, finish, tmp_path):
-    """Into a process that loads the plugin for it, and has no TPU that could run the code."""
+    """The other process loads the plugin for it, and has no TPU that could run the code."""
     file = tmp_path / "pickled"
     here = finish(start(write_pickle, file))
     *there, refused = finish(start(read_pickle, file))
@@ -322,8 +322,8 @@ def test_a_program_that_is_too_new(platform, newest):
 
 @in_child
 def test_handles_end_in_any_order():
-    """Each is freed once, with its last reference, also while the interpreter ends."""
-    BoundFunction._compile = lambda *fields: None  # so that Python sees every call
+    """Each handle is freed once, with its last reference, also while the interpreter ends."""
+    BoundFunction._compile = lambda *fields: None  # every call now goes through Python
     freed, call = [], BoundFunction.raw
 
     def raw(self, **inputs):
@@ -344,7 +344,7 @@ def test_handles_end_in_any_order():
     gc.collect()
     kinds = ("PJRT_Executable_Destroy", "PJRT_TopologyDescription_Destroy")
     assert sorted(freed) == [kinds[0]] * 3 + [kinds[1]] * 3
-    return plugin.topology("H100")  # alive until the end
+    return plugin.topology("H100")  # it lives until the process ends
 
 
 @in_child

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 NO_GPU = "No visible GPU devices"
-#: name -> the distribution's version, the PJRT API, and what its client says
+#: Name -> the distribution's version, the PJRT API's version, and the words of its client.
 PLUGINS = {
     "cuda12": ("0.4.38", "0.58", NO_GPU),
     "cuda13": ("0.12.0.1", "0.116", NO_GPU),

@@ -31,7 +31,7 @@ def describe(name, **options):
 
 
 def change_at(message, path, change):
-    """A message with the fields at a path of numbers changed."""
+    """A copy of a message, with the fields changed at a path of field numbers."""
     out = b""
     for number, value in wire.fields(memoryview(message)):
         if isinstance(value, int):
@@ -45,7 +45,7 @@ def change_at(message, path, change):
 
 
 def multiply(module):
-    # HloModuleProto.computations, HloComputationProto.instructions, HloInstructionProto.opcode
+    # The path leads to the computations of a module, their instructions, and their opcodes.
     return change_at(module, (3, 2, 2), lambda opcode: opcode.replace(b"add", b"multiply"))
 
 
@@ -64,7 +64,7 @@ def test_a_transform_sees_and_changes_modules(name):
         assert [transform.clear(), transform.clear()] == [True, False]
     assert b"multiply" not in topology.compile(ADD).optimized_program().code
     XlaTransform(api, "late", lambda module: stages.append(1), "post_scheduler")
-    topology.compile(ADD)  # and the process ends with it
+    topology.compile(ADD)  # the transform is still there as the process ends
     assert stages
 
 
@@ -131,7 +131,7 @@ class Few(Squares):
 @pytest.mark.parametrize("name", ["cuda12", "cuda13"])
 @in_child
 def test_a_custom_call_is_partitioned_in_python(name):
-    """The call is gone: were it still there, the compiler would miss its handler."""
+    """The call is gone, or else the compiler would miss its handler."""
     topology, squares = describe(name, topology="1x1x2"), Squares()
     options = CompileOptions(num_partitions=2, use_spmd_partitioning=True)
     register = partial(custom_partitioner.register, topology.api)
@@ -204,7 +204,7 @@ def test_compiling_for_slices():
 
 @in_child
 def test_what_would_end_the_process():
-    """A topology of several slices is a segmentation fault of 0.116."""
+    """With a topology of several slices, 0.116 would end in a segmentation fault."""
     topology = slices()
     junk = CompileOptions(serialized_multi_slice_config=b"junk")
     several, none, too_many, boolean, told = [

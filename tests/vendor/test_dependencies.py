@@ -24,7 +24,7 @@ from pjrt_hub.finding.discovery.source import FIRST_PARTY, World
     for each in manifest.read(FIRST_PARTY / "pjrt_plugins" / "cuda" / "pjrt_plugin.toml")
     if each.name == "cuda12"
 ]
-#: Tells a version, and says its own name where it is to compile, which it does not.
+#: A ptxas that tells a version; asked to compile, it prints its path and fails.
 PTXAS = """#!/bin/sh
 if [ "$1" = --version ]; then echo "Cuda compilation tools, release {0}, V{0}.1"; exit {1}; fi
 echo "called $0" >&2; exit 3
@@ -43,7 +43,7 @@ except pjrt_hub.errors.PjrtError as exc:
 
 
 WHEEL = "site/nvidia/cuda_nvcc"
-#: Where a ptxas lies and what it is, which of them are on the PATH, and where XLA's flag points.
+#: The place and kind of each ptxas, those on the PATH, and the place that XLA's flag names.
 CASES: dict[str, tuple[dict[str, str], str, str]] = {
     "none": ({}, "", ""),
     "path": ({"a": "12.9"}, "a", ""),
@@ -62,7 +62,7 @@ CASES: dict[str, tuple[dict[str, str], str, str]] = {
 
 
 def laid_out(root: Path, case: str) -> dict[str, str]:
-    """Make a case's files, with which every compilation fails; give its environment."""
+    """Make a case's ptxas files, which fail at every compilation; give its environment."""
     files, on_path, flag = CASES[case]
     for folder, kind in files.items():
         path = root / folder / "bin" / "ptxas"
@@ -78,7 +78,7 @@ def laid_out(root: Path, case: str) -> dict[str, str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_compiler_is_the_plugins(case, tmp_path, monkeypatch, clean_env):
-    """The plugin tells which ptxas failed; the one of the system may be real, and does not."""
+    """The plugin names a ptxas that fails; the system's own may be real, and then none is named."""
     env = laid_out(tmp_path, case)
     [folder] = find_spec("jax_plugins.xla_cuda12").submodule_search_locations
     plugin = tmp_path / "site" / "jax_plugins" / "xla_cuda12" / "xla_cuda_plugin.so"

@@ -1,6 +1,6 @@
 """What needs a device of a vendor: buffers, memory that is shared, exchange with the host.
 
-Events and compiling go without one.
+The tests of events and of compiling need no device.
 """
 
 import json
@@ -49,7 +49,7 @@ def test_events_are_set_without_a_client(name):
     left, ready = make()
     for event in (good, bad, left):
         api.call("PJRT_Event_Destroy", event=event)
-    assert ready.wait(10)  # what is destroyed before it is set still calls back
+    assert ready.wait(10)  # an event that is destroyed before it is set still calls back
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from pjrt_hub.running.extensions import (
 
 pytestmark = pytest.mark.usefixtures("without_hardware")
 
-#: name -> the nodes of the chain, each with its size in bytes
+#: Name -> the nodes of the chain of extensions, each with its size in bytes.
 SIZES = {
     "cuda12": "FFI 40, Layouts 56, Gpu_Custom_Call 32, Stream 40, Custom_Partitioner 32, "
     "Profiler 40",
@@ -35,7 +35,7 @@ SIZES = {
     "PhaseCompile 192, CrossHostTransfers 56, ExecutableMetadata 40, MemoryDescriptions 40, "
     "Layouts 80, RawBuffer 80, Profiler 40",
 }
-#: what a node of the older plugin ends before
+#: Functions that lie behind the end of a node of the older plugin.
 MISSING = [
     "PJRT_FFI_Register_Handler",
     "PJRT_Layouts_PJRT_Executable_GetOutputLayouts",
@@ -140,7 +140,7 @@ def test_what_is_told_without_hardware(name, tiled, scalar, kinds):
     assert not list(shardings.output_shardings(executable))
     with pytest.raises(errors.InvalidArgumentError):
         abi_version.ExecutableAbiVersion(api, b"\xff\xff\xff")
-    if name == "tpu":  # the tiles that the layer `discrete` has
+    if name == "tpu":  # the layer `discrete` has the same tiles
         for dtype, shape, tiles, _ in ARRAYS:
             rows = ",".join(map(str, reversed(range(len(shape)))))
             told = layouts.default_layout(topology, dtype_of(dtype), shape)
@@ -149,7 +149,7 @@ def test_what_is_told_without_hardware(name, tiled, scalar, kinds):
 
 @in_child
 def test_a_program_through_all_phases():
-    """At the end there is an executable, out of which libtpu reads what it was made for."""
+    """The last phase gives an executable, from which libtpu reads what it was made for."""
     plugin, topology = load("tpu"), described("tpu")
     compiler, read = phase_compile.PhaseCompiler(plugin.api), phase_compile.PartialProgram.read
     one, two_a, two_b, three, _ = compiler.phase_names
@@ -188,9 +188,9 @@ def test_a_program_through_all_phases():
 @pytest.mark.parametrize("name", ["cuda12", "cuda13"])
 @in_child
 def test_custom_calls_compile(name):
-    """A compiler that finds no such function says so: a registration that was dropped is seen.
+    """The compiler names a function that it does not find, so a lost registration is seen.
 
-    It instantiates the calls of a program itself.
+    It also instantiates the calls of a program.
     """
     plugin, topology, made = load(name), described(name), []
 
@@ -220,7 +220,7 @@ def test_custom_calls_compile(name):
             function()
 
 
-#: the field numbers of an XSpace, and the names of each plane's events
+#: Reads the field numbers of an XSpace, and the names of each plane's events.
 def read(xspace):
     numbers, events = set(), {}
     for number, plane in wire.fields(memoryview(xspace)):
@@ -244,14 +244,14 @@ def read(xspace):
 @pytest.mark.parametrize("name", SIZES)
 @in_child
 def test_a_profile(name, tmp_path):
-    """What is recorded without hardware are the steps of the compiler."""
+    """Without hardware, a profile has the steps of the compiler."""
     topology, plugin, path = described(name), load(name), Path(tmp_path, "p.xplane.pb")
     profiler = plugin.profiler(path)
     with profiler:
         topology.compile(ADD)
     numbers, events = read(profiler.xspace)
     assert path.stat().st_size == len(profiler.xspace) > 0
-    assert numbers <= {1, 2, 3, 4}  # planes, errors, warnings, host names
+    assert numbers <= {1, 2, 3, 4}  # they are planes, errors, warnings, host names
     step = {"cuda12": "call-inliner", "cuda13": "call-inliner", "tpu": "dce"}[name]
     assert step in events["/host:CPU"]
     other = plugin.profiler()

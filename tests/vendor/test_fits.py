@@ -1,4 +1,4 @@
-"""Programs against the memory of machines that are not here, by their vendors' compilers."""
+"""Whether programs fit the memory of machines that are not here, by their vendors' compilers."""
 
 import json
 from pathlib import Path
@@ -8,9 +8,9 @@ import pytest
 import pjrt_hub
 
 ARTIFACTS = Path(__file__).parents[1] / "exported" / "artifacts"
-#: Sides of square matrices of float32 -> the least of GiB that their product needs: three.
+#: Side of square float32 matrices -> the GiB that the three matrices of a product take.
 SIDES = {8192: 0.75, 32768: 12, 65536: 48, 131072: 192}
-#: Machine -> GiB of a device.
+#: Machine -> the GiB of memory that one device has.
 MACHINES = {"tpu:v5e:2x2": 15.75, "cuda13:A6000": 47.5, "cuda13:H200": 141.0}
 
 

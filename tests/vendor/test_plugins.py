@@ -16,7 +16,7 @@ from pjrt_hub.running.capi import table
 
 pytestmark = pytest.mark.usefixtures("without_hardware")
 
-#: name -> API version, StableHLO version, more attributes
+#: Name -> API version, StableHLO version, further attributes.
 PLUGINS = {
     "cuda12": ("0.58", [1, 8, 7], {}),
     "cuda13": ("0.116", [1, 22, 0], {"cuda_version": 13000}),
@@ -37,7 +37,7 @@ def tell(name):
 
 @pytest.mark.parametrize("name", PLUGINS)
 def test_what_each_tells_is_remembered(start, finish, name, tmp_path):
-    """The second load of the same bytes asks no child: a probe of no seconds would fail."""
+    """The second load of the same bytes starts no probe, which would time out at once."""
     env = {"PJRT_HUB_CACHE": str(tmp_path)}
     version, stablehlo, more = PLUGINS[name]
     file = "libtpu.so" if name == "tpu" else "xla_cuda_plugin.so"
@@ -74,7 +74,7 @@ WRONG = {
     "cuda13": {"memory_fraction": "half", "use_tfrt_gpu_client": "yes", "allocator": 1},
     "tpu": {"max_inflight_computations": "4", "ml_framework_name": 1},
 }
-#: What no plugin has, or takes.
+#: Options that no plugin has, or values that none takes, and the class of the error.
 JUNK = [({1: 1}, TypeError), ({"nope": None}, ValueError), ({"nope": [1, "a"]}, ValueError)]
 JUNK += [({"node_id": 2**70}, ValueError)]
 
@@ -102,7 +102,7 @@ def test_create_options_are_refused_before_the_call(name):
         assert f"option '{key}' is of type " in answer["text"]
 
 
-#: What buffers and transfers need beside the oldest table, with the minor that brought it.
+#: Functions for buffers and transfers that the oldest table lacks -> the minor that brought them.
 NEWER = {
     "PJRT_Client_CreateBuffersForAsyncHostToDevice": 60,
     "PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer": 62,
@@ -157,7 +157,7 @@ def test_all_of_them_in_one_process():
 @in_child
 def test_cuda_is_the_newer_of_two():
     """Both are installed; a name chooses one, and the platform means the one for CUDA 13."""
-    names = ("cuda", "cuda12", "cuda13", "cuda12,cuda13,cpu", None)  # without a wish: what is here
+    names = ("cuda", "cuda12", "cuda13", "cuda12,cuda13,cpu", None)  # None takes what works here
     chosen = [door.choose(name, offline=True).candidate.name for name in names]
     assert chosen == ["cuda13", "cuda12", "cuda13", "cpu", "cpu"]
 
@@ -168,7 +168,7 @@ def refuse_a_client():
 
 
 def test_two_processes_share_the_tpu_plugin(start, finish):
-    """Its lock is for the whole machine; without a chip the manifest lets several load it."""
+    """The plugin locks the whole machine, but without a chip the manifest lets several load it."""
     processes = [start(refuse_a_client) for _ in range(2)]
     assert [finish(process) for process in processes] == [["NotFoundError", "1"]] * 2
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.slow  # each builds environments
+pytestmark = pytest.mark.slow  # each test builds environments
 HELLO = "tanh(a * b + 1) = [0.7616"
 
 
@@ -19,7 +19,7 @@ def test_python_started_in_one_that_is_not_built_says_what_to_do(call, environme
     said = call(environment / "python", "-c", program, cwd=checkout, status=1).stderr
     assert f"ImportError: pjrt_hub was imported from {checkout}, a checkout whose C part" in said
     assert said.count("Traceback") == 1
-    assert said.count("File ") <= 2  # the program, and the function that it called
+    assert said.count("File ") <= 2  # they are the program and the function that it called
     assert said.endswith(
         f"\n\nhint: start Python in another folder, or compile it: pip install -e {checkout}\n"
     )
@@ -44,10 +44,10 @@ def test_what_an_earlier_build_left_is_not_shipped(call, checkout, tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     assert "pjrt_hub/errors.py" in names
     assert "pjrt_hub/gone.py" not in names
-    assert not gone.exists()  # so it lay where this build's files lie
+    assert not gone.exists()  # the build emptied this folder, so it was the right one
 
 
-#: The backend is told so late, because Python's own modules look for what that system has.
+#: The platform is set late, because Python's own modules would look for what that system has.
 BUILD_ELSEWHERE = """
 import sys, sysconfig, setuptools.build_meta as backend
 sysconfig.get_config_vars()

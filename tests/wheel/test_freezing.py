@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]  # each builds one
+pytestmark = [pytest.mark.network, pytest.mark.slow, pytest.mark.timeout(1800)]  # builds are slow
 ROOT = Path(__file__).parents[2]
 PROGRAM = '''
 import sys
@@ -33,7 +33,7 @@ with pjrt_hub.capture_native_logs(), pjrt_hub.client("cpu") as client:
 
 @pytest.fixture(scope="module")
 def programs(call, install):
-    """The programs of an environment with a plugin, and with what freezes."""
+    """The folder of programs of an environment with a plugin and the tools that freeze."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
     [plugin] = [each for each in groups["cpu_0_106"] if "xla-cpu" in each]
     programs = install(sys.executable)

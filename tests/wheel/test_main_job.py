@@ -96,4 +96,4 @@ def test_a_terminal_sees_what_is_done(environment, tmp_path):
     assert Path(done.stdout.decode().strip()).is_file()
     assert b"looking" in shown
     assert b"lammps-jax-pjrt-cpu: done, 62.7 MB in " in shown
-    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l")  # the cursor is there again
+    assert shown.rfind(b"\x1b[?25h") > shown.rfind(b"\x1b[?25l")  # the cursor is shown again

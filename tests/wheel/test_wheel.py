@@ -40,7 +40,7 @@ func.func @main(%a: tensor<2xf32>, %b: tensor<2xf32>) -> tensor<2xf32> {
 
 
 def test_one_wheel_serves_every_python(wheel):
-    """Every one with a GIL."""
+    """One wheel serves every Python that has a GIL."""
     python, abi, platform = wheel.stem.split("-")[-3:]
     own = f"cp{sys.version_info.major}{sys.version_info.minor}"
     free = sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -58,7 +58,7 @@ def test_the_wheel_holds_what_is_used_and_nothing_else(wheel):
     wanted |= {"pjrt_hub/finding/contract/parsed.json", "pjrt_hub/running/capi/table.json"}
     assert wanted - set(names) == set()
     kit = {f"pjrt_hub/kit/authoring/c/pjrt_plugin/{path.name}" for path in KIT.glob("*.h")}
-    kit.add("pjrt_hub/kit/authoring/c/pjrt_plugin/api.h")  # which the build makes
+    kit.add("pjrt_hub/kit/authoring/c/pjrt_plugin/api.h")  # the build makes it
     assert len(kit) > 10
     assert {name for name in names if name.endswith((".c", ".h", ".o", ".pjrt"))} == kit
     assert "pjrt_plugins/__init__.py" not in names
@@ -78,7 +78,7 @@ def test_the_libraries_hold_nothing_for_debuggers(wheel, tmp_path):
 
 @pytest.fixture(scope="module")
 def metadata(wheel):
-    """What the wheel tells of itself."""
+    """The metadata of the wheel."""
     with zipfile.ZipFile(wheel) as archive:
         [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
         return message_from_bytes(archive.read(name), policy=policy.default)

@@ -174,7 +174,8 @@ def _functions(element: str) -> Iterator[Draft]:
             given = tensor(values, element)
         with np.errstate(all="ignore"):
             right = function(np.array(values))
-        wrong = op in ROUNDINGS and element in ("f8E3M4", "f6E2M3FN")  # It gives NaN or its input.
+        # The interpreter gives NaN or its input there.
+        wrong = op in ROUNDINGS and element in ("f8E3M4", "f6E2M3FN")
         yield _rows(op, [given], right, element, interpreted=not wrong)
 
 

@@ -36,7 +36,7 @@ def main() -> None:
         named = {f"argument{i}": each for i, each in enumerate(arguments)}
         np.savez(path.with_suffix(".npz"), result=result, **named)
         print(f"{name}: compiled for {gpu}")
-    # Its arguments and results are in minilm.npz.
+    # The encoder's arguments and results are in minilm.npz.
     encoder = topology.compile(ENCODER, untimed)
     Path(folder, "encoder.pjrt").write_bytes(encoder.serialize())
     print(f"encoder: compiled for {gpu}")

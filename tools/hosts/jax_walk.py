@@ -93,7 +93,7 @@ def analyse(at: Any) -> None:
 
 
 def memory_stats(at: Any) -> None:
-    at.devices[0].memory_stats()  # This is None where the plugin has none.
+    at.devices[0].memory_stats()  # This returns None if the plugin has no statistics.
 
 
 def memories(at: Any) -> None:

@@ -61,7 +61,7 @@ class Jitted:
         """Run it: takes numbers, arrays and buffers, give buffers, and wait for nothing."""
         leaves = []
         structure = flatten(arguments, leaves)
-        if any(type(leaf) is Tensor for leaf in leaves):  # This is part of the program around it.
+        if any(type(leaf) is Tensor for leaf in leaves):  # An outer function is being traced.
             return self._function(*arguments, **static)
         client = self._client or default_client()
         leaves = [x if type(x) is pjrt_hub.Buffer else array_of(x) for x in leaves]

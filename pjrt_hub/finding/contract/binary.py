@@ -1,8 +1,8 @@
 """The contents of a shared library's file.
 
-Owns the record `Binary`, whether it is for this machine, and `LibraryFile`, through which `elf`
-reads. Every offset is checked and every loop bounded: hostile bytes give PluginLoadError, nothing
-else.
+Owns the record `Binary`, the check that it is for this machine, and `LibraryFile`, through which
+`elf` reads. Every offset is checked and every loop bounded: hostile bytes raise PluginLoadError,
+nothing else.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ MAX_NAMES_NBYTES = 1 << 27
 class Binary(NamedTuple):
     """The parts of a library that the dynamic loader reads.
 
-    Of a file for another system than Linux, `headers` tells the path and the system, and the kit
-    for plugin authors the rest; a universal file of macOS holds a library for each machine.
+    For another system than Linux, `headers` fills in only the path and the system, and the kit for
+    plugin authors the rest; a universal file of macOS holds a library for each machine.
     """
 
     path: Path
@@ -51,7 +51,7 @@ class Binary(NamedTuple):
 
     @property
     def glibc(self) -> tuple[int, ...]:
-        """The oldest glibc that has every symbol version needed; () where none is."""
+        """The oldest glibc that has every symbol version needed; () if none is needed."""
         numbers = [
             tuple(int(part) for part in version[6:].split("."))
             for _, version in self.versions
@@ -69,7 +69,7 @@ class Problem(NamedTuple):
 
 
 def unfit(binary: Binary, host: HostTag) -> list[Problem]:
-    """Return the reasons in the file itself: its machine, type and entry point."""
+    """Return why a library cannot run on `host`, by its machine, type, entry point and glibc."""
     if binary.system != host.os:
         return [Problem(host.runs(HostTag(binary.system, binary.machine)))]
     if binary.system != "linux":
@@ -101,7 +101,7 @@ def unfit(binary: Binary, host: HostTag) -> list[Problem]:
 
 
 class Section(NamedTuple):
-    """A section of the file, which only tools look at."""
+    """A section of a library's file; only tools look at sections."""
 
     name: str  # The section's name, such as ".debug_info" or "__TEXT,__cstring".
     role: str  # "data", "debug", "symbols" (which nothing reads at run time), or empty.
@@ -118,7 +118,7 @@ class LibraryFile:
         self._file = file
 
     def at(self, offset: int, nbytes: int) -> bytes:
-        """Read some bytes."""
+        """Read `nbytes` bytes at an offset."""
         self._check(offset, nbytes)
         self._file.seek(offset)
         data = self._file.read(nbytes)
@@ -127,7 +127,7 @@ class LibraryFile:
         return data
 
     def unpack(self, layout: str, offset: int) -> tuple[Any, ...]:
-        """Read a struct."""
+        """Read a struct at an offset."""
         return struct.unpack(layout, self.at(offset, struct.calcsize(layout)))
 
     def string(self, begin: int, nbytes: int, at: int) -> str:
@@ -140,7 +140,7 @@ class LibraryFile:
         return raw.decode("utf-8", "surrogateescape")
 
     def names(self, raw: Iterable[bytes]) -> tuple[str, ...]:
-        """Sort and decode names of symbols, as many as a real file can hold."""
+        """Sort and decode names of symbols; fail if they are longer than in any real file."""
         found, nbytes = set(), 0
         for each in raw:
             nbytes += len(each)
@@ -155,7 +155,7 @@ class LibraryFile:
         return text[at:end] if end >= 0 else text[at : at + MAX_SYMBOL + 1]
 
     def fail(self, what: str) -> NoReturn:
-        """Raise the error of a file that is no whole library."""
+        """Raise the error for a file that is not an intact library."""
         raise PluginLoadError(
             f"{self.path} {what}", path=self.path, hint="reinstall it, or fetch it again"
         )

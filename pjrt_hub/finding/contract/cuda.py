@@ -50,7 +50,7 @@ _REFUSED_PTXAS = (12, 3, 103)
 
 
 class Place(NamedTuple):
-    """A file that a plugin looks for, and why there."""
+    """A file that a plugin looks for, and the reason why it looks there."""
 
     path: Path
     reason: str
@@ -66,11 +66,11 @@ class Compiler(NamedTuple):
     def places(
         self, library: Path, cuda: str, env: Mapping[str, str], root: str = ""
     ) -> Iterator[Place]:
-        """Yield where a plugin looks for it, in its order.
+        """Yield where a plugin looks for this compiler, in the plugin's order.
 
-        `library` is the path that the plugin is loaded from, and `cuda` what it was built for,
-        "13". `root` is a folder of CUDA that a framework names in the options of a compilation, and
-        stands for the one in XLA_FLAGS.
+        `library` is the path that the plugin is loaded from, and `cuda` the version that it was
+        built for, "13". `root` is a folder of CUDA that a framework names in the options of a
+        compilation; it replaces the one in XLA_FLAGS.
         """
         flag = _DATA_DIR.search(env.get("XLA_FLAGS", ""))
         if root:
@@ -96,9 +96,9 @@ LIBDEVICE = Compiler("libdevice", "nvvm/libdevice/libdevice.10.bc", False)
 
 
 def opens_linker(library: Path) -> bool:
-    """Return whether a plugin compiles with libnvJitLink, and so needs no ptxas, where it has it.
+    """Check whether a plugin compiles with libnvJitLink, if it finds that, and so needs no ptxas.
 
-    Those before 0.11 were built without; nothing but the code of a plugin tells.
+    Plugins before 0.11 were built without this; only the code of a plugin tells.
     """
     with library.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
         return content.find(b"nvJitLinkVersion") >= 0

@@ -1,6 +1,6 @@
-"""ELF, the format of Linux: the headers of a shared library.
+"""The headers of a shared library in ELF, the format of Linux.
 
-Owns the reader that `headers` asks; must not open files, `LibraryFile` reads them.
+Owns the reader that `headers` uses; must not open files, which it reads through `LibraryFile`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_STEPS = 65536
 
 
 class Reader:
-    """Walks one open file."""
+    """A reader of one open file."""
 
     def __init__(self, file: LibraryFile) -> None:
         self._file = file
@@ -265,6 +265,6 @@ def _role(name: str) -> str:
 
 
 def _shorten(folder: str) -> str:
-    """Return a folder without "..", unless that is another one, as it may be behind a link."""
+    """Return a folder without "..", unless that names another one, as it may behind a link."""
     short = os.path.normpath(folder)
     return short if os.path.realpath(short) == os.path.realpath(folder) else folder

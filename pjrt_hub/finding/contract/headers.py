@@ -1,7 +1,7 @@
 """A library's headers, read without loading it.
 
-Owns what is said of a file that is no library of Linux: that it is built for another system, by
-its first bytes, or what else it looks like. A file of 500 MB costs a few page reads.
+Owns the verdict on a file that is not a library for Linux: its first bytes tell for which system it
+is built, or what else it looks like. A file of 500 MB costs a few page reads.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _MAX_JAVA = 43  # A universal file counts its parts where a Java class has its v
 
 
 def inspect(path: Path, symbol: str = ENTRY_POINT) -> Binary:
-    """Read a library's headers; of one for another system, only for which one it is built.
+    """Read a library's headers; if it is for another system than Linux, only tell which one.
 
-    The path is absolute. What cannot be read, is no shared library, or is truncated or malformed
-    raises PluginLoadError.
+    The path is absolute. A file that cannot be read, is not a shared library, or is truncated or
+    malformed raises PluginLoadError.
     """
     with _open(path) as (system, file):
         if system != "linux":

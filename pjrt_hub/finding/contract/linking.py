@@ -1,8 +1,8 @@
 """Checks whether this machine's dynamic loader could load a library.
 
 Owns `Search` and `find` (where the loader looks, and which file it takes), `follow` (what it loads
-with a file), `find_missing` (what it will not find) and `problems`, which is every reason; must not
-load anything.
+with a file), `find_missing` (what it will not find) and `problems` (why it will not load a file);
+must not load anything.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def problems(binary: Binary, host: HostTag, search: Search) -> list[Problem]:
 def find_missing(binary: Binary, search: Search) -> list[MissingLibrary]:
     """Return the libraries that the loader will not find, by the rules of `find`.
 
-    Libraries of the system folders are not walked: the system's packages keep those whole.
+    The needs of system libraries are not checked: the system's packages keep those complete.
     """
     known = {name for path in search.preloaded for name in (path.name, _name_of(path))}
     lost: list[MissingLibrary] = []
@@ -116,10 +116,10 @@ def find(
 ) -> Found | None:
     """Return the file that ld.so takes for a name, or None; a name with a slash is a path.
 
-    As `dlopen` and DT_NEEDED do: what is loaded under that name, DT_RPATH of the library and of
-    those that loaded it (`inherited`), unless it has a DT_RUNPATH, LD_LIBRARY_PATH, its DT_RUNPATH,
-    ld.so.cache, the default folders; in each folder first the subfolders for what this processor
-    can do. A file for another machine is passed over; one that is no library ends the search.
+    The order is that of `dlopen` and DT_NEEDED: libraries loaded under that name; DT_RPATH of the
+    library and of those that loaded it (`inherited`), unless it has a DT_RUNPATH; LD_LIBRARY_PATH;
+    its DT_RUNPATH; ld.so.cache; default folders. Subfolders for this processor's level come first.
+    A file for another machine is passed over; a file that is no library ends the search.
     """
     taken: Found | None = None
     hidden: dict[Path, None] = {}
@@ -143,12 +143,12 @@ def find(
 
 
 def follow(files: Sequence[Path], machine: str, search: Search) -> dict[Path, str]:
-    """Return what the loader loads, in its order, where some files are opened one after another.
+    """Return what the loader loads, in its order, if `files` are opened one after another.
 
-    A file brings what it needs, under the rules of `find`, before the next one is opened: so it may
-    be another copy of that one which answers to its name from then on. Each file comes with the
-    reason why it is the one, which is empty for those that were opened. What cannot be opened is
-    left out.
+    The loader loads what a file needs, by the rules of `find`, before it opens the next file. If
+    that loads another copy of the next file, the copy keeps the name. Each file comes with the
+    reason why it was taken, which is empty for those that were opened. A file that cannot be opened
+    is left out.
     """
     loaded: dict[Path, str] = {}
     for file in files:
@@ -163,7 +163,7 @@ def follow(files: Sequence[Path], machine: str, search: Search) -> dict[Path, st
 
 
 def _brought(opened: Binary, machine: str, search: Search) -> dict[Path, str]:
-    """Return a library with all that it needs; nothing where some of that is missing."""
+    """Return a library and all that it needs, with reasons; nothing if one of them is missing."""
     brought = {opened.path: ""}
     queue: list[tuple[Binary, tuple[str, ...]]] = [(opened, ())]
     for library, inherited in queue:
@@ -233,7 +233,7 @@ def _levels() -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _name_of(path: Path) -> str:
-    """Return what a library calls itself, which is a name that it is known by once it is loaded."""
+    """Return a library's own name (DT_SONAME), by which the loader knows it once it is loaded."""
     try:
         return inspect(path).name
     except PluginLoadError:
@@ -244,7 +244,7 @@ def _name_of(path: Path) -> str:
 def _loader_cache(path: Path, machine: str) -> dict[str, tuple[Path, ...]]:
     """Read the files in ld.so.cache by name; none if it is absent or of another format.
 
-    Those for a processor's level come first where this one has it, and else not at all.
+    Files for this processor's levels come first; those for other levels are left out.
     """
     try:
         data = digest.content(path)

@@ -1,4 +1,4 @@
-"""`pjrt_plugin.toml` -> `Manifest`.
+"""The reading of a `pjrt_plugin.toml` as a `Manifest`.
 
 Owns a plugin's description as data; must not look for the library or at the machine.
 The format is described in docs/manifest.md.
@@ -34,7 +34,7 @@ _SHA256 = re.compile("[0-9a-f]{64}")
 
 
 class Library(NamedTuple):
-    """One place where the plugin's library may lie; exactly one base, and a path below it."""
+    """One place where the plugin's library may lie: at most one base, and a path below it."""
 
     distribution: str = ""  # The canonical name; `path` is relative to where it is installed.
     module: str = ""  # The dotted name of a package; `path` is relative to its folder.
@@ -62,7 +62,7 @@ class Probe(NamedTuple):
     """The detection of the hardware, from files only.
 
     The kind is "always", "files" (any of `files` exists), "kfd" (an AMD compute node), "pci" (a
-    device of `vendor` and one of `devices`), or "unknown" for a plugin that nobody described.
+    device of `vendor` and one of `devices`), or "unknown" for a plugin without a manifest.
     """
 
     kind: str = "always"
@@ -106,9 +106,9 @@ class Manifest(NamedTuple):
     def create_options(
         self, given: Mapping[str, object], api: ApiVersion | None = None
     ) -> dict[str, OptionValue]:
-        """Return the options for `PJRT_Client_Create`: `given`, checked, over the defaults.
+        """Return the options for `PJRT_Client_Create`: the defaults, overridden by `given`.
 
-        Options of a plugin that nobody described pass with the type that Python gives them. Errors
+        Options of a plugin without a manifest pass with the type that Python gives them. Errors
         are those of `option.check`.
         """
         if self.path is None:
@@ -118,10 +118,10 @@ class Manifest(NamedTuple):
     def options_from_environment(
         self, env: Mapping[str, str], api: ApiVersion | None
     ) -> dict[str, OptionValue]:
-        """Return the create options that variables set, of those that version `api` takes.
+        """Return the create options that variables set, if version `api` takes them.
 
-        Where the version is unknown, these are those that every version takes. A text that means
-        nothing of its option's type raises ValueError.
+        If the version is unknown, only options that every version takes are returned. A text that
+        is no value of its option's type raises ValueError.
         """
         fitting = [
             each for each in self.options if each.since is None or (api and each.since <= api)
@@ -138,7 +138,7 @@ class Manifest(NamedTuple):
     ) -> tuple[str, dict[str, OptionValue]]:
         """Return the name and options for `PJRT_TopologyDescription_Create`.
 
-        Those of a plugin that nobody described pass as they are; for others see `Targets.resolve`.
+        Those of a plugin without a manifest pass as they are; for others, see `Targets.resolve`.
         """
         if self.path is None:
             return name, option.infer_all(given)
@@ -147,7 +147,7 @@ class Manifest(NamedTuple):
     def compile_flags_beside(
         self, given: Container[str], api: ApiVersion, code: bytes = b""
     ) -> dict[str, FlagValue]:
-        """Return XLA's flags to compile a program's code with, beside a user's."""
+        """Return the XLA flags with which to compile a program's code, in addition to a user's."""
         return {each.name: each.value for each in self.compile_flags if each.fits(given, api, code)}
 
     def environment_for(self, *, present: bool) -> dict[str, str]:
@@ -159,9 +159,9 @@ class Manifest(NamedTuple):
 def read(path: Path) -> tuple[Manifest, ...]:
     """Read a `pjrt_plugin.toml`: one plugin, or several as `[[plugin]]`.
 
-    What stands above the first `[[plugin]]` holds for each of them; in `options`, `compile_flags`,
-    `environment` and `topology` a plugin's entries are added to it, any other key of a plugin
-    replaces it. A ManifestError names the file, the key, what was found and what was expected.
+    Keys above the first `[[plugin]]` apply to every plugin. In `options`, `compile_flags`,
+    `environment` and `topology`, a plugin's own entries are added to these; its other keys replace
+    them. A ManifestError names the file, the key, what was found and what was expected.
     """
     top = Table.read(path)
     if top.integer("schema") != SCHEMA:

@@ -34,8 +34,8 @@ def canonical(distribution: str) -> str:
 def did_you_mean(text: str, known: Iterable[str], *, prefix: str = "") -> str:
     """Return "did you mean 'cuda'?", or an empty string if no name is close.
 
-    It is a text only: nothing is ever chosen by likeness. A `prefix` that all names have makes none
-    alike.
+    The text is only for messages: nothing is ever chosen by similarity. A `prefix` that all names
+    share does not make them similar.
     """
     from difflib import get_close_matches
 
@@ -49,8 +49,8 @@ def did_you_mean(text: str, known: Iterable[str], *, prefix: str = "") -> str:
 def look_alike(name: str, known: Iterable[str]) -> str:
     """Return the known name that a new one looks like, or an empty string.
 
-    That is one that reads the same, as "rocrn" and "rocm" do, or that differs by one letter more,
-    less, changed, or swapped with its neighbour.
+    The two read the same, as "rocrn" and "rocm" do, or differ in one letter that was added, left
+    out, changed, or swapped with its neighbour.
     """
     known = set(known)
     if name in known:

@@ -60,7 +60,7 @@ class Option(NamedTuple):
             raise ManifestError(f"{table.place('default')}: {exc}") from None
 
     def convert(self, value: object) -> OptionValue:
-        """Convert `value` to this option's type, or keep Python's if that is unknown.
+        """Convert `value` to this option's type; if that is unknown, keep its Python type.
 
         Nothing is parsed and nothing is rounded. Another type raises TypeError; an integer that
         does not fit into 64 bits, or is beyond a limit, ValueError.
@@ -82,8 +82,7 @@ class Option(NamedTuple):
     def parse(self, text: str) -> OptionValue:
         """Parse the text of a setting: "4", "true", "0,1".
 
-        A text that means nothing of this type raises TypeError; other errors are those of
-        `convert`.
+        A text that is no value of this type raises TypeError; other errors are those of `convert`.
         """
         if self.type == "string":
             return text
@@ -106,9 +105,9 @@ class Option(NamedTuple):
         return self.convert(numbers[0])
 
     def from_environment(self, env: Mapping[str, str]) -> OptionValue | None:
-        """Return what a variable sets it to, or None; an empty one sets nothing.
+        """Return the value that a variable sets, or None; an empty variable sets nothing.
 
-        A text that means nothing of this type raises ValueError.
+        A text that is no value of this type raises ValueError.
         """
         for name in self.variables:
             if text := env.get(name):
@@ -148,7 +147,7 @@ class Option(NamedTuple):
 
 
 def read_all(options: Table) -> tuple[Option, ...]:
-    """Read a table of options, by name."""
+    """Read a table of options, sorted by name."""
     return tuple(Option.read(name, options) for name in sorted(options.data))
 
 
@@ -160,11 +159,11 @@ def check(
     what: str,
     api: ApiVersion | None = None,
 ) -> dict[str, OptionValue]:
-    """Return `given`, checked, over the options' defaults.
+    """Return the options' defaults, overridden by `given`, which is checked.
 
-    Defaults that came after the plugin's version `api` are left out. An option that did, or that
-    the plugin does not have, raises ValueError; one of another type, or a name that is not a str,
-    TypeError.
+    Defaults of options that are newer than the plugin's version `api` are left out. A given option
+    that is newer, or that the plugin does not have, raises ValueError; a value of another type, or
+    a name that is not a str, TypeError.
     """
     known = {option.name: option for option in options}
     result: dict[str, OptionValue] = {}
@@ -187,7 +186,7 @@ def check(
 def parse(text: str) -> str | int | float | bool:
     """Parse a text of unknown type: "4", "0.5", "true", "abc".
 
-    An integer that fits into 64 bits is one, other numbers are floats.
+    An integer that fits into 64 bits becomes an int; other numbers become floats.
     """
     if _INTEGER.fullmatch(text) and len(text) <= 20 and -(1 << 63) <= int(text) < 1 << 63:
         return int(text)
@@ -216,7 +215,7 @@ def _unknown(plugin: str, what: str, name: str, known: Mapping[str, Option]) -> 
 
 
 class CompileFlag(NamedTuple):
-    """A flag for compilations in which the user does not set it."""
+    """A compile flag that applies unless the user sets it."""
 
     name: str  # The flag's name as XLA spells it, without dashes.
     value: FlagValue  # The plugin parses a str as the flag's own type.
@@ -248,9 +247,9 @@ class CompileFlag(NamedTuple):
         return flag
 
     def fits(self, given: Container[str], api: ApiVersion, code: bytes) -> bool:
-        """Check whether it fits a user's flags, a program and a plugin of this version.
+        """Check whether the flag fits a user's flags, a plugin's version and a program's code.
 
-        Text, bytecode and HLO protos all spell the operations that they use.
+        The code is searched for operations: text, bytecode and HLO protos all spell their names.
         """
         is_early = self.since is not None and api < self.since
         is_late = self.until is not None and api > self.until
@@ -260,5 +259,5 @@ class CompileFlag(NamedTuple):
 
 
 def read_compile_flags(flags: Table) -> tuple[CompileFlag, ...]:
-    """Read a table of flags, by name."""
+    """Read a table of flags, sorted by name."""
     return tuple(CompileFlag.read(name, flags) for name in sorted(flags.data))

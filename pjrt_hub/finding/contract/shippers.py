@@ -116,7 +116,7 @@ def shipper(library: str) -> tuple[str, str]:
 
 
 def _begins(library: str, key: str) -> bool:
-    """Check whether a name begins so; a number at the end of a key must be whole."""
+    """Check whether a name begins with a key; a number that ends the key must match as a whole."""
     if not fnmatchcase(library, f"{key}*"):
         return False
     return not key[-1].isdigit() or not fnmatchcase(library, f"{key}[0-9]*")

@@ -1,6 +1,6 @@
-"""TOML: tables with checked reads, and how they are written.
+"""TOML tables: reading them with checks, and writing them.
 
-Owns the one text for malformed plugin data: file, key, what was found, what was expected.
+Owns the one error text for malformed plugin data: file, key, what was found, what was expected.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SECTIONS = ("packages", "artifact")
 
 
 def parse(raw: bytes) -> dict[str, Any]:
-    """Parse TOML, or return the build's result for this text; raise ValueError if it is none."""
+    """Parse TOML, or return the result that the build stored; raise ValueError for other text."""
     text = raw.decode("utf-8")
     if (known := _parsed_files().get(text)) is not None:
         found: dict[str, Any] = json.loads(known)
@@ -59,7 +59,7 @@ def _parsed_files() -> dict[str, str]:
 
 
 def write(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
-    """Format a table as TOML: its values, then its tables, and its lists in `SECTIONS` as such."""
+    """Format a table as TOML: its values, then its tables; lists in `SECTIONS` become sections."""
     values = sections = ""
     for key, value in table.items():
         inner = (*path, key)
@@ -89,7 +89,7 @@ def _value(value: object, indent: str = "") -> str:
 
 
 class Table:
-    """One table of a file; remembers which keys were read, so that the rest are errors."""
+    """A table of a file; it remembers which keys were read, so that all others are errors."""
 
     def __init__(self, data: Mapping[str, Any], path: Path, place: str = "") -> None:
         self.data = data

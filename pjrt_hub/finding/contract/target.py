@@ -1,7 +1,7 @@
 """Targets: machines that a plugin compiles for without having them.
 
-Owns the way from a user's "H100" to what `PJRT_TopologyDescription_Create` takes, and the check of
-it, because a shape of no devices or of too many ends the process inside some plugins; and the GPU
+Owns the way from a user's "H100" to what `PJRT_TopologyDescription_Create` takes; the check of
+shapes, as some plugins end the process for one of no devices or of too many; and the GPU
 descriptions that a library embeds.
 """
 
@@ -44,8 +44,8 @@ class Target(NamedTuple):
         name: what a user says, "H100" or "v5e:2x2".
         plugin: the plugin that knows it, or an empty string in the plugin's own manifest.
         description: one line.
-        device: of a GPU: its name in the descriptions that the library embeds.
-        config: of a GPU: our own description, for a library that embeds none.
+        device: a GPU's name in the descriptions that the library embeds.
+        config: our own description of a GPU, for a library that embeds none.
     """
 
     name: str
@@ -106,7 +106,7 @@ class Targets(NamedTuple):
     def require(self, name: str, given: Mapping[str, object], *, plugin: str) -> None:
         """Raise TargetNotFoundError for an impossible name, as far as is known without the library.
 
-        A possible one is among those known, or of the form of one.
+        A possible name is that of a known machine or, except for GPUs, another shape of its kind.
         """
         if not self.known or not name or _CONFIG in given:
             return
@@ -137,9 +137,9 @@ class Targets(NamedTuple):
     ) -> tuple[str, dict[str, OptionValue]]:
         """Return the topology's name and options for the plugin; the user's win over the machine's.
 
-        A name that is not `known` goes to the plugin as it is. TargetNotFoundError means that GPUs
-        are described, and nothing describes this one; ValueError, that there is no such option, or
-        no machine of such a shape.
+        A name that is not `known` goes to the plugin as it is. TargetNotFoundError means that
+        GPUs are described, and this one is not, or is too old for the compiler; ValueError,
+        that there is no such option, or no machine of such a shape.
         """
         options = option.check(self.options, given, plugin=plugin, what="topology option", api=api)
         known = {each.name.casefold(): each for each in self.known}
@@ -214,8 +214,8 @@ def _check_size(value: OptionValue) -> None:
 def gpu_target_configs(library: Path, platform: str) -> dict[str, str]:
     """Read the descriptions of GPUs that a library embeds, by device ("NVIDIA H100 80GB HBM3").
 
-    They are those of one `platform_name`, "CUDA", and the first of equal names. A library of 400 MB
-    takes some 0.2 seconds. One that cannot be read raises PluginLoadError.
+    Only those of this `platform_name`, such as "CUDA", count; of equal names, the first. A library
+    of 400 MB takes some 0.2 seconds. One that cannot be read raises PluginLoadError.
     """
     import mmap
 

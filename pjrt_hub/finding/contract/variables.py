@@ -261,7 +261,7 @@ def rows() -> Iterator[Variable]:
 
 
 def find(name: str) -> Variable | None:
-    """Return the row of a variable, or None: it must not be read."""
+    """Return the row of a variable, or None if the variable must not be read."""
     return next((row for row in rows() if fnmatchcase(name, row.name)), None)
 
 

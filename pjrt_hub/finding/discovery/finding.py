@@ -28,20 +28,20 @@ class Finding(NamedTuple):
 
     Attributes:
         name: the plugin ("cuda13"), or the word that was asked for.
-        platform: what it drives ("cuda"); empty where nothing usable was found.
-        version: of the distribution that ships the library, or empty.
+        platform: what it drives ("cuda"); empty if nothing usable was found.
+        version: the version of the distribution that ships the library, or empty.
         api_version: its PJRT API version as far as it is known without loading it, or None.
         priority: the highest wins if no platform is named.
         hardware: whether its hardware is present, and the reason.
         source: the source that found it, or empty.
         origin: every place that led to it.
-        library_path: the library, or None where it must be fetched or cannot be used.
-        verdict: whether it can be used or was chosen; the reason, where not or where noteworthy.
+        library_path: the library, or None if it must be fetched or cannot be used.
+        verdict: whether it can be used or was chosen; the reason, if not or if noteworthy.
         chosen: whether it is the one that `client` would use.
         aside: whether nothing of it is here, or another of that name is used in its place.
         package: the distribution that ships the library, or empty.
-        license: under which, as the registry's row says; empty where no row is of that release.
-        publisher: whom the index's attestation names as its builder; empty where there is none.
+        license: the licence in the registry's row; empty if no row is of that release.
+        publisher: the builder that the index's attestation names; empty if there is none.
     """
 
     name: str
@@ -84,8 +84,8 @@ def findings(
 ) -> Listing[Finding]:
     """List everything that was found: the choice first, then the rest as the survey orders it.
 
-    `offline` leaves out, where nobody asked for it, what would have to be fetched. `probes` know
-    the API versions of libraries that were loaded before, `row_of` the registry's row of a release.
+    `offline` is as for `select.choose`. `probes` know the API versions of libraries that were
+    loaded before; `row_of` returns the registry's row of a candidate's release, or None.
     """
     chosen: Candidate | None = None
     reasons: dict[tuple[str, str], str] = {}
@@ -155,7 +155,7 @@ def _usable(
 
 
 def _hook_note(candidate: Candidate) -> str:
-    """Return the note that a package in `pjrt_plugins` is not called without a manifest."""
+    """Return a note if a package in `pjrt_plugins` has an initialize() but no manifest."""
     path = candidate.library_path
     if candidate.manifest.path is not None or path is None:
         return ""

@@ -19,7 +19,7 @@ _MAX_NBYTES = 16384
 def present(probe: Probe, root: Path) -> Verdict:
     """Look below `root` for the hardware of `probe`; the reason says what was found or not.
 
-    Neither yes nor no of a plugin that nobody described.
+    The verdict is neither yes nor no for a plugin without a manifest.
     """
     if probe.kind == "always":
         return Verdict(True, "needs no special hardware")
@@ -30,9 +30,9 @@ def present(probe: Probe, root: Path) -> Verdict:
 
 
 def drivers(root: Path) -> str:
-    """Name the accelerators' drivers here with their versions, and the devices.
+    """Name this machine's accelerator drivers, with their versions, and its devices.
 
-    What a plugin says at first contact may be another thing with another driver.
+    With another driver, a plugin's answers at first contact may differ.
     """
     modules = root / "sys/module"
     versions = [_text(root / "proc/driver/nvidia/version").partition("\n")[0]]

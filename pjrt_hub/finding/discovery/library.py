@@ -1,4 +1,4 @@
-"""A plugin's library: where its manifest says that it lies, or known by the name of its file.
+"""A plugin's library, found where its manifest says, or recognised by the name of its file.
 
 Owns the walk over `[[library]]` and `[[preload]]` places, the patterns of vendors' file names, and
 the plugin's name and builder that follow from them. Must not load what it finds.
@@ -38,7 +38,7 @@ class Preloads(NamedTuple):
 
 
 def preloads(world: World, manifest: Manifest, library_path: Path) -> Preloads:
-    """Find the libraries to load before a plugin; what was laid out with it comes first."""
+    """Find the libraries to load before a plugin; those laid out beside it come first."""
     paths, missing = [], []
     home = _home(library_path, manifest)
     for item in manifest.preloads:
@@ -167,9 +167,9 @@ def plugin_name(text: str) -> str:
 def manifest_for(name: str, path: Path, described: Sequence[Described]) -> Manifest:
     """Return the manifest for a library that the user named by its path.
 
-    That of the plugin called `name`; where `name` is empty, that of the one plugin whose library
-    has this file name, or whose packages are on its run path (both CUDA plugins have the same file
-    name). Else an undescribed one, with the platform, hardware and targets that all of them share.
+    With a `name`, it is that plugin's manifest. Else it is that of the only plugin whose library
+    has this file name, or whose packages are on the run path (both CUDA plugins have the same file
+    name); else a default one, with the platform, hardware and targets that the similar ones share.
     """
     manifests = [each.manifest for each in described]
     if name:
@@ -197,7 +197,7 @@ def manifest_for(name: str, path: Path, described: Sequence[Described]) -> Manif
 
 
 def _like(kin: Sequence[Manifest], name: str) -> Manifest:
-    """Make the manifest of an undescribed plugin, with what all of its kind share."""
+    """Make a default manifest, with the hardware and targets that all of these manifests share."""
     # The oldest driver that works differs between builds.
     probes = {each.probe._replace(driver_file="", driver_minimum=0) for each in kin}
     if len({each.platform for each in kin}) != 1 or len(probes) != 1:

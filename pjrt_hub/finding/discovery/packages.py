@@ -59,7 +59,7 @@ def describe(world: World) -> tuple[list[Described], list[Rejection]]:
 
 
 def find_registries(installed: Installed) -> Iterator[RegistryPackage]:
-    """Yield the packages whose rows count like the shipped ones, each with its files of rows."""
+    """Yield the installed packages of registry rows, each with its files of rows."""
     for point in installed.registries:
         folders = (sorted(folder.glob("*.toml")) for folder in _folders(installed, point))
         rows = ([path for path in each if path.name != FILE_NAME] for each in folders)
@@ -68,7 +68,7 @@ def find_registries(installed: Installed) -> Iterator[RegistryPackage]:
 
 
 def _registered_manifests(world: World) -> Iterator[Described | Rejection]:
-    """Yield the manifests of the group, and a rejection for each that cannot be read."""
+    """Yield the manifests of entry points, and a rejection for each that cannot be read."""
     points = world.installed.entry_points
     frameworks = {point.module for point in points if point.group != PACKAGE}
     for point in points:
@@ -117,7 +117,7 @@ def _folders(installed: Installed, point: EntryPoint) -> tuple[Path, ...]:
 
 
 def _namespace_manifests(world: World) -> Iterator[Described | Rejection]:
-    """Yield the manifest of each folder, ours first, then in the order of `sys.path`."""
+    """Yield the manifests in the namespace package, ours first, then in the order of `sys.path`."""
     packages: dict[str, Path] = {}
     own = world.first_party / PACKAGE
     for package in dict.fromkeys((own, *world.installed.package_folders(PACKAGE))):
@@ -145,7 +145,7 @@ def _namespace_manifests(world: World) -> Iterator[Described | Rejection]:
 
 
 def find_vendor_libraries(world: World) -> Iterator[Found]:
-    """Yield every vendor's library under its own name; `select` joins it with its manifest."""
+    """Yield every vendor's library under its own name; `survey` joins it with its manifest."""
     registered = set()
     points = world.installed.entry_points
     manifested = {
@@ -181,7 +181,7 @@ def find_vendor_libraries(world: World) -> Iterator[Found]:
 
 
 def add_priority(candidate: Candidate, world: World) -> Manifest:
-    """Return the manifest of a library that none describes, with what it registers in JAX."""
+    """Return a vendor library's default manifest, with the priority that it registers in JAX."""
     here = (each for each in world.installed.entry_points if str(each) in candidate.origins)
     jax = (each for each in here if each.group == _JAX)
     folders = [folder for each in jax for folder in _folders(world.installed, each)]
@@ -219,7 +219,7 @@ def _from_entry_point(world: World, point: EntryPoint) -> Found:
 
 
 def _libraries(world: World, point: EntryPoint) -> list[Path]:
-    """Look in the registered package, where most keep it, then in all that came with it."""
+    """Look for libraries in the registered package, where most are, then in its distribution."""
     home = point.distribution.folder
     inside = _in_folder(home.joinpath(*point.module.split(".")), world.host.os)
     if inside:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Registration(NamedTuple):
-    """What a module registers."""
+    """The plugin that a module registers in JAX."""
 
     platform: str = ""  # The platform's name; empty if the source says none.
     priority: int = DEFAULT_PRIORITY
@@ -25,7 +25,7 @@ class Registration(NamedTuple):
 
 
 def read(folder: Path) -> Registration:
-    """Return what the package in a folder registers; JAX's defaults where its source is unclear."""
+    """Return what the package in a folder registers; JAX's defaults if its source is unclear."""
     import ast  # Few packages lack a manifest, so most starts do not need this import.
 
     try:
@@ -49,7 +49,7 @@ def read(folder: Path) -> Registration:
 
 
 def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls in the order of the source, which is that of the functions that run."""
+    """Yield the calls in the order of the source, in which such modules also run them."""
     import ast
 
     found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]

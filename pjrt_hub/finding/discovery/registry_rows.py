@@ -1,7 +1,7 @@
 """Registry rows: those that were fetched before, and those that can be fetched.
 
-Owns which row stands for a plugin on this machine. Fetches and verifies nothing: whoever loads one
-from the cache asks `Cache.lookup`, which does.
+Owns which row stands for a plugin on this machine. Fetches and verifies nothing: a plugin from the
+cache is loaded through `Cache.lookup`, which verifies it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REGISTRY = "registry"
 
 
 def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
-    """Yield each build of each plugin, here and to be fetched, or why a plugin has none."""
+    """Yield each plugin's builds, in the cache and to be fetched, or why there is none."""
     try:
         plugins = list(_by_plugin(world))
     except ManifestError as exc:
@@ -71,7 +71,7 @@ def _cached(world: World, rows: Sequence[Artifact]) -> Iterator[tuple[Artifact, 
 def known_api(world: World, candidate: Candidate) -> ApiVersion | None:
     """Return the API version of an installed build, as far as the registry's rows tell.
 
-    A release that no row is about has at least the API of the newest older one.
+    A release without a row has at least the API of the newest older release with one.
     """
     if candidate.artifact is not None:
         return candidate.artifact.api_version
@@ -90,7 +90,7 @@ def known_api(world: World, candidate: Candidate) -> ApiVersion | None:
 
 
 def row_of(world: World, candidate: Candidate) -> Artifact | None:
-    """Return the row of a candidate: its own, or that of the same release where it is installed."""
+    """Return the row of a candidate: its own, or that of the same release if it is installed."""
     path = candidate.library_path
     if candidate.artifact is not None or path is None:
         return candidate.artifact
@@ -112,7 +112,7 @@ def row_of(world: World, candidate: Candidate) -> Artifact | None:
 def _reject_unlocked(
     world: World, described: Sequence[Described], locked: set[str]
 ) -> Iterator[Rejection]:
-    """Reject what could be fetched only if the lock file listed it, or the user named the file.
+    """Reject plugins that the lock file lacks, or that it alone lists if the user did not name it.
 
     `locked` are the plugins that the file and the registry have in common.
     """

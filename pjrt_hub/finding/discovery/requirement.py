@@ -1,7 +1,7 @@
-"""What a plugin requires at run time, and where that is installed.
+"""The packages that a plugin requires at run time, and where they are installed.
 
-Owns which installed distribution serves for a pinned requirement, and which versions a plugin takes
-that was installed itself. What is not installed comes from the cache.
+Owns which installed distribution serves for a pinned requirement, and which versions an installed
+plugin takes. Packages that are not installed come from the cache.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def find_required(
 
 
 def _bounds(world: World, distribution: str, version: str) -> dict[str, str]:
-    """Return what the vendor's package around a plugin says of the others, if it is installed."""
+    """Return the specifiers in the vendor's package around a plugin, if that is installed."""
     from packaging.requirements import InvalidRequirement
     from packaging.requirements import Requirement as Wanted
 
@@ -62,8 +62,8 @@ def _bounds(world: World, distribution: str, version: str) -> dict[str, str]:
 def find_installed(world: World, requirement: Requirement) -> dict[str, Path]:
     """Return the files of the installed distribution that serves for a requirement, by their paths.
 
-    They are those that lie where the pinned ones do, because another version has files of other
-    names. There are none if it is incomplete, or of a version that the plugin does not take.
+    They are its files in the pinned files' folders, because another version has files of other
+    names. There are none if the distribution is incomplete, or the plugin refuses its version.
     """
     found = world.installed.get(canonical(requirement.package))
     if found is None or not admits(requirement.specifier, found.version):
@@ -81,7 +81,7 @@ def find_installed(world: World, requirement: Requirement) -> dict[str, Path]:
 def admits(specifier: str, version: str, *, is_whole: bool = True) -> bool:
     """Check whether a specifier such as ">=9.12,<10" allows a version; an empty one allows any.
 
-    Where `is_whole` is False, more may follow the version, as in one that a file's name tells.
+    If `is_whole` is False, the version may lack its end, as one in a file's name does.
     """
     if not is_whole and admits(specifier, f"{version}.{_REST}"):
         return True

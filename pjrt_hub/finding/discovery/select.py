@@ -33,7 +33,7 @@ class Request(NamedTuple):
 
     @classmethod
     def read(cls, argument: str | None, env: Mapping[str, str]) -> Request | None:
-        """Return the first request that is set: the argument, ours, JAX's; None if none is."""
+        """Return the first request that is set: the argument, our variable or JAX's; else None."""
         for text, origin in (
             (argument, "the argument"),
             (env.get(OURS), f"${OURS}"),
@@ -48,7 +48,7 @@ class Request(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """The plugin to use."""
+    """The plugin to use, and why."""
 
     candidate: Candidate
     rejections: tuple[Rejection, ...]  # Everything that was not chosen.
@@ -67,9 +67,9 @@ def choose(
 ) -> Choice:
     """Choose one plugin; without a request, by priority.
 
-    `offline` leaves out what would have to be fetched and nobody asked for by name. `to_run` leaves
-    out what would have to be fetched for hardware that is absent: to compile ahead of time is all
-    that it could serve for.
+    Without a request, `offline` passes over plugins that would have to be fetched, if another one
+    is here. `to_run` passes over those that would have to be fetched for absent hardware, since
+    they could only compile ahead of time.
 
     Raises:
         PluginNotFoundError: nothing fits; `.rejections` holds every reason.
@@ -228,9 +228,9 @@ def _selector(candidate: Candidate, tied: Sequence[Candidate]) -> str:
 
 
 def matches(survey: Survey, word: str) -> list[Candidate]:
-    """Return what has a word for its name, else for its platform or an alias.
+    """Return the candidates that have a word as their name, else as their platform or an alias.
 
-    "distribution:plugin" is one build, which need not be the one that is used for the name alone.
+    "distribution:plugin" is one build, which need not be the one that the name alone selects.
     """
     distribution, colon, name = word.rpartition(":")
     if colon:
@@ -259,7 +259,7 @@ def _unknown(survey: Survey, word: str, origin: str) -> Rejection:
 
 
 def _likely(word: str, words: set[str]) -> str:
-    """Return "did you mean 'cuda'?", of a name or of a file, or an empty string."""
+    """Return "did you mean 'cuda'?" for a similar name or for a file, or an empty string."""
     if os.path.isfile(word):
         return f"did you mean {os.path.join(os.curdir, word)!r}?"
     return did_you_mean(word, words)
@@ -323,6 +323,6 @@ def _not_found(
 
 
 def _printable(word: str) -> str:
-    """Escape what only looks like an ASCII name, and shorten long text."""
+    """Escape text that only looks like an ASCII name, and shorten long text."""
     word = word if len(word) <= 80 else f"{word[:77]}..."
     return word if word.isascii() and word.isprintable() else ascii(word)[1:-1]

@@ -1,6 +1,6 @@
-"""The nouns of discovery: World, Described, Candidate and Rejection.
+"""The records of discovery: World, Described, Candidate and Rejection.
 
-Owns the arguments and results of what searches; must not search for anything itself.
+Owns the arguments and results of searches; must not search for anything itself.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class World(NamedTuple):
 
 
 class Described(NamedTuple):
-    """A manifest and its origin; its library may lie elsewhere, or nowhere."""
+    """A manifest and its origin; the plugin's library may lie elsewhere, or be absent."""
 
     manifest: Manifest
     source: str  # The source that found it.
@@ -101,7 +101,7 @@ class Candidate(NamedTuple):
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Other words that select it."""
+        """Other words that select the plugin."""
         return self.manifest.aliases
 
     @property
@@ -111,7 +111,7 @@ class Candidate(NamedTuple):
 
     @property
     def origin(self) -> str:
-        """Every place that led to it, in one line."""
+        """Every place that led to the candidate, in one line."""
         return "; ".join(self.origins)
 
     @property
@@ -121,7 +121,7 @@ class Candidate(NamedTuple):
 
     @property
     def may_run(self) -> bool:
-        """Whether its hardware is here, or unknown."""
+        """Whether its hardware is present, or unknown."""
         return self.hardware.ok is not False
 
     @property
@@ -132,18 +132,18 @@ class Candidate(NamedTuple):
     def check_options(
         self, given: Mapping[str, object], env: Mapping[str, str], api: ApiVersion | None = None
     ) -> dict[str, OptionValue]:
-        """Return a client's create options: what came with it, then the variables', then `given`.
+        """Return a client's create options: the candidate's, then the variables', then `given`.
 
-        Before the plugin is loaded, its version is taken as far as it is known. Another type raises
-        TypeError; ValueError means that there is no such option, that it is of a later version, or
-        that a variable means nothing.
+        Later ones win. Without `api`, the version is the registry row's, if there is one. A value
+        of another type raises TypeError; ValueError means that there is no such option, that it is
+        of a later version, or that a variable's text is no value of its type.
         """
         api = api or self.api_version
         said = self.manifest.options_from_environment(env, api)
         return self.manifest.create_options({**dict(self.create_options), **said, **given}, api)
 
     def is_same_build(self, other: Candidate | None) -> bool:
-        """Check whether it is the same build as another; a row stays itself when it is fetched."""
+        """Check whether both are the same build; fetching a registry row does not change it."""
         if other is None:
             return False
         if self.artifact or other.artifact:
@@ -151,7 +151,7 @@ class Candidate(NamedTuple):
         return (self.name, self.library_path) == (other.name, other.library_path)
 
     def __str__(self) -> str:
-        """Name it distinctly: plugin, distribution, place."""
+        """Name the candidate distinctly: plugin, distribution, place."""
         shipped = f"{self.distribution} {self.version}".strip()
         place = self.library_path or "must be fetched"
         return f"{self.name}{f' of {shipped}' if shipped else ''} ({place})"

@@ -1,7 +1,7 @@
 """Every candidate of a world, joined, in one order.
 
-Owns which of several findings are one plugin, and which of them stands for it; chooses nothing
-among plugins, that is `select`.
+Owns which of several findings are one plugin, and which of them stands for it; must not choose
+among plugins, as `select` does.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Survey(NamedTuple):
     known: tuple[Manifest, ...] = ()  # All manifests, even if the library cannot be had.
 
     def without(self, failed: Candidate, reason: str) -> Survey:
-        """Return the survey without one that failed; the plugin's next build stands for it."""
+        """Return the survey without a failed candidate; the plugin's next build takes its place."""
         left = [each for each in self.candidates if not each.is_same_build(failed)]
         others = [each for each in self.rejections if not failed.is_same_build(each.build)]
         if failed.name not in (each.name for each in left):
@@ -58,8 +58,8 @@ def reject_unfit(surveyed: Survey, world: World) -> Survey:
 def survey(world: World, explicit_path: Path | None = None) -> Survey:
     """Ask every source; import, load and run nothing of a plugin.
 
-    A library that the caller named is the only candidate; one that is not a file, or not one that
-    the lock file names, raises PluginLoadError.
+    A library that the caller named by its path is the only candidate; it raises PluginLoadError if
+    it is not a file, or not one that the lock file lists.
     """
     described, rejections = packages.describe(world)
     known = tuple(each.manifest for each in described)
@@ -97,7 +97,7 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
 
 
 def _join(found: Iterable[Candidate], world: World) -> Iterator[Found]:
-    """Make one candidate of those that are one library under one name."""
+    """Join candidates that are one library under one name; reject other manifests' claims to it."""
     by_library: dict[Path | None, list[Candidate]] = {}
     for candidate in found:
         by_library.setdefault(_real(candidate), []).append(candidate)
@@ -178,14 +178,14 @@ def require_locked(candidate: Candidate, library_path: Path, world: World) -> No
 
 
 def _unlock(candidate: Candidate) -> str:
-    """Return how the lock file allows a candidate."""
+    """Return how a user can make the lock file allow a candidate."""
     shipped = candidate.distribution and candidate.version
     what = f"{candidate.distribution}=={candidate.version}" if shipped else candidate.library_path
     return f"`pjrt-hub lock {what}` would allow it, and PJRT_HUB_LOCK=0 goes without a lock"
 
 
 def _choose_builds(candidates: list[Candidate], world: World) -> Iterator[Found]:
-    """Keep the best build of each plugin; of a name with several claims `select` says so."""
+    """Keep the best build for each claim to a name; `select` reports a name with several claims."""
     named: dict[str, list[Candidate]] = {}
     for candidate in candidates:
         named.setdefault(candidate.name, []).append(candidate)
@@ -217,9 +217,9 @@ def _shadowed(candidate: Candidate, winner: Candidate) -> Rejection:
 
 
 def _rank(group: list[Candidate], world: World) -> Iterator[Candidate]:
-    """Sort what goes by one name: by where it was found, then the newest PJRT API first.
+    """Sort candidates of one name by where they were found, then by the newest PJRT API first.
 
-    Where one of them is unknown, the order stays that of the manifest or of the registry.
+    If one of these APIs is unknown, the order of the manifest or of the registry stays.
     """
     for _, found in groupby(sorted(group, key=_source_order), key=_source_order):
         builds = list(found)
@@ -232,7 +232,7 @@ def _rank(group: list[Candidate], world: World) -> Iterator[Candidate]:
 
 
 def _explain_rank(loser: Candidate, winner: Candidate, world: World) -> str:
-    """Return why one build of a plugin is used before another, and how that one is chosen."""
+    """Return why a build of a plugin is used before another, and how to choose the other."""
     first = f"{winner.distribution} {winner.version}".strip()
     word = f"{loser.distribution}:{loser.name}"
     if loser.must_be_fetched and not winner.must_be_fetched:
@@ -248,8 +248,8 @@ def _explain_rank(loser: Candidate, winner: Candidate, world: World) -> str:
 def _claim(candidate: Candidate, group: Sequence[Candidate], pinned: set[str]) -> object:
     """Return who claims a name: a manifest, the registry, a variable, or a distribution.
 
-    `group` is all that goes by that name; `pinned` are the packages that, as the registry says,
-    build the plugin of that name.
+    `group` holds all candidates of that name; `pinned` are the packages that build the plugin of
+    that name according to the registry.
     """
     if candidate.source == user_paths.ENVIRONMENT:
         return candidate.library_path

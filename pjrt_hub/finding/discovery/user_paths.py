@@ -26,7 +26,7 @@ _NAME_RULE = "a name is of ASCII [a-z0-9_], 1 to 32 characters"
 
 
 def from_path(path: Path, world: World, described: Sequence[Described]) -> Candidate:
-    """Return the candidate for a path: an installed package's plugin if it is its library."""
+    """Return the candidate for a path: an installed package's, if the path is its library."""
     path = path.absolute()
     if not isfile(path):
         raise PluginLoadError(

@@ -1,4 +1,4 @@
 """Pinned binaries: the rows, the downloads and the cache.
 
-`disk` <- `catalog` <- `archive` <- `cache` <- `transfer`.
+Each part imports only parts to its left: `disk` <- `catalog` <- `archive` <- `cache` <- `transfer`.
 """

@@ -29,7 +29,7 @@ class Member(NamedTuple):
     executable: bool = False  # Whether it is a program, such as a plugin's assembler.
 
     def as_row(self) -> dict[str, Any]:
-        """Return the table for `_member`."""
+        """Return the table that `_member` reads."""
         row: dict[str, Any] = {"path": self.path, "size": self.size, "sha256": self.sha256}
         return row | ({"executable": True} if self.executable else {})
 
@@ -37,7 +37,7 @@ class Member(NamedTuple):
 class Requirement(NamedTuple):
     """A pinned archive that a plugin requires at run time, such as that of cuDNN.
 
-    Most is as an `Artifact` has it; the plugin and the platform are of the plugin that requires it.
+    Most fields are as in `Artifact`; `plugin` and `platform` are those of the requiring plugin.
     """
 
     plugin: str
@@ -178,7 +178,7 @@ class RegistryPackage(NamedTuple):
 
 
 class Flaw(NamedTuple):
-    """Rows of packages that do not count, and the next step as a hint."""
+    """A reason why rows of packages do not count, and the next step as a hint."""
 
     origin: str  # The packages, each with its version.
     reason: str
@@ -188,9 +188,9 @@ class Flaw(NamedTuple):
 class Catalog:
     """The rows of the registry and of packages, read on first use.
 
-    One package owns a plugin: the shipped rows of that plugin do not count beside its own, and of
-    two packages neither does. Versions are never compared across them, so nobody takes a plugin
-    over by a higher one.
+    A package owns the plugins of its rows: the shipped rows of these do not count, and if two
+    packages have rows of one plugin, neither's count. Versions of different owners are never
+    compared, so nobody takes over a plugin by a higher version.
 
     A missing directory holds no rows; `rows` were read elsewhere, such as those of a lock file.
     """
@@ -226,7 +226,7 @@ class Catalog:
         return self._contents[0]
 
     def owner(self, row: Artifact) -> str:
-        """Return the package that a row is of, with its version, or "the registry"."""
+        """Return the package that owns a row, with its version, or "the registry"."""
         return self._contents[1].get(row.plugin, "the registry")
 
     @property
@@ -258,8 +258,8 @@ def rows_called(word: str, rows: Iterable[Artifact]) -> list[Artifact]:
 def newest_builds(rows: Iterable[Artifact]) -> list[Artifact]:
     """Return the newest row of each package that builds a plugin, the newest PJRT API first.
 
-    Versions compare the releases of one package; builds of several compare by the API alone. The
-    rows are of one plugin, for machines of one kind.
+    Releases of one package are compared by version, builds of several packages by the API alone.
+    The rows are of one plugin, for machines of one kind.
     """
     newest: dict[str, Artifact] = {}
     for row in sorted(rows, key=lambda row: (release(row.version), str(row.host))):
@@ -269,7 +269,7 @@ def newest_builds(rows: Iterable[Artifact]) -> list[Artifact]:
 
 
 def newest_for_each_kind(rows: Iterable[Artifact]) -> list[Artifact]:
-    """Return the newest build of each plugin for each kind of machine that this one can drive."""
+    """Return each plugin's newest build with a compatible API, for each kind of machine."""
     grouped: dict[tuple[str, ...], list[Artifact]] = {}
     for row in rows:
         if not row.runs(row.host):  # On its own host, only the API version can rule a row out.
@@ -309,7 +309,7 @@ def _add_packages(
 ) -> tuple[tuple[Artifact, ...], dict[str, str], tuple[Flaw, ...]]:
     """Put rows of packages in the place of shipped ones; return them, their owners and the flaws.
 
-    A malformed row claims its plugin, too, so that no other one takes its place unnoticed.
+    A malformed row claims its plugin, too, so that no other row takes its place unnoticed.
     """
     claims: dict[str, dict[str, list[Artifact]]] = {}
     flaws: list[Flaw] = []
@@ -417,7 +417,7 @@ def _each(items: Iterable[Any]) -> Iterable[tuple[int, Any]]:
 
 
 def release(version: str) -> tuple[int, ...]:
-    """Return the numbers of a version, by which it is newer than another; () if it is none."""
+    """Return the numbers by which a version is compared with others; () if it is malformed."""
     if _PLAIN_VERSION.fullmatch(version):
         return tuple(map(int, version.split(".")))
     from packaging.version import InvalidVersion, Version
@@ -429,7 +429,7 @@ def release(version: str) -> tuple[int, ...]:
 
 
 def _without_names(row: dict[str, Any]) -> dict[str, Any]:
-    """Leave out what the enclosing row says."""
+    """Leave out the columns that the enclosing row holds."""
     return {column: value for column, value in row.items() if column not in ("plugin", "platform")}
 
 

@@ -30,7 +30,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 def cache_errors(what: str, path: Path, needed: int = 0) -> Iterator[None]:
     """Turn operating system errors inside the block into a CacheError.
 
-    It says what was tried, as "cannot publish", and how many bytes that needs.
+    It says what failed, such as "cannot publish", and on a full disk how many bytes were needed.
     """
     try:
         yield
@@ -59,9 +59,9 @@ def require_space(path: Path, needed: int) -> None:
 
 
 def is_folder(path: Path) -> bool:
-    """Check whether a folder is there; raise OSError if who asks may not look.
+    """Check whether a folder exists; raise OSError if this process may not look.
 
-    To pathlib of Python 3.13, one that is closed is not there.
+    The pathlib of Python 3.13 reports a folder that it may not look at as absent.
     """
     try:
         return stat.S_ISDIR(os.stat(path).st_mode)
@@ -106,7 +106,7 @@ def _free(path: Path) -> tuple[int, int]:
 def make(root: Path, path: Path, mode: int = 0o755) -> Path:
     """Make a directory below the cache root that only its owner can write.
 
-    Step by step, because the mode of `mkdir(parents=True)` counts for the last one only.
+    Folders are made one by one, because `mkdir(parents=True)` gives the mode to the last one only.
     """
     if not root.is_dir():
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -169,10 +169,10 @@ def tree_nbytes(root: Path) -> int:
 def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
     """Open a folder at or below a cache root during a `with` block.
 
-    This gives a descriptor for `dir_fd`, or None where the system has none. A link to the root must
-    be ours or root's, and no link is followed below it. CacheError means that somebody else owns a
-    folder on the way, or can write to it; OSError, that there is no such folder, or that it cannot
-    be read.
+    This gives a descriptor for `dir_fd`, or None if the system has none. If `root` is a link, it
+    must belong to this user or to root; below it, no link is followed. CacheError means that
+    somebody else owns a folder on the way, or can write to it; OSError, that there is no such
+    folder, or that it cannot be read.
     """
     if sys.platform == "win32":
         yield None
@@ -208,7 +208,7 @@ def require_safe(root: Path, folder: Path) -> None:
 def read(root: Path, path: Path, most_nbytes: int = digest.MOST_NBYTES) -> bytes:
     """Read a file below a cache root that nobody else could have written.
 
-    If somebody else could, it raises CacheError; if it is too large, OSError (EFBIG).
+    If somebody else could have, it raises CacheError; if it is too large, OSError (EFBIG).
     """
     with open_folder(root, path.parent) as folder:
         place = path if folder is None else path.name
@@ -232,7 +232,7 @@ def oddity(found: os.stat_result) -> str:
 def find(folder: Path, name: str) -> Path | None:
     """Find a trustworthy file of a name in a folder, or return None.
 
-    In a folder that everybody can write to, another user's is passed over, with a warning.
+    In a folder that everybody can write to, another user's file is passed over, with a warning.
     """
     path = folder / name
     try:
@@ -250,7 +250,7 @@ def find(folder: Path, name: str) -> Path | None:
 def suspicion(path: Path) -> str:
     """Return who else may have written a file that was found, or an empty string.
 
-    A team may share it by its group, as a working copy is shared.
+    Members of the file's group may write it, because a team may share a working copy like this.
     """
     if sys.platform == "win32":
         return ""

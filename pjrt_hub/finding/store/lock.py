@@ -1,6 +1,6 @@
-"""Locks between processes: one downloader, and many who use an entry.
+"""Locks between processes: for one downloader, and for many users of an entry.
 
-Saves bandwidth and evictions and never guards correctness: on file systems without locks the
+They save bandwidth and evictions and never guard correctness: on file systems without locks the
 store is as correct and only slower, because publishing is atomic.
 """
 
@@ -27,7 +27,7 @@ _open: set[int] = set()
 class FileLock(NamedTuple):
     """The outcome of asking for a lock; true if it is held.
 
-    It may be "taken" by another process, whose end was not waited for, or "unknown", where files
+    Its state is "taken" if another process holds it and the wait is over, or "unknown" if files
     cannot be locked.
     """
 
@@ -59,9 +59,9 @@ def acquire(
     """Hold a lock (flock(2), else that of fcntl(2)) during a `with` block.
 
     The file is never unlinked: a process that waits on an unlinked file would lock nothing. A
-    process that is forked meanwhile holds nothing, and lets go of nothing. A shared lock makes do
-    with a file that can only be read. The file's directory exists, and `folder` is its descriptor
-    where it is open.
+    process that is forked meanwhile neither holds nor releases the lock. For a shared lock, a file
+    that can only be read is enough. The file's directory exists, and `folder` is its descriptor
+    if it is open.
     """
     file = _open_file(path, folder, shared)
     if file is None:
@@ -115,9 +115,9 @@ def _acquire(file: int, path: Path, shared: bool, wait: Wait) -> FileLock:
 
 
 def _try(file: int, path: Path, shared: bool) -> bool:
-    """Take the lock if it is free; return False if this file system has none.
+    """Take the lock if it is free; return False if this file system has no locks.
 
-    If somebody holds it, it raises BlockingIOError.
+    If somebody holds the lock, it raises BlockingIOError.
     """
     if sys.platform == "win32":
         return False  # Windows locks cannot be shared.
@@ -173,7 +173,7 @@ def _warn(folder: Path) -> None:
 
 
 def _after_fork() -> None:
-    """Close the parent's locks in the child, which does not unlock them."""
+    """Close the parent's lock files in the child, which does not unlock them for the parent."""
     for file in _open:
         with suppress(OSError):
             os.close(file)

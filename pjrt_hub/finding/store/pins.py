@@ -1,4 +1,4 @@
-"""A project's lock file, `pylock.pjrt.toml`: what it may fetch and load.
+"""A project's lock file, `pylock.pjrt.toml`: what the project may fetch and load.
 
 Owns where the file is looked for, and whether a library is one that it names; `pylock.py` has its
 format. The locks that make processes take turns are `lock.py`.
@@ -39,10 +39,10 @@ class Pins(NamedTuple):
         requests: what was to be locked: platforms, plugins, packages, addresses; () for all.
         hosts: the machines that it is for, such as "linux-x86_64"; () for all.
         rows: what may be fetched and loaded.
-        addresses: where pip and uv get each wheel, by its sha256; pjrt-hub looks for it where they
-            look for packages, because their index may not be the one of whoever wrote the file.
-        is_named: whether the user named the file; whoever wrote one that was only found may
-            narrow what the registry pins, and not add to it.
+        addresses: where pip and uv get each wheel, by its sha256; pjrt-hub searches this user's
+            package indexes instead, which may differ from those of the file's author.
+        is_named: whether the user named the file; a file that was only found may narrow what
+            the registry pins, and not add to it.
     """
 
     path: Path
@@ -55,10 +55,10 @@ class Pins(NamedTuple):
     def among(self, rows: Iterable[Artifact]) -> list[Artifact]:
         """Return the registry's rows whose archives the file pins for the same plugin.
 
-        Each requires no more than in the file, and all that it requires there.
+        Each requires exactly what it requires in the file.
 
         Args:
-            rows: of the registry.
+            rows: the rows of the registry.
         """
         locked = {
             (row.plugin, row.sha256): {each.sha256 for each in row.requires} for row in self.rows
@@ -76,7 +76,7 @@ class Pins(NamedTuple):
 
         Args:
             library_path: the library.
-            sha256: hashes a file; it is asked only where the size is that of a locked member.
+            sha256: a function that hashes a file; called only if the size is a locked member's.
         """
         sizes = {member.size for row in self.rows for member in row.members}
         known = {member.sha256 for row in self.rows for member in row.members}
@@ -93,7 +93,7 @@ class Pins(NamedTuple):
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """The plugins that pip and uv leave out: an archive is no wheel, or has no address."""
+        """The plugins that pip and uv leave out, as an archive is no wheel or has no address."""
         return tuple(
             {row["plugin"]: None for row in self._tables()["tool"]["pjrt-hub"]["artifact"]}
         )
@@ -125,10 +125,10 @@ Pins.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
-    """Find the lock file that holds here.
+    """Find the lock file that is in force.
 
-    `PJRT_HUB_LOCK` names it, or says by "0" that none holds; else it is the nearest one from
-    `folder` upward. One that another user may have written raises LockFileError.
+    `PJRT_HUB_LOCK` names it, or is "0" if there is to be none; else it is the nearest one from
+    `folder` upward. If another user may have written that one, it raises LockFileError.
     """
     if named := env.get(VARIABLE):
         return None if named == "0" else Path(named).expanduser().absolute()
@@ -175,7 +175,7 @@ def read(path: Path, *, is_named: bool = False) -> Pins:
 
 
 def build(row: Artifact) -> tuple[str, ...]:
-    """Return which build of which plugin a row is, for which kind of machine."""
+    """Return what identifies a build: a row's plugin, its package, and its kind of machine."""
     return row.plugin, canonical(row.package), *row.kind
 
 
@@ -188,7 +188,7 @@ def serves(row: Artifact, hosts: Sequence[HostTag]) -> bool:
 
 
 def _require_ours(path: Path) -> None:
-    """Check who can write the file: a lock that holds here decides what this user loads."""
+    """Refuse a lock file that others may have written: it decides what this user loads."""
     if what := disk.suspicion(path):
         raise LockFileError(
             f"the lock file {path} {what}, so others could choose what this user loads",

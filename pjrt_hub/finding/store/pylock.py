@@ -1,4 +1,4 @@
-"""Lock files that Python's installers read (PEP 751): what of a row stands where in one.
+"""Lock files that Python's installers read (PEP 751), and where each part of a row stands in them.
 
 Each archive is the wheel of a package, with an address. A plugin's row stands in the table of its
 package, without the sizes and hashes that its wheels have. A row with an archive that is no wheel,
@@ -32,8 +32,8 @@ _Table = Mapping[str, Any]
 def arrange(rows: Iterable[_Table], addresses: Mapping[str, str], own: _Table) -> dict[str, Any]:
     """Return the tables of a lock file, for `read`.
 
-    `addresses` say where to get wheels whose rows have no address, by their sha256; `own` is what
-    else our own table says.
+    `addresses` say where to get wheels whose rows have no address, by their sha256; `own` holds the
+    other keys of our own table.
     """
     # Only writing needs this import, which takes longer than choosing a plugin.
     from packaging.pylock import Pylock, PylockValidationError
@@ -67,9 +67,9 @@ def arrange(rows: Iterable[_Table], addresses: Mapping[str, str], own: _Table) -
 def read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str], dict[str, Any]]:
     """Read the tables of a lock file.
 
-    These are the rows, as `Artifact.from_row` reads them; where installers get each wheel, by its
-    sha256; and what else our own table says. Malformed ones, or those of another format, raise
-    LockFileError.
+    The result is the rows, as `Artifact.from_row` reads them; where installers get each wheel, by
+    its sha256; and the other keys of our own table. Malformed tables, or those of another format,
+    raise LockFileError.
     """
     try:
         return _read(path, data)
@@ -78,7 +78,7 @@ def read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str]
 
 
 def malformed(path: Path, what: str) -> LockFileError:
-    """Make the error for a lock file that is none."""
+    """Make the error for a lock file that is malformed."""
     return LockFileError(
         f"the lock file {path} is malformed: {what}",
         path=path,
@@ -122,7 +122,7 @@ def _read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str
 
 
 def _package(archive: _Table, addresses: Mapping[str, str]) -> dict[str, Any]:
-    """Return what installers are told of an archive."""
+    """Return the table that tells installers about an archive."""
     sha256 = archive["sha256"]
     wheel = {
         "name": archive["file_name"],
@@ -135,7 +135,7 @@ def _package(archive: _Table, addresses: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _remainder(row: _Table) -> dict[str, Any]:
-    """Return what a row says beside its packages and wheels."""
+    """Return the columns of a row that the tables of its packages and wheels do not hold."""
     names = {"package": canonical(row["package"]), "version": row["version"]}
     said = {"size": row["size"], "sha256": row["sha256"], **names}
     rest = {column: row[column] for column in row if row[column] != said.get(column)}
@@ -145,6 +145,6 @@ def _remainder(row: _Table) -> dict[str, Any]:
 
 
 def _marker(host: HostTag) -> str:
-    """Return for which environments a host's wheels are."""
+    """Return the marker of the environments for which a host's wheels are."""
     system, machine = _MACHINES.get(f"{host.os}-{host.arch}", (host.os, host.arch))
     return f"sys_platform == '{system}' and platform_machine == '{machine}'"

@@ -1,4 +1,4 @@
 """Functions that jax.export, torch_xla or torchax wrote to files, run without these.
 
-`reading.read` takes a file, bytes or a folder, `Exported` calls what it gives on a client.
+`reading.read` reads a file, bytes or a folder; `Exported` calls the function on a client.
 """

@@ -1,6 +1,6 @@
-"""Arguments of exported functions: values against types, with the place in the message.
+"""Arguments of exported functions: checks of values against types.
 
-Owns what is accepted and the words for what is not; must not compile or run.
+Owns which values are accepted, and the errors, which name the place; must not compile or run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def count(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> None:
-    """Refuse another number of arguments, or other names, by a TypeError such as Python's own."""
+    """Refuse a wrong number of arguments, or wrong names, by a TypeError such as Python's own."""
     name, takes = function_name or "the function", len(positional)
     if len(args) != takes:
         raise TypeError(
@@ -44,9 +44,9 @@ def count(
 
 
 def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -> NDArray[Any]:
-    """Return the value as an array of the type, which it has already or Python's numbers become.
+    """Return the value as an array; only Python's numbers and lists are converted to the type.
 
-    Another element type raises TypeError, another shape ValueError.
+    A wrong element type raises TypeError, a wrong shape ValueError.
     """
     import numpy as np
 
@@ -104,9 +104,9 @@ def check(value: Any, aval: Aval, function: ExportedFunction, index: int) -> Non
 def places(
     function: ExportedFunction, symbolic: Sequence[int], leaves: Sequence[Any]
 ) -> list[Place]:
-    """Return the symbolic dimensions of arguments with the sizes that they have.
+    """Return the symbolic dimensions of arguments, with the sizes that they have.
 
-    An argument with another number of dimensions, or another known one, raises ValueError.
+    A wrong number of dimensions, or a wrong size of one that is not symbolic, raises ValueError.
     """
     import numpy as np
 

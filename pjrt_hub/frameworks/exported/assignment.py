@@ -19,9 +19,9 @@ def assign(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Make the arguments of a call: the positional ones, and those by name.
 
-    Each value comes with a name: a place as `ExportedFunction.input_paths` has it, quotes or not,
-    or the beginning of some. None takes the next positional argument that was not named. The keys
-    of a dict are places too, from the argument's on or whole: "l1/w", "args[0]/l1/w",
+    Each value comes with a name: a place as in `ExportedFunction.input_paths`, with or without
+    quotes, or the beginning of several. None takes the next positional argument that was not named.
+    The keys of a dict are places in the argument, or whole places: "l1/w", "args[0]/l1/w",
     "args[0]['l1']['w']". A value that is missing, given twice, or belongs nowhere raises TypeError.
     """
     positional, named = function.in_tree.children
@@ -81,7 +81,7 @@ def _places(tree: Tree, path: str) -> Iterator[tuple[str, Tree]]:
 
 
 def _leaves(tree: Tree, value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a value; of a larger file, only those that the tree names."""
+    """Yield the leaves of a value with their places; of a dict, only those that the tree names."""
     if tree.kind == LEAF:
         if isinstance(value, Mapping):
             raise TypeError(f"{path} is one array, and {len(value)} were given")

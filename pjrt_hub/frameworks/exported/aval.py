@@ -1,8 +1,8 @@
 """Abstract values: the element type and dimensions of one input or output, symbolic ones too.
 
-Those are expressions such as "2*b + 1", in the language of jax.export.symbolic_shape. Owns the
-words of types, and evaluating and solving expressions; must not evaluate anything else, for the
-expressions come from files.
+Symbolic ones are expressions such as "2*b + 1", in the language of jax.export.symbolic_shape. Owns
+the text of types, and evaluating and solving expressions; must not evaluate anything else, because
+the expressions come from files.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True)
 class Aval:
-    """One input or output.
+    """The type of one input or output.
 
     Attributes:
-        element_type: its name in programs, "f32"; of JAX's random keys "key<fry>".
+        element_type: its name in programs, "f32"; for JAX's random keys, "key<fry>".
         shape: numbers, and expressions of symbolic dimensions such as "b" or "2*b + 1".
     """
 
@@ -71,7 +71,7 @@ class Aval:
 
     @property
     def mlir(self) -> str:
-        """A static type of an array that is passed, as MLIR writes it."""
+        """The type of the array that is passed, as MLIR writes it, if the type is static."""
         return f"tensor<{''.join(f'{size}x' for size in self.dimensions)}{self.element.name}>"
 
     @cached_property
@@ -93,7 +93,7 @@ class Aval:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The dimensions of the array that is passed, of a static type."""
+        """The dimensions of the array that is passed, if the type is static."""
         return tuple(map(int, self.dimensions))
 
     def __str__(self) -> str:
@@ -101,7 +101,7 @@ class Aval:
 
 
 def names(expression: str) -> frozenset[str]:
-    """Return the variables of an expression, or raise ValueError if it is none."""
+    """Return the variables of an expression, or raise ValueError if it is malformed."""
     found = set()
     for node in ast.walk(_parse(expression)):
         if isinstance(node, ast.Name) and node.id not in _FUNCTIONS:
@@ -112,7 +112,7 @@ def names(expression: str) -> frozenset[str]:
 def evaluate(expression: int | str, sizes: Mapping[str, int]) -> int:
     """Return the size that an expression means.
 
-    What is no expression, has another variable, or gives no size raises ValueError.
+    An expression that is malformed, has an unknown variable, or gives no size raises ValueError.
     """
     if isinstance(expression, int):
         return expression
@@ -123,9 +123,9 @@ def evaluate(expression: int | str, sizes: Mapping[str, int]) -> int:
 
 
 def solve(places: Sequence[Place], given: Mapping[str, int]) -> dict[str, int]:
-    """Find the variables' sizes by the sizes of arrays.
+    """Find the sizes of variables from the sizes of arrays.
 
-    Sizes that contradict each other, or do not tell a variable, raise ValueError.
+    Sizes that contradict each other, or do not determine a variable, raise ValueError.
     """
     sizes = dict(given)
     left = list(places)
@@ -161,7 +161,7 @@ def solve(places: Sequence[Place], given: Mapping[str, int]) -> dict[str, int]:
 
 
 def _solve(place: Place, name: str, sizes: Mapping[str, int]) -> int | None:
-    """Solve a linear expression for its one variable; the caller checks what it gives."""
+    """Solve a linear expression for `name`, its one unknown; return None if that fails."""
     tree = _parse(place.expression).body
     try:
         if isinstance(tree, ast.Name):

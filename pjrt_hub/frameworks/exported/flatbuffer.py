@@ -16,8 +16,8 @@ class FlatTable:
     """One table of a flatbuffer.
 
     Fields are named by their number in the schema, from 0; one that is absent is 0 or empty.
-    Whatever breaks the format raises ValueError. As no writer shares tables or strings, reading a
-    buffer visits at most as many as it has words: a loop or a fan of shared ones ends there.
+    Whatever breaks the format raises ValueError. As no writer shares tables or strings, a buffer
+    has at most as many as it has words: reading more, as in a loop, breaks the format.
     """
 
     __slots__ = ("_budget", "_data", "_depth", "_fields", "_position", "_vtable")
@@ -49,7 +49,7 @@ class FlatTable:
         return self._offset(field) != 0
 
     def number(self, field: int, format: str) -> int:
-        """Return a number, of a format of `struct`."""
+        """Return a number that has a format of the module `struct`."""
         offset = self._offset(field)
         return int(self._at("<" + format, self._position + offset)) if offset else 0
 
@@ -89,7 +89,7 @@ class FlatTable:
         return int(self._at("<H", self._vtable + 4 + 2 * field))
 
     def _vector(self, field: int, nbytes: int) -> tuple[int, int]:
-        """Return where a list begins, and how many elements of so many bytes it has."""
+        """Return where a list begins, and how many elements of `nbytes` bytes it has."""
         offset = self._offset(field)
         if not offset:
             return 0, 0

@@ -1,4 +1,4 @@
-"""An exported function, as its file tells it: data, of any exporter.
+"""An exported function as data, as its file describes it, from any exporter.
 
 Must not touch a plugin.
 """
@@ -17,14 +17,14 @@ from pjrt_hub.running.program.program import Program
 
 
 class PortableProgram(Program):
-    """The program of an exported function, which asks `obstacle` what a plugin reads.
+    """The program of an exported function, for which `obstacle` decides what a plugin reads.
 
     Exporters stamp the version of StableHLO that they write for, not the one that a program needs:
     JAX 0.10 stamps 1.15.0 on what a plugin of 1.13.3 runs.
     """
 
     def require_readable(self, api: Any) -> None:
-        """Refuse nothing: that was asked before."""
+        """Refuse nothing: `obstacle` decides that."""
 
 
 class Weight(NamedTuple):
@@ -37,9 +37,9 @@ class Weight(NamedTuple):
 
 @dataclass(frozen=True)
 class ExportedFunction:
-    """What an artifact says about itself.
+    """An exported function, as its file describes it.
 
-    Before its arguments the program may take the number of a platform.
+    The program may take the number of a platform before its arguments.
     """
 
     origin: str  # The name of the file in messages.
@@ -62,7 +62,7 @@ class ExportedFunction:
 
     @property
     def stablehlo_version(self) -> str:
-        """Of the program, "1.8.0"; empty where it does not say."""
+        """The StableHLO version of the program, "1.8.0"; empty if the program does not say."""
         version = self.program.stablehlo_version
         return ".".join(map(str, version)) if version else ""
 

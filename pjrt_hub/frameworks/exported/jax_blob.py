@@ -32,10 +32,10 @@ _LONGEST_DIMENSION = 1000
 
 
 def read(data: bytes, origin: str) -> ExportedFunction:
-    """Read a blob.
+    """Read what `jax.export` serialized.
 
-    One that is damaged, or no such blob, raises FileFormatError; another calling convention,
-    NotRunnableError.
+    Data that is damaged, or something else, raises FileFormatError; a calling convention that
+    pjrt-hub does not know, NotRunnableError.
     """
     version = _NEWEST_VERSION
     try:
@@ -149,7 +149,7 @@ def _tree(table: FlatTable) -> tree.Tree:
 
 
 def _avals(root: FlatTable, unique: list[Aval], indices: int, old: int) -> tuple[Aval, ...]:
-    """Read the types: numbers of unique ones of JAX since April 2026, before that a list."""
+    """Read types: since April 2026 JAX writes numbers of unique types, before that it wrote all."""
     numbers = root.numbers(indices, "I")
     if not numbers:
         return tuple(_aval(each) for each in root.tables(old))

@@ -1,7 +1,7 @@
-"""The process that makes programs fit plugins: a script, by jaxlib without jax.
+"""A script that makes programs fit plugins, with jaxlib but without jax.
 
-MLIR ends its process where it is given what it does not expect, so it has one of its own. A request
-comes by stdin and the program goes to stdout; see `specialise` for both. Must not import ours.
+MLIR may end its process if its input is unexpected, so the script runs in one of its own. It reads
+a request from stdin and writes the program to stdout: see `specialise`. Must not import pjrt-hub.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ OK, REFUSED, UNREAD = b"ok\0", b"no\0", b"unread\0"
 
 
 class UnreadError(Exception):
-    """This jaxlib does not read the program."""
+    """The error that this jaxlib cannot read the program."""
 
 
 def main() -> None:
@@ -40,13 +40,13 @@ def specialise(
     single_device: bool,
     version: str,
 ) -> bytes:
-    """Make a program of fewer unknowns and for an older StableHLO.
+    """Make a program with fewer unknowns and for an older StableHLO.
 
-    `code` is a portable artifact of jax.export, and `platform_index` which of its platforms the
-    program is for, or None where it takes no number. `types` are those of arguments without
-    symbols, by the number of an argument after the platform's; `refine` says whether shapes follow
-    from these, `single_device` whether shardings can be left out. `version` is that of StableHLO
-    for the result. A program that is malformed, or newer than this jaxlib, raises UnreadError.
+    `code` is a portable artifact of jax.export, and `platform_index` the platform to fix, or None
+    if the program takes no platform's number. `types` has types without symbols, by the number of
+    an argument after the platform's; `refine` says whether other shapes follow from these types,
+    `single_device` whether shardings can be left out. `version` is the StableHLO version of the
+    result. A program that is malformed, or newer than this jaxlib, raises UnreadError.
     """
     import jaxlib
     from jaxlib import _jax
@@ -100,7 +100,7 @@ def specialise(
 
 
 def _context() -> Any:
-    """Return a context with the dialects of JAX's programs, and those that jaxlib makes of them."""
+    """Return a context with the dialects of JAX's programs and of what jaxlib makes from them."""
     from jaxlib.mlir import ir
     from jaxlib.mlir._mlir_libs import _jax_mlir_ext
     from jaxlib.mlir.dialects import chlo, sdy, stablehlo
@@ -117,7 +117,7 @@ def _context() -> Any:
 
 
 def _replace_by_number(block: Any, tensor: Any, value: int) -> None:
-    """Put a constant in the place of a block's first argument, so that other branches go."""
+    """Replace a block's first argument by a constant, so that other branches can be removed."""
     from jaxlib.mlir import ir
     from jaxlib.mlir.dialects import stablehlo
 

@@ -1,7 +1,7 @@
-"""LAPACK: what the CPU plugin needs to run a program of linear algebra.
+"""LAPACK: the handlers that the CPU plugin needs to run a program of linear algebra.
 
-The handlers of jaxlib, else ours over the LAPACK of another package. Must not import any of these
-for programs without such a call.
+They are jaxlib's, else pjrt-hub's own over the LAPACK of another package. Must not import any of
+these for programs without calls of LAPACK.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _TYPED = "_ffi"  # The names of XLA FFI functions end in this; others are called
 
 
 def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
-    """Return the handlers of a program's custom calls that are LAPACK's, by name.
+    """Return handlers, by name, for those custom calls of a program that are LAPACK's.
 
-    Those of which no package is installed are left out.
+    Calls for which no installed package has a handler are left out.
     """
     names = [each for each in custom_calls if each.startswith(_PREFIXES) and each.endswith(_TYPED)]
     if not names or compiler_platform(client) != "cpu" or "FFI" not in client.plugin.extensions:
@@ -41,7 +41,7 @@ def handlers(custom_calls: Iterable[str], client: Client) -> dict[str, object]:
 
 
 def register(custom_calls: Iterable[str], client: Client) -> None:
-    """Register these handlers, apart from what somebody registered before."""
+    """Register the LAPACK handlers that a program needs and that are not registered yet."""
     for name, handler in handlers(custom_calls, client).items():
         with contextlib.suppress(AlreadyExistsError):
             client.plugin.ffi.register(name, handler)

@@ -1,6 +1,6 @@
-"""From an exported function's file to one that can be called.
+"""From an exported function's file to a function that can be called.
 
-Owns which plugin runs it where nobody says; reading and calling are the bridge's.
+Owns which plugin runs it if the caller names none; other modules read and call the function.
 """
 
 from __future__ import annotations
@@ -41,22 +41,22 @@ def load_exported(
     Args:
         source: a file or bytes of `jax.export`, or a folder that torch_xla saved; or what
             `frameworks.exported.reading.read` returned for these.
-        name: of a folder's function; by default the only one, or "forward".
+        name: the name of a folder's function; by default the only one, or "forward".
         client: where to run it; None makes one, which `close` of the result closes.
-        platform: as for `client`, where there is no client. None uses `PJRT_HUB_PLATFORMS`, then
-            `JAX_PLATFORMS`, then takes one of the platforms that it was exported for whose
+        platform: as for `pjrt_hub.client`, if no client is given. None uses `PJRT_HUB_PLATFORMS`,
+            then `JAX_PLATFORMS`, then takes one of the platforms that it was exported for whose
             hardware is there, an accelerator first.
         compile_options: see `CompileOptions`.
         dimensions: sizes of symbolic dimensions by name, which arguments must then have.
         types: for containers that the exporter's user registered, by their serialized names:
-            what makes one of its children. Namedtuples need none.
-        cache: as for `Client.compile`: True keeps what is compiled on disk.
-        isolated: as for `Client.compile`, and None means True here: what comes from elsewhere is
-            compiled in a process of its own, unless `PJRT_HUB_ISOLATE` is 0.
+            functions that make one from its children. Namedtuples need none.
+        cache: as for `Client.compile`: True keeps the compiled code on disk.
+        isolated: as for `Client.compile`, but None means True: the program is compiled in a process
+            of its own, unless `PJRT_HUB_ISOLATE` is 0 or `PJRT_HUB_LAYERS` is set.
         offline: as for `client`.
 
     Raises:
-        FileFormatError: the source is missing, damaged, or of no such form.
+        FileFormatError: the source is missing, damaged, or in another format.
         NotRunnableError: the function needs what cannot be given; `.reasons` says what.
         IncompatiblePluginError: its program is of a StableHLO that the plugin does not read.
         TypeError: a client and a platform were given.
@@ -108,16 +108,16 @@ def client_for(
 
 
 def isolates() -> bool:
-    """Return whether programs of files are compiled in a process of their own where nobody says.
+    """Return whether programs from files are by default compiled in a process of their own.
 
-    Not where layers are to see the calls, which would be that process's.
+    They are not if there are layers, which would not see the calls of that process.
     """
     env = environment()
     return env.get("PJRT_HUB_ISOLATE") != "0" and not env.get("PJRT_HUB_LAYERS")
 
 
 def _platform_preference(function: ExportedFunction) -> str | None:
-    """Return the platforms to choose from where nobody says; None leaves it to `client`."""
+    """Return the platforms to choose from by default; None leaves the choice to `client`."""
     env = environment()
     asked = env.get("PJRT_HUB_PLATFORMS") or env.get("JAX_PLATFORMS")
     if asked or not function.platforms:

@@ -160,9 +160,9 @@ class Exported(Closing):
         """Run it without waiting for the results.
 
         Raises:
-            TypeError: another number, nesting or element type of arguments; the message names the
-                place.
-            ValueError: another shape.
+            TypeError: the number, nesting or element type of arguments is wrong; the message names
+                the place.
+            ValueError: the shape of an argument is wrong.
             NotRunnableError: symbolic dimensions cannot be made numbers here.
             PjrtError: the plugin cannot compile or run it.
             ClosedError: it was closed, or an argument was.
@@ -192,11 +192,11 @@ class Exported(Closing):
         It shares what is compiled; closing either closes both.
 
         Args:
-            *args: the first of those that the function takes by place, nested as it takes them.
+            *args: the first positional arguments, nested as the function takes them.
 
         Raises:
-            TypeError: there are more than it takes, or one is nested otherwise.
-            ValueError: one has another shape.
+            TypeError: there are more than the function takes, or the nesting of one is wrong.
+            ValueError: the shape of one is wrong.
         """
         if len(args) > len(self._positional):
             raise TypeError(
@@ -267,7 +267,7 @@ class Exported(Closing):
         return leaves
 
     def _put(self, row: list[Any], ready: _Ready) -> None:
-        """Replace what is no Buffer by one on the device."""
+        """Replace each input that is not a Buffer by a Buffer on the device."""
         for position, index in ready.slots:
             if type(row[position]) is not Buffer:
                 given = row[position]
@@ -275,7 +275,7 @@ class Exported(Closing):
                 row[position] = self.client.buffer_from_host(array, device=ready.device)
 
     def _call_split(self, row: list[Any], ready: _Ready, split: sharding.Split) -> list[Buffer]:
-        """Run on several devices, with whole arrays from the host."""
+        """Run the function on several devices, with whole arrays from the host."""
         import numpy as np
 
         for position, index in ready.slots:
@@ -344,10 +344,9 @@ class Exported(Closing):
             return ready
 
     def _compile(self, sizes: _Sizes) -> tuple[LoadedExecutable, bool]:
-        """Compile the program, or what jaxlib makes of it; say before what may go wrong.
+        """Compile the program, or what jaxlib makes of it; log first what may go wrong.
 
-        It also returns whether the executable is of what jaxlib made, which takes no platform's
-        number.
+        The second result is whether jaxlib made the program, which then takes no platform's number.
         """
         function, client = self.function, self.client
         lapack.register(function.custom_calls, client)

@@ -1,6 +1,6 @@
 """Obstacles: why an exported function cannot run somewhere, known before compiling.
 
-Must not compile; what only a compiler can know is `doubts`.
+Must not compile; `doubts` returns what only a compiler can know.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _COMPILERS_OWN = frozenset(
 
 
 def refuse(function: ExportedFunction, client: Client) -> None:
-    """Refuse what cannot be run.
+    """Refuse a function that a client cannot run.
 
     A StableHLO that the plugin does not read raises IncompatiblePluginError, anything else
     NotRunnableError.
@@ -64,7 +64,7 @@ def refuse(function: ExportedFunction, client: Client) -> None:
 
 
 def refuse_platform(function: ExportedFunction, platform: str, devices: int | None = None) -> None:
-    """Raise NotRunnableError for what a platform cannot run, whatever its program's version."""
+    """Raise NotRunnableError if a platform cannot run a function, whatever its StableHLO."""
     if reasons := find_obstacles(function, platform, devices):
         raise NotRunnableError(
             f"{function.origin} cannot be run on {platform}: {'; '.join(reasons)}", reasons=reasons
@@ -136,7 +136,7 @@ def newer_operations(function: ExportedFunction, attributes: Mapping[str, Any]) 
 
 
 def foreign_calls(function: ExportedFunction, platform: str) -> tuple[str, ...]:
-    """Return custom calls of a function for several platforms that belong to another than this."""
+    """Return a function's custom calls that belong to other platforms; none if it has only one."""
     if len(function.platforms) < 2:
         return ()
     own = _VENDORS.get(jax_name(platform), ())
@@ -151,7 +151,7 @@ def foreign_calls(function: ExportedFunction, platform: str) -> tuple[str, ...]:
 def unknown_calls(
     function: ExportedFunction, platform: str, registered: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return custom calls of which nobody can tell before compiling whether a plugin has them.
+    """Return the custom calls that a plugin may lack, which only compiling can tell.
 
     The C API lists no plugin's functions: a compiler may know names that nobody registered.
     """
@@ -166,7 +166,7 @@ def unknown_calls(
 def find_obstacles(function: ExportedFunction, platform: str, devices: int | None) -> list[str]:
     """Return why a function cannot be run on a platform, apart from its program's version.
 
-    The platform has the name of the plugin's client; how many devices it has may be unknown.
+    The platform has the name that the plugin's client gives to it; `devices` may be unknown: None.
     """
     reasons = []
     if platform_index(function, platform) is None:
@@ -187,14 +187,14 @@ def find_obstacles(function: ExportedFunction, platform: str, devices: int | Non
 def platform_for(function: ExportedFunction, client: Client) -> str:
     """Return the platform that a function runs for on a client.
 
-    That is the client's, or that of the plugin behind a layer which gives it another name.
+    It is the client's platform, or the plugin's own behind a layer that gives it another name.
     """
     own = client.platform_name
     return own if jax_name(own) in function.platforms else compiler_platform(client)
 
 
 def platform_index(function: ExportedFunction, platform: str) -> int | None:
-    """Return which of the function's platforms a client is, or None."""
+    """Return the number of a platform among those of the function, or None."""
     if not function.platforms:
         return 0
     name = jax_name(platform)
@@ -204,13 +204,13 @@ def platform_index(function: ExportedFunction, platform: str) -> int | None:
 
 
 def jax_name(platform: str) -> str:
-    """Return what JAX calls a platform."""
+    """Return JAX's name for a platform."""
     name = platform.lower()
     return _JAX_NAMES.get(name, name)
 
 
 def newest_stablehlo(attributes: Mapping[str, Any]) -> tuple[int, ...]:
-    """Return the newest version that a plugin says it reads; empty where it says none."""
+    """Return the newest StableHLO version that a plugin says it reads; empty if it says none."""
     version = attributes.get("stablehlo_current_version")
     return tuple(map(int, version)) if isinstance(version, tuple) else ()
 

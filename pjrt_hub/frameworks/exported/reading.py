@@ -18,9 +18,9 @@ def read(
 ) -> ExportedFunction:
     """Read what an exporter wrote: a file or bytes of jax.export, or a folder that torch_xla saved.
 
-    What was read already comes back. The name is of a folder's function; by default it is the only
-    one, or "forward". What is missing, damaged, or of no such form raises FileFormatError; an
-    exporter of a kind that pjrt-hub does not know, NotRunnableError.
+    A function that was read already is returned. `name` is that of a folder's function; by default
+    the only one, or "forward". A source that is missing, damaged, or in another format raises
+    FileFormatError; a calling convention that pjrt-hub does not know, NotRunnableError.
     """
     if isinstance(source, ExportedFunction):
         return source

@@ -1,7 +1,7 @@
 """Functions for several devices: whole arrays to parts on devices, and back.
 
-How arrays are split is the compiler's word, for what an exporter left open only the compiler knows.
-Must not decide how anything is split.
+The compiled program says how arrays are split, because the compiler decides what an exporter left
+open. Must not decide how anything is split.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Split(NamedTuple):
-    """The parts of arrays on devices; the last of a dimension may reach beyond the array's end."""
+    """The parts of arrays on devices; a dimension's last part may reach beyond the array's end."""
 
     arguments: list[list[Part]]  # Each device's part of each argument.
     results: list[list[Part]]  # Each device's part of each result.
@@ -36,9 +36,9 @@ def split(
     results: Sequence[Sequence[int]],
     origin: str,
 ) -> Split:
-    """Tell which part of each array each device has, by the shapes of the whole ones.
+    """Return which part of each array each device has, from the shapes of the whole arrays.
 
-    If the compiler split them in a way that cannot be followed, it raises NotRunnableError.
+    Arrays that the compiler split in a way that cannot be followed raise NotRunnableError.
     """
     optimized = executable.optimized_program()
     given, gives = op_sharding.of_program(optimized.code, optimized.format)
@@ -75,7 +75,7 @@ def _parts(
 def call(
     client: Client, executable: LoadedExecutable, arguments: Sequence[NDArray[Any]], split: Split
 ) -> list[Buffer]:
-    """Run it on all its devices with whole arguments; return whole results on the first device."""
+    """Call an executable with whole arguments; return whole results on its first device."""
     rows = [
         [
             client.buffer_from_host(_piece(array, each[number]), device=device)
@@ -87,7 +87,7 @@ def call(
 
 
 def _piece(array: NDArray[Any], part: Part) -> NDArray[Any]:
-    """Return one device's part, filled up where the array ends before it does."""
+    """Return one device's part, padded with zeros if the array ends before the part does."""
     import numpy as np
 
     piece = array[part]

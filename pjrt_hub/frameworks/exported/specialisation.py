@@ -1,7 +1,7 @@
-"""Programs made to fit a plugin by jaxlib, where it is at hand.
+"""Programs that jaxlib, if it is installed, makes fit a plugin.
 
-Owns what needs it, the words where it is not there, and remembering results; the work is done by
-`jaxlib_process` in a process of its own.
+Owns what jaxlib is needed for, the errors if it is missing, and remembering results;
+`jaxlib_process` does the work in a process of its own.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _FORM = b"specialised 1"
 
 
 def needs(function: ExportedFunction, platform: str, attributes: Mapping[str, Any]) -> list[str]:
-    """Return why a program must be changed before a plugin can compile it; mostly empty."""
+    """Return why a program must be changed before a plugin can compile it; usually empty."""
     reasons = []
     if function.is_symbolic:
         names = sorted({n for a in function.inputs for n in a.names})
@@ -52,11 +52,11 @@ def program(
     reasons: list[str],
     cache: CompileCache | None = None,
 ) -> Program:
-    """Make the program for one platform and for sizes; it takes no platform's number any more.
+    """Make the program for one platform and for sizes; it no longer takes a platform's number.
 
-    `attributes` of the plugin say what StableHLO it reads; `reasons` are what `needs` gave; `cache`
-    remembers results, so that jaxlib is needed once. If jaxlib is not at hand, or cannot do it, it
-    raises NotRunnableError.
+    The plugin's `attributes` say what StableHLO it reads; `reasons` are what `needs` returned;
+    `cache` remembers results, so that jaxlib is needed once. If jaxlib is not installed, or cannot
+    do it, it raises NotRunnableError.
     """
     request = _request(function, platform, attributes, sizes)
     key = _key(function, request)
@@ -73,8 +73,8 @@ def for_topology(
 ) -> Program:
     """Make the program that `Topology.compile` takes; its arguments are the leaves in order.
 
-    NotRunnableError means that it cannot run there, or that jaxlib is needed and not at hand;
-    ValueError, that a size is missing.
+    NotRunnableError means that it cannot run there, or that jaxlib is needed and not installed;
+    ValueError means that a size is missing.
     """
     platform, attributes = topology.platform_name, topology.api.attributes
     obstacle.refuse_platform(function, platform, len(topology.device_descriptions))
@@ -85,7 +85,7 @@ def for_topology(
 
 
 def has_jaxlib() -> bool:
-    """Return whether jaxlib is installed; it is not imported for that."""
+    """Return whether jaxlib is installed; do not import it."""
     from importlib.util import find_spec
 
     return find_spec("jaxlib") is not None

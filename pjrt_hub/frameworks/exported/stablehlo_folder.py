@@ -22,14 +22,14 @@ _KINDS = {"builtins.tuple": tree.TUPLE, "builtins.list": tree.LIST, "builtins.di
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a folder looks like one of these."""
+    """Return whether a folder looks like one that torch_xla saved."""
     return (path / "functions").is_dir()
 
 
 def read(path: Path, name: str | None = None) -> ExportedFunction:
     """Read the description and the program; weights are left where they are.
 
-    The name is of a function; by default it is the only one, or "forward".
+    `name` chooses one of the functions; by default it is the only one, or "forward".
     """
     try:
         return _function(path, _choose_function(path, name))

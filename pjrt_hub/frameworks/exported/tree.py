@@ -1,4 +1,4 @@
-"""Trees of values: what a function takes and gives, as its exporter's containers.
+"""Trees of values: what a function takes and gives, nested in its exporter's containers.
 
 Owns taking nested Python values apart and putting them together; must not look at the leaves.
 """
@@ -43,7 +43,7 @@ class Tree:
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
-        """The names of a custom container's children where it tells them: a namedtuple's."""
+        """The names of a custom container's children, as of a namedtuple; empty if it has none."""
         try:
             names = json.loads(self.data) if self.kind == CUSTOM else None
         except (ValueError, RecursionError):
@@ -87,10 +87,10 @@ class Tree:
 
     @cached_property
     def collect(self) -> Callable[[Any, Callable[[Any], None]], None]:
-        """`flatten` for the call path: appends a value's leaves, and knows no places.
+        """A faster `flatten`, for calls: a function that appends leaves without their places.
 
-        On a value of another form it raises LookupError, TypeError or ValueError, maybe after
-        leaves were appended; `flatten` says then what is wrong.
+        On a value of another form it raises LookupError, TypeError or ValueError, maybe after it
+        appended leaves; `flatten` can then say what is wrong.
         """
         parts = [child.collect for child in self.children]
         if self.kind == LEAF:
@@ -130,7 +130,7 @@ class Tree:
             child.collect(value[key], append)
 
     def maker(self, types: Types) -> Callable[[Iterator[Any]], Any]:
-        """Return what rebuilds a value of leaves; a custom container without a type is a tuple."""
+        """Return a function that builds a value from leaves; unknown containers become tuples."""
         if self.kind == LEAF:
             return next
         if self.kind == NONE:
@@ -145,7 +145,7 @@ class Tree:
 
     @cached_property
     def _tuple_type(self) -> Callable[[Sequence[Any]], Any] | None:
-        """A namedtuple with the fields that the exporter's had, which is not at hand itself."""
+        """The maker of a namedtuple like the exporter's, whose own class is not here; or None."""
         name = self.name.rpartition(".")[2]
         if not all(f.isidentifier() and not keyword.iskeyword(f) for f in (name, *self.fields)):
             return None
@@ -202,7 +202,7 @@ class Tree:
 
 
 def _describe(value: Any) -> str:
-    """Name a value by its form."""
+    """Describe a value by its form, for messages."""
     if isinstance(value, Mapping):
         keys = ", ".join(map(repr, list(value)[:8]))
         return f"a dict of {len(value)}: {keys}" if value else "an empty dict"

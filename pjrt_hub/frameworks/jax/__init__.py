@@ -28,15 +28,15 @@ def register(
     Args:
         platform: what `pjrt_hub.client` takes: "cuda", a plugin, an alias, "distribution:plugin";
             or the path of a library.
-        name: of the platform in JAX: `jax.devices(name)`, `JAX_PLATFORMS=name`. By default
-            `platform` where JAX and other plugins leave that free, else with "hub" before it.
-        priority: JAX's default is the platform with the highest, where `JAX_PLATFORMS` is not set.
-            By default what is registered here comes before all else, the first one first.
-        options: create options of the plugin's client, or a function that gives them, called when
-            the client is made. JAX's `jax_pjrt_client_create_options` come over them.
+        name: the platform's name in JAX: `jax.devices(name)`, `JAX_PLATFORMS=name`. By default
+            `platform` if JAX and other plugins leave that name free, else with "hub" before it.
+        priority: JAX's default is the platform of the highest priority, unless `JAX_PLATFORMS` is
+            set. By default platforms registered here come first, in the order of registration.
+        options: create options of the plugin's client, or a function that returns them, called when
+            the client is made. JAX's `jax_pjrt_client_create_options` override them.
 
     Returns:
-        The name.
+        The platform's name in JAX.
 
     Raises:
         FrameworkError: JAX is missing, too old or has begun already, or the name is taken.
@@ -60,16 +60,16 @@ def initialize() -> None:
 def diagnose(after: Sequence[str] = ()) -> Diagnosis:
     """Report what the JAX that is installed here would do; import and start nothing of it.
 
-    The versions of its packages and whether they fit, the plugins that it would register, the
-    platforms that it would use, and of each plugin for NVIDIA GPUs the files that it would get: its
-    modules load NVIDIA's packages first, in an order of their own.
+    The steps tell the versions of JAX's packages and whether they fit, the plugins that JAX would
+    register, the platforms that it would use, and the files that each plugin for NVIDIA GPUs would
+    get: JAX's modules load NVIDIA's packages first, in an order of their own.
 
     Args:
-        after: modules that would be imported before, such as "torch"; another process imports
+        after: modules that would be imported first, such as "torch"; another process imports
             them, to see which libraries they load.
 
     Returns:
-        The steps, as of `pjrt_hub.diagnose`.
+        The steps, as `pjrt_hub.diagnose` returns them.
     """
     from pjrt_hub.door.diagnosis import Diagnosis
     from pjrt_hub.door.process import world

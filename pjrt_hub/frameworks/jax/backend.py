@@ -25,7 +25,7 @@ _LOG = logging.getLogger("pjrt_hub.jax")
 
 
 class JaxBackend:
-    """What JAX's table holds for one name: the plugin of a platform, and its name in JAX."""
+    """A platform in JAX's table: the plugin that pjrt-hub chooses for it, and its name in JAX."""
 
     def __init__(self, platform: str, name: str, options: Options | None) -> None:
         self.platform = platform
@@ -78,12 +78,12 @@ class JaxBackend:
 
 
 def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> Mapping[str, Any]:
-    """Give all create options of a client, checked.
+    """Return all create options of a client, checked.
 
-    What somebody wrote down is refused where the plugin has no such option: JAX's setting
-    `jax_pjrt_client_create_options`, and before it `own`, what `register` was given. What JAX only
-    concludes from other settings is left out there. Another type raises TypeError, an option that
-    the plugin does not have ValueError.
+    Options that the user gave are refused if the plugin does not have them: those in `own`, which
+    `register` was given, and those in JAX's setting `jax_pjrt_client_create_options`, which
+    override them. Options that JAX only derives from other settings are left out instead. A wrong
+    type raises TypeError, an option that the plugin does not have ValueError.
     """
     known = {each.name: each for each in manifest.options}
     configured = framework.all_create_options(manifest.platform)

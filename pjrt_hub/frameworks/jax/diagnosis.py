@@ -1,6 +1,6 @@
 """What the JAX that is installed here would do: the answer of `pjrt-hub doctor --jax`.
 
-Reads files, and starts nothing of JAX: what is told is what its start would come to.
+Reads files, and starts nothing of JAX: the steps say what its start would lead to.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def report(world: World, after: Sequence[str] = ()) -> Iterator[Step]:
 
 
 def _versions(jax: Distribution, world: World) -> Iterator[Step]:
-    """Compare what is installed with what each of JAX's packages takes of the others."""
+    """Compare installed versions with those that JAX's packages require of each other."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     found = {jax.name: jax}
@@ -92,7 +92,7 @@ def _versions(jax: Distribution, world: World) -> Iterator[Step]:
 def _kernels(
     plugin: Distribution, jaxlib: Distribution | None, jax: Distribution
 ) -> Iterator[Step]:
-    """Check what jaxlib checks: with another version it leaves the kernels out, and warns."""
+    """Check that the versions are equal; else jaxlib warns, and leaves out the plugin's kernels."""
     if jaxlib is None or "rocm" in plugin.name or _numbers(plugin) == _numbers(jaxlib):
         return
     text = f"{jaxlib} leaves out the kernels of {plugin}, because its version is another"
@@ -105,7 +105,7 @@ def _numbers(distribution: Distribution) -> str:
 
 
 def _pip(jax: Distribution, extra: str = "") -> str:
-    """Return the command that installs all that belongs to the release of JAX that is here."""
+    """Return the command that installs all packages of the release of JAX that is here."""
     return f"pip install 'jax{f'[{extra}]' if extra else ''}=={jax.version}'"
 
 
@@ -121,7 +121,7 @@ def _libraries(modules: Sequence[Module], world: World) -> dict[str, Path]:
 
 
 def _named(world: World) -> dict[str, str]:
-    """Return the plugins that a variable names: those of JAX's, then ours."""
+    """Return the plugins that `PJRT_NAMES_AND_LIBRARY_PATHS` names, with their libraries."""
     text = world.env.get("PJRT_NAMES_AND_LIBRARY_PATHS", "")
     pairs = (item.partition(":") for item in text.split(",") if item)
     return {name: path for name, _, path in pairs}
@@ -170,7 +170,7 @@ def _platforms(world: World, registered: set[str]) -> dict[str, bool]:
 def _uses(
     world: World, modules: Sequence[Module], named: dict[str, str], used: dict[str, bool]
 ) -> Iterator[Step]:
-    """Report which platforms JAX would use, as it takes them: in order, or by priority."""
+    """Report which platforms JAX would use, in the order of `JAX_PLATFORMS` or by priority."""
     priorities = {**start.BUILT_IN, **dict.fromkeys(named, DEFAULT_PRIORITY)}
     priorities |= {each.platform: each.priority for each in modules if each.platform}
     if not _tpu_library(world):
@@ -196,7 +196,7 @@ def _uses(
 
 
 def _tpu_library(world: World) -> bool:
-    """Check whether JAX finds libtpu, without which its TPU platform fails without a word."""
+    """Check whether JAX finds libtpu, without which its TPU platform fails silently."""
     variable = world.env.get("TPU_LIBRARY_PATH", "")
     return Path(variable).is_file() or bool(start.package_path("libtpu", world.installed.sys_path))
 
@@ -204,7 +204,7 @@ def _tpu_library(world: World) -> bool:
 def _files(
     module: Module, path: Path, jax: Distribution, world: World, mapped: doctor.Mapped
 ) -> Iterator[Step]:
-    """Report the files that a plugin gets under JAX."""
+    """Report the files that a plugin gets when JAX loads it."""
     described, _ = packages.describe(world)
     manifest = manifest_for("", path, described)
     found = hardware.present(manifest.probe, world.root)

@@ -1,4 +1,4 @@
-"""All that is used of JAX and is not public there: its tables, settings and loader.
+"""Everything that pjrt-hub uses of JAX and that is not public: its tables, settings and loader.
 
 Differences between releases of JAX are handled here and nowhere else.
 """
@@ -55,7 +55,7 @@ def release() -> str:
 
 
 def api_version() -> ApiVersion:
-    """Return the PJRT API that jaxlib was built for, or that of an older release."""
+    """Return the PJRT API that jaxlib was built for; for an unknown release, an older one's."""
     from jaxlib import version
 
     here = version.__version_info__
@@ -70,14 +70,14 @@ def has_begun() -> bool:
 
 
 def platforms() -> frozenset[str]:
-    """Return the names that are registered now."""
+    """Return the names of the platforms that are registered in JAX now."""
     from jax._src import xla_bridge
 
     return frozenset(xla_bridge._backend_factories)
 
 
 def plugin_modules() -> frozenset[str]:
-    """Return the modules, of its namespace and of entry points, that JAX asks for plugins."""
+    """Return the modules, of its namespace and of entry points, in which JAX looks for plugins."""
     from importlib.metadata import entry_points
 
     found = {point.value for point in entry_points(group="jax_plugins")}
@@ -93,8 +93,8 @@ def register(
 ) -> None:
     """Put a platform into JAX's table.
 
-    It raises errors, because the user asked for it, and leaves out JAX's warning of an experiment:
-    whether a plugin works under JAX depends on its conformance and not on its name.
+    JAX raises errors of the platform, because the user asked for it, and does not warn that it is
+    experimental: whether a plugin works in JAX depends on its conformance and not on its name.
     """
     from jax._src import xla_bridge
 
@@ -111,8 +111,8 @@ def register(
 def load(name: str, capsule: object, *, profiles: bool) -> None:
     """Make a table known to jaxlib by the name of a platform.
 
-    `profiles` says whether the plugin has a profiler, which JAX's is to start. A name that another
-    plugin has raises FrameworkError.
+    `profiles` says whether the plugin has a profiler, which JAX's profiler is then to start. A name
+    that another plugin has raises FrameworkError.
     """
     from jax._src.lib import xla_client
 
@@ -132,8 +132,8 @@ def load(name: str, capsule: object, *, profiles: bool) -> None:
 def make_client(name: str, options: Mapping[str, Any]) -> Any:
     """Make jaxlib's client of a loaded plugin, with the key-value store of `jax.distributed`.
 
-    The plugin is initialized already, and its version found good, so `initialize_pjrt_plugin`,
-    which does both in its own way, is left out.
+    The plugin is already initialized, and its version is checked, so `initialize_pjrt_plugin`,
+    which does both in its own way, is not called.
     """
     from jax._src import distributed, xla_bridge
     from jax._src.lib import xla_client
@@ -164,8 +164,8 @@ def make_topology(capsule: object, name: str, options: Mapping[str, Any]) -> Any
 def stablehlo_version() -> tuple[int, ...]:
     """Return the StableHLO version of programs that are compiled without a client.
 
-    With one jaxlib writes the version that the plugin reads; for a topology it takes its own of
-    twelve weeks before its release.
+    With a client, jaxlib writes the version that the plugin reads; for a topology, it writes the
+    version that it had twelve weeks before its release.
     """
     from jaxlib.mlir.dialects import stablehlo
 
@@ -177,7 +177,7 @@ def stablehlo_version() -> tuple[int, ...]:
 def leaves_out(name: str) -> bool:
     """Return whether JAX skips the platform silently, and ends in an AssertionError if it is alone.
 
-    So it does with the name "cuda" where no device file of an NVIDIA GPU is.
+    It does so with the name "cuda" if there is no device file of an NVIDIA GPU.
     """
     from jax._src import hardware_utils
 
@@ -213,7 +213,7 @@ def create_options() -> Mapping[str, Any] | str:
 
 
 def all_create_options(platform: str) -> dict[str, Any]:
-    """Return these, and those that follow from JAX's other settings, as visible devices do."""
+    """Return the create options of all of JAX's settings, such as the one of visible devices."""
     from jax._src import xla_bridge
 
     options = dict(xla_bridge._options_from_jax_configs(platform))

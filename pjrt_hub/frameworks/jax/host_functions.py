@@ -1,7 +1,7 @@
 """The functions that JAX's programs call on the host: LAPACK, and `jax.ffi`'s.
 
-jaxlib keeps them for its own client; here the CPU plugin's get them too, through the compiled entry
-points of `capi`. What only jaxlib's own client can call is refused with its reason.
+jaxlib keeps them for its own client; here the CPU plugin gets them too, through the compiled entry
+points of `capi`. A function that only jaxlib's own client can call is refused, with the reason.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _is_listening = False
 
 
 def listen() -> None:
-    """Hear of every function that is registered in JAX for the host, before or after.
+    """Listen for all functions that JAX registers for the host, before this call or after it.
 
-    jaxlib tells one listener, so what it would do itself is done here as well.
+    jaxlib tells only one listener, so this one also does what jaxlib's own would do.
     """
     global _is_listening
     with _lock:
@@ -47,7 +47,7 @@ def listen() -> None:
 
 
 def give_to(plugin: Plugin) -> None:
-    """Register with a plugin what is known, and from now on what comes."""
+    """Register all known functions with a plugin, and later ones when they are registered."""
     if "FFI" not in plugin.extensions:
         return
     with _lock:
@@ -85,7 +85,7 @@ def _register(plugin: Plugin, name: str, function: Any, **stages: Any) -> None:
 
 
 def _call_python(plugin: Plugin, *arrays: Any, index: int) -> None:
-    """Call a Python function of JAX, which may keep its arguments, so that they are copies.
+    """Call a Python function of JAX with copies of the arguments, because it may keep them.
 
     A token is None on both sides.
     """

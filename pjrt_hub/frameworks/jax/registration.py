@@ -84,7 +84,7 @@ class PlatformRequest(NamedTuple):
 def read_requests(text: str) -> tuple[PlatformRequest, ...]:
     """Read "cpu,mine=cuda": platforms joined by commas, each with a name in JAX or without.
 
-    An item or a name that is empty, or no name, raises ValueError.
+    An item without a platform, or with a name that is not valid, raises ValueError.
     """
     items = []
     for item in text.split(","):
@@ -100,9 +100,9 @@ def read_requests(text: str) -> tuple[PlatformRequest, ...]:
 
 
 def name_in_jax(platform: str, name: str | None, taken: Collection[str]) -> str:
-    """Give the name that a platform, or a library's path, gets in JAX.
+    """Return the name that a platform, or a library's path, gets in JAX.
 
-    The one that the user wants raises FrameworkError if it is taken, ValueError if it is none.
+    A name that the user gives raises FrameworkError if it is taken, ValueError if it is not valid.
     """
     reserved = BUILT_IN | ALIASES | set(taken)
     if name is None:
@@ -128,10 +128,10 @@ def _plain(platform: str) -> str:
 
 
 def vendors_names(modules: Iterable[str]) -> frozenset[str]:
-    """Give the names that vendors' packages for JAX will register, by the names of their modules.
+    """Return the names that vendors' packages for JAX will register, by the names of their modules.
 
-    Which one registers first depends on the hashes of strings, so nobody can wait and see. All
-    vendors call the modules after the platform: `jax_plugins.xla_cuda13` registers "cuda".
+    Which module registers first depends on hashes of strings, so the names must be known before.
+    All vendors name the modules after the platform: `jax_plugins.xla_cuda13` registers "cuda".
     """
     plugins = {plugin_name(module.rpartition(".")[2]) for module in modules}
     return frozenset(plugins | {name.rstrip("0123456789") for name in plugins})

@@ -1,6 +1,6 @@
 """What JAX would register when it starts, read from the files of what is installed.
 
-Owns how JAX finds the modules of plugins; imports nothing of either.
+Owns how JAX finds the modules of plugins; imports neither JAX nor these modules.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Module(NamedTuple):
 
 
 def modules(world: World) -> list[Module]:
-    """Return the modules that JAX would import, by name; JAX's own order is that of hashes."""
+    """Return the modules that JAX would import, sorted by name; JAX's order depends on hashes."""
     names = {each.module for each in world.installed.entry_points if each.group == _GROUP}
     for folder in package_path(_GROUP, world.installed.sys_path):
         found = (path for path in folder.glob("*/__init__.py"))
@@ -44,9 +44,9 @@ def modules(world: World) -> list[Module]:
 
 
 def preloads(module: Module, world: World) -> tuple[Path, ...]:
-    """Return the files that a module loads first: those that are there.
+    """Return the files that a module loads before its plugin, as far as they exist.
 
-    It takes the first folder of a package, and goes on without what is not in it.
+    The module looks only in the first folder of a package, and skips files that are not there.
     """
     files = []
     for package, name in module.preloads:
@@ -72,7 +72,7 @@ def compiler_root(world: World) -> str:
 def package_path(name: str, sys_path: Sequence[str]) -> list[Path]:
     """Return the folders of a package as an import would find them; import nothing.
 
-    One with an `__init__.py` is alone; else it is a namespace, of all folders of the name.
+    A folder with an `__init__.py` is the only one; else all folders of the name are a namespace.
     """
     folders = [Path(each) for each in sys_path if each]
     for part in name.split("."):

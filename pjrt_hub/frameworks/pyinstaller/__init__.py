@@ -1,4 +1,4 @@
-"""Programs that PyInstaller freezes: what it is to collect for them, which it asks for here."""
+"""What PyInstaller must collect for the programs that it freezes; PyInstaller asks this package."""
 
 
 def hook_folders() -> list[str]:

@@ -1,7 +1,7 @@
 """What PyInstaller collects for a program that imports pjrt_hub.
 
 Much is imported or read on first use, and a plugin is found by the files and the metadata of its
-package. Frameworks and the kit for plugin authors are there if the program itself imports them.
+package. Frameworks and the kit for plugin authors are left out unless the program imports them.
 """
 
 from os.path import isfile
@@ -19,7 +19,7 @@ excludedimports = ["IPython", "jax", "jaxlib", "pytest", "torch", "torch_xla"]
 
 
 def hook(hook_api: Any) -> None:
-    """Add pjrt_hub, each plugin that is installed with what it requires, and packages of rows."""
+    """Add pjrt_hub, each installed plugin with what it requires, and packages of registry rows."""
     hook_api.add_imports("_cffi_backend", *collect_submodules("pjrt_hub", filter=_is_used))
     hook_api.add_datas(copy_metadata("pjrt-hub") + collect_data_files("pjrt_plugins"))
     hook_api.add_datas(collect_data_files("pjrt_hub", excludes=["kit/**"]))

@@ -27,8 +27,8 @@ def register(
     Args:
         platform: what `pjrt_hub.client` takes: "cuda", a plugin, an alias, "distribution:plugin";
             or the path of a library. None lets pjrt-hub choose.
-        name: of the device type in torch_xla, letters and digits. By default the platform's with
-            "HUB" before it, HUBCUDA.
+        name: the device type's name in torch_xla: letters and digits. By default the platform's
+            name with "HUB" before it, such as HUBCUDA.
         options: create options of the plugin's client, checked before they reach it.
 
     Returns:

@@ -24,7 +24,7 @@ _LOG = logging.getLogger("pjrt_hub.torch_xla")
 
 
 class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has no types
-    """What torch_xla asks about a plugin, for `torch_xla.experimental.plugins.register_plugin`.
+    """A plugin's interface to torch_xla, for `torch_xla.experimental.plugins.register_plugin`.
 
     One process drives all devices of the plugin.
     """
@@ -40,10 +40,10 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         self._loaded: tuple[Plugin, Manifest] | None = None
 
     def library_path(self) -> str:
-        """Give the path of a library that is the plugin, which is found and loaded for it.
+        """Find and load the plugin; return the path of a library that stands for it.
 
-        torch_xla opens a path by itself. This one is pjrt-hub's own library, whose table leads to
-        the plugin that was verified and loaded, through a layer where torch_xla is too old for it.
+        torch_xla opens the path by itself. The library is pjrt-hub's own; its table leads to the
+        plugin that was verified and loaded, through a layer if torch_xla is too old for the plugin.
         If the layers that the user asked for leave out that one, it raises FrameworkError; if this
         process handed on another plugin before, PluginLoadError.
         """
@@ -56,10 +56,10 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         return str(forwarding.forward(table, plugin.path))
 
     def client_create_options(self) -> dict[str, Any]:
-        """Give the create options, checked, over the plugin's defaults.
+        """Return the create options, checked, which override the plugin's defaults.
 
-        Another type raises TypeError, an unknown option ValueError, and a plugin that dies or hangs
-        where a client is tried, PluginError.
+        A wrong type raises TypeError, an unknown option ValueError, and a plugin that dies or hangs
+        when a client is tried, PluginError.
         """
         plugin, manifest = self._load()
         given = self._own_options(manifest)
@@ -95,7 +95,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
 class AskedPlugin(DevicePlugin):
     """The device type PJRTHUB: the plugin that PJRT_HUB_TORCH_XLA asks for, else pjrt-hub's choice.
 
-    torch_xla makes one at every import, which reads and registers nothing else.
+    torch_xla makes one at every import; that reads nothing, and registers nothing else.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""All that is used of torch_xla and is not public there: its registry and its state.
+"""Everything that pjrt-hub uses of torch_xla and that is not public: its registry and its state.
 
 Differences between releases of torch_xla are handled here and nowhere else.
 """
@@ -26,7 +26,7 @@ def release() -> tuple[int, int]:
 
 
 def api_version() -> ApiVersion | None:
-    """Return the PJRT API that this torch_xla was built with, None where nobody measured it."""
+    """Return the PJRT API that this torch_xla was built with, or None if nobody measured it."""
     return BUILT_WITH.get(release())
 
 
@@ -46,7 +46,7 @@ def require() -> None:
 
 
 def _install_hint() -> str:
-    """Return how to come by a torch and a torch_xla that fit each other, beside what is here."""
+    """Return a hint: what is installed, and how to install a torch and torch_xla that fit."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = []
@@ -69,7 +69,7 @@ def has_begun() -> bool:
 
 
 def device_types() -> frozenset[str]:
-    """Return the device types that are registered now."""
+    """Return the device types that are registered in torch_xla now."""
     from torch_xla.experimental import plugins
 
     return frozenset(plugins._plugin_registry)

@@ -1,4 +1,4 @@
-"""What PJRT_HUB_TORCH_XLA asks for, and how a plugin is called in torch_xla (pure)."""
+"""The plugin that PJRT_HUB_TORCH_XLA asks for, and its name in torch_xla: pure functions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Z][A-Z0-9]{0,31}")
 
 
 class DeviceRequest(NamedTuple):
-    """The platform, None to let pjrt-hub choose, and create options as texts."""
+    """A platform, or None to let pjrt-hub choose, and create options as texts."""
 
     platform: str | None
     options: dict[str, str]
@@ -43,9 +43,9 @@ def read(text: str) -> DeviceRequest:
 
 
 def device_type(platform: str | None, name: str | None, taken: Collection[str]) -> str:
-    """Give the device type that a plugin gets in torch_xla.
+    """Return the device type that a plugin gets in torch_xla.
 
-    The one that the user wants raises FrameworkError if it is taken, ValueError if it is none.
+    A name that the user gives raises FrameworkError if it is taken, ValueError if it is not valid.
     """
     if name is None:
         last = PurePath(platform or "").name.rpartition(":")[2].partition(",")[0]

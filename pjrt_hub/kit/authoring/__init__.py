@@ -1,6 +1,6 @@
-"""For those who make plugins: package a library, lint a package, write one in Python.
+"""For those who make plugins: package a library, lint a package, write a plugin in Python.
 
-Importing it costs nothing: each name is imported on first use.
+Importing this package costs nothing: each name is imported on first use.
 """
 
 from __future__ import annotations

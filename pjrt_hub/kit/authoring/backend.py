@@ -1,7 +1,7 @@
 """Plugins written in Python: what an author fills in.
 
-A `Backend` says what devices there are and compiles programs; an `Executable` runs one. Buffers,
-events, lifetimes and the C API around them are the compiled part's, which asks through `bridge`.
+A `Backend` says what devices there are and compiles programs; an `Executable` runs one. The
+compiled part manages buffers, events, lifetimes and the C API, and asks through `bridge`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ class Device:
     """One device, with one memory, of kind "device".
 
     Attributes:
-        id: distinct among the backend's devices.
+        id: the device's number, distinct among the backend's devices.
         kind: what hosts show: "H100", "cpu".
         attributes: passed to hosts unchanged.
-        process_index: of the process whose device it is; others' devices are only described.
+        process_index: the process that owns the device; those of others are only described.
     """
 
     id: int
@@ -66,10 +66,10 @@ class Executable(abc.ABC):
     """A program that you compiled: it runs when the host calls it.
 
     Attributes:
-        signature: `Signature((Slot.of("f32", (4,)),), (Slot.of("f32", (4,)),))`, and the numbers of
-            donated parameters.
-        name: of the program.
-        cost: what `PJRT_Executable_GetCostAnalysis` tells: "flops", "bytes accessed".
+        signature: such as `Signature((Slot.of("f32", (4,)),), (Slot.of("f32", (4,)),))`, with the
+            numbers of donated parameters.
+        name: the program's name.
+        cost: what `PJRT_Executable_GetCostAnalysis` reports: "flops", "bytes accessed".
         code_size: bytes of generated code, or -1.
     """
 
@@ -82,16 +82,16 @@ class Executable(abc.ABC):
     def execute(self, arguments: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
         """Run the program on all its devices.
 
-        One that also takes the keyword `non_donatable` gets the numbers of the parameters whose
-        memory the host keeps in this call, though `signature.donated` may name them.
+        If the method also takes the keyword `non_donatable`, it gets the numbers of the parameters
+        whose memory the host keeps in this call, though `signature.donated` may name them.
 
         Args:
-            arguments: for each device an array for each parameter, read-only; or what `Backend.put`
-                gave, where the backend has that.
+            arguments: for each device an array for each parameter, read-only; or the handles that
+                `Backend.put` returned, if the backend defines it.
 
         Returns:
-            For each device an array for each output, of its dtype and shape; or what `Backend.get`
-            takes.
+            For each device an array for each output, of its dtype and shape; or handles that
+            `Backend.get` takes.
         """
 
     def optimized(self) -> tuple[bytes, str]:
@@ -119,16 +119,16 @@ def asks_what_is_kept(executable: Executable) -> bool:
 class Backend:
     """A platform that you implement: it lists devices and compiles programs.
 
-    Its errors are exceptions: NotImplementedError, ValueError, or a `PjrtError`.
+    Its methods report errors as exceptions: NotImplementedError, ValueError, or a `PjrtError`.
 
     Attributes:
-        platform_name: what hosts know it by.
+        platform_name: the name by which hosts know the platform.
         platform_version: passed to hosts unchanged.
         options: names of the create options that `devices` reads; others are refused.
-        formats: of the programs that `compile` reads, "mlir" (StableHLO as text or bytecode) or
+        formats: the formats that `compile` reads, "mlir" (StableHLO as text or bytecode) or
             "hlo" (an HloModuleProto); others are refused.
-        attributes: of the plugin; StableHLO hosts write programs for `stablehlo_current_version`.
-        asynchronous: programs run on a thread of their own, and hosts do not wait.
+        attributes: the plugin's; hosts write StableHLO for its `stablehlo_current_version`.
+        asynchronous: whether programs run on a thread of their own, so that hosts do not wait.
     """
 
     platform_name: str = "python"
@@ -160,7 +160,7 @@ class Backend:
 
     @property
     def own_memory(self) -> bool:
-        """Whether buffers are what `put` gives, not host memory."""
+        """Whether buffers are handles that `put` returns, not host memory."""
         return type(self).put is not Backend.put
 
     def put(self, array: numpy.ndarray[Any, Any], device_id: int) -> Any:
@@ -168,7 +168,7 @@ class Backend:
 
         Args:
             array: read-only, row-major.
-            device_id: of one of `devices`.
+            device_id: the id of one of `devices`.
         """
         raise NotImplementedError
 
@@ -176,12 +176,12 @@ class Backend:
         """Return the array of a handle that `put` or a program made.
 
         Args:
-            handle: what stands for it there.
+            handle: the array's handle on its device.
         """
         raise NotImplementedError
 
     def copy(self, handle: Any, device_id: int) -> Any:
-        """Copy a handle to another device; by default through the host.
+        """Copy an array to another device, by default through the host; return its handle there.
 
         Args:
             handle: the array's handle on its device.

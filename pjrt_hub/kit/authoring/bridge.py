@@ -1,6 +1,6 @@
-"""Between the compiled part and a `Backend`: what C asks, in tuples, lists and bytes.
+"""The bridge from the compiled part to a `Backend`: answers for C in tuples, lists and bytes.
 
-`native/` reads the tuples. No exception may get lost on the way: `failure` makes each a status.
+`native/` reads the tuples. No exception may get lost: `failure` turns each into a status.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _built: dict[str, Backend] = {}
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What C knows an executable by."""
+    """The object that stands for an executable in C."""
 
     executable: Executable
     program: Program
@@ -57,7 +57,7 @@ class Loaded:
 
 
 class Bridge:
-    """Answers for one backend."""
+    """The answers of one backend to C."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -69,7 +69,7 @@ class Bridge:
         return status.failure(exc, name, depth=1)
 
     def client(self, options: dict[str, Attribute]) -> tuple[Any, tuple[Any, ...]]:
-        """Make a client: its state, which is its device ids, and what `topology` gives."""
+        """Make a client; return its state, a list of device ids, and what `topology` returns."""
         devices = self._devices(options)
         return [each.id for each in devices], self._topology(devices)
 
@@ -80,7 +80,7 @@ class Bridge:
         return self._topology(self._devices(options))
 
     def topology_of(self, serialized: bytes) -> tuple[Any, ...]:
-        """Read a topology that was serialized."""
+        """Describe a serialized topology, as `topology` does."""
         try:
             platform, devices = json.loads(serialized)
             found = [Device(*each) for each in devices]
@@ -123,7 +123,7 @@ class Bridge:
     def compile(
         self, device_ids: list[int] | None, code: bytes, form: str, options: bytes
     ) -> tuple[Any, ...]:
-        """Compile for a client's devices, or for those of a topology; see `executable_of`."""
+        """Compile for a client's or a topology's devices; `executable_of` in C reads the answer."""
         if form not in self.backend.formats:
             known = ", ".join(self.backend.formats)
             raise ValueError(f"{self.backend.platform_name} reads {known}, no format {form!r}")
@@ -175,7 +175,7 @@ class Bridge:
     def deserialize(
         self, device_ids: list[int] | None, serialized: bytes, overridden: bytes
     ) -> tuple[Any, ...]:
-        """Compile what was serialized, with its own options or others."""
+        """Compile a serialized executable, with its own options or the `overridden` ones."""
         if len(serialized) < _HEAD.size:
             raise DataLossError("the bytes are not an executable")
         magic, digest, size = _HEAD.unpack_from(serialized)
@@ -190,7 +190,7 @@ class Bridge:
     def execute(
         self, loaded: Loaded, rows: list[list[Any]], launch_id: int, non_donatable: tuple[int, ...]
     ) -> list[Any]:
-        """Run a program; give the outputs, device after device, as C takes them."""
+        """Run a program; return its outputs, device after device, in the form that C takes."""
         signature = loaded.executable.signature
         arguments = rows
         if not self.backend.own_memory:
@@ -229,7 +229,7 @@ class Bridge:
 
 @atexit.register
 def _end() -> None:
-    """Tell what still runs that Python is ending; what is destroyed later needs no Python."""
+    """Tell running calls that Python is ending; objects destroyed later need no Python."""
     _plugin.end(math.inf)
 
 
@@ -245,7 +245,7 @@ def table(backend: Backend) -> int:
 
 
 def table_of(name: str) -> int:
-    """Do the same for "module:Class" of a library that `building` made, once for each name."""
+    """Return the same address for "module:Class", a backend of a library that `building` made."""
     from pjrt_hub.kit.authoring import building
 
     if name not in _built:
@@ -278,7 +278,7 @@ def plugin(backend: Backend) -> Plugin:
 def _program(code: bytes, form: str, options: bytes, there: Sequence[int] | None) -> Program:
     """Read a request to compile: how many copies of the program run, and where.
 
-    Nothing else is read of the options: hosts write numbers of their own for what they leave open.
+    No other option is read: hosts fill the options that they leave open with numbers of their own.
     """
     asked = compile_options.raw(options)
     replicas, partitions = asked.get("num_replicas", 1), asked.get("num_partitions", 1)
@@ -323,7 +323,7 @@ def _array(storage: Any, kind: ArrayType) -> numpy.ndarray[Any, Any]:
 
 
 def _bytes(result: Any, slot: Slot, name: str) -> Any:
-    """Return an array's bytes in row-major order, once it has the promised type and shape."""
+    """Return an array's bytes in row-major order, or refuse a type or shape not promised."""
     import numpy
 
     array = numpy.asarray(result)

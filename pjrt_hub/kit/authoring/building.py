@@ -1,6 +1,6 @@
-"""A library of a backend in Python: one file that any host of PJRT plugins can open.
+"""A library that starts a backend in Python: one file that any host of PJRT plugins can open.
 
-The launcher is compiled once, for the wheel; here the words that it reads are written into a copy.
+The launcher is compiled once, for the wheel; `build` writes the words that it reads into a copy.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ _LARGEST = 1 << 20  # Bytes to search for the mark; the launcher has far fewer.
 def build(backend: str, output: str | os.PathLike[str]) -> Path:
     """Write a library that starts a backend.
 
-    It finds the backend's module where this process finds it, so it belongs to this machine and to
-    this version of Python.
+    The library finds the backend's module where this process finds it, so it belongs to this
+    machine and to this version of Python.
 
     Args:
         backend: "module:Class", a `Backend` that is made without arguments.
-        output: where to write it.
+        output: where to write the library.
 
     Returns:
-        Its absolute path.
+        The library's absolute path.
 
     Raises:
         ValueError: there is no such backend, or its paths are too long.
@@ -81,7 +81,7 @@ def backend_class(backend: str) -> type[Backend]:
 
 
 def _libpython() -> str:
-    """Find the library of this Python; empty where it has none and needs a host with Python."""
+    """Find this Python's shared library; empty if it has none, and the host must have Python."""
     if not sysconfig.get_config_var("Py_ENABLE_SHARED"):
         return ""
     folder, name = (sysconfig.get_config_var(each) for each in ("LIBDIR", "INSTSONAME"))

@@ -1,4 +1,4 @@
-"""A built backend in a Python that another program started: it leaves that as it was.
+"""A built backend in a Python that another program started, and that must stay as it was.
 
 The launcher runs this file by its path, before anything of the package can be imported.
 """
@@ -23,14 +23,14 @@ _MACHINERY = frozenset({"importlib", "importlib_metadata"})
 
 
 class Finder:
-    """Finds modules in the builder's folders, after all other finders.
+    """A finder of modules in the builder's folders, which comes after all other finders.
 
-    Only modules that it found itself are served: others see no module and no distribution that the
+    It serves only modules that it found itself: others see no module and no distribution that the
     host does not have.
     """
 
     def __init__(self, needed: Iterable[str], ours: Iterable[str], folders: list[str]) -> None:
-        """Take what the launcher needs, which of it the host has, and the builder's `sys.path`."""
+        """Take the modules needed, those that the host has, too, and the builder's `sys.path`."""
         self.pjrt_hub_folders = folders
         self._needed = frozenset(needed)
         self._ours = set(ours)
@@ -38,7 +38,7 @@ class Finder:
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """See `importlib.abc.MetaPathFinder`; what is inside a package, Python finds by itself."""
+        """See `importlib.abc.MetaPathFinder`; Python itself finds what is inside a package."""
         if path is not None or not (name in self._needed or self._is_asked_by_ours()):
             return None
         spec = PathFinder.find_spec(name, self.pjrt_hub_folders, target)
@@ -84,7 +84,7 @@ def table(backend: str, lines: str, started: int) -> int:
 
 
 def paths() -> list[str]:
-    """List where a process of a backend's own finds modules: as this one does, then builders."""
+    """List where a backend's own process finds modules: this process's folders, then builders'."""
     folders = [each for one in sys.meta_path for each in getattr(one, "pjrt_hub_folders", ())]
     return list(dict.fromkeys(filter(os.path.isabs, [*sys.path, *folders])))
 

@@ -1,4 +1,4 @@
-"""What a library is: its file measured, and what it says of itself in a child process.
+"""What a library is: facts about its file, and what it tells about itself in a child process.
 
 Owns `identify`; must not let a plugin into this process.
 """
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LibraryIdentity:
-    """A library, measured."""
+    """What is known of a library: its file, its API and its create options."""
 
     path: Path
     binary: Binary
@@ -41,10 +41,10 @@ class LibraryIdentity:
 def identify(
     path: Path, *, with_options: bool = True, names: Sequence[str] = ()
 ) -> LibraryIdentity:
-    """Measure a library and ask it, in child processes, what it is.
+    """Measure a library's file and ask the library, in child processes, what it is.
 
-    `with_options` makes clients, to learn the platform's name and which create options it takes: of
-    those that other plugins are known to have, and of `names`.
+    `with_options` makes clients, to learn the platform's name and which create options the library
+    takes: among those known from other plugins, `names`, and names in the file.
     """
     from pjrt_hub.kit.conformance import create_options
 
@@ -92,7 +92,7 @@ def first_party() -> tuple[Manifest, ...]:
 
 
 def _defaults(path: Path, known: tuple[Manifest, ...]) -> Mapping[str, str]:
-    """Return the variables that a plugin known by its file's name needs without hardware."""
+    """Return the environment variables that a plugin known by its file needs without hardware."""
     return {
         name: value
         for each in known

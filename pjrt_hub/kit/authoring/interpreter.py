@@ -1,7 +1,7 @@
 """The process in which StableHLO's reference interpreter runs: `python -m ... FD`.
 
-The interpreter ends its process where it meets what it cannot do, so it has one of its own: it
-takes requests from a socket and answers them, in order. It needs jaxlib and nothing of jax.
+The interpreter ends its process if a program needs what it cannot do, so it has its own process,
+which answers requests from a socket in order. It needs jaxlib and nothing of jax.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ Array = Any
 class Carrier(NamedTuple):
     """How values of an element type get into the interpreter and out.
 
-    The bindings know numbers of C only: the others go as `types`, and operations of the program
-    turn them there and back.
+    The bindings know only C's types of numbers: other values pass as `types`, and operations of the
+    program convert them there and back.
     """
 
     types: tuple[str, ...]
@@ -63,7 +63,7 @@ def _carrier(element: str) -> Carrier:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """An element type by its name in StableHLO, and dimensions."""
+    """A tensor's type: its element type, by StableHLO's name, and its dimensions."""
 
     element: str
     shape: tuple[int, ...]
@@ -77,13 +77,13 @@ class TensorType:
 
     @property
     def carriers(self) -> list[str]:
-        """The types of what carries it."""
+        """The types of the tensors that carry its values."""
         return [self.of(each) for each in _carrier(self.element).types]
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """What the host is told about a program: of one device, as Shardy or the program splits it."""
+    """What the host is told about one device's program, as Shardy or the program splits it."""
 
     name: str
     parameters: tuple[TensorType, ...]
@@ -92,7 +92,7 @@ class Description:
     hlo: bytes
 
     def to_tuple(self) -> tuple[Any, ...]:
-        """Return it in types that the other process has too."""
+        """Return the description in types that the other process has, too."""
         kinds = (
             [(each.element, each.shape) for each in k] for k in (self.parameters, self.outputs)
         )
@@ -135,7 +135,7 @@ def versions() -> dict[str, list[int]]:
 
 
 def parse(code: bytes, form: str) -> ir.Module:
-    """Read a program of any format that the plugin takes; ValueError says that it is none."""
+    """Read a program in any format that the plugin takes; the exception says why it is none."""
     from jaxlib import _jax
 
     if form == "hlo":
@@ -184,7 +184,7 @@ def _attribute(operation: ir.Operation, name: str) -> Any:
 
 
 def describe(module: ir.Module) -> Description:
-    """Read what `main` takes and gives, and make HLO of it."""
+    """Return the types and donations of `main`, and the program in HLO."""
     main = _main(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     outputs = tuple(_tensor(each) for each in kind.results)
@@ -205,7 +205,7 @@ def describe(module: ir.Module) -> Description:
 
 
 def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
-    """Convert to HLO for hosts that read it; no bytes where XLA cannot, or changes the results."""
+    """Convert to HLO for hosts that read it; no bytes if XLA cannot, or changes result shapes."""
     from io import BytesIO
 
     from jaxlib import _jax
@@ -229,7 +229,7 @@ def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
 
 
 def _row_major(rank: int) -> ir.Attribute:
-    """Say how outputs lie, whatever layout XLA's importer would choose."""
+    """Return a row-major layout for outputs, so that XLA's importer does not choose another."""
     order = str(list(range(rank)[::-1])) if rank else ""
     return ir.Attribute.parse(f"dense<{order}> : tensor<{rank}xindex>")
 
@@ -248,7 +248,7 @@ def _tensor(kind: ir.Type) -> TensorType:
 
 
 def wrap(module: ir.Module, about: Description, replicas: int, partitions: int) -> Runnable:
-    """Put a main around the program that runs it on all devices, in types that can be passed."""
+    """Add a main that runs the program on all devices, in types that the bindings can pass."""
     program = _main(module)
     program.attributes["sym_name"] = ir.StringAttr.get("pjrt_program")
     program.attributes["sym_visibility"] = ir.StringAttr.get("private")
@@ -342,7 +342,7 @@ def _attribute_of(array: Array) -> ir.Attribute:
 
 
 def _parts(array: Array, kind: TensorType) -> list[Array]:
-    """Split an array into what carries it."""
+    """Split an array into the arrays that carry its values."""
     carrier = _carrier(kind.element)
     if carrier.enter == "complex":
         return [array.real.copy(), array.imag.copy()]
@@ -354,7 +354,7 @@ def _parts(array: Array, kind: TensorType) -> list[Array]:
 
 
 def _whole(given: Iterator[ir.Attribute], kind: TensorType) -> Array:
-    """Join the next array from what carries it."""
+    """Join the next array from the arrays that carry its values."""
     import numpy
 
     carrier = _carrier(kind.element)
@@ -379,7 +379,7 @@ def _numpy(element: str) -> Any:
 
 
 def serve(connection: Connection) -> None:
-    """Answer until the other side is gone: ("compile", key, ...) and ("execute", key, rows)."""
+    """Answer requests such as ("execute", key, rows) until the other side closes the socket."""
     programs: dict[int, Runnable] = {}
     with context(), ir.Location.unknown():
 

@@ -1,7 +1,7 @@
-"""What the reference interpreter lacks or gets wrong, refused by name.
+"""Operations that the reference interpreter lacks or gets wrong, refused by name.
 
-Owns the list of it, which docs/python_plugins.md explains; seen with jaxlib 0.10. What can be said
-in another way is in `rewrites`. Runs where the interpreter does.
+Owns their list, which docs/python_plugins.md explains; seen with jaxlib 0.10. `rewrites` has those
+that can be expressed in another way. Runs in the interpreter's process.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ WRONG = {
 
 
 def require_right(module: ir.Module) -> None:
-    """Refuse, by NotImplementedError, what the interpreter would not run, or not rightly."""
+    """Raise NotImplementedError for an operation that the interpreter lacks or gets wrong."""
     operations = rewrites.operations(module)
     names = {each.name for each in operations}
     if unknown := sorted(names & UNKNOWN or {n for n in names if n.startswith("chlo.")}):
@@ -68,7 +68,7 @@ def require_right(module: ir.Module) -> None:
 
 
 def _wrong(operation: ir.Operation) -> str:
-    """Say what comes out wrong of an operation; empty where it is right."""
+    """Say what the interpreter gets wrong in an operation; empty if it is right."""
     name = operation.name
     if name in HOST:
         return f"{name}: nobody is at its other end"

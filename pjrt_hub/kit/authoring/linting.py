@@ -1,4 +1,4 @@
-"""`lint`: what a rule is, the list of them all, and what they find in a package.
+"""`lint`: what a rule is, the list of all rules, and what they find in a package.
 
 A rule is a generator over the files of a package; its docstring's first line is what must hold, the
 rest says why and what to do.
@@ -27,7 +27,7 @@ _RULES: dict[int, Rule] = {}
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Something that must hold of what is shipped."""
+    """Something that must hold for every package that is shipped."""
 
     number: int  # The first digit is the number of the rule's area.
     severity: str  # An "error" fails the lint, a "warning" does not.
@@ -37,7 +37,7 @@ class Rule:
 
     @property
     def code(self) -> str:
-        """As findings name it: "PLG101"."""
+        """The rule's name in findings: "PLG101"."""
         return f"PLG{self.number}"
 
 
@@ -83,11 +83,11 @@ def lint(path: Path, *, probes: bool = True) -> list[Finding]:
     """Check a package against the rules and return each violation, by the rule's number.
 
     Args:
-        path: of a wheel, of a folder, or of a library.
+        path: the path of a wheel, of a folder, or of a library.
         probes: load plugins in child processes, to compare manifests with them.
 
     Raises:
-        PjrtHubError: it is not one of these.
+        PjrtHubError: there is no file or folder at the path, or the wheel cannot be read.
     """
     with package_files.open_package(path, probes=probes) as shipped:
         return [

@@ -1,7 +1,7 @@
-"""A library that is shipped, for any system, read without loading it.
+"""Libraries that packages ship, for any system, read without loading them.
 
-Owns what `lint` asks of one, and what its loader would not find. Those for macOS and Windows are
-read by lief, which nothing outside of the kit imports.
+Owns what `lint` asks about a library, and the search for libraries that its loader will not find.
+lief reads those for macOS and Windows; nothing outside of the kit imports it.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def read(path: Path) -> NativeLibrary:
 
 
 def find_missing(plugin: Binary, shipped: Sequence[Binary]) -> Iterator[MissingLibrary]:
-    """Yield the libraries that the loader will not find; those `shipped` have needs of their own.
+    """Yield the libraries that the loader will not find for a plugin and the `shipped` ones.
 
-    Those of Linux are looked for on this machine. What is part of macOS or Windows is known by its
-    path or its name.
+    Libraries for Linux are searched for on this machine. Parts of macOS and Windows are known by
+    their paths or names.
     """
     if plugin.system == "linux":
         yield from linking.find_missing(plugin, linking.Search())
@@ -112,7 +112,7 @@ def _find_on_macos(name: str, needed_by: Path, run_paths: Sequence[str]) -> Path
 
 
 def _anchor(path: str, library: Path) -> str:
-    """Return a path in which the library's folder stands for `@loader_path`."""
+    """Return a path with `@loader_path` replaced by the library's folder."""
     return path.replace("@loader_path", str(library.resolve().parent), 1)
 
 
@@ -166,7 +166,7 @@ def _macho_part(path: Path, part: MachO.Binary, exports: set[str]) -> Binary:
 
 
 def _macho_system(part: MachO.Binary) -> tuple[str, tuple[int, ...]]:
-    """Return the system it is built for; macOS and another of Apple's count as macOS."""
+    """Return the system that a part is built for; macOS if it is built for other systems, too."""
     from lief import MachO
 
     found: dict[str, list[int]] = {}
@@ -223,7 +223,7 @@ def _read_pe(path: Path) -> NativeLibrary:
 
 
 def _pe_name(section: PE.Section) -> str:
-    """Return a section's name; one of more than eight characters stands behind the symbols."""
+    """Return a section's name; the file keeps names of over eight characters after its symbols."""
     text = section.coff_string
     return text.string if text else os.fsdecode(section.name)
 
@@ -234,7 +234,7 @@ def _machine(kind: Any) -> str:
 
 
 def _lower_name(number: Any) -> str:
-    """Return lief's name for a number; a plain number has none."""
+    """Return lief's name for a number, in lower case; a number without one stands for itself."""
     return str(getattr(number, "name", number)).lower()
 
 

@@ -51,22 +51,22 @@ class Package:
 
     @property
     def distribution(self) -> str:
-        """What it is installed as: "mychip-pjrt"."""
+        """The name under which the package is installed: "mychip-pjrt"."""
         return canonical(f"{self.name}-pjrt")
 
     @property
     def module(self) -> str:
-        """What it is imported as: "mychip_pjrt"."""
+        """The name under which the package is imported: "mychip_pjrt"."""
         return f"{self.name}_pjrt"
 
     @property
     def file_name(self) -> str:
-        """What its library is called: "mychip_pjrt.so"."""
+        """The name of the library's file: "mychip_pjrt.so"."""
         return f"{self.module}.so"
 
     @property
     def description(self) -> str:
-        """One line."""
+        """A description of the package, in one line."""
         return f"A PJRT plugin for {self.platform}"
 
     def files(self) -> dict[str, str]:
@@ -104,7 +104,7 @@ class Package:
         return self.name.replace("_", "")
 
     def fill(self, template: str) -> str:
-        """Give the text of a file of templates/, or nothing for no name."""
+        """Return the text of a file of templates/, filled in; empty if the name is empty."""
         if not template:
             return ""
         text = files(__package__).joinpath("templates", template).read_text("utf-8")
@@ -136,7 +136,7 @@ class Package:
         return f'[[library]]\npath = "{self.file_name}"\n{digest}'
 
     def _build(self) -> dict[str, str]:
-        """Return what the templates say of how the library is built from its source."""
+        """Return the templates' fields that say how the library is built from its source."""
         plus = self.source.endswith(".cc")
         return {
             "source": self.source,
@@ -156,7 +156,7 @@ class Package:
 
 
 def refuse_name(name: str) -> None:
-    """Refuse what cannot name a new plugin, or would be taken for another one."""
+    """Refuse a name that a new plugin cannot have, or that could be taken for another's."""
     if not _can_name(name):
         rule = "a name is of ASCII [a-z0-9_], begins with a letter and has at most 32 of them"
         if keyword.iskeyword(name):
@@ -191,7 +191,7 @@ def platform_name(asked: str, told: str, name: str) -> str:
 
 
 def license_expression(asked: str) -> str:
-    """Give an SPDX expression as SPDX writes it, "MIT" for "mit"; nothing for nothing."""
+    """Return an SPDX expression as SPDX writes it, "MIT" for "mit"; empty stays empty."""
     from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 
     try:
@@ -217,7 +217,7 @@ def _license(expression: str) -> str:
 
 
 def _option(option: Option) -> str:
-    """Write an option's table of the manifest."""
+    """Return the manifest's table for an option."""
     lines = {
         "type": option.type,
         "minimum": option.minimum,

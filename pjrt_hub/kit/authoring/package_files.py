@@ -1,6 +1,6 @@
 """What is shipped: a wheel, a folder or a bare library, opened for the rules of `lint`.
 
-Owns the reading of it, each part once; must not judge, nor load a plugin into this process.
+Reads each part of a package once; must not judge it, nor load a plugin into this process.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class EntryPoint:
 
     @property
     def module(self) -> str:
-        """What is imported."""
+        """The module that is imported."""
         return self.value.partition(":")[0].strip()
 
     @property
     def attribute(self) -> str:
-        """What is taken of it, or empty."""
+        """The object that is taken from the module, or empty."""
         return self.value.partition(":")[2].partition("[")[0].strip()
 
     def __str__(self) -> str:
@@ -76,12 +76,12 @@ class PackageFiles:
 
     @cached_property
     def natives(self) -> tuple[Binary, ...]:
-        """What the loader reads of each library; of a universal one, once for each machine."""
+        """The headers of each library; a universal library has one entry for each machine."""
         return tuple(part for each in self.libraries.values() for part in each.parts)
 
     @cached_property
     def unreadable(self) -> dict[Path, str]:
-        """What looks like a library and cannot be read as one, with why."""
+        """The files that look like libraries and cannot be read as such, with the reason."""
         return {path: read for path, read in self._native.items() if isinstance(read, str)}
 
     @cached_property
@@ -97,17 +97,17 @@ class PackageFiles:
 
     @cached_property
     def metadata(self) -> Message | None:
-        """METADATA, or None."""
+        """The headers of the file METADATA, or None."""
         return self._headers("METADATA")
 
     @cached_property
     def tags(self) -> Message | None:
-        """WHEEL, or None."""
+        """The headers of the file WHEEL, or None."""
         return self._headers("WHEEL")
 
     @cached_property
     def entry_points(self) -> tuple[EntryPoint, ...]:
-        """What the distribution registers."""
+        """The distribution's entry points."""
         import configparser
 
         if self.info is None or not (path := self.info / "entry_points.txt").is_file():
@@ -126,18 +126,18 @@ class PackageFiles:
 
     @cached_property
     def manifests(self) -> tuple[Manifest, ...]:
-        """Every plugin that is described here."""
+        """The manifest of every plugin that is described here."""
         return tuple(
             each for read in self._read.values() if not isinstance(read, str) for each in read
         )
 
     @cached_property
     def malformed(self) -> dict[Path, str]:
-        """The manifests that cannot be read, with why."""
+        """The manifests that cannot be read, with the reason."""
         return {path: read for path, read in self._read.items() if isinstance(read, str)}
 
     def library(self, plugin: Manifest, library: Library) -> tuple[Path, ...]:
-        """Give the files that a manifest's `[[library]]` means, none where they are elsewhere."""
+        """Return the files that a manifest's `[[library]]` means; none if they are elsewhere."""
         assert plugin.path is not None
         if library.variable:
             return ()
@@ -151,12 +151,12 @@ class PackageFiles:
 
     @cached_property
     def distribution(self) -> str:
-        """Its canonical name, or empty."""
+        """The distribution's canonical name, or empty."""
         return canonical(self.metadata["Name"] or "") if self.metadata else ""
 
     @cached_property
     def identities(self) -> dict[Path, LibraryIdentity | PjrtHubError]:
-        """What each plugin for this machine says of itself, or why not; none without probes."""
+        """The identity of each plugin for this machine, or the error; empty without probes."""
         if not self._probes:
             return {}
         host = HostTag.current()
@@ -172,7 +172,7 @@ class PackageFiles:
 
     @cached_property
     def hosts(self) -> dict[Path, list[str]]:
-        """The hosts that abort on each plugin here, and why; none where none may be asked."""
+        """The hosts that abort on each plugin here, and why; empty without probes."""
         from pjrt_hub.kit.conformance import suite
 
         found: dict[Path, list[str]] = {}
@@ -215,7 +215,7 @@ class PackageFiles:
 
 @contextmanager
 def open_package(path: Path, *, probes: bool = True) -> Iterator[PackageFiles]:
-    """Open a wheel, a folder or a library; `probes` has its plugins asked in child processes."""
+    """Open a wheel, a folder or a library; with `probes`, child processes load its plugins."""
     path = path.resolve()
     if path.is_dir():
         yield PackageFiles(path, path, probes=probes)

@@ -17,9 +17,9 @@ class Packed:
     """A wheel that `pack` wrote.
 
     Attributes:
-        path: of the wheel.
-        package: what is in it.
-        identity: of the library in it.
+        path: the wheel's path.
+        package: the package in the wheel.
+        identity: what is known of the library in the wheel.
     """
 
     path: Path
@@ -42,16 +42,16 @@ def pack(
     Args:
         library: its path.
         name: what the plugin will be called.
-        version: of the distribution.
-        platform: what it drives; by default what it says, else its name.
+        version: the distribution's version.
+        platform: what the plugin drives; by default what the library says, else the plugin's name.
         license: an SPDX expression.
         out: the folder for the wheel.
         with_options: make clients, to learn the platform's name and the create options.
 
     Raises:
-        PluginError: the library cannot be loaded, or fails at it.
-        PjrtHubError: the name, the version, the platform or the licence is none, or the library is
-            one that `build` wrote.
+        PluginError: the library cannot be loaded, or fails while it is loaded.
+        PjrtHubError: the name, version, platform or licence is invalid, or the library is one that
+            `build` wrote.
     """
     refuse_name(name)
     license = license_expression(license)

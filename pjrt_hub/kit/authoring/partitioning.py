@@ -1,6 +1,6 @@
-"""Programs of several partitions: Shardy's passes, and how hosts are told the splitting.
+"""Programs of several partitions: Shardy's passes, and how hosts learn how arrays are split.
 
-Runs where the interpreter does. Hosts read the splitting from the HLO.
+Runs in the interpreter's process. Hosts read the splitting from the HLO.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ PASSES = (
 
 
 def require_manual(module: ir.Module, main: ir.Operation) -> None:
-    """Refuse what is not split by hand all through: Shardy's passes split the rest wrongly.
+    """Refuse a program that is not split by hand throughout: Shardy's passes split it wrongly.
 
-    A reversal, a gather or an argmax along a dimension that is split gives each part's own.
+    A reversal, a gather or an argmax along a split dimension would give each part's own result.
     """
     axes = {
         axis.name
@@ -47,7 +47,7 @@ def require_manual(module: ir.Module, main: ir.Operation) -> None:
 
 
 def sharding_fields(module: ir.Module, main: ir.Operation) -> bytes:
-    """Write fields for the end of an HloModuleProto; none for a program that is not split."""
+    """Write the sharding fields that end an HloModuleProto; none if the program is not split."""
     meshes = _meshes(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
     parameters = _shardings(main, "arg_attrs", len(kind.inputs), meshes)
@@ -82,7 +82,7 @@ def _shardings(
 
 
 def _op_sharding(attribute: ir.Attribute, meshes: dict[str, Any]) -> bytes | None:
-    """Write an OpSharding: tiles by dimension, copies last; None for parts of axes."""
+    """Write an OpSharding: tiles by dimension, copies last; None if an axis is used in part."""
     import numpy
 
     sharding = sdy.TensorShardingAttr(attribute)

@@ -42,28 +42,28 @@ def new(
     with_options: bool = True,
     known_defects: Callable[[], Mapping[str, str]] = dict,
 ) -> tuple[Path, Package]:
-    """Write a project.
+    """Write the project of a new plugin.
 
     Args:
-        name: of the plugin.
-        library: is copied into the project, and asked what it is.
+        name: the plugin's name.
+        library: a library that is copied into the project, and asked what it is.
         language: "c" or "c++" for a library whose source is in the project, with the headers that
             it is written against.
-        example: that source is a small interpreter instead of a skeleton.
+        example: whether that source is a small interpreter instead of a skeleton.
         platform: what the plugin drives; by default what the library says, else the plugin's name.
         license: an SPDX expression.
-        into: the project's folder, which must not be there or be empty; by default it is called
-            as the distribution, here.
+        into: the project's folder, which must be absent or empty; by default a folder here with
+            the distribution's name.
         with_options: make clients of the library, to learn its platform and create options.
-        known_defects: gives checks of the conformance suite that it fails -> why; the project's
-            tests expect them to. It is called once nothing else can be refused.
+        known_defects: returns conformance checks that the plugin fails -> why, which the project's
+            tests then expect. It is called once nothing else can be refused.
 
     Returns:
         The project's folder, and the package in it.
 
     Raises:
-        PluginError: the library cannot be loaded, or fails at it.
-        PjrtHubError: the name, the platform or the licence is none, the library is one that `build`
+        PluginError: the library cannot be loaded, or fails while it is loaded.
+        PjrtHubError: the name, platform or licence is invalid, the library is one that `build`
             wrote, or the folder is in use.
     """
     refuse_name(name)

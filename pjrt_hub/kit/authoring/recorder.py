@@ -32,11 +32,11 @@ class Recorder(Backend):
 
     While it is open (`with Recorder(backend) as recorder`), `calls` are the C functions that the
     host called. `fail`, `delay` and `drop` take one of their names, "PJRT_Client_Compile", and the
-    first two also "compile", "execute", "put", "get" or "copy" for the backend's own methods, which
-    fail where hosts see it late: in the event of an output.
+    first two also "compile", "execute", "put", "get" or "copy" for the backend's own methods, whose
+    failures hosts see late: in the event of an output.
 
     Attributes:
-        programs: what was compiled.
+        programs: the programs that were compiled.
         executions: the arguments of each execution, a row for each device.
     """
 
@@ -67,28 +67,28 @@ class Recorder(Backend):
 
     @property
     def calls(self) -> list[str]:
-        """The C functions called since it was opened, the first 65536 of them."""
+        """The C functions called since the recorder was opened, the first 65536 of them."""
         return _plugin.recorded()
 
     def fail(self, name: str, error: PjrtError, *, nth: int = 1, times: int | None = 1) -> None:
         """Make calls fail with an error, without any effect.
 
         Args:
-            name: of the C function or method.
-            error: its code and message go to the host.
+            name: the name of the C function or method.
+            error: the host gets its code and message.
             nth: the first call that fails, counted from now.
-            times: how many fail; None is all from there on.
+            times: how many calls fail; None means all from the first one on.
         """
         self._fault(name, nth, times, error=error)
 
     def delay(self, name: str, seconds: float, *, nth: int = 1, times: int | None = 1) -> None:
-        """Wait before calls.
+        """Make calls wait before they begin.
 
         Args:
-            name: of the C function or method.
-            seconds: how long each waits.
+            name: the name of the C function or method.
+            seconds: how long each call waits.
             nth: the first call that waits, counted from now.
-            times: how many wait; None is all from there on.
+            times: how many calls wait; None means all from the first one on.
         """
         self._fault(name, nth, times, seconds=seconds)
 
@@ -96,12 +96,12 @@ class Recorder(Backend):
         """Let calls of a C function succeed without any effect.
 
         Args:
-            name: of the C function.
+            name: the name of the C function.
             nth: the first call that is dropped, counted from now.
-            times: how many are; None is all from there on.
+            times: how many calls are dropped; None means all from the first one on.
 
         Raises:
-            ValueError: the name is of a method, of which something must come.
+            ValueError: the name is that of a method, which must return something.
         """
         self._fault(name, nth, times, dropped=True)
 

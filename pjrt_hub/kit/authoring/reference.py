@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class Reference(Backend):
-    """The plugin. Its option `devices` says how many there are, 1 by default."""
+    """The reference plugin. Its create option `devices` is the number of devices, 1 by default."""
 
     platform_name = "stablehlo"
     platform_version = "reference interpreter"
@@ -45,7 +45,7 @@ class Reference(Backend):
 
     @property
     def attributes(self) -> Mapping[str, Any]:  # type: ignore[override]
-        """The StableHLO versions of the interpreter; it is asked, and ended, at once."""
+        """The interpreter's StableHLO versions, for which its process is started and ended."""
         if self._attributes is None:
             self._attributes = {"xla_version": 2, **self._interpreter.ask("versions")}
             self._interpreter.close()
@@ -64,7 +64,7 @@ class Reference(Backend):
 
 
 class Interpreted(Executable):
-    """A program in the interpreter, which gets it again after its process has ended."""
+    """A program in the interpreter, sent again if the interpreter's process has ended."""
 
     _keys = itertools.count()
 
@@ -168,7 +168,7 @@ class Interpreter:
         return self._connection
 
     def _failure(self) -> Exception:
-        """Make an error of what the process said at its end."""
+        """Make an error from what the process said at its end."""
         assert self._process is not None
         assert self._errors is not None
         assert self._connection is not None

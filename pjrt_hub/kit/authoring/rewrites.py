@@ -1,7 +1,7 @@
-"""What the reference interpreter gets wrong, said in operations that it gets right.
+"""Operations that the reference interpreter gets wrong, rewritten as ones that it gets right.
 
-Owns the rewriting, which docs/python_plugins.md explains; seen with jaxlib 0.10. What cannot be
-said otherwise is in `limitations`. Runs where the interpreter does.
+Owns the rewriting, which docs/python_plugins.md explains; seen with jaxlib 0.10. `limitations` has
+the operations that cannot be rewritten. Runs in the interpreter's process.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def is_total(operation: ir.Operation) -> bool:
 
 
 def _divide(operation: ir.Operation) -> ir.Value | None:
-    """Divide integers, by zero as XLA does: in the interpreter that would end the process."""
+    """Divide integers with XLA's result for zero, which would end the interpreter's process."""
     dividend, divisor = operation.operands
     if not isinstance(dividend.type.element_type, ir.IntegerType):
         return None
@@ -64,7 +64,7 @@ def _divide(operation: ir.Operation) -> ir.Value | None:
 
 
 def _compare(operation: ir.Operation) -> ir.Value | None:
-    """Compare floats in total order, which it ignores, by integers of the same order."""
+    """Compare floats in total order, which the interpreter ignores, by integers in that order."""
     if not is_total(operation):
         return None
     left, right = map(_key, operation.operands)
@@ -83,9 +83,9 @@ def _key(value: ir.Value) -> ir.Value:
 
 
 def _multiply(operation: ir.Operation) -> ir.Value:
-    """Compute dot products and convolutions in the result's type, of floats at least in f32.
+    """Compute products and convolutions in the result's type, of floats in the widest or f32.
 
-    The interpreter sums in the operands' type. A sum of nothing, which ends its process, is zero.
+    The interpreter sums in the operands' type. A sum of no terms, which ends its process, is zero.
     """
     given = operation.result.type
     if any(0 in each.type.shape for each in operation.operands):
@@ -105,7 +105,7 @@ def _rebuild(operation: ir.Operation, kind: ir.Type, operands: Sequence[ir.Value
 
 
 def _convolution(operation: ir.Operation, kind: ir.Type, operands: Sequence[ir.Value]) -> ir.Value:
-    """Put batches before features in a convolution's result: otherwise they come out mixed up."""
+    """Put batches before features in a convolution's result: otherwise they are mixed up."""
     numbers = stablehlo.ConvDimensionNumbers(operation.attributes["dimension_numbers"])
     batch, feature = numbers.output_batch_dimension, numbers.output_feature_dimension
     if batch < feature:
@@ -145,7 +145,7 @@ def _slice(operation: ir.Operation) -> None:
 
 
 def _sign_indices(operation: ir.Operation, places: Sequence[int]) -> None:
-    """Convert unsigned indices to i64: it takes their highest bit for a sign."""
+    """Convert unsigned indices to i64: the interpreter takes their highest bit for a sign."""
     for place in places:
         index = operation.operands[place]
         if not index.type.element_type.is_unsigned:
@@ -156,9 +156,9 @@ def _sign_indices(operation: ir.Operation, places: Sequence[int]) -> None:
 
 
 def _select_and_scatter(operation: ir.Operation) -> ir.Value | None:
-    """Add the first number of sums once: the interpreter adds it for each value.
+    """Add the initial number of sums once: the interpreter adds it for each value.
 
-    Where values are not added, taking the first number again makes no difference.
+    If values are not added, taking the initial number again makes no difference.
     """
     if operation.regions[1].blocks[0].operations[0].operation.name != "stablehlo.add":
         return None

@@ -44,7 +44,7 @@ def platform_tag(binary: Binary) -> str:
 
 
 def normalize_version(version: str) -> str:
-    """Give a version as packaging writes it, or refuse it."""
+    """Return a version in its canonical form, "1.2.0rc1" for "1.2.0-rc.1", or refuse it."""
     from packaging.version import InvalidVersion, Version
 
     try:
@@ -56,7 +56,7 @@ def normalize_version(version: str) -> str:
 
 
 def epoch(env: Mapping[str, str]) -> int:
-    """Return the seconds since 1970 of a wheel's members: SOURCE_DATE_EPOCH, or always the same."""
+    """Return the date of a wheel's members in seconds: SOURCE_DATE_EPOCH, or always the same."""
     text = env.get("SOURCE_DATE_EPOCH") or str(_SOME_DAY)
     if not text.isdecimal():
         raise PjrtHubError(
@@ -78,7 +78,7 @@ class Wheel:
 
     @property
     def file_name(self) -> str:
-        """As the specification of binary distributions wants it."""
+        """The wheel's file name, in the form that the specification of wheels demands."""
         return f"{self._stem}-py3-none-{self.platform_tag}.whl"
 
     @property
@@ -86,7 +86,7 @@ class Wheel:
         return f"{self.distribution.replace('-', '_')}-{self.version}"
 
     def write(self, folder: Path, files: Mapping[str, str | Path], *, seconds: int) -> Path:
-        """Write it into a folder at once, also over an older one, and return its path.
+        """Write the wheel into a folder in one step, also over an older one, and return its path.
 
         The `files` are given by their paths in site-packages, as text or as the file with the
         bytes. All members get the same time, `seconds` since 1970.
@@ -118,7 +118,7 @@ class Wheel:
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: str | Path, moment: tuple[int, ...]) -> str:
-    """Add a member and give its row of RECORD."""
+    """Add a member to the archive and return its row of RECORD."""
     member = zipfile.ZipInfo(name, moment)  # type: ignore[arg-type]
     member.compress_type = zipfile.ZIP_DEFLATED
     member.create_system = 3  # 3 stands for Unix, whose permissions follow.

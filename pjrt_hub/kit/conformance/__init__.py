@@ -1,7 +1,7 @@
 """The conformance suite: what a PJRT plugin must do, checked call by call.
 
 `run("cpu")` checks the plugin that is chosen by that name, `run("lib.so")` a library. Nothing of
-the plugin enters this process. Importing it costs nothing: each name is imported on first use.
+the plugin enters this process. Each name is imported on first use only.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The forms of the programs that checks send: artifacts of most, other forms of a + b.
+"""The forms in which checks send programs: most as portable artifacts, a + b in other forms, too.
 
-Owns the form of artifacts.gz, which tools/artifacts.py writes: a line of JSON, then code on end.
+Owns the form of artifacts.gz, which tools/artifacts.py writes: a line of JSON, then all code.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class PortableArtifact(NamedTuple):
     code: bytes  # The program as version `since` writes it.
 
     def at(self, version: Version) -> bytes:
-        """Return it for a version of StableHLO, from `since` on."""
+        """Return the program for a version of StableHLO from `since` on."""
         return self.code.replace(_producer(self.since), _producer(version), 1)
 
 
@@ -59,10 +59,10 @@ class Archive(NamedTuple):
 
 
 def of(text: str, current: Version | None = None) -> bytes | None:
-    """Return the portable artifact of a program, given to the letter; None where there is none.
+    """Return the portable artifact of the program with exactly this text, or None.
 
     `current` is the newest version that its reader knows. By default the oldest artifact from 1.0
-    on is given, which more readers know than any other.
+    on is returned, which more readers know than any other.
     """
     known = archive()
     artifacts = known.programs.get(key(text), ())
@@ -86,7 +86,7 @@ def add_bytecode() -> bytes:
 
 
 def add_hlo() -> bytes:
-    """Return an HloModuleProto that does the same."""
+    """Return `programs.ADD` as an HloModuleProto."""
     shape = Slot.of("f32", (4,)).serialize()
     return hlo.module(
         "add",

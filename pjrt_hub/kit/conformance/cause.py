@@ -1,7 +1,7 @@
 """What results have in common: one mistake of a plugin is one cause.
 
-A check that `proves` functions stands for all that call them. Else the same end in the same C
-function is the same cause; so is an op that fails in the same way on several element types, and a
+A check that `proves` functions stands for all checks that call them. Otherwise, the same end in the
+same C function is one cause; so is an op that fails in the same way on several element types, and a
 type on which most ops fail. Must not make any check.
 """
 
@@ -63,11 +63,11 @@ class Causes:
                 self.broken.setdefault(function, late[0])
 
     def knows(self, result: Result) -> bool:
-        """Say whether a result has the cause of one that it has taken."""
+        """Say whether a result has the same cause as an earlier one."""
         return bool(group([*self._results, result])[-1].cause)
 
     def _to_blame(self, check: Check, result: Result) -> Collection[str]:
-        """Return what does not work, by a check that proves something."""
+        """Return the functions to blame for the defect of a check that proves functions."""
         if result.function in ("", _MESSENGER) and result.verdict is Verdict.FAIL:
             return check.proves
         if result.function in self.works:  # The function works in other checks.
@@ -76,7 +76,7 @@ class Causes:
 
 
 def group(results: Sequence[Result]) -> tuple[Result, ...]:
-    """Return all results; each defect names the first one of the same cause, if it is another."""
+    """Return all results, where a defect names the first one of the same cause, if not itself."""
     types = _broken_types(results)
     first: dict[Hashable, str] = {}
     moved: dict[str, str] = {}
@@ -102,13 +102,13 @@ def group(results: Sequence[Result]) -> tuple[Result, ...]:
 
 
 def op_and_types(result: Result) -> tuple[str, list[str]]:
-    """Return the op of a check of ops, and its element types: two of a conversion."""
+    """Return the op and the element types of a result of the area `ops`; a conversion has two."""
     _, op, types, *_ = result.name.split(".")
     return op, types.split("_to_")
 
 
 def _keys(result: Result, types: dict[str, str]) -> list[Hashable]:
-    """Return what results of one cause have in common, at least one of these."""
+    """Return a result's keys: results of one cause have at least one key in common."""
     function, text = result.function, _ADDRESS.sub("", result.text)
     keys: list[Hashable] = []
     if result.area == OPS:
@@ -129,7 +129,7 @@ def _keys(result: Result, types: dict[str, str]) -> list[Hashable]:
 
 
 def _broken_types(results: Iterable[Result]) -> dict[str, str]:
-    """Say of each type on which most ops fail what fails; of those that fail alike, together."""
+    """Map each type on which most ops fail to a summary, which types that fail alike share."""
     made: Counter[str] = Counter()
     ends: dict[str, list[tuple[str, ...]]] = {}
     for each in results:

@@ -1,6 +1,6 @@
-"""What a check is: a function with a name, what it needs, and the list of them all.
+"""What a check is: a function with a name and requirements; and the list of all checks.
 
-Must not run any.
+Must not run any check.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class Check:
     """One check.
 
     Attributes:
-        needs: "process" for a check that starts one from a process that has nothing of the plugin,
-            "library" for one before anything is loaded, "plugin" for a loaded one, "client" for a
-            client with a device, "devices:2" for a client with two, "topology".
-        proves: the C functions of which it makes the simplest use there is. Where it fails, they
-            do not work, and it stands for every check that calls one of them.
+        needs: "process" for starting a process from one that has not loaded the plugin, "library"
+            for a library that is not loaded, "plugin" for a loaded plugin, "client" for a client
+            with a device, "devices:2" for a client with two, "topology" for a topology.
+        proves: the C functions that the check uses in the simplest way. If it fails, they do not
+            work, and it stands for every check that calls one of them.
     """
 
     name: str  # The area, then what the check asserts: "buffers.delete".
@@ -53,23 +53,23 @@ class Check:
 
     @property
     def area(self) -> str:
-        """The part of its name that it shares with its neighbours."""
+        """The check's area, which is the part of the name before the first dot."""
         return self.name.partition(".")[0]
 
     @property
     def loads(self) -> bool:
-        """Whether it must find the plugin loaded, and not do that itself."""
+        """Whether the plugin must be loaded before the check, which does not load it itself."""
         return self.needs not in ("process", "library")
 
     @property
     def num_devices(self) -> int:
-        """How many devices the client must have that it needs; 0 where it needs none."""
+        """How many devices the check's client must have; 0 if the check needs no client."""
         if self.needs == "client":
             return 1
         return int(self.needs.removeprefix("devices:")) if "devices:" in self.needs else 0
 
     def missing_requirement(self, version: ApiVersion, extensions: Container[str]) -> str:
-        """Say what a plugin of this version and these extensions lacks for it, if anything."""
+        """Say what a plugin with this version and extensions lacks for the check, if anything."""
         if self.since > version.minor:
             return f"it came with PJRT API 0.{self.since}, the plugin has {version}"
         if self.extension and self.extension not in extensions:
@@ -120,8 +120,8 @@ def checks() -> tuple[Check, ...]:
 def select(areas: Iterable[str] = (), names: Iterable[str] = ()) -> tuple[Check, ...]:
     """Select checks by area or by name, where `*` stands for anything; by default all.
 
-    With an area come the basics, without which a single cause would look like many. ValueError: no
-    area or check is called so.
+    The basics are added to an area: without them, a single cause would look like many. ValueError:
+    there is no such area or check.
     """
     from fnmatch import fnmatchcase
 

@@ -1,4 +1,4 @@
-"""The corpus: programs of one StableHLO op each, with the results that are right.
+"""The corpus: programs of one StableHLO op each, with their right results.
 
 Owns the form of corpus.jsonl.gz, which tools/corpus writes: a line of JSON with the form's number
 and the count of programs, then a line for each `Program`; bytes are hexadecimal, little-endian.
@@ -43,23 +43,23 @@ class CorpusTensor:
 
     @classmethod
     def of(cls, array: Any, element: str) -> CorpusTensor:
-        """Take an array whose values the element type can hold."""
+        """Make a tensor of an array whose values the element type can hold."""
         given = np.asarray(array, dtype=dtype_of(element), order="C")
         return cls(element, given.shape, given.tobytes())
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
-        """Its values, read-only."""
+        """The tensor's values, read-only."""
         return np.frombuffer(self.data, dtype_of(self.element)).reshape(self.shape)
 
     @property
     def type(self) -> str:
-        """As StableHLO writes it, "tensor<2x3xf32>"."""
+        """The tensor's type as StableHLO writes it, "tensor<2x3xf32>"."""
         return type_of(self.element, self.shape)
 
     @property
     def literal(self) -> str:
-        """It as an attribute, "dense<...> : tensor<2x3xf32>"."""
+        """The tensor as an attribute, "dense<...> : tensor<2x3xf32>"."""
         if not math.prod(self.shape):
             return f"dense<> : {self.type}"
         if self.element == "i1":  # Since 2025, MLIR has read the bytes of booleans differently.
@@ -72,11 +72,11 @@ class Program:
     """One program.
 
     Attributes:
-        flushed: the results where subnormal numbers are taken and given as zero, which devices
-            may do; empty where there are none.
-        oracle: who says so: "exact" is arithmetic without rounding (Python's integers and
-            fractions, mpmath to 400 bits) rounded once, "numpy" moves or sums in ways that do not
-            round, "stablehlo" is StableHLO's reference interpreter. All that are named agreed.
+        flushed: the results if subnormal numbers are taken and given as zero, which devices may
+            do; empty if there are none.
+        oracle: where the results come from: "exact" is arithmetic without rounding (Python's
+            integers and fractions, mpmath to 400 bits) rounded once, "numpy" moves or sums without
+            rounding, "stablehlo" is StableHLO's reference interpreter. All named ones agreed.
     """
 
     op: str  # The op that the program tests, such as "add".
@@ -93,13 +93,13 @@ class Program:
 
     @property
     def name(self) -> str:
-        """Of its check, "shift_left.i32.by-the-width-or-more"."""
+        """The name of its check, "shift_left.i32.by-the-width-or-more"."""
         variant = f".{self.variant.replace(' ', '-')}" if self.variant else ""
         return f"{self.op}.{self.kind}{variant}"
 
     @property
     def title(self) -> str:
-        """What it does, "shift_left of i32, by the width or more"."""
+        """What the program does, "shift_left of i32, by the width or more"."""
         return f"{self.op} of {self.kind}{f', {self.variant}' if self.variant else ''}"
 
     @property
@@ -111,7 +111,7 @@ class Program:
 
     @property
     def tolerances(self) -> tuple[Tolerance, ...]:
-        """How far off each of its results may be."""
+        """How far off each result may be."""
         complex_ = any(tensor.array.dtype.kind == "c" for tensor in self.arguments)
         return tuple(
             numerics.tolerance(self.op, each.array.dtype, complex_=complex_, terms=self.terms)

@@ -1,7 +1,7 @@
 """Which create options a library takes, found by sending values of each type.
 
-Owns the attempts, in a child process that is started again where one ends it, and what follows
-from the answers. No client is kept: an attempt that succeeds is undone.
+Owns the attempts, in a child process that is started again if an attempt ends it, and what follows
+from the answers. No client is kept: each one that is created is destroyed at once.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _HINT = "`pjrt-hub check` says more of it; `--no-options` does not ask for optio
 
 @dataclass(frozen=True, slots=True)
 class Contact:
-    """What a plugin said to a client that was asked for without any option."""
+    """What a plugin answered when a client was created without any option."""
 
     platform: str  # Empty if the plugin told none.
     refusal: str  # Why the plugin makes no client here, or empty.
@@ -93,7 +93,7 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _constants(path: Path) -> list[tuple[int, int]]:
-    """Find where the file has its constants, and no names of symbols or for debuggers."""
+    """Find where the file has its constants, apart from symbols' names and debug information."""
     data = (each for each in headers.sections(path) if each.role == "data")
     return [(max(0, each.offset - 1), each.offset + each.nbytes) for each in data]
 
@@ -108,14 +108,14 @@ def find(
 ) -> tuple[Contact, tuple[Option, ...]]:
     """Find out which of these names are create options of a library, and of which types.
 
-    A name is an option where the plugin answers otherwise than to a name that nobody has: with a
-    client, with another error, or by ending its process. Its type is the one that the plugin asks
-    for, or the only one that it takes as it takes no option at all; it is `UNKNOWN` where neither
-    tells. A plugin that takes any name with any value shows no options.
+    A name is an option if the plugin answers it unlike a name that nobody has: with a client, with
+    another error, or by ending its process. Its type is the one that the plugin asks for, or the
+    only one with which the plugin answers as without any option; otherwise it is `UNKNOWN`. A
+    plugin that takes any name with any value shows no options.
 
-    No other file than that of the `identity` is asked, by default the one that lies there; the
-    `seconds` are for all names together. PluginCrashedError: it dies without any option, or of too
-    many of them.
+    Only the file with this `identity` is asked, by default the one at `path`; the `seconds` are for
+    all names together. PluginCrashedError: the plugin dies without any option, or of too many of
+    them.
     """
     deadline = time.monotonic() + seconds
     ask = functools.partial(_ask, path, identity, env, deadline)
@@ -165,13 +165,13 @@ def _of_each_type(ask: _Ask, name: str) -> _Answers:
 
 
 def _is_stranger(said: Set[str], unknown: Mapping[str, str]) -> bool:
-    """Is it, whatever the type, the refusal of unknown names with a suggestion behind it?"""
+    """Say whether every answer is the refusal of unknown names, with a suggestion after it."""
     refusals = {each.rstrip(".!") for each in unknown.values()} - {"", _DIED}
     return len(said) == 1 and all(each.startswith(tuple(refusals)) for each in said)
 
 
 def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
-    """Return the type that a plugin asks for or alone takes, else `UNKNOWN`."""
+    """Return the type that a plugin asks for, or the only one that it takes, else `UNKNOWN`."""
     if named := next(filter(None, map(_type_in_error, answers.values())), ""):
         return named
     said = {kind: _normalize(answer, name) for kind, answer in answers.items()}
@@ -188,7 +188,7 @@ def _type(ask: _Ask, name: str, answers: _Answers, unasked: str) -> str:
 
 
 def _words(answer: Answer | None, name: str) -> set[str]:
-    """Find the types that an error names; the "integers" of a list are no integer."""
+    """Find the types that an error names; a list of integers does not count as an integer."""
     text = (answer or {}).get("error", "").replace(name, "NAME")
     rest = re.sub(_WORDS["int64_list"], "", text, flags=re.IGNORECASE)
     named = {kind for kind, word in _WORDS.items() if re.search(word, rest, re.IGNORECASE)}
@@ -201,7 +201,7 @@ def _type_in_error(answer: Answer | None) -> str:
 
 
 def _normalize(answer: Answer | None, name: str) -> str:
-    """Return an answer as it would read for any name and at any time."""
+    """Return an answer without the name and numbers, which differ between attempts."""
     if answer is None:
         return _DIED
     return re.sub(r"0x[0-9a-f]+|\d+", "0", answer.get("error", "").replace(name, "NAME"))
@@ -215,7 +215,7 @@ def _ask(
     attempts: Sequence[Mapping[str, Any]],
     most_deaths: int = _MOST_DEATHS,
 ) -> list[Answer | None]:
-    """Make a client with each of these options; an answer is None where it ended its process."""
+    """Make a client with each of these options; an answer is None if the process ended."""
     answers: list[Answer | None] = []
     for death in range(1, most_deaths + 1):
         left = attempts[len(answers) :]
@@ -247,7 +247,7 @@ def _ask(
 
 
 def work(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
-    """Make clients; this is what the child runs."""
+    """Make a client with each of these options, in the child process; tell the answers."""
     from pjrt_hub.running.capi import library
 
     try:
@@ -270,7 +270,7 @@ def work(tell: watch.Tell, path: str, identity: str, attempts: str) -> int:
 
 
 def _platform_of_topology(api: Api) -> str:
-    """Return the platform of absent machines, where the plugin describes some by default."""
+    """Return the platform of the topology that the plugin describes by default, or empty."""
     describe, name = "PJRT_TopologyDescription_Create", "PJRT_TopologyDescription_PlatformName"
     with contextlib.suppress(errors.PjrtHubError):
         topology = api.call(describe, topology_name="", create_options={})

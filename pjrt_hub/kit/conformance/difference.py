@@ -25,12 +25,12 @@ class Change:
 
     @property
     def name(self) -> str:
-        """Of the check."""
+        """The name of the check."""
         return self.after.name
 
     @property
     def trend(self) -> Trend:
-        """Worse where only the second is a defect, better where only the first is."""
+        """Worse if only the second verdict is a defect, better if only the first one is."""
         was, now = self.before.verdict.is_defect, self.after.verdict.is_defect
         if was == now:
             return Trend.OTHER

@@ -1,4 +1,4 @@
-"""How a check says what it found: by an exception, or by returning where it passes.
+"""How a check says what it found: by an exception, or by returning if it passes.
 
 Must not know which checks there are.
 """
@@ -15,7 +15,7 @@ _Answer = TypeVar("_Answer")
 
 
 class Failed(AssertionError):
-    """The plugin does not do what the PJRT C API promises: `found` says what, and what instead."""
+    """The plugin breaks a promise of the PJRT C API; `found` says what was expected and found."""
 
     def __init__(self, found: str) -> None:
         super().__init__(found)
@@ -31,7 +31,7 @@ class Skipped(Exception):
 
 
 class Hidden(Skipped):
-    """The check calls a C `function` that is known not to work: it would find nothing else."""
+    """The check needs a C `function` that is known not to work, and would find only that again."""
 
     def __init__(self, function: str) -> None:
         super().__init__(f"{function} does not work")
@@ -51,7 +51,7 @@ def equal(found: object, wanted: object, what: str) -> None:
 
 
 def at_least(found: int, least: int, what: str) -> None:
-    """Fail the check where a number is too small; `what` says what it counts."""
+    """Fail the check if a number is too small; `what` says what it counts."""
     expect(found >= least, f"{what}: expected {least} or more, found {found}")
 
 
@@ -76,7 +76,7 @@ def raise_as(
     words: str = "",
     of: type[Exception] | tuple[type[Exception], ...] = PjrtError,
 ) -> Iterator[None]:
-    """Raise `kind` for an error of the plugin or another one, with some words before its own."""
+    """Raise `kind` in place of an error of the types `of`, with `words` before its message."""
     try:
         yield
     except of as exc:
@@ -91,19 +91,19 @@ def ask_twice(ask: Callable[[], _Answer], what: str) -> _Answer:
 
 
 def expect_reason(error: PjrtError) -> None:
-    """Fail the check unless an error that the plugin may give says why."""
+    """Fail the check unless an error, which the plugin may give here, has a message."""
     expect(bool(error.message), "expected an error that says why, found no message")
 
 
 def some_text(found: bytes, what: str) -> str:
-    """Return bytes as text; fail the check where there is none."""
+    """Return bytes as text; fail the check if the text is empty."""
     words = text(found, what)
     expect(bool(words), f"{what}: expected text, found none")
     return words
 
 
 def text(found: bytes, what: str) -> str:
-    """Return bytes as text, which may be empty; fail the check where they are none."""
+    """Return bytes as text, which may be empty; fail unless they are UTF-8 without NUL."""
     try:
         words = found.decode()
     except UnicodeDecodeError as exc:

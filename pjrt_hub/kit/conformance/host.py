@@ -1,4 +1,4 @@
-"""What a host of plugins does where a plugin lacks functions, as it was measured.
+"""What a host of plugins does if a plugin lacks functions, as it was measured.
 
 The measurements are data, hosts/*.toml; must not run any host.
 """
@@ -38,11 +38,11 @@ class Host:
     """A release of a host.
 
     Attributes:
-        null: a function that is NULL in the table or past its end -> what becomes of the host;
-            those without which it runs are left out.
+        null: each function that is NULL in the table or past its end -> how the host fares;
+            functions that the host can do without are left out.
         unimplemented: the same for functions that answer UNIMPLEMENTED.
-        asked_of: of `TRAITS` -> the functions that it calls only of plugins with the trait, which
-            the plugin of the measurement had.
+        asked_of: each of `TRAITS` -> the functions that the host calls only on plugins with that
+            trait, which the plugin of the measurement had.
     """
 
     name: str  # The name of the host, such as "JAX".
@@ -65,9 +65,9 @@ class Host:
         unimplemented: Iterable[str] = (),
         traits: Set[str] = TRAITS,
     ) -> Without:
-        """Say what becomes of the host on a plugin that lacks functions: its end, or all failures.
+        """Say how the host fares on a plugin that lacks functions: where it ends, or what fails.
 
-        The parameters are as the attributes of `Host`; `traits` are those that the plugin has.
+        `null` and `unimplemented` name the functions; `traits` are those that the plugin has.
         """
         spared = {name for each in self.asked_of.keys() - traits for name in self.asked_of[each]}
         met = [found for name in null if (found := self.null.get(name))]
@@ -84,7 +84,7 @@ class Host:
         return Without(tuple(step for step in order if step in fails), functions=names)
 
     def word(self, found: Without) -> str:
-        """Say what becomes of the host: "runs", "runs without copy", "aborts at jit (SIGABRT)"."""
+        """Say how the host fares: "runs", "runs without copy", "aborts at jit (SIGABRT)"."""
         if found.aborts:
             if found.signal == "SIGALRM":
                 return f"hangs at {found.at}"
@@ -116,7 +116,7 @@ def newest(among: Collection[Host] | None = None) -> tuple[Host, ...]:
 
 
 def parse(text: str) -> Host:
-    """Read a file of hosts/."""
+    """Read the text of a file of hosts/."""
     read = tomllib.loads(text)
     needs, asked_of = (
         {name: tuple(each) for name, each in rows.items()}
@@ -129,7 +129,7 @@ def parse(text: str) -> Host:
 
 
 def _outcomes(rows: Mapping[str, Sequence[str]]) -> dict[str, Without]:
-    """Read "SIGABRT at jit" or "fails put, get", each with the functions without which it does."""
+    """Read "SIGABRT at jit" or "fails put, get", each with the missing functions that cause it."""
     found = {}
     for outcome, names in rows.items():
         signal, _, step = outcome.partition(" at ")

@@ -1,6 +1,6 @@
 """Which functions a plugin lacks: what is NULL, and what answers UNIMPLEMENTED.
 
-Must not judge. A plugin that makes no client here is asked only for what is NULL.
+Must not judge. Of a plugin that makes no client here, only the functions that are NULL are found.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _F32 = table.ENUMS["PJRT_Buffer_Type"]["PJRT_Buffer_Type_F32"]
 
 @dataclass(slots=True)
 class MissingFunctions:
-    """What a plugin lacks."""
+    """The functions that a plugin lacks, and the traits that it has."""
 
     null: list[str] = field(default_factory=list)  # Functions past the table's end, or NULL.
     unimplemented: list[str] = field(default_factory=list)  # Functions that answer UNIMPLEMENTED.
@@ -42,7 +42,7 @@ class MissingFunctions:
 
 @lru_cache(maxsize=1)  # The checks of all hosts call this with the same plugin.
 def find_missing(subject: Subject) -> MissingFunctions:
-    """Look at the table, and call what takes a client, a device, a buffer or a program."""
+    """Look at the table, and call functions of a client, a device, a buffer and a program."""
     walk = _Walk(subject)
     walk.found.null = [name for name in table.FUNCTIONS if not subject.api.has(name)]
     walk.take()
@@ -50,7 +50,7 @@ def find_missing(subject: Subject) -> MissingFunctions:
 
 
 class _Walk:
-    """A program from its text to its values, each function called once."""
+    """A walk with a program from its text to its values, which calls each function once."""
 
     def __init__(self, subject: Subject) -> None:
         self.subject = subject
@@ -145,7 +145,7 @@ class _Walk:
                 self.destroy("LoadedExecutable", int(again))
 
     def questions(self) -> None:
-        """Ask what takes nothing but a handle."""
+        """Call the functions that take only handles."""
         name = "PJRT_Executable_OptimizedProgram"
         if name not in self.found.null and "Executable" in self.at:
             asked = {"api": self.api, "executable": self.at["Executable"]}
@@ -160,7 +160,7 @@ class _Walk:
                 self.attempt(name, self.api.function(name).raw, fields)
 
     def traits(self) -> None:
-        """Find out what decides whether JAX calls some functions at all."""
+        """Find out the plugin's traits, which decide whether JAX calls some functions at all."""
         name = self.on("PJRT_Client_PlatformName", client="Client")
         if name and name.decode(errors="replace") not in CACHED_PLATFORMS:
             self.found.traits.discard("compile_cache")
@@ -170,9 +170,9 @@ class _Walk:
             self.found.traits.discard("ffi")
 
     def on(self, name: str, made: str = "", /, **fields: Any) -> Any:
-        """Call a function with handles of the kinds that texts name, where they are here.
+        """Call a function, with a handle in place of each text, which names the handle's kind.
 
-        None stands for an error; a missing function is noted.
+        Return None for an error or an absent handle; an unimplemented function is noted.
         """
         kinds = {key: kind for key, kind in fields.items() if isinstance(kind, str)}
         if not self.at.keys() >= set(kinds.values()):
@@ -192,7 +192,7 @@ class _Walk:
             self.at[kind] = int(address)
 
     def attempt(self, name: str, function: Callable[..., Any], fields: dict[str, Any]) -> Any:
-        """Call a Python function that calls a C function, as `on`."""
+        """Call a Python function that calls the C function `name`; handle errors as `on` does."""
         # The plugin may refuse the call, or the call may not suit the plugin.
         with suppress(PjrtHubError, ValueError, TypeError):
             try:

@@ -1,4 +1,4 @@
-"""NAME=VALUE as text, of a command line or of a test run's; must not print."""
+"""Reading NAME=VALUE texts of a command line or of a test run; must not print."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def read(texts: Iterable[str]) -> dict[str, Any]:
 
 
 def read_text(texts: Iterable[str]) -> dict[str, str]:
-    """Read "name=value" texts, and leave values to whoever knows their types."""
+    """Read "name=value" texts, and leave values as text, for callers that know their types."""
     values: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -22,8 +22,8 @@ FAR = 2**62
 class Tolerance:
     """How far each element may be from the right value.
 
-    With `of_largest`, a unit is that of the largest right element instead of each element's own:
-    for ops whose every output depends on every input.
+    With `of_largest`, the unit is that of the largest right element instead of each element's own:
+    for ops in which every output depends on every input.
     """
 
     ulps: int = 0  # Units in the last place (ULP) of the element type.
@@ -81,8 +81,8 @@ def tolerance(
 ) -> Tolerance:
     """Say how far an op's results of a type may be from the right values.
 
-    An output that is a sum of so many `terms`, all of the same sign, may be a unit off for each of
-    them. `complex_` is for complex arguments.
+    An output that is a sum of so many `terms`, all of the same sign, may be off by one unit for
+    each term. `complex_` is for complex arguments.
     """
     if terms:
         return Tolerance(terms)
@@ -118,9 +118,9 @@ class Difference:
 
 
 def difference(found: Array, wanted: Array, within: Tolerance) -> Difference | None:
-    """Compare a result with the right one; None where each element is near enough.
+    """Compare a result with the right one; None if each element is near enough.
 
-    A NaN is as good as another. The sign of zero counts where nothing else may differ.
+    All NaNs count as equal. The sign of zero counts only if the tolerance is 0.
     """
     distance = ulps(found, wanted, of_largest=within.of_largest)
     if not within.ulps:
@@ -160,7 +160,7 @@ def ulps(found: Array, wanted: Array, *, of_largest: bool = False) -> Array:
 
 
 def is_float(dtype: np.dtype[Any]) -> bool:
-    """Say whether it is a real floating-point type of numpy or ml_dtypes."""
+    """Say whether a dtype is a real floating-point type of numpy or ml_dtypes."""
     return bool(dtype.kind == "f" or (dtype.kind == "V" and "float" in dtype.name))
 
 
@@ -214,7 +214,7 @@ def _with_specials(steps: Array, found: Array, wanted: Array) -> Array:
 
 
 def _norm_ulps(found: Array, wanted: Array, whole: Array, of_largest: bool) -> Array:
-    """Measure in steps of a larger number: of the whole complex one, or of the tensor."""
+    """Measure in steps of a larger number: the whole complex one, or the tensor's largest."""
     info = ml_dtypes.finfo(found.dtype)  # type: ignore[no-untyped-call]
     wide = np.longdouble if found.dtype == np.float64 else np.float64
     with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""A report as one page of HTML, which asks for nothing else: to open, to publish."""
+"""A report as one page of HTML, which needs no other file, to open or to publish."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ search.addEventListener("input", show);
 
 
 def to_html(report: Report, other: Report | None = None) -> str:
-    """Make the page of a report, compared with `other`, of another plugin or version, if given."""
+    """Make the page of a report; compare it with `other`, a report of another plugin or version."""
     changes = difference.changes(other, report) if other else []
     name = escape(report.plugin.name)
     return "\n".join(
@@ -217,7 +217,7 @@ def _table(style: str, rows: Iterable[str]) -> str:
 
 
 def _row(style: str, name: str, cell: str) -> str:
-    """Write a row of a verdict or a trend, a check's name and what is said of it."""
+    """Write a row: a verdict or a trend, a check's name, and a cell of HTML about it."""
     cells = f'{_chip_cell(style)}<td class="name">{escape(name)}</td><td>{cell}</td>'
     return f'<tr class="{style}">{cells}</tr>'
 

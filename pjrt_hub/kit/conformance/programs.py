@@ -1,6 +1,6 @@
 """Programs that several checks run, as StableHLO text.
 
-Owns no verdicts. What a single check runs stands beside it.
+Owns no verdicts. A program that a single check runs stands beside that check.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PRODUCTS = 2000
 
 
 def many_products() -> str:
-    """Return `SLOW` without a loop: always as many products, whatever the second argument says."""
+    """Return `SLOW` without a loop: always 2000 products, whatever the second argument says."""
     names = ["a", *(f"x{number}" for number in range(_PRODUCTS))]
     lines = (_PRODUCT.format(number=i, left=names[i]) for i in range(_PRODUCTS))
     return _LONG.format(products="\n".join(lines), last=_PRODUCTS - 1)

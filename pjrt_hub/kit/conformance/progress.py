@@ -1,4 +1,4 @@
-"""The C function that a process is in, which another process reads, also after its death.
+"""The C function that a process is in, which another process can read, even after its death.
 
 Must not know what any function is for.
 """
@@ -26,7 +26,7 @@ class CallProgress:
     """The name of the C function that is being called, in memory that processes share."""
 
     def __init__(self, descriptor: int = -1) -> None:
-        """As `share`; by default nobody else reads it."""
+        """Map the memory as `share` does; by default no other process reads it."""
         self.share(descriptor)
         self.broken: Collection[str] = ()  # Functions and forms that are known not to work.
         self.works: Collection[str] = ()  # Functions and forms of programs that are known to work.
@@ -39,23 +39,23 @@ class CallProgress:
         self._memory = mmap.mmap(descriptor, _NBYTES)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle what is broken and what works, and no more."""
+        """Pickle only `broken` and `works`."""
         return CallProgress, (), {"broken": self.broken, "works": self.works}
 
     @property
     def function(self) -> str:
-        """What is being called; empty between calls."""
+        """The name of the function that is being called; empty between calls."""
         return self._memory[:].partition(b"\0")[0].decode("ascii", "replace")
 
     def enter(self, function: str) -> None:
-        """Note that a function is called, or raise Hidden where it is known not to work."""
+        """Note that a function is called, or raise Hidden if it is known not to work."""
         if function in self.broken:
             raise Hidden(function)
         name = function.encode("ascii")[: _NBYTES - 1] + b"\0"
         self._memory[: len(name)] = name
 
     def leave(self) -> None:
-        """Note that it returned."""
+        """Note that the function returned."""
         self._memory[:1] = b"\0"
 
 
@@ -68,7 +68,7 @@ def open_file() -> Iterator[int]:
 
 
 class Watched:
-    """An `Api` or an `Extension`, with all that it has, whose calls `CallProgress` knows."""
+    """A stand-in for an `Api` or an `Extension` that notes its calls in a `CallProgress`."""
 
     def __init__(self, functions: Api | Extension, progress: CallProgress) -> None:
         self._functions = functions

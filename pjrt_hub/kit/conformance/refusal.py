@@ -1,4 +1,4 @@
-"""What a plugin has to refuse, and the error that it has to hand on.
+"""What a plugin has to refuse, and the given error that it has to hand on.
 
 Any error is right; an unusual code is noted. Checks decide what is refused.
 """
@@ -54,7 +54,7 @@ def expect_given_error(
 ) -> None:
     """Fail the check unless a call fails with the text of `GIVEN_ERROR`, no more.
 
-    Another code is noted, or fails the check too where the header allows `codes` only.
+    Another code is noted; if `codes` are given, any other code fails the check.
     """
     error = expect_error(call, *codes, what=what)
     expect(

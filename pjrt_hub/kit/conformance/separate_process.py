@@ -1,6 +1,6 @@
 """Steps of a check that run in a process of their own, or in forks of it, which cost less.
 
-For a second member of a job, a fresh start, or a step that may end its process.
+Checks use it for a second member of a job, a fresh start, or a step that may end its process.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class TimedOut(Died):
 
 
 class SeparateProcess:
-    """A process that runs `function(subject, *words)` and tells what it returns; ends with `with`.
+    """A process that runs `function(subject, *words)` and tells the result; the `with` ends it.
 
-    The function is of a module, and what it returns must be JSON.
+    The function must be one of a module, and its result must be possible in JSON.
     """
 
     def __init__(self, subject: Subject, function: Callable[..., Any], *words: Any) -> None:
@@ -56,7 +56,7 @@ class SeparateProcess:
             self._child = Child(__name__, given, env=env, pass_fds=[progress])
 
     def answer(self, seconds: float) -> Any:
-        """Wait for it, longer where the plugin is slow; raise what it found, or that it died."""
+        """Wait for the result, longer if the plugin is slow; raise the check's finding, or Died."""
         said = dict[str, Any]()
         seconds += self._patience
         for line in self._child.answers(time.monotonic() + seconds):
@@ -85,10 +85,10 @@ def run(subject: Subject, function: Callable[..., Any], *words: Any, seconds: fl
 
 
 def attempt(work: Callable[[Tell], None], seconds: float) -> tuple[list[str], str]:
-    """Run `work` in a fork of a process that has not loaded the plugin: its threads would be lost.
+    """Run `work` in a fork of this process, which has not loaded the plugin: forks lose threads.
 
-    Return the lines that it told, and how it ended: "exited with 0", "died of SIGABRT". It has the
-    `seconds` for each line, and for the end after the last one.
+    Return the lines that `work` told, and how the fork ended: "exited with 0", "died of SIGABRT".
+    It has the `seconds` for each line, and for the end after the last one.
     """
     reading, writing = os.pipe()
     child = os.fork()

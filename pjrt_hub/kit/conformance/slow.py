@@ -1,4 +1,4 @@
-"""Work that takes a while: `SLOW`, run for as long as the plugin under test needs.
+"""Work that takes a while: `SLOW`, with as many rounds as that takes on the plugin under test.
 
 Owns no verdicts.
 """
@@ -65,7 +65,7 @@ def slow(subject: Subject, rounds: int = 0) -> int:
 
 
 def expect_over(subject: Subject, text: str, wait: Callable[[int, int], object]) -> None:
-    """Fail with `text` where work still goes on after it is said to have ended, three times.
+    """Fail with `text` if, three times, work goes on after the plugin said that it has ended.
 
     `wait(output, complete)` returns once the plugin says that the work has ended.
     """
@@ -76,9 +76,9 @@ def expect_over(subject: Subject, text: str, wait: Callable[[int, int], object])
 def _outlasts(
     subject: Subject, executable: int, arguments: list[int], wait: Callable[[int, int], object]
 ) -> bool:
-    """Say whether reading the output takes longer than the run until `wait` returned.
+    """Say whether the output is wrong, or reading it takes longer than the run with `wait`.
 
-    Where the plugin is right it takes microseconds, so that a busy machine cannot turn the scale.
+    If the plugin is right, reading takes microseconds, so a busy machine cannot change the answer.
     """
     begin = time.monotonic()
     ((output,),), (complete,) = subject.launch(executable, [arguments], events=True)
@@ -89,7 +89,7 @@ def _outlasts(
 
 
 def is_identity(subject: Subject, buffer: int) -> bool:
-    """Say whether a buffer is, once it is ready, what `SLOW` gives."""
+    """Say whether a buffer, once it is ready, holds the result of `SLOW`, an identity matrix."""
     import numpy as np
 
     return bool(np.array_equal(subject.get(buffer), np.eye(_ROWS, dtype=np.float32)))

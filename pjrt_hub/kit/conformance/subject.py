@@ -1,7 +1,7 @@
 """The plugin under test: its client, and the small raw calls that checks share.
 
 Speaks the C API as it is, without the runtime's validation, which would hide what a plugin does.
-Owns whatever is made through it, until the check ends.
+Owns all objects that are made through it, until the check ends.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Subject:
         preload: Sequence[Path] = (),
         known_options: Mapping[str, str] | None = None,
     ) -> None:
-        """Load nothing yet."""
+        """Take the settings; load nothing yet."""
         self.path = path
         self.options = dict(options or {})  # The plugin's clients are made with these options.
         self.target = target  # The machine that the plugin describes without hardware.
@@ -71,7 +71,7 @@ class Subject:
         self._takes: dict[str, bool] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the plugin without what is loaded."""
+        """Pickle the settings and the progress, without the loaded plugin and its objects."""
         given = (self.path, self.options, self.target, self.preload)
         return Subject, given, (None, {"patience": self.patience, "progress": self.progress})
 
@@ -83,7 +83,7 @@ class Subject:
 
     @cached_property
     def client(self) -> int:
-        """A `PJRT_Client`, made on first use, for all checks of this process; or Skipped."""
+        """The `PJRT_Client` of this process's checks, made on first use; it may raise Skipped."""
         refusals = (PjrtError, UnsupportedByPluginError)
         with raise_as(Skipped, "no device:", refusals), self._measure("PJRT_Client_Create"):
             return self.api.call("PJRT_Client_Create", create_options=self.options)
@@ -107,17 +107,17 @@ class Subject:
 
     @property
     def device(self) -> int:
-        """The first of them."""
+        """The first of `devices`."""
         return self.devices[0]
 
     @property
     def default_memory(self) -> int:
-        """Where the first device keeps buffers."""
+        """The memory in which the first device keeps buffers by default."""
         return self.call("PJRT_Device_DefaultMemory", device=self.device)
 
     @property
     def minor(self) -> int:
-        """Of the plugin's PJRT API version."""
+        """The minor number of the plugin's PJRT API version."""
         return self.api.version.minor
 
     def stablehlo(self, which: str) -> tuple[int, int, int]:
@@ -135,12 +135,12 @@ class Subject:
         self.took.setdefault(function, time.monotonic() - begin)
 
     def call(self, function: str, **fields: Any) -> Any:
-        """Call a C function as `Api.call`; one missing or not implemented is Unsupported."""
+        """Call a C function as `Api.call`; raise Unsupported if it is missing or unimplemented."""
         with _as_unsupported():
             return self.api.call(function, **fields)
 
     def extension(self, name: str) -> Extension:
-        """Return a node of the extension chain, whose `call` is as an `Api`'s, or Unsupported."""
+        """Return a node of the extension chain, with a `call` like `Api`; or raise Unsupported."""
         with _as_unsupported():
             return self.api.extension(name)
 
@@ -168,7 +168,7 @@ class Subject:
         return artifact.artifact_for(programs.ADD, (0, 0, 0)) if code is None else code
 
     def require(self, *names: str) -> None:
-        """End a check of forms of which one is refused, or of functions that do not all work."""
+        """Raise Hidden if one of these functions or forms of programs is known not to work."""
         broken = self.progress.broken if self.progress else ()
         for name in names:
             if name in broken:
@@ -187,7 +187,7 @@ class Subject:
 
     @property
     def _newest(self) -> artifact.Version | None:
-        """The version of StableHLO that the plugin reads, where it tells."""
+        """The newest StableHLO version that the plugin reads, or None if it does not tell."""
         with contextlib.suppress(Skipped):
             return self.stablehlo("current")
         return None
@@ -198,7 +198,7 @@ class Subject:
         """Compile a program, and return a `PJRT_LoadedExecutable`.
 
         Text is sent in a form that the plugin takes, bytes as they are, in the `format` "mlir" or
-        "hlo". Without `options`, a CompileOptionsProto, it is for one replica on one device.
+        "hlo". The `options` are a CompileOptionsProto, by default for one replica on one device.
         """
         client = self.client
         code = self.encode_program(program) if isinstance(program, str) else program
@@ -212,7 +212,7 @@ class Subject:
         return self.own("LoadedExecutable", executable)
 
     def execute(self, executable: int, buffers: Sequence[int], **options: Any) -> list[int]:
-        """Run on one device, by members of `PJRT_ExecuteOptions`, and return outputs at once."""
+        """Run on one device, with members of `PJRT_ExecuteOptions`; do not wait for the outputs."""
         return self.launch(executable, [buffers], options)[0][0]
 
     def launch(
@@ -281,7 +281,7 @@ class Subject:
     def put(self, array: np.ndarray[Any, Any], **fields: Any) -> int:
         """Put a host array on the first device, and return the buffer when it is ready.
 
-        Further arguments are fields of the argument struct that shall be others.
+        Further arguments replace fields of the function's argument struct.
         """
         import numpy as np
 
@@ -293,7 +293,7 @@ class Subject:
         return buffer
 
     def send(self, array: np.ndarray[Any, Any], **fields: Any) -> tuple[int, int]:
-        """Put a row-major array on its way; return the buffer, and when its memory is free."""
+        """Send a row-major array without waiting; return the buffer and `done_with_host_buffer`."""
         place = {} if "memory" in fields else {"device": self.device}
         inputs = {
             "data": array.ctypes.data,
@@ -307,7 +307,7 @@ class Subject:
         return self.own("Buffer", answer.buffer), answer.done_with_host_buffer
 
     def get(self, buffer: int, dtype: Any = None) -> np.ndarray[Any, Any]:
-        """Copy a buffer to the host, row-major, and wait; the plugin tells the type."""
+        """Copy a buffer to the host, row-major, and wait; by default the plugin tells the dtype."""
         import numpy as np
 
         if dtype is None:
@@ -350,7 +350,7 @@ class Subject:
         return self.own("LoadedExecutable", loaded)
 
     def create_client(self, options: Mapping[str, Any] | None = None) -> int:
-        """Create a client beside that of all checks, with further options."""
+        """Create another client beside the one of all checks, with further options."""
         given = {**self.options, **(options or {})}
         return self.own("Client", self.call("PJRT_Client_Create", create_options=given))
 
@@ -359,13 +359,13 @@ class Subject:
         return self.own("Event", self.call("PJRT_Buffer_ReadyEvent", buffer=buffer))
 
     def expect_ready(self, event: int, when: str, wanted: bool = True) -> None:
-        """Fail unless an event is ready, or pending."""
+        """Fail unless an event is ready; if not `wanted`, fail unless it is pending."""
         words = ("false", "true") if wanted else ("true", "false")
         found = bool(self.call("PJRT_Event_IsReady", event=event))
         expect(found == wanted, f"IsReady {when}: expected {words[1]}, found {words[0]}")
 
     def is_ready_within(self, event: int, seconds: float) -> bool:
-        """Say whether an event becomes ready so soon."""
+        """Say whether an event becomes ready within so many seconds."""
         end = time.monotonic() + seconds
         while not (ready := self.call("PJRT_Event_IsReady", event=event)):
             if time.monotonic() > end:
@@ -388,19 +388,19 @@ class Subject:
             self._release(event)
 
     def own(self, kind: str, address: int) -> int:
-        """Take what the plugin made, a "Buffer", say, to be destroyed when the check ends."""
+        """Take an object that the plugin made, such as a "Buffer"; the check's end destroys it."""
         if not address:
             raise Failed(f"expected a PJRT_{kind}, found NULL")
         self._made[address] = kind
         return address
 
     def disown(self, address: int) -> int:
-        """Leave something to the check that took it, or to what the plugin did to it."""
+        """Let go of an object that the check, or the plugin, destroys by itself."""
         self._made.pop(address, None)
         return address
 
     def destroy(self, *addresses: int) -> None:
-        """Destroy what was made, now."""
+        """Destroy objects before the check ends."""
         for address in addresses:
             kind = self._made.pop(address)
             function = f"PJRT_{kind}_Destroy"
@@ -408,7 +408,7 @@ class Subject:
             self.api.call(function, **{field: address})
 
     def _release(self, *addresses: int) -> None:
-        """Destroy where nothing depends on it: what cannot be destroyed is told elsewhere."""
+        """Destroy objects, except by Destroy functions that are known not to work."""
         for address in addresses:
             with contextlib.suppress(Hidden):
                 self.destroy(address)
@@ -455,7 +455,7 @@ class Subject:
         topology: int = 0,
         **fields: Any,
     ) -> int:
-        """Compile to a `PJRT_Executable` without a client, by default for the own topology."""
+        """Compile to a `PJRT_Executable` without a client, by default for `self.topology`."""
         code = self.encode_program(program) if isinstance(program, str) else program
         made = self.call(
             "PJRT_Compile",
@@ -467,13 +467,13 @@ class Subject:
         return self.own("Executable", made)
 
     def load(self, executable: int) -> int:
-        """Load what `compile_ahead` made."""
+        """Load an executable that `compile_ahead` made."""
         name, options = "PJRT_Client_Load", CompileOptions().serialize()
         given = {"executable": executable, "compile_options": options}
         return self.own("LoadedExecutable", self.call(name, client=self.client, **given))
 
     def usable(self) -> None:
-        """Fail unless a + b still gives the exact values: what comes after a refused call."""
+        """Fail unless a + b still gives the exact values, as it must after a refused call."""
         try:
             self.expect_add(self.compile(programs.ADD))
         except PjrtError as exc:
@@ -482,12 +482,12 @@ class Subject:
             raise Failed(f"afterwards {exc.found}") from exc
 
     def require_basics(self) -> None:
-        """End a check that calls the plugin past this object, unless all basics work."""
+        """Raise Hidden unless all basics work: for checks that call the plugin past this object."""
         for function in self.progress.broken if self.progress else ():
             raise Hidden(function)
 
     def note(self, text: str) -> None:
-        """Keep a fact that is worth telling and no verdict."""
+        """Keep a fact that is worth telling and does not change the verdict."""
         self.notes.append(text)
 
     def note_moved(self, function: str, member: str, **fields: Any) -> None:
@@ -505,7 +505,7 @@ def load(path: Path, tell: Callable[[str], None] = lambda step: None, identity: 
 
 
 def a_compiler() -> AbstractContextManager[None]:
-    """End a check of a plugin that compiles only by a client: it knows no compiler."""
+    """Raise Unsupported for NotFoundError: the plugin compiles only by a client."""
     return raise_as(Unsupported, of=NotFoundError)
 
 

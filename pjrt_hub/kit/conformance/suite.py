@@ -1,7 +1,7 @@
-"""Runs checks on a plugin: in workers that die for this process, a time limit for each.
+"""The run of checks on a plugin, in workers that die in place of this process, with time limits.
 
-A worker makes one check after another. What it finds against the plugin is looked at again in a
-fresh worker, so that no check is blamed for what another one left behind; once for each cause.
+A worker makes one check after another. A defect that it finds is checked again in a fresh worker,
+once for each cause, so that no check is blamed for what another one left behind.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Suite:
     """The checks to run on one plugin.
 
     Attributes:
-        identity: of the plugin, as far as it is known yet.
+        identity: the plugin's identity, as far as it is known yet.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Suite:
         Args:
             plugin: a name as for `pjrt_hub.client`, or the path of a library.
             options: create options of its clients.
-            target: a machine that it describes without hardware; by default one of its list.
+            target: a machine that the plugin describes without hardware; by default one it lists.
             jobs: workers at once; by default two, but one where hardware is in use, which may
                 belong to one process only.
             seconds: the time limit of every check; by default each has its own.
@@ -69,8 +69,8 @@ class Suite:
         Raises:
             PluginNotFoundError: nothing fits.
             StoreError: the plugin cannot be fetched.
-            PjrtHubError: PJRT_HUB_LAYERS names no layers, or not with such settings.
-            ValueError: the name is empty, there is no such option, or no worker or time for it.
+            PjrtHubError: PJRT_HUB_LAYERS names unknown layers, or their settings are wrong.
+            ValueError: the name is empty, an option is unknown, or jobs or seconds is not above 0.
             TypeError: an option has another type.
         """
         for name, value in (("jobs", jobs), ("seconds", seconds)):
@@ -110,9 +110,9 @@ class Suite:
 
         Args:
             wanted: as `pjrt_hub.kit.conformance.check.select` gives them.
-            resume: take the results of a run that was interrupted, of the same plugin checked in
-                the same way; False takes none, and keeps those of this run for the next one until
-                it ends; None keeps none, either.
+            resume: True takes the results of an interrupted run with the same plugin and settings;
+                False takes none. Both keep this run's results for the next run until this one
+                ends; None takes and keeps none.
         """
         journal = None if resume is None else process.journal(self._name(), resume=resume)
         known, left = self._read_journal(journal.records if journal else ()), []
@@ -136,7 +136,7 @@ class Suite:
                 journal.close(finished=finished)
 
     def _name(self) -> str:
-        """Make the journal's name of the plugin, and of all else that a result depends on."""
+        """Return the journal's name, made from the plugin and all else that a result depends on."""
         from pjrt_hub import __version__
 
         setup = self._setup
@@ -148,7 +148,7 @@ class Suite:
         return f"check-{hashlib.sha256(text.encode()).hexdigest()}"
 
     def _read_journal(self, records: Iterable[Mapping[str, Any]]) -> dict[str, Result]:
-        """Return the results of a journal by their checks; learn of the plugin what it tells."""
+        """Return a journal's results by check, and take its identity and times of the plugin."""
         known = {}
         for record in records:
             # A record that pjrt-hub did not write is passed over.
@@ -212,19 +212,19 @@ class Suite:
             idle.ask(task, seconds, patience, **of)
 
     def _may_begin(self, task: Task, busy: list[Task]) -> bool:
-        """Say whether a task may begin beside others: what proves functions is made alone."""
+        """Say whether a task may begin beside others: one that proves functions is made alone."""
         alone = any(each.check.proves for each in [task, *busy])
         return len(busy) < (1 if alone else self._jobs or self._default_jobs())
 
     def _default_jobs(self) -> int:
-        """Return two, but one for hardware that is here: it may serve one process at a time."""
+        """Return 2 workers, but 1 on present hardware, which may serve one process at a time."""
         platform = self.identity.platform or self._candidate.platform
         spared = platform == "cpu" or not self._candidate.may_run
         return min(2, os.cpu_count() or 1) if spared else 1
 
     @property
     def _patience(self) -> float:
-        """Seconds more for each check of a slow plugin, by what its first steps took."""
+        """The extra seconds of each check of a slow plugin, from what its first steps took."""
         counts = {_CREATE: _NUM_CLIENTS, "PJRT_Client_Compile": _NUM_PROGRAMS}
         return sum(count * self._took.get(name, 0.0) for name, count in counts.items())
 
@@ -267,7 +267,7 @@ class Suite:
         return {"cause": cause, "text": f"it {does}: see {cause}"}
 
     def _without(self, check: Check) -> Result | None:
-        """Return the result of a check that needs what cannot be had."""
+        """Return the result of a check that needs something that is missing, or None."""
         if check.num_devices and _CREATE in self._causes.broken:
             return _result(check, Verdict.SKIP, **self._cause_fields(_CREATE))
         needs = ["library"]
@@ -289,11 +289,11 @@ class Suite:
         return _result(check, Verdict.SKIP, text)
 
     def report(self, results: Iterable[Result], left: int = 0) -> Report:
-        """Sort the results of `results` into the order of the checks, and find what they share.
+        """Sort results into the order of the checks, and find common causes.
 
         Args:
-            results: all of them.
-            left: checks that were not made.
+            results: all results of the run.
+            left: how many checks were not made.
         """
         from datetime import UTC, datetime
 
@@ -323,12 +323,12 @@ def run(
 
     Args:
         plugin: a name as for `pjrt_hub.client`, or the path of a library.
-        areas: only these; by default all.
-        names: only checks of these names; `*` stands for anything.
+        areas: make only the checks of these areas; by default all.
+        names: make only checks with these names; `*` stands for anything.
         how: as for `Suite`: options, target, jobs, seconds, offline.
 
     Raises:
-        ValueError: no check is called so.
+        ValueError: no check or area has such a name.
         PjrtHubError: no plugin is found by that name, or it cannot be fetched.
     """
     from pjrt_hub.kit.conformance.check import select
@@ -351,7 +351,7 @@ def _setup(path: Path, manifest: Manifest, options: Mapping[str, Any], target: s
 
 
 def _load_problems(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verdict, str]]:
-    """Say what cannot be had of a file, as far as it can be told from outside, and why."""
+    """Say whether the library or the plugin cannot be loaded, and why, without loading it."""
     try:
         found = preflight.problems(setup.path, process.world(), setup.preload, env)
         texts = [each.text for each in found]
@@ -361,7 +361,7 @@ def _load_problems(setup: Setup, env: Mapping[str, str]) -> dict[str, tuple[Verd
 
 
 def _some_target(manifest: Manifest, path: Path) -> str:
-    """Choose one from the middle of the list: neither too old nor too new for the tools here."""
+    """Choose a target from the list's middle: neither too old nor too new for the tools here."""
     named = {target.name for target in manifest.targets.known}
     targets = [each.name for each in manifest.targets.list(manifest.name, path)]
     known = [name for name in targets if name in named] or targets

@@ -55,7 +55,7 @@ def defect(
 
 
 def describe_hidden(hidden: Sequence[Result]) -> str:
-    """Say which other results have a cause: "explains 59 other checks: buffers.delete ..."."""
+    """Say which other results a cause explains: "explains 59 other checks: buffers.delete ..."."""
     if not hidden:
         return ""
     names = [each.name for each in hidden[:_NUM_HIDDEN]]
@@ -65,7 +65,7 @@ def describe_hidden(hidden: Sequence[Result]) -> str:
 
 
 def count_hidden(hidden: Sequence[Result]) -> str:
-    """Say how many other results have a cause, by their verdicts."""
+    """Say how many other results a cause explains, by their verdicts."""
     words = ", ".join(_counts(hidden))
     return f"explains {len(hidden)} other check{'s' * (len(hidden) != 1)} ({words})"
 
@@ -109,7 +109,7 @@ def differences(changes: Sequence[Change], width: int = _PARAGRAPH) -> Iterator[
 
 
 def headline(report: Report) -> str:
-    """Say in one line what was checked, and what came of it."""
+    """Say in one line what was checked, and with what outcome."""
     plugin, counts = report.plugin, report.counts
     skips = counts[Verdict.SKIP]
     words = [f"{plugin.name} through {plugin.layers}" if plugin.layers else plugin.name]

@@ -1,4 +1,4 @@
-"""Several threads at once, for checks of what a plugin must bear from them."""
+"""Several threads at once, for checks that call a plugin from all of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _Answer = TypeVar("_Answer")
 
 
 def at_once(functions: Sequence[Callable[[], _Answer]]) -> list[_Answer | Exception]:
-    """Run each in a thread of its own, at once: what each gave or raised; only Hidden is raised."""
+    """Run each function in its own thread, at once; return results and errors, but raise Hidden."""
     together = threading.Barrier(len(functions))
 
     def run(function: Callable[[], _Answer]) -> _Answer | Exception:

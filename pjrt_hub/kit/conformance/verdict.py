@@ -1,6 +1,6 @@
-"""What became of a check: verdicts, results, and the report that holds them all.
+"""The outcome of checks: verdicts, results, and the report that holds them all.
 
-Owns the report's form as JSON; must not show it to anybody.
+Owns the report's form as JSON; must not show the report to anybody.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Verdict(StrEnum):
 
     @property
     def is_defect(self) -> bool:
-        """Whether it is a defect of the plugin."""
+        """Whether the verdict is a defect of the plugin."""
         return self in (Verdict.FAIL, Verdict.CRASH, Verdict.TIMEOUT)
 
 
@@ -45,16 +45,16 @@ class Result:
     """The result of one check.
 
     Attributes:
-        name: of the check.
+        name: the name of the check.
         title: what was done, and what had to follow.
-        verdict: what it found.
+        verdict: what the check found.
         text: what was expected and found, why it was skipped, or how the process died.
         notes: facts that are no verdict.
-        seconds: how long it took.
-        number: of the promise that it checks, which several checks may share; 0 for none.
+        seconds: how long the check took.
+        number: the number of the promise that is checked, also by other checks; 0 for none.
         words: the last of what the plugin wrote before it died.
         function: the C function that answered with an error, or was in progress at the end.
-        cause: the check that tells why, where another one does; empty else.
+        cause: the other check that found the cause; empty if there is none.
     """
 
     name: str
@@ -78,10 +78,10 @@ class Result:
         """Make a result from its fields in JSON.
 
         Args:
-            row: its fields.
+            row: the fields.
 
         Raises:
-            ValueError, KeyError, TypeError: it is not a report.
+            ValueError, KeyError, TypeError: the fields are not those of a result.
         """
         return cls(**{**row, "verdict": Verdict(row["verdict"]), "notes": tuple(row["notes"])})
 
@@ -91,18 +91,18 @@ class Identity:
     """The plugin that a report is about.
 
     Attributes:
-        name: the plugin's, or its file's.
-        path: of the library.
-        sha256: of its file.
-        api_version: "0.81"; empty where it cannot be loaded.
-        platform: what the client calls itself; empty without one.
+        name: the plugin's name, or its file's.
+        path: the library's path.
+        sha256: the digest of the library's file.
+        api_version: "0.81"; empty if the library cannot be loaded.
+        platform: the platform that the client names; empty without a client.
         platform_version: the plugin's own words.
-        extensions: name to the size of the node in bytes.
-        attributes: of the plugin.
-        options: that clients were made with.
+        extensions: each extension's name -> the size of its node in bytes.
+        attributes: the plugin's attributes.
+        options: the create options of the clients.
         devices: the kind of each device.
-        target: the machine that it described without hardware; empty for none.
-        layers: what it was checked through, with the settings; empty for the plugin itself.
+        target: the machine that the plugin described without hardware; empty for none.
+        layers: the layers that the plugin was checked through, with settings; empty for none.
     """
 
     name: str
@@ -124,13 +124,13 @@ class Report:
     """The results of a run of the suite on one plugin.
 
     Attributes:
-        plugin: whose it is.
+        plugin: the plugin that was checked.
         host: the machine: "linux-x86_64-glibc2.36".
         pjrt_hub: the version of the suite.
-        date: when it was made, in UTC: "2026-11-20T16:00:00Z".
-        seconds: how long it took.
-        results: in the order of the checks.
-        left: checks that were not made, because it was interrupted.
+        date: when the report was made, in UTC: "2026-11-20T16:00:00Z".
+        seconds: how long the run took.
+        results: the results, in the order of the checks.
+        left: how many checks were not made, because the run was interrupted.
     """
 
     plugin: Identity
@@ -145,7 +145,7 @@ class Report:
     def defects(self) -> tuple[Result, ...]:
         """The results that are defects, one for each cause.
 
-        What explains most others comes first, the rest in the order of the checks.
+        Results that explain most others come first, equal ones in the order of the checks.
         """
         found = [each for each in self.results if each.verdict.is_defect and not each.cause]
         return tuple(sorted(found, key=lambda each: -len(self.hidden(each.name))))
@@ -154,7 +154,7 @@ class Report:
         """Return the other results that a cause explains.
 
         Args:
-            name: of the check that found it.
+            name: the name of the check that found the cause.
         """
         return self._hidden.get(name, ())
 
@@ -199,7 +199,7 @@ class Report:
             path: its source, for the error.
 
         Raises:
-            FileFormatError: it is not a report, or one of a newer form.
+            FileFormatError: the text is not a report, or is one of a newer form.
         """
         try:
             fields: dict[str, Any] = json.loads(text)

@@ -41,7 +41,7 @@ _DEVICE_COUNT = "cpu_device_count"
 
 
 class Unavailable(Exception):
-    """What this check needs cannot be had, nor by any other one."""
+    """This check lacks something that it needs, and so does every other one that needs it."""
 
     def __init__(self, what: str, text: str) -> None:
         super().__init__(text)
@@ -49,7 +49,7 @@ class Unavailable(Exception):
 
 
 class Worker:
-    """Runs checks on one plugin; tells the suite what it finds."""
+    """A runner of checks on one plugin, which tells the suite what it finds."""
 
     def __init__(self, setup: Setup, tell: watch.Tell, progress: CallProgress) -> None:
         self._setup = setup
@@ -63,8 +63,8 @@ class Worker:
     def make(self, name: str, patience: float, **known: Collection[str]) -> None:
         """Make a check and tell what it found.
 
-        Its separate processes may take `patience` seconds more. The functions and forms that are
-        `known` are as in `CallProgress`.
+        The check's separate processes may take `patience` seconds more. `known` are attributes of
+        `CallProgress`: the functions and forms that are broken, work or hung.
         """
         check = self._checks[name]
         self._patience = patience
@@ -93,7 +93,7 @@ class Worker:
         subject.notes = []
 
     def _prepare(self, check: Check) -> Subject:
-        """Load the plugin with all that the check needs."""
+        """Load the plugin and make what the check needs."""
         if digest.identity_if_any(self._setup.path) != self._setup.identity:
             raise Unavailable("plugin", f"{self._setup.path} was changed or removed meanwhile")
         if not check.loads:
@@ -154,7 +154,7 @@ class Worker:
             return None
 
     def _with_devices(self, subject: Subject, count: int) -> Subject:
-        """Return a subject whose client has at least so many devices."""
+        """Return a subject whose client has at least `count` devices."""
         if not self._is_identified:
             self._tell(step="PJRT_Client_Create")
             self._tell(identity=_identity(subject))
@@ -184,7 +184,7 @@ def _identity(subject: Subject) -> dict[str, object]:
 
 
 def _text(ask: Callable[[], bytes]) -> str:
-    """Return what the plugin says of itself; empty for nothing, which is for checks to tell."""
+    """Return what the plugin says of itself; empty if it fails, which checks report."""
     with suppress(Hidden, Unsupported, PjrtError):
         return ask().decode("utf-8", "replace")
     return ""
@@ -228,7 +228,7 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
 
 
 def work(tell: watch.Tell, asking: str, progress: str) -> int:
-    """Make each check that it is asked for; this is what the child runs."""
+    """Make each check that the suite asks for; this is what the child process runs."""
     faulthandler.enable()  # If the process crashes, its last words name the line that was running.
     faulthandler.register(signal.SIGTERM, chain=True)
     with open(int(asking), encoding="ascii") as questions:

@@ -47,14 +47,14 @@ class Setup:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A check to make, and what a worker found that had made others before."""
+    """A check to make, and the result in an earlier worker that had made other checks before."""
 
     check: Check
     earlier: Result | None = None
 
 
 class WorkerProcess:
-    """A worker process, as seen from here."""
+    """A worker process, as the suite sees it."""
 
     def __init__(self, setup: Setup, env: Mapping[str, str]) -> None:
         asked, asking = os.pipe()
@@ -73,10 +73,10 @@ class WorkerProcess:
         self.is_spent = False  # Whether the worker must not be used again.
 
     def ask(self, task: Task, seconds: float, patience: float, **known: Collection[str]) -> None:
-        """Give it a check to make, once it has what the check needs.
+        """Give the worker a check, which it makes once it has what the check needs.
 
-        The check has so many `seconds`; a slow plugin has `patience` more, also to get ready. What
-        is `known` of C functions and forms of programs is as in `CallProgress`.
+        The check has so many `seconds`, and the preparation of a slow plugin `patience` more.
+        `known` are attributes of `CallProgress` about C functions and forms of programs.
         """
         self.task = task
         self.num_made += 1
@@ -89,7 +89,7 @@ class WorkerProcess:
         self._say(f"{json.dumps(question)}\n")
 
     def hear(self, line: Mapping[str, Any]) -> None:
-        """Take a line that it answers."""
+        """Take a line of the worker's answer."""
         if "step" in line:
             if line["step"] == "check":
                 self._begin("check", self._seconds)
@@ -105,7 +105,7 @@ class WorkerProcess:
 
     @property
     def has_ended(self) -> bool:
-        """Whether no more will come of its task."""
+        """Whether the worker will tell nothing more about its task."""
         return bool(
             {"verdict", "status"} & self._said.keys()
             or self.child.silent
@@ -113,10 +113,10 @@ class WorkerProcess:
         )
 
     def release(self) -> tuple[Task, dict[str, Any]]:
-        """Take its task from it, with what came of it: the fields of a result, and more.
+        """Take the task from the worker, with its outcome: the fields of a result, and others.
 
-        "missing" names what could not be had for it, "identity" what was learnt of the plugin,
-        "took" how long its steps took.
+        "missing" names what the check needed and did not get, "identity" what was learnt of the
+        plugin, "took" how long its steps took.
         """
         assert self.task
         task, self.task = self.task, None
@@ -162,7 +162,7 @@ class WorkerProcess:
 
 
 def finished_workers(busy: list[WorkerProcess]) -> list[WorkerProcess]:
-    """Listen to workers for a while; return those that have ended."""
+    """Listen to workers for a while; return those whose tasks have ended."""
     if not busy:
         return []
     by_child = {worker.child: worker for worker in busy}

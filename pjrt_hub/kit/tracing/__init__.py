@@ -19,7 +19,7 @@ __all__ = ["preload_path", "wrap"]
 def environment(
     env: Mapping[str, str], names: str, folder: Path, without: str = ""
 ) -> dict[str, str]:
-    """Return `env` for a program that is to be seen through layers, which record in `folder`.
+    """Return `env` for a program whose calls pass through layers, which record in `folder`.
 
     The `names` of the layers, and what the layer `without` takes away, are joined by commas.
     """

@@ -1,7 +1,7 @@
 """The arguments and results of a recorded call, by name.
 
-Reads the struct's fields as `capi/table.py` declares them. NULL and what was not recorded is left
-out, so that a line says only what is known.
+Reads the struct's fields as `capi/table.py` declares them. Fields that are NULL or were not
+recorded are left out, so that a line says only what is known.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Address(int):
     """A pointer that is not followed: a handle, or the host's memory."""
 
     def __repr__(self) -> str:
-        """Write it in hexadecimal."""
+        """Return the address in hexadecimal."""
         return f"{int(self):#x}"
 
     __str__ = __repr__
@@ -52,7 +52,7 @@ def inputs(call: Call) -> dict[str, Any]:
 
 
 def results(call: Call, minor: int) -> dict[str, Any]:
-    """Return what the plugin answered, by name: the outputs that its `minor` has; 0 is for all."""
+    """Return the plugin's outputs by name: those of its API's `minor` version, or all for 0."""
     if call.duration_ns is None or call.error or call.answered:
         return {}
     memory = call.given.then(call.got)
@@ -60,7 +60,7 @@ def results(call: Call, minor: int) -> dict[str, Any]:
 
 
 def value(call: Call, name: str) -> Any:
-    """Return one input, None where it was not recorded."""
+    """Return one input, or None if it was not recorded."""
     return inputs(call).get(name)
 
 
@@ -105,7 +105,7 @@ def as_json(value: Any) -> Any:
 def _fields(
     name: str, address: int, memory: RecordedMemory, direction: str, minor: int
 ) -> dict[str, Any]:
-    """Read the fields of a struct of args in one direction; what is inside them goes both ways."""
+    """Read an args struct's fields of one direction; nested structs have both directions."""
     found = {}
     for each in _rows(name):
         wanted = (each.direction == "in") == (direction == "in") and "deleter" not in each.name

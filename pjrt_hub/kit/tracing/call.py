@@ -13,15 +13,15 @@ class RecordedMemory:
     """Regions of memory; a later one hides an earlier one at the same place."""
 
     def __init__(self, regions: Iterable[tuple[int, bytes, int]] = ()) -> None:
-        """Keep regions: the address, the bytes, and how many there were where they were cut."""
+        """Keep regions: each an address, the bytes kept, and the size of the original."""
         self._regions = list(regions)
 
     def then(self, later: RecordedMemory) -> RecordedMemory:
-        """Return this memory, as far as `later` does not hide it."""
+        """Return this memory and `later`, which hides this memory in the places of both."""
         return RecordedMemory([*self._regions, *later._regions])
 
     def read(self, address: int, nbytes: int) -> bytes | None:
-        """Give memory, or None where it was not kept."""
+        """Return the bytes at an address, or None if they were not kept."""
         for start, data, _ in reversed(self._regions):
             at = address - start
             if at >= 0 and at + nbytes <= len(data):
@@ -29,7 +29,7 @@ class RecordedMemory:
         return None
 
     def prefix(self, address: int, nbytes: int) -> bytes | None:
-        """Give the part of an array that was kept, from its beginning."""
+        """Return the beginning of an array, as far as it was kept, or None."""
         for start, data, _ in reversed(self._regions):
             if start == address:
                 return data[:nbytes]
@@ -38,7 +38,7 @@ class RecordedMemory:
 
 @dataclass(frozen=True)
 class Thread:
-    """A thread that made calls; `number` counts those of its process from 1."""
+    """A thread that made calls; `number` counts the threads of its process from 1."""
 
     pid: int
     number: int
@@ -76,14 +76,14 @@ class Call:
 
     @property
     def status(self) -> str:
-        """The error in words, "INVALID_ARGUMENT: ..."; "" where there is none."""
+        """The error in words, "INVALID_ARGUMENT: ..."; "" if there is none."""
         words = ": ".join(filter(None, (self.code, self.message)))
         return words or (f"error {self.error:#x}" if self.error else "")
 
 
 @dataclass
 class Upcall:
-    """An event's callback: the plugin calls the host; `number` is of the call that registered."""
+    """A plugin's call of an event's callback; `number` is that of the call that registered it."""
 
     number: int
     event: int

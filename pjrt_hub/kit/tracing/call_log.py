@@ -13,8 +13,8 @@ def lines(recording: Recording, calls: Iterable[Call]) -> Iterator[str]:
     """Yield a line for each call: time, thread, arguments, results, duration.
 
     Args:
-        recording: what the calls are of.
-        calls: those to show.
+        recording: the recording that has the calls.
+        calls: the calls to show.
     """
     processes = len({thread.pid for thread in recording.threads})
     for call in calls:
@@ -29,7 +29,7 @@ def outcome(recording: Recording, call: Call) -> str:
     """Describe the outcome of a call: ` -> buffer=0x..., 12.3 us`.
 
     Args:
-        recording: what the call is of.
+        recording: the recording that has the call.
         call: one of its calls.
     """
     if call.duration_ns is None:

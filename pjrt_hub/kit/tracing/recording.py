@@ -59,7 +59,7 @@ class Finding:
 
     @property
     def is_plugins(self) -> bool:
-        """Whether the plugin did it, and not the host."""
+        """Whether the mistake is the plugin's, not the host's."""
         return self.code >= _FIRST_OF_PLUGIN
 
 
@@ -74,7 +74,7 @@ class Recording:
     findings: list[Finding] = field(default_factory=list)
 
     def minor(self, call: Call) -> int:
-        """Return the PJRT API minor of the plugin of a call, or 0.
+        """Return the minor PJRT API version of a call's plugin, or 0 if it is unknown.
 
         Args:
             call: one of `calls`.
@@ -87,7 +87,7 @@ def files_of(folder: str | os.PathLike[str]) -> list[Path]:
     """Return the files of a recording; none if the program reached no plugin.
 
     Args:
-        folder: the one that `pjrt-hub trace` wrote.
+        folder: the folder that `pjrt-hub trace` wrote.
     """
     return sorted(Path(folder).glob("*-*.pjrt"))
 
@@ -96,7 +96,7 @@ def read(folder: str | os.PathLike[str]) -> Recording:
     """Read every file of a recording, complete or truncated.
 
     Args:
-        folder: that `pjrt-hub trace` wrote.
+        folder: the folder that `pjrt-hub trace` wrote.
 
     Raises:
         PjrtHubError: a file is not a recording, is damaged, or is of another version.
@@ -114,7 +114,7 @@ def read(folder: str | os.PathLike[str]) -> Recording:
 
 
 def _clock(moments: list[tuple[int, int]]) -> Clock:
-    """Make of ticks nanoseconds since the first moment that any thread noted, by both clocks."""
+    """Return a function from ticks to nanoseconds since the first moment that any thread noted."""
     first, last = min(moments, default=(0, 0)), max(moments, default=(1, 1))
     rate = (last[1] - first[1]) / ((last[0] - first[0]) or 1)
     return lambda ticks: round((ticks - first[0]) * rate)
@@ -204,7 +204,7 @@ class _File:
             call.got = RecordedMemory([(place, record.fixed, 0), *record.regions()])
 
     def close(self, name: str, time: int) -> Call | Upcall | None:
-        """End what began last under that name, "" for an upcall; what is above it has no end."""
+        """End the last open call of this name, "" for an upcall; later open calls get no end."""
         while self.open:
             ended = self.open.pop()
             if (ended.function if isinstance(ended, Call) else "") == name:
@@ -246,7 +246,7 @@ class _Record:
         return struct.unpack(f"<{len(self.fixed) // 8}Q", self.fixed)
 
     def regions(self) -> Iterator[tuple[int, bytes, int]]:
-        """Yield address, bytes and whole length of each region."""
+        """Yield each region's address, the bytes kept, and the size of the original."""
         at = 0
         while at + _REGION.size <= len(self.rest):
             address, nbytes, whole = _REGION.unpack_from(self.rest, at)

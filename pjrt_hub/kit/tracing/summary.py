@@ -27,7 +27,7 @@ def summary(calls: Iterable[Call]) -> list[Row]:
     """Return a row for each function, the slowest first.
 
     Args:
-        calls: those to count.
+        calls: the calls to count.
     """
     known: dict[str, list[Call]] = defaultdict(list)
     for call in calls:
@@ -51,5 +51,5 @@ def _row(function: str, calls: list[Call]) -> Row:
 
 
 def _percentile(times: list[int], percent: int) -> int:
-    """Return the nearest rank: the least time that so many of a hundred calls did not pass."""
+    """Return the least of `times`, which are sorted, that `percent` % of them do not exceed."""
     return times[max(-(-len(times) * percent // 100), 1) - 1]

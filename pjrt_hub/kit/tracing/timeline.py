@@ -13,13 +13,13 @@ Event = dict[str, Any]
 
 
 def events(recording: Recording, calls: Iterable[Call]) -> dict[str, Any]:
-    """Return the JSON object, with a track for each thread.
+    """Return the trace as a JSON object, with a track for each thread.
 
-    Arrows lead from an execution to where the host learned that a result was ready.
+    Arrows lead from an execution to the moment when the host learned that a result was ready.
 
     Args:
-        recording: what the calls are of.
-        calls: those to show; the arrows are those of all calls.
+        recording: the recording that has the calls.
+        calls: the calls to show; arrows are shown for all calls.
     """
     shown = [
         *_tracks(recording),
@@ -65,7 +65,7 @@ def _upcall(upcall: Upcall) -> Event:
 
 
 def _arrows(recording: Recording) -> Iterator[Event]:
-    """Yield two ends for each execution that the host saw the end of."""
+    """Yield both ends of an arrow each time that the host learned of an execution's end."""
     # The key is a pid and a handle; the value is the execution that made the handle.
     origin, number = dict[tuple[int, int], Call](), 0
     history: list[Call | Upcall] = [*recording.calls, *recording.upcalls]
@@ -92,7 +92,7 @@ def _end(kind: str, number: int, event: Call | Upcall, time_ns: int) -> Event:
 
 
 def _follow(call: Call, pid: int, origin: dict[tuple[int, int], Call]) -> None:
-    """Note which events and buffers a call makes that belong to an execution, or end."""
+    """Note the events and buffers of executions that a call makes, and forget reused handles."""
     match call.function:
         case "PJRT_LoadedExecutable_Execute":
             found = results(call, 0)

@@ -39,7 +39,7 @@ def edge_items(rank: int) -> int:
 def format_array(
     array: numpy.ndarray[Any, Any], edge: int, threshold: int, separator: str, width: int
 ) -> str:
-    """Return the text of an array; with more than `threshold` elements only `edge` at each end."""
+    """Return an array's text; above `threshold` elements, only `edge` at each end of dimensions."""
     import numpy
 
     before = max(array.ndim - _SHOWN, 0) if array.size > threshold else 0
@@ -66,7 +66,7 @@ def format_array(
 
 
 def _shorten(text: str) -> str:
-    """Cut a text to what a cell shows: its first lines, and not all of a long one."""
+    """Cut a text to what a table cell shows: its first lines, each cut if it is long."""
     lines = text.splitlines()
     rest = [f"... and {len(lines) - _LINES} more"] if len(lines) > _LINES else []
     return "\n".join(
@@ -75,9 +75,9 @@ def _shorten(text: str) -> str:
 
 
 def table(rows: Callable[[Any], Mapping[str, Any]]) -> Callable[[Any], str]:
-    """Make a `_repr_html_` of a method that gives rows by name, and none of what is closed.
+    """Make a `_repr_html_` of a method that returns rows by name, or none for a closed object.
 
-    It is an HTML table of them; where there are none, or the object cannot tell, its repr.
+    The HTML is a table of the rows; without rows, or if they cannot be had, the object's repr.
     """
 
     def html(shown: object) -> str:

@@ -28,7 +28,7 @@ class ElementType(NamedTuple):
 
     @property
     def xla(self) -> str:
-        """As XLA writes it, "s32", "pred", "c64"."""
+        """XLA's name for the type: "s32", "pred", "c64"."""
         if self.name.startswith("ui"):
             return f"u{self.bits}"
         if self.name.startswith("i") and self.name not in _XLA:
@@ -37,7 +37,7 @@ class ElementType(NamedTuple):
 
     @property
     def limits(self) -> tuple[int, int] | None:
-        """The least and the greatest of integers and booleans; None for the others."""
+        """The least and the greatest value of an integer or boolean type; None for other types."""
         if self.name == "i1":
             return 0, 1
         if not self.numpy.startswith(("int", "uint")):
@@ -95,7 +95,7 @@ _RANKS = {"b": 0, "i": 1, "u": 1, "f": 2, "c": 3}
 
 
 def of_code(code: int) -> ElementType:
-    """Return the element type of a `PJRT_Buffer_Type`; TypeError for a token and what is newer."""
+    """Return the element type of a `PJRT_Buffer_Type`; TypeError for tokens and unknown types."""
     try:
         return _BY_CODE[code]
     except KeyError:
@@ -103,7 +103,7 @@ def of_code(code: int) -> ElementType:
 
 
 def of_primitive(number: int) -> ElementType:
-    """Return the element type of an XLA `PrimitiveType`; TypeError where it holds no data."""
+    """Return the element type of an XLA `PrimitiveType`; TypeError if there is none."""
     try:
         return _BY_PRIMITIVE[number]
     except KeyError:
@@ -121,7 +121,7 @@ def of_type(name: str) -> ElementType:
 def of_numpy(dtype: Any) -> ElementType:
     """Return the element type for a user's dtype, or raise TypeError.
 
-    A name means what numpy means by it ("i8" has 8 bytes), else what StableHLO or XLA do ("bf16").
+    A name means what it does to numpy ("i8" has 8 bytes), else to StableHLO or XLA ("bf16").
     """
     try:
         return _BY_DTYPE[dtype]
@@ -144,7 +144,7 @@ def of_numpy(dtype: Any) -> ElementType:
 
 
 def rank(dtype: numpy.dtype[Any]) -> int:
-    """0 for booleans, 1 for integers, 2 for floats, 3 for complex numbers."""
+    """Return 0 for booleans, 1 for integers, 2 for floats, 3 for complex numbers."""
     if dtype.kind in _RANKS:
         return _RANKS[dtype.kind]
     return 1 if "int" in dtype.name else 2  # All other kinds are types of ml_dtypes.
@@ -152,7 +152,7 @@ def rank(dtype: numpy.dtype[Any]) -> int:
 
 @cache
 def numpy_dtype(code: int) -> numpy.dtype[Any]:
-    """Return the numpy dtype of a `PJRT_Buffer_Type`; TypeError where ml_dtypes is too old."""
+    """Return the numpy dtype of a `PJRT_Buffer_Type`; TypeError if ml_dtypes is too old."""
     import numpy
 
     name = of_code(code).numpy

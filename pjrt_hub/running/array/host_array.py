@@ -1,6 +1,6 @@
-"""Host arrays: what is put on devices, and memory that is put without a copy.
+"""Host arrays: the arrays that are put on devices, and host memory that devices can share.
 
-Owns the reading of what a user calls an array; must not look at buffers. Imports numpy late.
+Owns turning whatever a user gives into an array; must not look at buffers. Imports numpy late.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def address_of(array: numpy.ndarray[Any, Any]) -> int:
 
 
 def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
-    """Return the memory of a contiguous array, or of what has the buffer protocol, not copied."""
+    """Return the bytes of a contiguous array, or of a buffer protocol object, without a copy."""
     import numpy
 
     if isinstance(data, numpy.ndarray):
@@ -89,7 +89,7 @@ def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
 
 
 def host_array(array: ArrayLike, dtype: Any) -> Any:
-    """Make what `Client.buffer_from_host` puts: Python's numbers are 32 bits wide, and must fit."""
+    """Make the array for `Client.buffer_from_host`; Python's numbers get 32 bits, and must fit."""
     import numpy
 
     masked = sys.modules.get("numpy.ma")  # Masked arrays exist only if this is imported.
@@ -120,7 +120,7 @@ def host_array(array: ArrayLike, dtype: Any) -> Any:
 def convert(array: numpy.ndarray[Any, Any], element: dtypes.ElementType) -> Any:
     """Return the array converted to an element type, or itself if it already has that type.
 
-    Integers and booleans must fit, else OverflowError. Floats are rounded as numpy does it, to an
+    Integers and booleans must fit, else OverflowError. Floats are rounded as numpy does, to an
     infinity or NaN at the end of their range. A float never becomes an integer, nor a complex
     number a float: TypeError.
     """
@@ -156,7 +156,7 @@ def _holds_wide(array: Any) -> bool:
 
 
 def from_pickled(data: Any, dtype: str, shape: tuple[int, ...]) -> numpy.ndarray[Any, Any]:
-    """Return a numpy array over what was pickled of a buffer; read-only where the bytes are."""
+    """Return a numpy array over the pickled bytes of a buffer; read-only if the bytes are."""
     import ml_dtypes  # noqa: F401 - It tells numpy the names of its types.
     import numpy
 

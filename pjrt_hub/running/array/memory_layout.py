@@ -1,7 +1,7 @@
 """Memory layouts: the order in which a device's memory holds an array's dimensions.
 
-Owns what a caller may wish for, `PJRT_Buffer_MemoryLayout` without tiles, and what that means for
-host memory. What plugins choose, tiles included, is `device.layout`. Imports numpy late.
+Owns the layouts that a caller can ask for (`PJRT_Buffer_MemoryLayout` without tiles), also in host
+memory; `device.layout` has those that plugins choose, tiles included. Imports numpy late.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Order = tuple[int, ...]
 
 
 def order_of(layout: Any, rank: int) -> Order | None:
-    """Check and return the layout that a caller wishes for, or None without a wish."""
+    """Check and return the layout that a caller asks for, or None if there is no such request."""
     if layout is None:
         return None
     try:
@@ -35,7 +35,7 @@ def order_of(layout: Any, rank: int) -> Order | None:
 
 
 def members(order: Order | None, tiles: Sequence[Sequence[int]] = ()) -> Any:
-    """Return the struct for a call; 0, which is NULL, where there is no wish."""
+    """Return the layout struct for a C call; 0, which is NULL, if no order is asked for."""
     if order is None:
         return 0
     tiled: dict[str, list[int]] = {"minor_to_major": list(order)}
@@ -46,9 +46,9 @@ def members(order: Order | None, tiles: Sequence[Sequence[int]] = ()) -> Any:
 
 
 def wish(order: Order | None, bits: int) -> Any:
-    """Return the struct for a call that makes a buffer; none for small elements in row-major order.
+    """Return the struct for a call that makes a buffer; 0 for row-major, packed elements.
 
-    It cannot say that they are packed, and XLA's CPU plugin refuses a layout of unpacked ones.
+    The struct cannot say that those are packed, and XLA's CPU plugin refuses unpacked ones.
     """
     return members(None if bits < 8 and row_major_or(order) is None else order)
 
@@ -59,7 +59,7 @@ def row_major(rank: int) -> Order:
 
 
 def to_memory(array: Any, order: Order) -> Any:
-    """Return the array as memory of that order holds it: its slowest dimension first."""
+    """Return the array as it lies in memory of that order: with its slowest dimension first."""
     import numpy
 
     return numpy.asarray(array.transpose(order[::-1]), order="C")
@@ -75,14 +75,14 @@ def from_memory(memory: Any, order: Order) -> numpy.ndarray[Any, Any]:
 
 
 def arrange(array: Any, order: Order) -> numpy.ndarray[Any, Any]:
-    """Return the same array, lying in that order; copied where it must be."""
+    """Return the same array, laid out in memory in that order; copied only if necessary."""
     lying = to_memory(array, order)
     lying.flags.writeable = False
     return from_memory(lying, order)
 
 
 def row_major_or(layout: tuple[int, ...] | None) -> tuple[int, ...] | None:
-    """Write row-major as None, so that layouts compare by identity in the common case."""
+    """Replace row-major by None, so that layouts compare by identity in the common case."""
     if layout is None or layout == row_major(len(layout)):
         return None
     return layout

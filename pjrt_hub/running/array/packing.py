@@ -1,4 +1,4 @@
-"""Packed elements: several of less than a byte in the bytes that hold them, and back.
+"""Packed elements: packing elements of less than a byte into bytes, and unpacking them.
 
 Owns the one order that safetensors, DLPack and the devices share: the first element has the lowest
 bits. Imports numpy late; must not know where the bytes come from.
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def nbytes(size: int, bits: int) -> int:
-    """Return the bytes of that many elements of so many bits, the last one filled up."""
+    """Return how many bytes `size` packed elements of `bits` bits take, rounded up."""
     return -(-size * bits // 8)
 
 
 def unpack(
     data: Any, shape: tuple[int, ...], bits: int, dtype: numpy.dtype[Any]
 ) -> numpy.ndarray[Any, Any]:
-    """Return an array of a `dtype` of one byte, which is what numpy needs, from one of uint8."""
+    """Unpack an array of uint8 into elements of `dtype`, which take a byte each in numpy."""
     import numpy
 
     per_group, group_nbytes = _group(bits)
@@ -39,7 +39,7 @@ def unpack(
 
 
 def pack(array: numpy.ndarray[Any, Any], bits: int) -> numpy.ndarray[Any, Any]:
-    """Return the bytes of an array's elements in row-major order, which `unpack` takes."""
+    """Pack an array's elements, in row-major order, into the bytes that `unpack` takes."""
     import numpy
 
     per_group, group_nbytes = _group(bits)
@@ -56,6 +56,6 @@ def pack(array: numpy.ndarray[Any, Any], bits: int) -> numpy.ndarray[Any, Any]:
 
 
 def _group(bits: int) -> tuple[int, int]:
-    """Return how many elements end where a byte ends, and in how many bytes."""
+    """Return the least number of elements that exactly fill bytes, and how many bytes."""
     together = math.lcm(bits, 8)
     return together // bits, together // 8

@@ -1,6 +1,6 @@
 """Shape specs: the shape and element type that a buffer is made with.
 
-Owns the checks that keep a plugin from multiplying its way out of 64 bits; makes no buffers.
+Owns the checks that sizes fit 64 bits when a plugin multiplies them; makes no buffers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ known_shapes: dict[tuple[int, ...], tuple[int, ...]] = {}
 
 
 class ShapeSpec(NamedTuple):
-    """As `PJRT_ShapeSpec`."""
+    """A shape, an element type and perhaps a layout, like `PJRT_ShapeSpec`."""
 
     shape: tuple[int, ...]
     element: dtypes.ElementType
@@ -27,7 +27,7 @@ class ShapeSpec(NamedTuple):
 
     @classmethod
     def of(cls, shape: Any, dtype: Any, version: ApiVersion, layout: Any = None) -> ShapeSpec:
-        """Read a user's shape, or one int, and dtype for a plugin of this version."""
+        """Make a spec from a user's shape (or one int) and dtype, for a plugin of this version."""
         dims = (shape,) if isinstance(shape, int) else shape
         try:
             dims = tuple(map(operator.index, dims))
@@ -43,7 +43,7 @@ class ShapeSpec(NamedTuple):
 
     @classmethod
     def like(cls, spec: Any, version: ApiVersion) -> ShapeSpec:
-        """Make one as `of`, from (shape, dtype), (shape, dtype, layout), or what has both."""
+        """Make a spec from (shape, dtype[, layout]) or from an object with shape and dtype."""
         if hasattr(spec, "shape") and hasattr(spec, "dtype"):
             return cls.of(spec.shape, spec.dtype, version)
         try:
@@ -56,17 +56,17 @@ class ShapeSpec(NamedTuple):
 
     @property
     def bits(self) -> int:
-        """The bits of all elements together."""
+        """The number of bits of all elements together."""
         return math.prod(self.shape) * self.element.bits
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all elements together, packed."""
+        """The number of bytes of all elements together, packed."""
         return -(-self.bits // 8)
 
     @property
     def wish(self) -> Any:
-        """The layout as a call takes it."""
+        """The layout in the form that a C call takes."""
         return memory_layout.wish(self.layout, self.element.bits)
 
     def __str__(self) -> str:
@@ -75,7 +75,7 @@ class ShapeSpec(NamedTuple):
 
 
 def known_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Give the object that stands for an equal shape of a compiled program, or `shape` itself."""
+    """Return the equal shape object that compiled programs share, or `shape` itself."""
     return known_shapes.get(shape, shape)
 
 
@@ -85,5 +85,5 @@ def order_text(order: tuple[int, ...]) -> str:
 
 
 def dims_text(shape: tuple[int, ...], dynamic: tuple[int, ...]) -> str:
-    """Write dimensions as XLA does: "<=8" where the size is a bound."""
+    """Write dimensions as XLA does: "<=8" if the size is a bound."""
     return ",".join(f"{'<=' if d in dynamic else ''}{size}" for d, size in enumerate(shape))

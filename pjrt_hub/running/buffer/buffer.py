@@ -1,7 +1,7 @@
 """Buffers: arrays on a device.
 
-Owns moving data between the host and a device and printing it; the object itself, its life and
-its use as an argument are the compiled call path's. Imports numpy late.
+Owns moving data between the host and a device and printing it; the compiled call path owns the
+object itself, its lifetime and its use as an argument. Imports numpy late.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Buffer(hotpath.Buffer):
         """The dtype of its elements, numpy's or ml_dtypes'.
 
         Raises:
-            TypeError: the installed ml_dtypes is too old to have one; `element_type` names it.
+            TypeError: the installed ml_dtypes is too old to have it; `element_type` names the type.
         """
         return dtypes.numpy_dtype(self._dtype)
 
@@ -100,7 +100,7 @@ class Buffer(hotpath.Buffer):
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the host array that `to_numpy` gives; where `shape` is a bound, at most."""
+        """The bytes of the array that `to_numpy` gives; if `shape` is a bound, the most."""
         return self.size * self.dtype.itemsize
 
     @property
@@ -135,7 +135,7 @@ class Buffer(hotpath.Buffer):
     def _from_spec(
         cls, client: DeviceClient, address: int, spec: ShapeSpec, device: Device
     ) -> Buffer:
-        """Take over a native buffer that was made by a spec, if it has that layout."""
+        """Take over a native buffer that was made for a spec, if it has the layout of the spec."""
         buffer = cls._adopt(client, address, spec.element.code, spec.shape, device)
         return buffer if spec.layout is None else require_layout(buffer, spec.layout)
 
@@ -145,7 +145,7 @@ class Buffer(hotpath.Buffer):
         On the CPU the array shares the buffer's memory, without a copy, and keeps it alive past
         `delete` and `Client.close`; while it lives, a program that the buffer is donated to works
         on a copy. From other devices it is copied (`PJRT_Buffer_ToHostBuffer`). Its strides follow
-        the device's layout. Where dimensions are dynamic it is a copy of `logical_shape`.
+        the device's layout. With dynamic dimensions it is a copy, with the shape `logical_shape`.
 
         Args:
             layout: minor_to_major, how the array lies in the host's memory; by default as on the
@@ -219,16 +219,16 @@ class Buffer(hotpath.Buffer):
     def copy_to_device(self, device: Device) -> Buffer:
         """Copy it to another device without waiting (`PJRT_Buffer_CopyToDevice`).
 
-        To a device of another client, of any platform, it goes through the host, which waits for
-        the value; so it does in an order that the plugin would copy wrongly.
+        A copy to a device of another client, of any platform, goes through the host and waits for
+        the value; so does a copy of a layout that the plugin would copy wrongly.
 
         Args:
             device: one of `client.devices`, of this client or another.
 
         Raises:
-            TypeError: it is no device.
-            ValueError: the client is another, and dimensions of the buffer are dynamic.
-            PjrtError: the client is another, and the computation of the value failed.
+            TypeError: `device` is not a Device.
+            ValueError: the copy goes through the host, and dimensions of the buffer are dynamic.
+            PjrtError: the copy goes through the host, and the computation of the value failed.
             UnsupportedByPluginError: the other plugin lacks the dtype or the layout.
             ClosedError: the buffer was deleted, donated or closed, or the other client closed.
         """
@@ -262,7 +262,7 @@ class Buffer(hotpath.Buffer):
 
     @property
     def _is_miscopied(self) -> bool:
-        """Whether the plugin mixes up the values of a copy; the order is also the copy's label."""
+        """Whether the plugin would mix up the values in a copy, because of this buffer's layout."""
         if self._order() is None:
             return False
         from pjrt_hub.running.buffer.copy import copies_layouts
@@ -305,7 +305,7 @@ class Buffer(hotpath.Buffer):
             layout: minor_to_major; by default the plugin's own.
 
         Raises:
-            ValueError: both do not have the same number of bits, or dimensions are dynamic.
+            ValueError: the number of bits would change, or dimensions are dynamic.
         """
         from pjrt_hub.running.buffer.device_memory import bitcast
 
@@ -332,20 +332,20 @@ class Buffer(hotpath.Buffer):
     def logical_shape(self) -> tuple[int, ...]:
         """The real shape, if dimensions are dynamic (`PJRT_Buffer_UnpaddedDimensions`).
 
-        Waits for the value where there are any.
+        Waits for the value if there are any dynamic dimensions.
         """
         return tuple(self._ask("PJRT_Buffer_UnpaddedDimensions"))
 
     @property
     def dynamic_dimensions(self) -> tuple[int, ...]:
-        """Which dimensions `shape` is a bound of (`PJRT_Buffer_DynamicDimensionIndices`)."""
+        """The dimensions that `shape` only bounds (`PJRT_Buffer_DynamicDimensionIndices`)."""
         return tuple(self._ask("PJRT_Buffer_DynamicDimensionIndices"))
 
     def item(self) -> Any:
         """Return the only element, as a Python number.
 
         Raises:
-            ValueError: there is not exactly one.
+            ValueError: the buffer does not have exactly one element.
         """
         return self.to_numpy().item()
 
@@ -365,7 +365,7 @@ class Buffer(hotpath.Buffer):
         return numpy.array(array, dtype=dtype, copy=copy)
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
-        """Pickle its value, which unpickles as a numpy array: a device is not taken along."""
+        """Pickle the value, which is unpickled as a numpy array: pickles do not keep the device."""
         import pickle
 
         import numpy
@@ -384,7 +384,7 @@ class Buffer(hotpath.Buffer):
         self.__copy__()
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        """Return DLPack's (device type, device id) of where it lives, or raise BufferError."""
+        """Return DLPack's (device type, device id) of the buffer's place, or raise BufferError."""
         from pjrt_hub.running.buffer.dlpack import device_of
 
         return device_of(self)
@@ -404,9 +404,9 @@ class Buffer(hotpath.Buffer):
         read-only where DLPack can say so (`max_version` from (1, 0) on); writing into it all the
         same changes the buffer.
 
-        A `dl_device` is where it is, or the host, which is a copy. `copy=True` lends a copy of its
-        own, which may be written; `copy=False` never copies. BufferError: DLPack cannot say what or
-        where it is, or only a copy would do.
+        `dl_device` can be the buffer's own place, or the host, for which it is copied. `copy=True`
+        lends a copy, which may be written to; `copy=False` never copies. BufferError: DLPack cannot
+        describe the buffer or its place, or only a copy would do.
         """
         from pjrt_hub.running.buffer.dlpack import lend
 
@@ -416,8 +416,8 @@ class Buffer(hotpath.Buffer):
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Its memory for CuPy, Numba and others; only on CUDA devices. Waits for the value.
 
-        Unlike by DLPack, nobody gives it back: keep the buffer, undeleted and undonated, while it
-        is used.
+        Unlike with DLPack, nobody gives the memory back: keep the buffer, undeleted and undonated,
+        while the memory is used.
         """
         from pjrt_hub.running.buffer.dlpack import cuda_array_interface
 
@@ -464,11 +464,11 @@ class Buffer(hotpath.Buffer):
             raise
 
     def __str__(self) -> str:
-        """Print the value like an array; wait for it."""
+        """Write the value as numpy writes an array; wait for it."""
         return display.of_array(self.to_numpy())
 
     def __repr__(self) -> str:
-        """Print the value, its type and its place; never waits for it and never raises."""
+        """Describe the value, its type and its place, without waiting for the value or raising."""
         from pjrt_hub.running.buffer import preview
 
         return preview.text(self)
@@ -489,8 +489,8 @@ def block_until_ready(value: T) -> T:
 
     Args:
         value: a Buffer, an Event, or lists, tuples, dicts and sets of them, nested in any way.
-            Whatever else has a method `block_until_ready`, such as an array of JAX, has it called;
-            the rest is passed over.
+            Of any other object, such as a JAX array, the method `block_until_ready` is called if it
+            has one; the rest is ignored.
 
     Returns:
         The same value.
@@ -514,7 +514,7 @@ def block_until_ready(value: T) -> T:
 
 
 def require_layout(buffer: Buffer, order: memory_layout.Order) -> Buffer:
-    """Return the buffer, if the plugin says that it has the layout that was asked for."""
+    """Return the buffer if it has the layout that the plugin was asked for, or raise an error."""
     if buffer.layout != order:
         raise UnsupportedByPluginError(
             f"the plugin was asked for a buffer of the layout {order} and made one of "

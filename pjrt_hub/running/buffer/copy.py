@@ -1,6 +1,6 @@
-"""Copies through the host: on another client, and where a plugin copies wrongly.
+"""Copies through the host: to another client, and of layouts that a plugin copies wrongly.
 
-Owns what cannot be copied so, and the words for it. Must not import `buffer`.
+Owns which buffers cannot be copied this way, and the messages. Must not import `buffer`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def copy_through_host(buffer: BufferHandle, place: Device | Memory) -> Any:
 
 
 def copies_layouts(buffer: BufferHandle) -> bool:
-    """Return whether the plugin copies arrays rightly that are not row-major; try each client once.
+    """Tell whether the plugin copies arrays right that are not row-major; try it once per client.
 
     XLA of PJRT API 0.106 gives the copy the right layout and mixes up its values.
     """

@@ -28,8 +28,8 @@ _FUTURE = "PJRT_Buffer_CopyRawToHostFuture_Callback_Args"
 class ExternalReference(Closing):
     """A hold on a buffer's device memory (`PJRT_Buffer_IncreaseExternalReferenceCount`).
 
-    While it is held, the memory stays through delete, donation and closing the client. Given back
-    by `release`, at the end of a `with` block, or when it dies.
+    While it is held, the memory stays through delete, donation and closing the client. It ends with
+    `release`, at the end of a `with` block, or when the object dies.
     """
 
     __slots__ = ("_view",)
@@ -54,7 +54,7 @@ class ExternalReference(Closing):
         """The address in device memory (`PJRT_Buffer_OpaqueDeviceMemoryDataPointer`).
 
         Raises:
-            ClosedError: it was released.
+            ClosedError: the reference was released.
         """
         if self._view is None:
             raise ClosedError("the external reference was released")
@@ -72,7 +72,7 @@ class ExternalReference(Closing):
 class DmaMapping(Closing, hotpath.Owned):
     """Host memory that devices reach directly (`PJRT_Client_DmaMap`), for faster transfers.
 
-    Ends with `close`, a `with` block, or when it dies; the array is kept alive until then.
+    It ends with `close`, a `with` block, or when it dies; the array is kept alive until then.
     """
 
     __slots__ = ("__weakref__",)
@@ -82,8 +82,8 @@ class DmaMapping(Closing, hotpath.Owned):
         """Map the memory of an array.
 
         Args:
-            client: whose devices reach it.
-            array: contiguous; see `pjrt_hub.empty_aligned`.
+            client: the client whose devices reach the memory.
+            array: a contiguous array; see `pjrt_hub.empty_aligned`.
 
         Raises:
             ValueError: there are no bytes, or they are not contiguous.
@@ -102,7 +102,7 @@ class DmaMapping(Closing, hotpath.Owned):
             self._bind(client, unmap)
 
     def close(self) -> None:
-        """Unmap it (`PJRT_Client_DmaUnmap`); may be called again."""
+        """Unmap the memory (`PJRT_Client_DmaUnmap`); may be called again."""
         self._release()
 
 
@@ -149,8 +149,8 @@ class RawCopy(Promise):
             destination: a writable contiguous array or buffer of `nbytes` bytes.
 
         Raises:
-            ValueError: it is read-only, or has another size.
-            ClosedError: it was given before, or the copy failed or closed.
+            ValueError: the destination is read-only, or has another size.
+            ClosedError: a destination was given before, or the copy failed or was closed.
         """
         memory = writable(destination)
         if memory.nbytes != self.nbytes:
@@ -177,12 +177,12 @@ def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
 
 
 def await_memory(buffer: BufferHandle) -> None:
-    """Wait for the value, without which there may be no memory yet: asking for it would crash."""
+    """Wait for the value: before that, there may be no memory, and asking for it would crash."""
     buffer.ready.wait()
 
 
 def byte_range(buffer: BufferHandle, offset: int, size: int | None) -> tuple[int, int]:
-    """Return offset and size of a part of a buffer's memory, checked; None takes the rest."""
+    """Check and return the offset and size of a part of a buffer; a size of None takes the rest."""
     whole = buffer.on_device_nbytes
     start = operator.index(offset)
     count = whole - start if size is None else operator.index(size)
@@ -210,7 +210,7 @@ def bitcast(buffer: BufferHandle, spec: ShapeSpec) -> Any:
 
 
 def writable(destination: Any) -> Any:
-    """Return the bytes of what is copied into; ValueError where it is read-only."""
+    """Return the bytes of a copy's destination; ValueError if it is read-only."""
     memory = as_bytes(destination)
     if not memory.flags.writeable:
         raise ValueError("the destination is read-only")

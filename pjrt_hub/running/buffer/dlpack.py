@@ -1,7 +1,7 @@
 """DLPack: what its numbers mean, and the lending of buffers to other frameworks.
 
-Here, not among the bridges, because it belongs to no framework and `Buffer` speaks it itself; the
-capsules are `capi`'s, and what others lend is a `tensor`. Must not import `buffer`.
+Not among the bridges, because DLPack belongs to no framework and `Buffer` supports it itself. The
+capsules are made in `capi`; `tensor` borrows what others lend. Must not import `buffer`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CODES |= {name: code for code, name in enumerate(_SMALL_FLOATS, 7)}
 
 
 def _type_of(element: dtypes.ElementType) -> tuple[int, int]:
-    """Return the type code and the bits."""
+    """Return DLPack's type code and the number of bits of an element type."""
     code = _CODES.get(element.name)
     return _KINDS[element.name.rstrip("0123456789")] if code is None else code, element.bits
 
@@ -55,7 +55,7 @@ ELEMENTS = {_type_of(element): element for element in dtypes.ELEMENT_TYPES}
 
 
 def device_of(buffer: BufferHandle) -> tuple[int, int]:
-    """Return DLPack's (device type, id) of where a buffer lives; BufferError: it has none."""
+    """Return DLPack's (device type, id) of a buffer's place; BufferError if there is none."""
     client = buffer.client
     kind = PLATFORMS.get(client.platform_name)
     if kind is None:
@@ -136,7 +136,7 @@ def _hold(buffer: BufferHandle) -> _Memory:
 
 
 def copy_on_device(buffer: BufferHandle) -> Any:
-    """Return a copy of its own memory on the same device, or raise BufferError."""
+    """Return a copy of a buffer on the same device, in its own memory, or raise BufferError."""
     try:
         return buffer.copy_to_device(buffer.device)
     except PjrtError as exc:
@@ -153,7 +153,7 @@ def _copy_to_host(buffer: BufferHandle, element: dtypes.ElementType) -> _Memory:
 
 
 def strides(shape: tuple[int, ...], order: tuple[int, ...] | None = None) -> tuple[int, ...]:
-    """Return how many elements apart neighbours are, by a layout (minor_to_major) or row-major."""
+    """Return each dimension's stride in elements, by a layout (minor_to_major) or row-major."""
     strides = [1] * len(shape)
     step = 1
     for dimension in order or range(len(shape) - 1, -1, -1):

@@ -1,7 +1,7 @@
 """Placeholders: buffers that are made with a shape but without a value from the host.
 
-Uninitialized, failed from the beginning, an alias of a buffer that comes later, the heir of one
-that is donated, or a view of memory that is there already.
+Such a buffer is uninitialized, failed from the beginning, an alias of a later buffer, the heir of
+a donated one, or a view of existing memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Alias(Promise):
     dies or is closed with its client before that fails with CANCELLED.
 
     Attributes:
-        buffer: the alias, pending until then.
+        buffer: the alias, pending until it is fulfilled or fails.
     """
 
     __slots__ = ("_layout", "_memory", "_spec", "buffer")
@@ -56,7 +56,7 @@ class Alias(Promise):
         """Make a placeholder for a later buffer.
 
         Args:
-            client: the client that both belong to.
+            client: the client that both buffers belong to.
             shape: the dimensions, in elements.
             dtype: numpy's, ml_dtypes' or StableHLO's name.
             memory: one of a device's memories; by default the first device's own.
@@ -64,7 +64,7 @@ class Alias(Promise):
 
         Raises:
             TypeError: PJRT has no such dtype.
-            ValueError: the shape cannot be, or the memory belongs to another client.
+            ValueError: the shape is impossible, or the memory belongs to another client.
             UnsupportedByPluginError: the plugin is older than API 0.77.
         """
         spec = ShapeSpec.of(shape, dtype, client.api.version, layout)
@@ -108,10 +108,10 @@ class Alias(Promise):
             buffer: of the alias's dtype, shape and memory; plugins may take it over and delete it.
 
         Raises:
-            TypeError: it is no Buffer, or its dtype differs.
+            TypeError: `buffer` is not a Buffer, or its dtype differs.
             ValueError: its shape, layout, memory or client differs.
             BufferError: its memory is lent out: to an array of `to_numpy`, or by DLPack.
-            ClosedError: it was deleted, or the alias fulfilled, failed or closed before.
+            ClosedError: it was deleted, or the alias was fulfilled, failed or closed before.
         """
         if not isinstance(buffer, Buffer):
             raise TypeError(f"an alias stands for a Buffer, not {type(buffer).__name__}")
@@ -142,17 +142,17 @@ class Alias(Promise):
 
 
 class ControlDependency(Promise):
-    """A donation that users of the memory await (`PJRT_Buffer_DonateWithControlDependency`).
+    """A donation whose memory is usable later (`PJRT_Buffer_DonateWithControlDependency`).
 
     Attributes:
-        buffer: the one that took over the memory, usable once the dependency is fulfilled.
+        buffer: the new buffer of the memory, usable once the dependency is fulfilled.
     """
 
     __slots__ = ("buffer",)
     __module__ = "pjrt_hub"
 
     def __init__(self, buffer: Buffer) -> None:
-        """Donate a buffer, which is deleted by it, to a new one.
+        """Donate a buffer's memory to a new buffer, which deletes the old one.
 
         Args:
             buffer: a `Buffer`.
@@ -176,7 +176,7 @@ class ControlDependency(Promise):
         """Fulfill the dependency: the donated memory may be used.
 
         Raises:
-            ClosedError: it was met, failed or closed before.
+            ClosedError: the dependency was fulfilled, failed or closed before.
         """
         self._answer(0, "", 0)
 
@@ -269,7 +269,7 @@ def create_view(
 
 
 def _layout(client: DeviceClient, spec: ShapeSpec) -> Any:
-    """Give the layout of a buffer without data: newer plugins have none of their own for it."""
+    """Return a layout for a buffer without data, because newer plugins do not choose one."""
     if spec.layout is not None:
         return memory_layout.members(spec.layout)
     own = answer_or_none(lambda: default_layout(client, spec.element.name, spec.shape))

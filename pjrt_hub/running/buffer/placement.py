@@ -1,7 +1,7 @@
 """Placement: host arrays put on a device, also in a layout that the caller chooses.
 
-Owns what kinds of arrays there are, and the distrust of plugins that take a layout for a label of
-what they are given.
+Owns handling every kind of array, and the check for plugins that take a layout for a mere label of
+the data that they are given.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def from_host(
     semantics: HostBufferSemantics,
     layout: Any,
 ) -> Buffer:
-    """See `Client.buffer_from_host`, whose plain case never comes here."""
+    """Serve `Client.buffer_from_host`, except for its plain case, which never comes here."""
     import numpy
 
     plain_array = dtype is None and type(array) is numpy.ndarray
@@ -77,8 +77,8 @@ def put(
 ) -> Buffer:
     """Call `PJRT_Client_BufferFromHostBuffer` with a device layout.
 
-    The semantics hold for `source`, an aligned array in native byte order, where it lies as the
-    plugin takes it; else a copy is put. `place` is the device, and the address of the memory or 0.
+    The semantics hold for `source`, an aligned array in native byte order, if it lies as the plugin
+    takes it; else a copy is put. `place` is the device, and the address of the memory or 0.
     """
     row_by_row = row_major_or(order) is None or moves_data(client)
     given = memory_layout.to_memory(
@@ -88,10 +88,10 @@ def put(
 
 
 def moves_data(client: DeviceClient) -> bool:
-    """Return whether a plugin moves what it is given into a layout, or takes that for a label.
+    """Return whether a plugin moves given data into a layout, or takes the layout for a label.
 
-    The XLA CPU plugin does the latter, so each client is tried once. A few bytes are put, and read
-    again as an array: how they lie says nothing where the device has tiles.
+    The XLA CPU plugin does the latter, so each client is tried once. A few bytes are put and read
+    back as an array, because on a device with tiles their place in memory says nothing.
     """
     if client._moves_data is not None:
         return client._moves_data

@@ -1,6 +1,6 @@
 """Previews: the text of a buffer's value, and HTML for notebooks; never waits and never raises.
 
-Of a large value on a device it fetches only what is shown. Imports numpy late.
+Fetches only the shown parts of a large value on a device. Imports numpy late.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def text(buffer: BufferHandle) -> str:
 
 
 def html(buffer: BufferHandle) -> str:
-    """Return the same in HTML, whose columns stay below each other in any style sheet."""
+    """Return the same as HTML whose columns stay aligned with any style sheet."""
     value, trouble = _show(buffer, WIDTH)
     body, footer = escape(value or f"<Buffer {trouble}>"), escape(buffer._summary())
     style = "margin:0;font-family:monospace;white-space:pre"  # nbconvert would use another font.
@@ -79,7 +79,7 @@ def _fetches_parts(buffer: BufferHandle) -> bool:
 
 
 def _glimpse(buffer: BufferHandle, edge: int) -> numpy.ndarray[Any, Any]:
-    """Return the ends of every dimension, with one item between them for each that is truncated."""
+    """Return the ends of every dimension, with one item between the ends of a truncated one."""
     import numpy
 
     order = buffer._order() or memory_layout.row_major(buffer.ndim)
@@ -106,7 +106,7 @@ def _indices(size: int, edge: int) -> list[int]:
 
 
 def _fetch(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, Any]:
-    """Return so many elements of its memory on the device (`PJRT_Buffer_CopyRawToHost`)."""
+    """Fetch `count` elements from a buffer's device memory (`PJRT_Buffer_CopyRawToHost`)."""
     import numpy
 
     host = numpy.empty(count * buffer.dtype.itemsize, numpy.uint8)

@@ -1,7 +1,7 @@
 """Tensors: what other frameworks lend over DLPack, borrowed as buffers.
 
 Owns when memory is shared and when it is copied; a loan ends when its owner dies, on the
-dispatcher's thread where a plugin held it.
+dispatcher thread if a plugin held it.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ class Tensor:
 
     @property
     def row_major(self) -> bool:
-        """Whether its elements lie as a buffer's, without gaps."""
+        """Whether its elements lie in row-major order, without gaps."""
         return self.order == row_major(len(self.shape))
 
     @property
     def order(self) -> Order | None:
-        """The layout (minor_to_major) of its elements; None where they lie with gaps or overlap."""
+        """The layout (minor_to_major) of its elements; None if they lie with gaps or overlap."""
         rank = len(self.shape)
         by_strides = sorted(range(rank), key=lambda d: (self.shape[d] == 1, self.strides[d], -d))
         for order in (row_major(rank), tuple(by_strides)):
@@ -63,7 +63,7 @@ class Tensor:
         return None
 
     def to_numpy(self) -> Any:
-        """Return its memory as an array, shared except where elements are packed into bytes."""
+        """Return its memory as an array, shared unless its elements are packed into bytes."""
         import numpy
 
         dtype = dtypes.numpy_dtype(self.element.code)
@@ -131,9 +131,9 @@ def borrow(client: DeviceClient, source: Any, device: Device | None, copy: bool 
 
 
 def _resolve(source: Any, copy: bool | None) -> Any:
-    """Return the array with its own values in memory.
+    """Return the array with its true values in memory: resolve negated and conjugated views.
 
-    DLPack knows no negated or conjugated views, and torch lends the former as they lie.
+    DLPack has no such views, and torch lends the memory of a negated one without the negation.
     """
     for asked, resolve in (("is_neg", "resolve_neg"), ("is_conj", "resolve_conj")):
         if hasattr(source, resolve) and getattr(source, asked)():
@@ -165,7 +165,7 @@ def _capsule(source: Any, stream: int) -> object:
 
 
 def _ready_stream(client: DeviceClient, device: Device | None) -> int:
-    """Return the stream on which the plugin looks for foreign values; 0 where it tells none."""
+    """Return the stream on which the plugin expects foreign values; 0 if it tells none."""
     if device is None:
         return 0
     name, address = "PJRT_Get_Stream_For_External_Ready_Events", device.address
@@ -175,10 +175,10 @@ def _ready_stream(client: DeviceClient, device: Device | None) -> int:
 
 
 def _why_copied(client: DeviceClient, tensor: Tensor, copy: bool | None) -> str:
-    """Return what keeps the plugin from sharing the tensor's memory; empty where nothing does.
+    """Return what keeps the plugin from sharing the tensor's memory; empty if nothing does.
 
-    A buffer of another layout than row-major fits few programs, so on the host a copy is better
-    unless none is wanted.
+    A buffer that is not row-major fits few programs, so on the host a copy is better unless the
+    caller forbids it.
     """
     if not client.api.has("PJRT_Client_CreateViewOfDeviceBuffer"):
         return "the plugin lacks PJRT_Client_CreateViewOfDeviceBuffer"

@@ -35,7 +35,7 @@ from pjrt_hub.running.device.promise import read_error
 class Transfer(Closing, hotpath.Owned):
     """A `PJRT_AsyncHostToDeviceTransferManager`: several buffers on their way to one memory.
 
-    Buffers can be retrieved and used before their data come. Closing it, or forgetting it, fails
+    Buffers can be retrieved and used before their data come. Closing or dropping the transfer fails
     those that are not complete. Also a context manager. Its methods may be called by many threads;
     an index that no buffer has is an IndexError.
 
@@ -67,12 +67,12 @@ class Transfer(Closing, hotpath.Owned):
         Args:
             client: the client that they belong to.
             shape_specs: (shape, dtype) for each, or anything with `.shape` and `.dtype`; or
-                (shape, dtype, layout) for all, minor_to_major, where the parts come as the bytes
-                lie in that.
+                (shape, dtype, layout) for all, minor_to_major: the parts must then have their
+                bytes in that order.
             memory: where they go; by default the first device's own.
 
         Raises:
-            ValueError: there is none, a shape cannot be, or only some have a layout.
+            ValueError: there is no spec, a shape is impossible, or only some have a layout.
             UnsupportedByPluginError: the plugin is older than API 0.60, or ignores layouts.
         """
         self._specs = [ShapeSpec.like(spec, client.api.version) for spec in shape_specs]
@@ -123,7 +123,7 @@ class Transfer(Closing, hotpath.Owned):
         """Return the bytes of a buffer on the device (`..._BufferSize`).
 
         Args:
-            buffer_index: from 0, in the order in which they were asked for.
+            buffer_index: from 0, in the order of the shape specs.
         """
         return int(
             self._call(
@@ -136,10 +136,10 @@ class Transfer(Closing, hotpath.Owned):
         """Return a buffer, whether its data have arrived or not (`..._RetrieveBuffer`).
 
         Args:
-            buffer_index: from 0, in the order in which they were asked for.
+            buffer_index: from 0, in the order of the shape specs.
 
         Raises:
-            ValueError: it was retrieved before: a second one would be hollow.
+            ValueError: the buffer was retrieved before, which works only once.
         """
         index = self._index(buffer_index)
         with self.client._in_call(), self._lock:
@@ -158,7 +158,7 @@ class Transfer(Closing, hotpath.Owned):
         The parts of a buffer come in any order and must not overlap.
 
         Args:
-            buffer_index: of the shape spec.
+            buffer_index: from 0, in the order of the shape specs.
             data: bytes as the device has them, or a contiguous array of the buffer's dtype or of
                 uint8, in the order of the buffer's layout. It must not change until the event is
                 ready; it is kept alive until then.
@@ -171,7 +171,7 @@ class Transfer(Closing, hotpath.Owned):
         Raises:
             TypeError: the array has another dtype.
             ValueError: the part lies outside, overlaps another, or is the last with bytes missing;
-                or the buffer lies in tiles, which only plain bytes can be.
+                or the buffer lies in tiles, for which `data` must be plain bytes.
             ClosedError: the buffer is complete, or the transfer closed.
         """
         index = self._index(buffer_index)
@@ -210,10 +210,10 @@ class Transfer(Closing, hotpath.Owned):
             return event_of_work(self.client, event, source)
 
     def transfer_literal(self, buffer_index: int, array: Any) -> Event:
-        """Copy one buffer whole and complete it (`..._TransferLiteral`, API 0.83).
+        """Copy the whole of one buffer and complete it (`..._TransferLiteral`, API 0.83).
 
         Args:
-            buffer_index: of the shape spec.
+            buffer_index: from 0, in the order of the shape specs.
             array: of the buffer's shape and dtype, contiguous by rows or by columns, which the
                 plugin brings into the buffer's layout; as for `transfer_data`.
 
@@ -251,7 +251,7 @@ class Transfer(Closing, hotpath.Owned):
         """Make one buffer fail with an error's code and message (`..._SetBufferError`).
 
         Args:
-            buffer_index: from 0, in the order in which they were asked for.
+            buffer_index: from 0, in the order of the shape specs.
             error: its code and message are used.
 
         Raises:
@@ -322,7 +322,7 @@ class Transfer(Closing, hotpath.Owned):
             raise TypeError(f"buffer {index} is {spec}, the array has the dtype {dtype}")
 
     def _check_rows(self, index: int, data: Any) -> None:
-        """Refuse an array where its elements would come into other places of the buffer."""
+        """Refuse an array whose elements would land in the wrong places of the buffer."""
         if getattr(data, "ndim", 1) == 1 and getattr(data, "dtype", "uint8") == "uint8":
             return  # Plain bytes are already in the buffer's own order.
         with self.client._in_call(), self._lock:

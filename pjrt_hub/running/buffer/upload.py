@@ -1,6 +1,6 @@
 """Uploads: bytes of files put on devices, read once and copied as little as possible.
 
-Owns what they are read into: on the host the very memory of the buffer, elsewhere a few parts that
+Owns the memory that they are read into: on the host the buffer's own, elsewhere a few parts that
 are filled again while the device takes the others. Must not know what files mean.
 """
 
@@ -35,7 +35,7 @@ def from_file(
     device: Device | None = None,
     memory: Memory | None = None,
 ) -> Buffer:
-    """See `Client.buffer_from_file`; `file` may also be a descriptor, whose position stays."""
+    """Serve `Client.buffer_from_file`; `file` may also be a descriptor, whose position stays."""
     if spec.element.bits < 8:
         raise TypeError(f"{spec} has elements that share bytes, which lie otherwise in files")
     start = operator.index(offset)
@@ -92,7 +92,7 @@ def in_parts(
     *,
     part_nbytes: int = PART_NBYTES,
 ) -> Buffer | None:
-    """Read each part of a file while the device copies those before it; None where it cannot."""
+    """Read each part of a file while the device copies earlier ones; None if the plugin cannot."""
     if memory is None:
         memory = (device or client.devices[0]).default_memory
     try:
@@ -124,7 +124,7 @@ def in_parts(
 
 
 def fill(array: Any, fd: int, start: int) -> None:
-    """Read the bytes of a contiguous array from a place in a file; EOFError: it ends before."""
+    """Fill a contiguous array from byte `start` of a file on; EOFError if the file is too short."""
     data: Any = as_bytes(array)
     left = memoryview(data)
     while left.nbytes:

@@ -105,5 +105,5 @@ class _Mallinfo2(ctypes.Structure):
 
 
 def leave(status: int) -> None:
-    """End the process as C's `exit` does: by the exit handlers of all libraries."""
+    """End the process as C's `exit` does: after the exit handlers of all libraries."""
     ctypes.CDLL(None).exit(status)

@@ -57,9 +57,9 @@ class BoundFunction(hotpath.Function):
     """One function of one plugin's table, called with the argument struct's own field names.
 
     Counts are filled in from what they count. The result is the only output, a namespace of the
-    outputs where there are several, or None; an output newer than the plugin is None, because older
-    code never writes it. An answer that comes with its deleter is copied, and deleted. It is
-    `compiled`, so called without Python, where all of its fields are plain.
+    outputs if there are several, or None; an output newer than the plugin is None, because older
+    code never writes it. An answer that comes with its deleter is copied, and deleted. The function
+    is `compiled`, that is, called without Python, if all of its fields are plain.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class BoundFunction(hotpath.Function):
         return True
 
     def raw(self, **inputs: Any) -> Any:
-        """Call it and give the argument struct itself, for outputs that need more care."""
+        """Call the function and return its argument struct, for outputs that need more care."""
         keep: list[Any] = []
         # The struct is zeroed and has the newest size; an older plugin reads only its beginning.
         args = ffi.new(self._pointer_type)
@@ -226,8 +226,8 @@ def interruptible(
     """Run a long native call so that Ctrl-C ends the waiting, not the process.
 
     Signals reach only the main thread, so elsewhere the call is made directly. On an interrupt the
-    call runs on to its end in its thread, and `discard` takes its result. `ended` is called last of
-    all, however it went. `meanwhile` is called where this thread would only wait.
+    call runs on to its end in its thread, and `discard` takes its result. `ended` is always called
+    last. `meanwhile` is called on the main thread, which would only wait.
     """
     if threading.current_thread() is not threading.main_thread():
         try:
@@ -277,7 +277,7 @@ def interruptible(
 
 
 def _inputs(struct: str) -> list[table.Field]:
-    """Return the fields that a caller sets, with the counts of what is passed by its address."""
+    """Return the fields that a caller sets, including the counts of arrays passed by address."""
     given = [field for field in table.FIELDS[struct] if field.direction != "out"]
     counts = {
         count for field in given if field.direction == "in" for count in field.count.split(",")
@@ -286,7 +286,7 @@ def _inputs(struct: str) -> list[table.Field]:
 
 
 def _outputs(struct: str) -> list[table.Field]:
-    """Return the fields that a function sets, without arrays in the caller's own memory."""
+    """Return the fields that a function sets, except arrays in the caller's own memory."""
     answers = [
         field
         for field in table.FIELDS[struct]
@@ -328,12 +328,12 @@ def _output_row(struct: str, field: table.Field, known: bool) -> Row:
 
 
 def _is_object(field: table.Field) -> bool:
-    """Tell whether a field is an object of the plugin, or a list of objects; none can be NULL."""
+    """Tell whether a field is an object of the plugin, or a list of them; none may be NULL."""
     return field.ctype.split("*")[0].removeprefix("const ").strip() in _OBJECTS
 
 
 def _check(function: str, args: Any, field: table.Field) -> None:
-    """Refuse an answer that lacks what it must have, or that has an implausible count."""
+    """Refuse an answer with NULL for a required pointer, or with an implausible count."""
     if not field.ctype.endswith("*"):
         return
     value = getattr(args, field.name)
@@ -353,7 +353,7 @@ def _check(function: str, args: Any, field: table.Field) -> None:
 
 
 def _kind(ctype: str) -> str:
-    """Return the kind of a number or the address of something opaque, else ""."""
+    """Return the kind of a number or of an opaque address; "" for all other types."""
     if ctype in _KINDS:
         return _KINDS[ctype]
     pointer = "(*)" in ctype or ctype.endswith(("*", "Callback", "Visitor"))
@@ -379,7 +379,7 @@ def assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
 
 
 def _row(ctype: str, row: str | bytes | Sequence[int], keep: list[Any]) -> Any:
-    """Make one of several texts, or of several lists of numbers."""
+    """Make the C array for one of several texts, or one of several lists of numbers."""
     if isinstance(row, str | bytes):
         array = ffi.from_buffer(row.encode() if isinstance(row, str) else row)
     else:

@@ -1,7 +1,7 @@
-"""C functions that count their calls, for plugins that may not call them exactly once.
+"""C functions that count their calls, for plugins that might not call them exactly once.
 
-The compiled callbacks rest on a plugin's promise of one call. These take any number, at any time,
-and are for checking that promise.
+The compiled callbacks rely on a plugin's promise of one call. These functions accept any number of
+calls, at any time, to check that promise.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class CallCounter:
             return list(self._calls)
 
     def wait_first(self) -> None:
-        """Wait for the first call, as long as a call that is due may take."""
+        """Wait for the first call, but only as long as a required call may take."""
         with self._changed:
             self._changed.wait_for(lambda: self._calls, _SECONDS)
 

@@ -70,36 +70,36 @@ class Frame:
         return None if args is None else int(ffi.cast("uintptr_t", args.data))
 
     def python_object(self, type_id: int, index: int) -> Any:
-        """Return a Python object of those that the context has for a type, None without them."""
+        """Return one of the Python objects that the context has for a type; None if it has none."""
         table = self.user_data(type_id)
         address = ffi.cast("uintptr_t**", table)[0][index] if table else 0
         return ctypes.cast(address, ctypes.py_object).value if address else None
 
     def stream(self) -> int | None:
-        """Return the platform's stream (`XLA_FFI_Stream_Get`), None where there is none."""
+        """Return the platform's stream (`XLA_FFI_Stream_Get`), None if there is none."""
         args = self._ask("XLA_FFI_Stream_Get")
         return None if args is None else int(ffi.cast("uintptr_t", args.stream))
 
     def device_ordinal(self) -> int | None:
-        """Return the device's number (`XLA_FFI_DeviceOrdinal_Get`), None where it has none."""
+        """Return the device's number (`XLA_FFI_DeviceOrdinal_Get`), None if it has none."""
         args = self._ask("XLA_FFI_DeviceOrdinal_Get")
         return None if args is None else int(args.device_ordinal)
 
     def run_id(self) -> int | None:
-        """Return the execution's number (`XLA_FFI_RunId_Get`), None where the plugin has none."""
+        """Return the execution's number (`XLA_FFI_RunId_Get`), None if the plugin has none."""
         args = self._ask("XLA_FFI_RunId_Get")
         return None if args is None else int(args.run_id)
 
     def executes(self) -> bool:
-        """Tell whether arguments and results are there: the last of the stages."""
+        """Tell whether this is the last stage, in which there are arguments and results."""
         return bool(self._frame.stage == _EXECUTE)
 
     def set_state(self, type_id: int, state: int) -> bool:
-        """Hand over what the handler was instantiated with (`XLA_FFI_State_Set`)."""
+        """Hand the plugin the state that instantiating made (`XLA_FFI_State_Set`)."""
         return self._state("XLA_FFI_State_Set", type_id, state) is not None
 
     def state(self, type_id: int) -> int | None:
-        """Return what `set_state` handed over (`XLA_FFI_State_Get`), None without."""
+        """Return the state that `set_state` handed over (`XLA_FFI_State_Get`), or None."""
         return self._state("XLA_FFI_State_Get", type_id, 0)
 
     def _state(self, name: str, type_id: int, state: int) -> int | None:
@@ -114,7 +114,7 @@ class Frame:
         return _ask_in_words(self._frame.api, name, words)
 
     def _ask(self, name: str, **inputs: Any) -> Any:
-        """Call a function of the FFI's own table; None where it is missing or refuses."""
+        """Call a function of the FFI's own table; return None if it is missing or fails."""
         api = self._frame.api
         if ffi.offsetof("XLA_FFI_Api", name) + _POINTER > api.struct_size:
             return None
@@ -135,7 +135,7 @@ def register(
 ) -> bool:
     """Register a handler with its stages in the FFI's own table (`XLA_FFI_Handler_Register`).
 
-    The handlers are those that instantiate, prepare, initialize and execute; 0 for none.
+    The handlers instantiate, prepare, initialize and execute, in this order; 0 stands for none.
     """
     api = ffi.cast("XLA_FFI_Api*", table_address)
     target, place = ffi.from_buffer(name.encode()), ffi.from_buffer(platform.encode())
@@ -170,7 +170,7 @@ def _number(pointer: Any) -> int:
 
 
 def memory(address: int, nbytes: int) -> Any:
-    """Return the bytes at an address with the buffer protocol, which owns nothing."""
+    """Return a buffer protocol object over the bytes at an address, which it does not own."""
     return ffi.buffer(ffi.cast("char*", address), nbytes)
 
 
@@ -186,7 +186,7 @@ def entry(target: int | PythonEntry, traits: int) -> int:
 
 
 def address_of(function: object) -> int | None:
-    """Return the address of a C function: an int, a capsule, or of cffi or ctypes; else None."""
+    """Return a C function's address, given as int, capsule, or by cffi or ctypes; else None."""
     ctypes = sys.modules.get("ctypes")  # Objects of ctypes exist only if it is imported.
     if isinstance(function, int) and not isinstance(function, bool):
         address = function

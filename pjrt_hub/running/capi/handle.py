@@ -1,6 +1,6 @@
 """Handles: what helpers know of a native object: its address, and how to call functions on it.
 
-Helpers are typed on these and never on `Client`: what a client hands out need not know it.
+Helpers take these types and never `Client`: objects that a client gives out need not know it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class ClientHandle(hotpath.Client):
 
     @cached_property
     def platform_version(self) -> str:
-        """The plugin's own words (`PJRT_Client_PlatformVersion`)."""
+        """The plugin's description of its version (`PJRT_Client_PlatformVersion`)."""
         return self._ask("PJRT_Client_PlatformVersion").decode()
 
     def _ask(self, function: str) -> Any:
@@ -66,12 +66,12 @@ class ClientHandle(hotpath.Client):
 
 
 class Closing:
-    """Makes a context manager of a class with `close`: leaving the block closes the object."""
+    """A base that makes a class with `close` a context manager: leaving the block closes it."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Give back what the object holds."""
+        """Release what the object holds."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -82,7 +82,7 @@ class Closing:
 
 
 def compiler_platform(client: ClientHandle) -> str:
-    """Return its platform, or that of the plugin behind a layer that gives another name."""
+    """Return a client's platform, or the plugin's own name behind layers, which may rename it."""
     return client._layered_name or client.platform_name
 
 
@@ -92,20 +92,20 @@ def register(client: ClientHandle) -> None:
 
 
 def free_with(owner: object, call: Callable[..., object], function: str, **handle: int) -> None:
-    """Free a native object by a C function when its owner dies, unless Python ends then."""
+    """Free a native object by a C function when its owner dies, except when Python exits."""
     weakref.finalize(owner, free, call, function, **handle).atexit = False
 
 
 def free(call: Callable[..., object], function: str, **handle: int) -> None:
-    """Free a native object, or leave it where that cannot be: a leak is better than a crash."""
+    """Free a native object, or leave it if that fails: a leak is better than a crash."""
     with suppress(ClosedError, PjrtError):  # Calls in a forked child raise ClosedError.
         call(function, **handle)
 
 
 def compact(statement: type[T], /) -> type[T]:
-    """Make the same class again, with instances as small as those of its C base.
+    """Remake a class, with instances as small as those of its C base.
 
-    Its functions cannot use `super()` and `__class__`, which mean the class of the statement.
+    Its functions cannot use `super()` and `__class__`, which mean the original class.
     """
     made = hotpath.compact_type(
         statement.__bases__[0], f"{statement.__module__}.{statement.__qualname__}"

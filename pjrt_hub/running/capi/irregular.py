@@ -1,6 +1,6 @@
 """The functions whose outputs the tables cannot express.
 
-Owns two-call reads, unions and memory of the caller's; everything regular goes through `call`.
+Owns reads in two calls, unions and memory of the caller; everything regular goes through `call`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _TILED = table.ENUMS["PJRT_Buffer_MemoryLayout_Type"]["PJRT_Buffer_MemoryLayout_
 
 
 def serialize_executable(api: Api, executable: int) -> bytes:
-    """Return the compiled code, which has bytes (`PJRT_Executable_Serialize`)."""
+    """Return the compiled code, which must not be empty (`PJRT_Executable_Serialize`)."""
     name = "PJRT_Executable_Serialize"
     code: bytes = api.call(name, executable=executable)
     return code or refuse_answer(name, "no bytes")
 
 
 def phase_texts(api: Api, name: str, **inputs: Any) -> list[bytes]:
-    """Call a function of PhaseCompile, whose texts the plugin frees when it is told to."""
+    """Call a function of PhaseCompile, copy its texts, and tell the plugin to free them."""
     node = api.extension("PhaseCompile")
     function = node.function(name)
     args = function.raw(**inputs)
@@ -96,7 +96,7 @@ SliceConfig = tuple[tuple[int, ...], tuple[bool, ...], bool]
 
 
 def slice_configs(node: Extension, capacity: int, **inputs: Any) -> list[SliceConfig]:
-    """Return dimensions, wrap and twist of each (`PJRT_TpuTopology_GetSliceConfigs`)."""
+    """Return each slice's dimensions, wrap and twist (`PJRT_TpuTopology_GetSliceConfigs`)."""
     configs = ffi.new("PJRT_TpuTopology_SliceConfig[]", capacity)
     name = "PJRT_TpuTopology_GetSliceConfigs"
     args = node.function(name).raw(
@@ -107,7 +107,7 @@ def slice_configs(node: Extension, capacity: int, **inputs: Any) -> list[SliceCo
 
 
 def slice_config(node: Extension, **inputs: Any) -> SliceConfig:
-    """Return dimensions, wrap and twist (`PJRT_TpuTopology_GetSliceConfig`)."""
+    """Return a slice's dimensions, wrap and twist (`PJRT_TpuTopology_GetSliceConfig`)."""
     config = ffi.new("PJRT_TpuTopology_SliceConfig*")
     node.function("PJRT_TpuTopology_GetSliceConfig").raw(
         slice_config=int(ffi.cast("uintptr_t", config)), **inputs
@@ -121,7 +121,7 @@ def _slice_config(config: Any) -> SliceConfig:
 
 
 def executable_metadata(node: Extension, executable: int) -> bytes:
-    """Return bytes (`PJRT_ExecutableMetadata_GetExecutableMetadata`)."""
+    """Return the metadata as bytes (`PJRT_ExecutableMetadata_GetExecutableMetadata`)."""
     name = "PJRT_ExecutableMetadata_GetExecutableMetadata"
     metadata = node.function(name).raw(executable=executable).metadata
     if metadata == ffi.NULL:
@@ -150,12 +150,12 @@ def default_device_assignment(
 
 
 def minor_to_major(api: Api, buffer: int) -> tuple[int, ...] | None:
-    """Return the dimensions from the fastest-varying on; None for strides."""
+    """Return a buffer's dimensions, fastest-varying first; None if the plugin tells strides."""
     return order(api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer))
 
 
 def order(args: Any) -> tuple[int, ...] | None:
-    """Read what `PJRT_Buffer_GetMemoryLayout` answered; None for strides."""
+    """Read the order of dimensions that `PJRT_Buffer_GetMemoryLayout` gave; None for strides."""
     if args.layout.type != _TILED:  # `layout` lies in `args`, which must stay referenced.
         return None
     name, tiled = "PJRT_Buffer_GetMemoryLayout", args.layout.tiled
@@ -167,7 +167,7 @@ def order(args: Any) -> tuple[int, ...] | None:
 
 
 def byte_strides(api: Api, buffer: int, dims: Sequence[int], nbytes: int) -> list[int] | None:
-    """Return the bytes from one element of `nbytes` to the next; None for tiles."""
+    """Return each dimension's stride in bytes, for elements of `nbytes`; None for tiles."""
     args = api.function("PJRT_Buffer_GetMemoryLayout").raw(buffer=buffer)
     found = order(args)
     if found is None:
@@ -182,9 +182,9 @@ def byte_strides(api: Api, buffer: int, dims: Sequence[int], nbytes: int) -> lis
 
 
 def is_plain(api: Api, buffer: int, rank: int) -> bool:
-    """Tell whether a buffer's memory is row-major without gaps, as its plugin says.
+    """Tell whether a buffer's memory is row-major without gaps, according to its plugin.
 
-    The one tile of a single dimension only fills it up.
+    An array of one dimension may have one tile, which only pads its end.
     """
     if not api.has("PJRT_Buffer_GetMemoryLayout"):
         return False
@@ -195,7 +195,7 @@ def is_plain(api: Api, buffer: int, rank: int) -> bool:
 
 
 def answer(struct: str, function: int, data: int, code: int, message: str, dst: int = 0) -> None:
-    """Call a function that a plugin gave to be called back once, with its own data."""
+    """Call the one-time callback that a plugin gave, with the plugin's own data."""
     members = {"callback_data": data, "error_code": code, "error_message": message, "dst": dst}
     known = [field.name for field in table.FIELDS[struct]]
     args = Struct(struct, {name: members[name] for name in known if name in members}, DECLARED)
@@ -203,7 +203,7 @@ def answer(struct: str, function: int, data: int, code: int, message: str, dst: 
 
 
 def put_rows(struct: Struct, way: str, rows: Sequence[Sequence[TransferCallback]]) -> None:
-    """Put what each device sends ("send") or receives ("recv") into execute options."""
+    """Put each device's callbacks that send ("send") or receive ("recv") into execute options."""
     options = ffi.cast("PJRT_ExecuteOptions*", struct.address)
     kind = _CALLBACKS[way]
     lists = []

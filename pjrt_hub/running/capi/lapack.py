@@ -20,7 +20,7 @@ _REAL = {"un": "or", "he": "sy"}
 
 
 def handler(name: str) -> int | None:
-    """Return the address of the handler of one of JAX's names; None without one or its routine."""
+    """Return the handler's address for a name of JAX's; None if it or its routine is missing."""
     if name == "tridiagonal_solve_perturbed_ffi":  # LAPACK has no routine for it.
         return _handler("perturbed", 0, None)
     if (found := _NAME.fullmatch(name)) is None:
@@ -34,7 +34,7 @@ def handler(name: str) -> int | None:
 
 
 def _handler(kind: str, letter: int, routine: int | None) -> int | None:
-    """Return the handler of a kind, which it gives the routine for one type of elements."""
+    """Return the C handler of a kind for one element type, after giving it the routine."""
     import ctypes  # Only programs that need LAPACK pay for this import.
 
     function = ctypes.CDLL(str(Path(__file__).with_suffix("") / "lapack.so")).pjrt_hub_lapack

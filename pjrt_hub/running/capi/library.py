@@ -47,8 +47,8 @@ class Api(hotpath.Functions):
     Attributes:
         attributes: what `PJRT_Plugin_Attributes` reports, empty where it is not implemented.
         extensions: name (or number, where unknown) to the node's struct_size.
-        identity: of the file that was loaded, as `digest.identity` gives it; empty where a table
-            was here already.
+        identity: of the file that was loaded, as `digest.identity` gives it; empty for a table that
+            was loaded already.
     """
 
     known_sha256: Callable[[], str | None] | None = None  # Returns a digest that is known already.
@@ -74,7 +74,7 @@ class Api(hotpath.Functions):
         return known or digest.of_file(self.path)
 
     def is_as_loaded(self) -> bool:
-        """Tell whether the file that lies there now is the one that was loaded."""
+        """Tell whether the file at `path` is still the one that was loaded."""
         return digest.identity_if_any(self.path) == self.identity
 
     def has(self, name: str) -> bool:
@@ -102,7 +102,7 @@ class Api(hotpath.Functions):
             raise lack(name, self.version, self.path.name)
 
     def extension(self, name: str) -> Extension:
-        """Give a node of the chain by its name, "Layouts"; UnsupportedByPluginError without it."""
+        """Return an extension by its name, such as "Layouts", or raise UnsupportedByPluginError."""
         self._refuse_after_fork()
         known = self._known.get(name)
         if known is None:
@@ -126,7 +126,7 @@ class Api(hotpath.Functions):
 
 
 class Extension(hotpath.Functions):
-    """One node of a plugin's chain, "Layouts", whose functions go by their C names."""
+    """A node of a plugin's chain, such as "Layouts", with its functions by their C names."""
 
     def __init__(self, api: Api, name: str, node: Any) -> None:
         self.name = name
@@ -178,16 +178,16 @@ def load(
 ) -> Api:
     """Load a plugin and initialize it, once for each file in this process.
 
-    Symbolic links are followed to its folder, and not out of it: the library finds others beside
-    the place where it was opened. `tell` is called with the C function of each step before that is
-    called, and `meanwhile` where the main thread would only wait for the loader. `through` gives
-    the address of a table to use in place of the plugin's. The identity is that of the file that
-    was compared with a pin, as `digest.identity` gives it; by default of the one that lies there.
+    Symbolic links are followed up to the plugin's folder, but not out of it: the library looks for
+    others beside its path. `tell` is called with the name of each step's C function before that
+    function is called, and `meanwhile` while the main thread would only wait for the loader.
+    `through` returns the address of a table to use in place of the plugin's. `identity`, as
+    `digest.identity` gives it, is of the file that a pin was compared with; by default of `path`.
 
     Raises:
         PluginLoadError: dlopen failed, the library has no usable `GetPjrtApi`, or the file is not,
-            or at a step no longer, the one of that identity.
-        IncompatiblePluginError: its API version does not fit.
+            or at some step no longer, the one with that identity.
+        IncompatiblePluginError: the plugin's API version does not fit.
         UnsupportedByPluginError: it lacks a function of `REQUIRED`, or all from `REACHED` on.
         PjrtError: `PJRT_Plugin_Initialize` failed.
     """
@@ -217,12 +217,12 @@ def load(
 
 
 def adopt(address: int, path: str | os.PathLike[str]) -> Api:
-    """Use a table that is here for good, from the file at `path`, and initialize it, as `load`."""
+    """Use a table that stays loaded, from the file at `path`, and initialize it as `load` does."""
     return _start(_read_table(Path(path).resolve(), address), lambda step: None)
 
 
 def preload(path: str | os.PathLike[str]) -> None:
-    """Make a dependency visible to plugins that look it up by its soname, or PluginLoadError."""
+    """Load a library that plugins look up by its soname; PluginLoadError if that fails."""
     if not os.path.isabs(path):  # The loader would search its folders for a bare name.
         raise errors.PluginLoadError(
             f"cannot load {path}: the path is not absolute",
@@ -236,7 +236,7 @@ def preload(path: str | os.PathLike[str]) -> None:
 
 
 def _open(path: Path, tell: Callable[[str], None], meanwhile: Callable[[], None]) -> int:
-    """Return the address of its `PJRT_Api`, of which nothing is read yet."""
+    """Load the library and return the address of its `PJRT_Api`, without reading any of it."""
 
     def late(_handle: int) -> None:
         with suppress(errors.PluginLoadError):  # The caller has gone, but `tell` may keep a record.

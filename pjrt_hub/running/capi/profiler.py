@@ -23,7 +23,7 @@ _FUNCTIONS = {
 
 
 class ProfilerApi:
-    """The `PLUGIN_Profiler_Api` of a plugin, or UnsupportedByPluginError."""
+    """The `PLUGIN_Profiler_Api` of a plugin; UnsupportedByPluginError if it has none."""
 
     def __init__(self, api: Api) -> None:
         node = ffi.cast("PJRT_Profiler_Extension*", api.extension("Profiler").address)
@@ -45,8 +45,8 @@ class ProfilerApi:
     def collect(self, profiler: int) -> bytes:
         """Return an XSpace (`PLUGIN_Profiler_CollectData`).
 
-        Plugins lend their own memory; those that take the caller's are asked a second time. Some
-        count a NUL behind the message.
+        Plugins lend their own memory; those that want the caller's are asked a second time. Some
+        count a NUL after the message, which is cut off.
         """
         collect = self._function("PLUGIN_Profiler_CollectData")
         args = collect.raw(profiler=profiler)
@@ -77,7 +77,7 @@ class ProfilerApi:
         )
 
     def _raise_error(self, _api: int, error: int, function: str) -> NoReturn:
-        """Raise for a `PLUGIN_Profiler_Error*`, which it frees."""
+        """Raise the exception for a `PLUGIN_Profiler_Error*`, and free that."""
         pointer = ffi.cast("PLUGIN_Profiler_Error*", error)
         try:
             message = self._args("PLUGIN_Profiler_Error_Message_Args", pointer)

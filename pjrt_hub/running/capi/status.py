@@ -1,7 +1,7 @@
 """PJRT_Error -> exception: the one place where a plugin's error is read and freed; and back.
 
-Owns the classes per status code, and what a plugin gets of an exception in a function that it
-calls (`native/upcall.c`); must not decide what to do about an error.
+Owns the class of each status code, and what a plugin is told of an exception in a function that
+it calls (`native/upcall.c`); must not decide what to do about an error.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def refuse_answer(function: str, what: str) -> NoReturn:
 
 
 def answer_or_none(ask: Callable[[], T]) -> T | None:
-    """Return a plugin's answer; None where it has no function for it."""
+    """Return a plugin's answer, or None if the plugin does not implement the function."""
     try:
         return ask()
     except (errors.UnimplementedError, errors.UnsupportedByPluginError):
@@ -93,7 +93,7 @@ def answer_or_none(ask: Callable[[], T]) -> T | None:
 
 
 def error_class(code: int) -> type[errors.PjrtError]:
-    """Return the class of a status code; PjrtError itself for one that no class stands for."""
+    """Return the class of a status code; PjrtError itself for a code without a class."""
     return _CLASSES.get(code, errors.PjrtError)
 
 

@@ -1,6 +1,6 @@
 """The PJRT C API as tables: slots, fields, struct sizes, enums and extensions.
 
-What they hold is table.json, which the build makes of declarations/ (tools/capi.py).
+Their content is table.json, which the build makes from declarations/ (tools/capi.py).
 Must not know what any function is for.
 """
 
@@ -24,7 +24,7 @@ class Function(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of a struct; `count` names what counts its elements, "" where nothing does."""
+    """A field of a struct; `count` names the field with the number of its elements, or ""."""
 
     direction: str
     ctype: str
@@ -34,7 +34,7 @@ class Field(NamedTuple):
 
 
 class ExtensionFunction(NamedTuple):
-    """A function of an extension's node: present where the node's struct_size is past `offset`."""
+    """A function of an extension's node: present if the node's struct_size is past `offset`."""
 
     offset: int
     args: str

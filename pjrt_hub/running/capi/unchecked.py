@@ -24,7 +24,7 @@ _BEHIND = 16  # The number of words after a struct, which a plugin must not touc
 
 
 class Entry(NamedTuple):
-    """The first words of what `GetPjrtApi` returns; an extension_start of 0 is none."""
+    """The beginning of a plugin's function table; an extension_start of 0 means no extensions."""
 
     address: int
     struct_size: int
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
     @classmethod
     def of(cls, path: Path) -> Entry | None:
-        """Load a library and read them, and nothing behind them; None where there is no table."""
+        """Load a library and read only these fields of its table; None if there is no table."""
         address = hotpath.get_pjrt_api(hotpath.open_library(str(path)))
         if not address:
             return None
@@ -52,7 +52,7 @@ class Entry(NamedTuple):
         return [int(words[i]) for i in range((self.struct_size - FIRST_SLOT) // _WORD)]
 
     def chain(self) -> Iterator[tuple[int, int, int]]:
-        """Yield address, type and struct_size of each node; it may have no end."""
+        """Yield address, type and struct_size of each node; a faulty chain may never end."""
         node = ffi.cast("PJRT_Extension_Base*", self.extension_start)
         while node:
             yield _number(node), int(node.type), int(node.struct_size)
@@ -60,7 +60,7 @@ class Entry(NamedTuple):
 
 
 class Sized:
-    """A struct of another size than the newest; what lies behind a shorter one is junk."""
+    """A struct of any size; after one that is shorter than the newest there are junk bytes."""
 
     def __init__(self, name: str, size: int, **members: Any) -> None:
         self.name = name
@@ -82,7 +82,7 @@ class Sized:
         self.address = _number(self._memory)
 
     def overwritten(self) -> int:
-        """Return how many bytes behind its end have changed."""
+        """Return how many bytes after the struct's end have changed."""
         behind = self._bytes[self._end :]
         return sum(now != then for now, then in zip(behind, self._behind, strict=True))
 
@@ -99,7 +99,7 @@ def call(functions: Api | Extension, name: str, args: Sized) -> None:
 
 
 def pointers(node: Extension) -> dict[str, int]:
-    """Return the address that a node has for each function before its end, 0 for NULL."""
+    """Return the address of each function that a node is large enough for, 0 for NULL."""
     return {
         name: _number(getattr(node._node, field))
         for name, (field, function) in node._rows.items()
@@ -108,7 +108,7 @@ def pointers(node: Extension) -> dict[str, int]:
 
 
 def size_at(struct: str, minor: int) -> int:
-    """Return the struct_size that an older API sends: where the last field ends, or the first."""
+    """Return the struct_size that an older API sends: the end of the last field that it knows."""
     first, *rest = table.FIELDS[struct]
     known = [first.name, *(field.name for field in rest if field.since <= minor)]
     fields = dict(ffi.typeof(struct).fields)
@@ -116,7 +116,7 @@ def size_at(struct: str, minor: int) -> int:
 
 
 def named_values(api: Api, name: str, **inputs: Any) -> list[tuple[str, values.NamedValue]]:
-    """Return what a function answers with, in its order: a name may come twice."""
+    """Return a function's named values as a list, in its order: a name may come twice."""
     function = api.function(name)
     args = function.raw(**inputs)
     field = next(
@@ -131,7 +131,7 @@ def named_values(api: Api, name: str, **inputs: Any) -> list[tuple[str, values.N
 
 
 def reader(api: Api, name: str, **inputs: Any) -> Callable[[], object]:
-    """Call a function, and return another that reads the answer again in the plugin's memory."""
+    """Call a function, and return a callable that reads the answer again in the plugin's memory."""
     function = api.function(name)
     args = function.raw(**inputs)
     if name == "PJRT_Buffer_GetMemoryLayout":  # The answer has a union, which `read` cannot handle.
@@ -171,7 +171,7 @@ def provoke(api: Api, name: str, **inputs: Any) -> Iterator[int]:
 
 
 def by_its_table(error: int) -> tuple[int, bytes] | None:
-    """Return an error's code and message by the table that its first field points at, or None."""
+    """Read an error's code and message by the functions in its vtable, or None without those."""
     told = ffi.cast("PJRT_Error*", error)
     table = told.vtable
     if not table or not all((table.destroy, table.message, table.get_code, table.for_each_payload)):
@@ -182,7 +182,7 @@ def by_its_table(error: int) -> tuple[int, bytes] | None:
 
 
 class UserData:
-    """What hosts keep beside a `PJRT_Memory`, by the functions that its first field points at."""
+    """The data that hosts attach to a `PJRT_Memory`, by the functions in its vtable."""
 
     def __init__(self, memory: int) -> None:
         self._memory = ffi.cast("PJRT_Memory*", memory)
@@ -192,11 +192,11 @@ class UserData:
         )
 
     def get(self, key: int) -> int:
-        """Return the address that is kept by a key, 0 for none."""
+        """Return the address that is stored under a key, 0 for none."""
         return _number(self._table.get_user_data(self._memory, ffi.cast("void*", key)))
 
     def set(self, key: int, data: int, destroy: int) -> None:
-        """Keep an address until the memory ends, which calls `destroy` with it."""
+        """Store an address under a key; destroying the memory calls `destroy` with the address."""
         self._table.set_user_data(
             self._memory,
             ffi.cast("void*", key),

@@ -32,7 +32,7 @@ _BOOL = _TYPES["PJRT_NamedValue_kBool"]
 
 
 def encode(values: Mapping[str, NamedValue], keep: list[Any]) -> Any:
-    """Make a `PJRT_NamedValue[]`; `keep` takes what it points into, which must live as long."""
+    """Make a `PJRT_NamedValue[]`; `keep` gets the memory it points to, which must live as long."""
     array = ffi.new("PJRT_NamedValue[]", len(values))
     for item, (name, value) in zip(array, values.items(), strict=True):
         item.struct_size = table.STRUCT_SIZE["PJRT_NamedValue"]

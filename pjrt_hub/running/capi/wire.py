@@ -27,18 +27,18 @@ def double(number: int, value: float) -> bytes:
 
 
 def pack(number: int, values: list[int]) -> bytes:
-    """Encode a packed repeated integer field; nothing where there are no values."""
+    """Encode a packed repeated integer field; no bytes if there are no values."""
     return length_delimited(number, b"".join(map(_raw_varint, values))) if values else b""
 
 
 def fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Yield (number, value) of every field, a view for what is no number, or ValueError."""
+    """Yield (number, value) of every field, a view unless it is a number; or raise ValueError."""
     for number, value, _ in encoded_fields(message):
         yield number, value
 
 
 def encoded_fields(message: memoryview) -> Iterator[tuple[int, int | memoryview, memoryview]]:
-    """Yield (number, value, bytes of the whole field), for those who hand fields on."""
+    """Yield (number, value, bytes of the whole field), for callers that copy whole fields."""
     position = 0
     while position < len(message):
         start = position

@@ -46,7 +46,7 @@ class Client(Closing, CompilingClient):
     Attributes:
         plugin: the plugin that made it.
         api: the plugin's function table.
-        options: the create options that it was asked for with.
+        options: the create options that it was requested with.
         closed: whether `close` was called, or the process forked since.
     """
 
@@ -74,7 +74,7 @@ class Client(Closing, CompilingClient):
 
     @cached_property
     def topology(self) -> Topology:
-        """Its devices as a topology, which ends with it (`PJRT_Client_TopologyDescription`)."""
+        """Its topology, which ends with the client (`PJRT_Client_TopologyDescription`)."""
         from pjrt_hub.running.client.topology import Topology
 
         return Topology(self.api, self._ask("PJRT_Client_TopologyDescription"), self)
@@ -108,7 +108,7 @@ class Client(Closing, CompilingClient):
         Raises:
             TypeError: PJRT has no such dtype, or a float would become an int.
             ValueError: a device or memory of another client, or a layout that is not a permutation.
-            OverflowError: an int does not fit the dtype, a Python int by itself int32.
+            OverflowError: an int does not fit the dtype, or a Python int without a dtype int32.
             UnsupportedByPluginError: the plugin is older than the dtype, or makes no such layout.
             ClosedError: the client is closed.
         """
@@ -131,8 +131,8 @@ class Client(Closing, CompilingClient):
     ) -> Buffer:
         """Read an array from a file onto a device, without a second copy on the CPU.
 
-        Elsewhere the next part is read while the device copies those before it
-        (`PJRT_AsyncHostToDeviceTransferManager_TransferData`), where the plugin can.
+        On other devices each part is read while the device copies those before it
+        (`PJRT_AsyncHostToDeviceTransferManager_TransferData`), if the plugin can.
 
         Args:
             file: its path; it may change once this returns.
@@ -146,7 +146,7 @@ class Client(Closing, CompilingClient):
             FileFormatError: the file ends before the array does.
             OSError: it cannot be read.
             TypeError: `file` is not a path, PJRT has no such dtype, or its elements share bytes.
-            ValueError: the shape cannot be, or the offset is negative.
+            ValueError: the shape is impossible, or the offset is negative.
         """
         from pjrt_hub.running.buffer import upload
 
@@ -170,7 +170,7 @@ class Client(Closing, CompilingClient):
                 copies where sharing is not possible.
 
         Raises:
-            TypeError: it does not support DLPack, or PJRT has no such element type.
+            TypeError: `source` does not support DLPack, or PJRT has no such element type.
             ValueError: the capsule was taken before, or the device is another client's.
             BufferError: only a copy would do and copy=False, or it lives on a foreign device.
             UnsupportedByPluginError: the plugin is older than the element type.
@@ -200,7 +200,7 @@ class Client(Closing, CompilingClient):
 
         Raises:
             TypeError: PJRT has no such dtype.
-            ValueError: the shape cannot be, or device or memory belong to another client.
+            ValueError: the shape is impossible, or device or memory belong to another client.
             UnsupportedByPluginError: the plugin is older.
         """
         from pjrt_hub.running.buffer import placeholder
@@ -217,10 +217,10 @@ class Client(Closing, CompilingClient):
         memory: Memory | None = None,
         layout: tuple[int, ...] | None = None,
     ) -> Buffer:
-        """Make a buffer that fails whatever uses it (`PJRT_Client_CreateErrorBuffer`, 0.82).
+        """Make a buffer that makes all its users fail (`PJRT_Client_CreateErrorBuffer`, 0.82).
 
         Args:
-            error: its code, message and payloads arrive.
+            error: whatever uses the buffer gets its code, message and payloads.
             shape: the dimensions, in elements.
             dtype: numpy's, ml_dtypes' or StableHLO's name.
             memory: one of a device's memories; by default the first device's own.
@@ -249,7 +249,7 @@ class Client(Closing, CompilingClient):
         """Make a buffer over existing device memory (`PJRT_Client_CreateViewOfDeviceBuffer`).
 
         Args:
-            memory_at: its address, whose memory must live until `on_delete` is called; on the CPU
+            memory_at: the address of memory that must live until `on_delete` is called; on the CPU
                 also an array, which is kept alive. On the CPU it begins at a multiple of 64 bytes.
             shape: the dimensions, in elements.
             dtype: numpy's, ml_dtypes' or StableHLO's name.
@@ -285,16 +285,16 @@ class Client(Closing, CompilingClient):
             cache: True loads an equal compilation from the compile cache on disk, or keeps this one
                 there; an object with `get(key)` and `put(key, bytes)` is used instead of that.
                 None asks `PJRT_HUB_COMPILE_CACHE`.
-            isolated: True compiles in a process of its own, so that a program at which the compiler
-                dies is an exception and not the end of this process. None asks `PJRT_HUB_ISOLATE`.
+            isolated: True compiles in a process of its own, so that a crash of the compiler is an
+                exception and not the end of this process. None asks `PJRT_HUB_ISOLATE`.
 
         Raises:
             FileFormatError: the program has none of these formats.
             PjrtError: the plugin cannot compile it.
             PluginCrashedError: the compiler died, in its own process.
-            PluginTimeoutError: it passed `PJRT_HUB_ISOLATE_SECONDS` there.
-            TypeError: it takes a tuple, and the options do not say so.
-            ValueError: it needs more devices than there are.
+            PluginTimeoutError: the compiler took longer than `PJRT_HUB_ISOLATE_SECONDS` there.
+            TypeError: the program takes a tuple, and the options do not say so.
+            ValueError: the program needs more devices than there are.
             ClosedError: the client is closed.
         """
         from pjrt_hub.running.compilation import compilation
@@ -307,7 +307,7 @@ class Client(Closing, CompilingClient):
 
         Args:
             serialized: the bytes; or an executable that `Topology.compile` made in this process
-                (`PJRT_Client_Load`, 0.95), which is given away and closed by that.
+                (`PJRT_Client_Load`, 0.95), which is consumed and closed.
 
         Raises:
             FileFormatError: the bytes are damaged, or not from `serialize`.
@@ -323,11 +323,11 @@ class Client(Closing, CompilingClient):
         """Free everything that belongs to the client, then the client; may be called again.
 
         Waits for running programs; Ctrl-C ends the waiting, and the freeing goes on by itself.
-        Where another thread is inside a call, the freeing happens when that call ends; where
-        `to_numpy` arrays are alive, when the last of them dies.
+        If another thread is inside a call, the freeing happens when that call ends; if `to_numpy`
+        arrays are alive, when the last of them dies.
 
-        A shared client stays open for the others who hold it: it is freed when nothing refers to it
-        or to anything of it, or when Python ends.
+        A shared client stays open for others that use it: it is freed when nothing refers to it or
+        to an object of it, or when Python ends.
         """
         if not (self.closed or self._is_shared):
             interruptible(self._close, lambda _: None)

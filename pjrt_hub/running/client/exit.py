@@ -25,9 +25,9 @@ _PAUSE_SECONDS = 0.001
 
 @atexit.register
 def _end() -> None:
-    """Close what is open, and wait for running programs, except where Ctrl-C ended such a wait.
+    """Close open clients, and wait for running programs unless Ctrl-C ended such a wait before.
 
-    What is not done then is left to the end of the process. Ctrl-C here ends it as its signal does.
+    Unfinished work is left to the end of the process. Ctrl-C here ends it by the signal SIGINT.
     """
     hotpath.ends()
     closed = threading.Event()

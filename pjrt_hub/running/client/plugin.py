@@ -93,7 +93,7 @@ class Plugin:
 
     @property
     def ffi(self) -> CustomCalls:
-        """Functions that programs call by name."""
+        """The custom calls of the plugin: functions that programs call by name."""
         from pjrt_hub.running.extensions.custom_calls import CustomCalls
 
         return CustomCalls(self.api)
@@ -110,12 +110,12 @@ class Plugin:
 
         Args:
             path: of the file to write; TensorBoard looks for "*.xplane.pb".
-            host_level: of the plugin's own threads: 0 nothing, 1 few, 2 much, 3 all.
-            device_level: 0 nothing, 1 what runs on the device; more where the plugin knows it.
+            host_level: what to record of the plugin's threads: 0 nothing, 1 little, 2 much, 3 all.
+            device_level: 0 nothing, 1 what runs on the device; more if the plugin knows it.
             hlo: keep the programs' HLO.
 
         Raises:
-            UnsupportedByPluginError: the plugin has none.
+            UnsupportedByPluginError: the plugin has no profiler.
         """
         from pjrt_hub.running.extensions.profiler import Profiler
 
@@ -133,13 +133,13 @@ class Plugin:
         Args:
             options: create options by name.
             distributed: the place of this process among those that it shares the platform with.
-            shared: whether to return the one that this process shares, and to make it if need be.
+            shared: whether to return the client that this process shares, made if there is none.
 
         Raises:
             TypeError: an option has another type than the plugin takes.
             ValueError: the plugin has no such option, or the shared client has another value of it.
             PjrtError: the plugin cannot make a client, for example without its hardware.
-            PluginError: it died or hung in the process where that was tried first.
+            PluginError: the plugin died or hung in the process where a client was tried first.
             PjrtHubError: the client did not join the other processes.
         """
         given = dict(options or {})
@@ -156,7 +156,7 @@ class Plugin:
     def _shared_client(
         self, options: Mapping[str, values.NamedValue], distributed: Distributed | None
     ) -> Client | None:
-        """Return the open client that this process shares; ValueError if another is asked for."""
+        """Return the open client that this process shares; ValueError if the request differs."""
         for client in tuple(handle.clients.values()):
             if not (isinstance(client, Client) and client._is_shared and client.api is self.api):
                 continue
@@ -219,8 +219,8 @@ class Plugin:
             TargetNotFoundError: nothing describes a machine of that name.
             TypeError: an option has another type than the plugin takes.
             ValueError: no such option, or a shape that no machine has.
-            UnsupportedByPluginError: the plugin describes only what is there.
-            PjrtError: it knows no such machine.
+            UnsupportedByPluginError: the plugin describes only devices that are there.
+            PjrtError: the plugin knows no such machine.
         """
         from pjrt_hub.running.client.topology import Topology
 
@@ -250,7 +250,7 @@ class Plugin:
         """Read the bytes of `Topology.serialize` (`PJRT_TopologyDescription_Deserialize`, 0.75).
 
         Args:
-            serialized: the bytes, of a plugin of this platform.
+            serialized: the bytes, from a plugin for this platform.
 
         Raises:
             PjrtError: the bytes are damaged, or another plugin's.

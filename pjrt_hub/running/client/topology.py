@@ -37,7 +37,7 @@ _MAX_ELEMENTS = 1 << 48
 class Topology:
     """A machine to compile for, which need not be present (`PJRT_TopologyDescription`).
 
-    One that a client gave is its client's and ends with it; any other is freed with the last
+    A topology that a client gave ends with that client; any other is freed with the last
     reference to it.
 
     Attributes:
@@ -162,7 +162,7 @@ class Topology:
             FileFormatError: the program has no known format.
             IncompatiblePluginError: its StableHLO is newer than the plugin's.
             PjrtError: the plugin cannot compile it.
-            ValueError: it needs more devices than there are.
+            ValueError: the program needs more devices than there are.
         """
         source = Program.of(program)
         source.require_readable(self.api)
@@ -193,7 +193,7 @@ class Topology:
         return address
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle `serialize()`, which becomes a topology of the same plugin, without a client."""
+        """Pickle `serialize()`, unpickled as a topology of the same plugin, without a client."""
         words = (self.serialize(), self._policy.reload, self.platform_name, self.api.sha256)
         return pickled.to_topology, words
 
@@ -209,7 +209,7 @@ class Topology:
         return call(function, **inputs)
 
     def _in_call(self) -> contextlib.AbstractContextManager[None]:
-        """Keep what it belongs to from being freed in a `with` block."""
+        """Keep the client that it belongs to, if any, from being freed in a `with` block."""
         return self.client._in_call() if self.client else contextlib.nullcontext()
 
     @display.table

@@ -1,1 +1,1 @@
-"""From a program to a loaded executable: through the cache, in a process of its own."""
+"""From a program to a loaded executable: by the cache, and perhaps in a separate process."""

@@ -1,7 +1,7 @@
 """Compilation: from a program, or from a serialized executable, to one that is loaded.
 
-Owns the way: options, cache, plugin, loaded executable, with waits that Ctrl-C ends; must not know
-how a cache keeps bytes.
+Owns the steps (options, cache, plugin, loaded executable) with waits that Ctrl-C ends; must not
+know how a cache keeps bytes.
 """
 
 from __future__ import annotations
@@ -73,14 +73,14 @@ def compile(
 
 
 def _more(client: CompilingClient, devices: int) -> str:
-    """Say how to get so many devices."""
+    """Tell how to get that many devices."""
     if compiler_platform(client) == "cpu" and client._policy.takes_option(_CPU_DEVICES):
         return f'make the client with options={{"{_CPU_DEVICES}": {devices}}}'
     return f"the client must have {devices} devices, be it of several processes or machines"
 
 
 def _load_from(store: CompileCache, key: str, client: CompilingClient) -> LoadedExecutable | None:
-    """Load what a cache has; None where that is nothing, or cannot be loaded any more."""
+    """Load a cached executable; None if the cache has none, or if it can no longer be loaded."""
     blob = store.get(key)
     if blob is None:
         return None
@@ -109,11 +109,11 @@ def attempt(
     compile_: Callable[[Program, CompileOptions], T],
     hint: Callable[[PjrtError], str] = lambda _error: "",
 ) -> tuple[T, CompileOptions]:
-    """Compile a program with a plugin's default flags, less those that the plugin refuses.
+    """Compile a program with a plugin's default flags, without those that the plugin refuses.
 
-    Where an MLIR of another age would have written the program otherwise, that is tried, too. Gives
-    what `compile_` gave, and the options that it got; none of the user's flags is left out. A
-    PjrtError comes with the next step, by `hint` where nothing better is known.
+    If an MLIR of another age would write the program otherwise, that form is tried, too. Returns
+    what `compile_` returned, and the options that it got; none of the user's flags is left out. A
+    PjrtError gets a hint on the next step, from `hint` if nothing better is known.
     """
     written = source
     while True:
@@ -151,7 +151,7 @@ def _compile_here(
 def _compile_isolated(
     client: CompilingClient, source: Program, options: CompileOptions
 ) -> LoadedExecutable:
-    """Compile in another process and load it here; where that cannot be, compile here and warn."""
+    """Compile in another process and load it here; if that cannot be, compile here and warn."""
     from pjrt_hub.running.compilation import isolation
     from pjrt_hub.running.executable.serialized import Guards
 
@@ -233,11 +233,11 @@ def obtain(
     meanwhile: Callable[[], None] = lambda: None,
     **inputs: Any,
 ) -> LoadedExecutable:
-    """Call a C function that gives a loaded executable after seconds; Ctrl-C ends the wait.
+    """Call a slow C function that gives a loaded executable; Ctrl-C ends the wait.
 
-    `keep` lives until the function has ended, and `meanwhile` is called beside it. Without a
+    `keep` lives until the function has ended, and `meanwhile` is called while it runs. Without a
     signature the plugin is asked, and its answer compared with `program_signature`. `has_devices`
-    says that it is known not to be portable.
+    says that the executable is known not to be portable.
     """
 
     def call() -> int:
@@ -256,7 +256,7 @@ def obtain(
 
 
 def _import_results() -> None:
-    """Use the time of a compiler to import what runs the program and reads its results."""
+    """Import, while the compiler works, the modules that run the program and read its results."""
     import pjrt_hub.running.executable.loaded_executable  # noqa: F401
 
     if "numpy" not in sys.modules:

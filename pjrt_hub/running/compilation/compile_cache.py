@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def choose(client: CompilingClient, wanted: bool | CompileCache | None) -> CompileCache | None:
-    """Return the cache that `Client.compile(cache=wanted)` means; None for none."""
+    """Return the cache that `Client.compile(cache=wanted)` means; None to use no cache."""
     policy = client._policy
     if wanted is None:
         return policy.compile_cache if policy.caches_by_default else None
@@ -41,7 +41,7 @@ def key(client: CompilingClient, program: Program, options: CompileOptions) -> s
     """Name a compilation: sha256 of all that its result depends on, as far as the C API tells.
 
     That is the program's bytes, the options in one order, the plugin's bytes and versions, and the
-    devices with their machine. Variables that compilers read are the cache's to know.
+    devices with their machine. The cache must account for variables that compilers read.
     """
     import hashlib
 
@@ -64,7 +64,7 @@ def key(client: CompilingClient, program: Program, options: CompileOptions) -> s
 
 
 def keep(cache: CompileCache, key: str, executable: LoadedExecutable, program: Program) -> None:
-    """Put an executable into the cache, where the plugin can serialize it."""
+    """Put an executable into the cache, if the plugin can serialize it."""
     try:
         cache.put(key, executable.serialize())
     except (PjrtError, UnsupportedByPluginError) as exc:

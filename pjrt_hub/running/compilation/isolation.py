@@ -1,7 +1,7 @@
 """Isolated compilations: a compiler in a process of its own, whose death is an exception.
 
-Owns both sides. The program goes there in a file without a name, and what was compiled comes back
-in one. Must not load it, nor know who wants a compilation isolated.
+Owns both sides. The program goes there in a file without a name, and the compiled code comes back
+in another. Must not load that code, nor know who wants a compilation isolated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HINT = (
 
 
 class NotIsolatedError(Exception):
-    """No other process can compile it, or hand over what it compiled; the text says why."""
+    """No other process can compile the program, or hand over the result; the text says why."""
 
 
 def compile(
@@ -46,9 +46,9 @@ def compile(
 ) -> tuple[bytes, Signature | None]:
     """Compile in a separate process, which ends on Ctrl-C or when this process ends.
 
-    Gives the plugin's own bytes of the executable, and what it takes and gives, unless that has to
-    be asked where it is loaded. `meanwhile` is called beside it. NotIsolatedError: it has to be
-    compiled here.
+    Gives the plugin's own bytes of the executable, and its signature, or None if the plugin must be
+    asked for it after loading. `meanwhile` is called while it compiles. NotIsolatedError: the
+    program must be compiled here.
     """
     workplace, path = client._policy.workplace(), client.api.path
     if workplace is None:
@@ -99,7 +99,7 @@ def _read_answers(child: Child, seconds: float) -> dict[str, Any]:
 
 
 def _obstacle(client: CompilingClient) -> str:
-    """Return why nothing can be compiled for a client elsewhere; empty where it can."""
+    """Return why another process cannot compile for a client; empty if it can."""
     from pjrt_hub.running.extensions import custom_partitioner
 
     if client.process_count > 1:
@@ -137,7 +137,7 @@ def _plain(option: Any) -> Any:
 
 
 def _file() -> BinaryIO:
-    """Return a file without a name, in memory where the system has such."""
+    """Return a file without a name, in memory if the system supports that."""
     if hasattr(os, "memfd_create"):
         return os.fdopen(os.memfd_create("pjrt-hub"), "w+b")
     from tempfile import TemporaryFile
@@ -148,7 +148,7 @@ def _file() -> BinaryIO:
 def work(
     tell: watch.Tell, request: str, answer: str, path: str, identity: str, *preload: str
 ) -> int:
-    """Compile in the other process, and write what came of it."""
+    """Compile, in the other process, and write the result."""
     with open(int(request), "rb") as file:
         file.seek(0)
         asked = json.loads(file.readline())
@@ -190,7 +190,7 @@ def work(
 
 
 def _register(api: library.Api, described: Sequence[tuple[str, str, bool]]) -> None:
-    """Let the compiler know the custom calls of the process that asks; nothing calls them here."""
+    """Register, for the compiler, the asking process's custom calls; nothing calls them here."""
     if described:
         from pjrt_hub.running.extensions.custom_calls import CustomCalls
 

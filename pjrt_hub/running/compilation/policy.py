@@ -1,6 +1,6 @@
-"""Policies: decisions about a plugin that are up to whoever found it, not to the plugin.
+"""Policies: decisions about a plugin that are made by the code that found it, not by the plugin.
 
-Owns the policy for a library without a manifest; that of the door knows manifests and caches.
+Owns the policy for a library without a manifest; the one in `door` knows manifests and caches.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 
 
 class CompileCache(Protocol):
-    """Keeps serialized executables; may forget any of them, and never raises for want of space."""
+    """A store of serialized executables; may forget any, and never raises for lack of space."""
 
     def get(self, key: str) -> bytes | None:
         """Return what was put under a key, or None."""
 
     def put(self, key: str, value: bytes) -> None:
-        """Keep a value; an equal key has an equal value."""
+        """Keep a value; an equal key always has an equal value."""
 
 
 class Workplace(NamedTuple):
-    """Where a plugin compiles outside of this process."""
+    """The settings with which a plugin compiles in another process."""
 
     env: Mapping[str, str]  # The environment variables that the plugin was loaded with.
     preload: Sequence[Path]  # The libraries to load before the plugin.
@@ -38,11 +38,11 @@ class Workplace(NamedTuple):
 
 
 class DefaultFlags:
-    """The flags that one plugin's compilations get where their options say nothing of them.
+    """The flags that one plugin's compilations get if their options do not set them.
 
     XLA drops and renames its flags between versions, and no table of a plugin says which ones it
-    has: what was refused once is not tried again. `choose` takes the flags of a user's options and
-    a program.
+    has: a flag that was refused once is not tried again. `choose` takes the flags of a user's
+    options and a program.
     """
 
     def __init__(self, choose: Callable[[Mapping[str, Flag], bytes], Mapping[str, Flag]]) -> None:
@@ -50,13 +50,13 @@ class DefaultFlags:
         self._refused: set[str] = set()
 
     def beside(self, given: Mapping[str, Flag], code: bytes = b"") -> dict[str, Flag]:
-        """Return those to add to the flags `given`, for a program."""
+        """Return the flags to add to the flags `given`, for a program."""
         chosen = self._choose(given, code).items()
         taken = self._refused | given.keys()
         return {name: value for name, value in chosen if name not in taken}
 
     def over(self, options: CompileOptions, code: bytes) -> CompileOptions:
-        """Return `options` with those to add to them, for a program."""
+        """Return `options` with the default flags added that apply, for a program."""
         added = self.beside(options.flags, code)
         if not added:
             return options
@@ -67,9 +67,9 @@ class DefaultFlags:
     def leave_out(
         self, refused: str, given: CompileOptions, sent: CompileOptions, error: PjrtError
     ) -> bool:
-        """Send a refused flag no more; return False where it was none of these flags.
+        """Send a refused flag no more; return False if it was not one of the default flags.
 
-        The user's own, in `given`, are never left out; `sent` are those it was refused with.
+        The user's own flags, in `given`, are never left out; `sent` are the options with the flag.
         """
         if refused not in sent.flags or refused in given.flags:
             return False
@@ -82,7 +82,7 @@ class DefaultFlags:
 
 
 class Policy:
-    """Decides nothing: options pass as they are, nothing is tried first, cached or isolated."""
+    """A policy that decides nothing: it passes options on, and tries, caches, isolates nothing."""
 
     compile_cache: CompileCache | None = None  # The cache for `Client.compile(cache=True)`.
     caches_by_default = False  # Whether `Client.compile` caches by default.
@@ -106,11 +106,11 @@ class Policy:
         return name, options
 
     def takes_option(self, name: str) -> bool:
-        """Return whether there is a create option of that name."""
+        """Return whether the plugin takes a create option of that name."""
         return True
 
     def try_client(self, options: Mapping[str, NamedValue]) -> None:
-        """Raise where making a client with these checked options would end this process."""
+        """Raise if making a client with these checked options would end this process."""
 
     def compile_flags(
         self, given: Mapping[str, Flag], version: ApiVersion, code: bytes
@@ -119,15 +119,15 @@ class Policy:
         return {}
 
     def compile_hint(self, error: PjrtError) -> str:
-        """Return the next step after an error of the compiler, where it is known here; else ""."""
+        """Return the next step after an error of the compiler, if it is known here; else ""."""
         return ""
 
     def sha256(self) -> str | None:
-        """Return the library's digest where it is known; None has the file hashed."""
+        """Return the library's digest if it is known; if it is None, the file is hashed."""
         return None
 
     def workplace(self) -> Workplace | None:
-        """Return where isolated compilations run; None isolates nothing."""
+        """Return the settings for isolated compilations; None isolates nothing."""
         return None
 
 

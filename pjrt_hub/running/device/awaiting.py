@@ -1,6 +1,6 @@
 """Awaiting: how a task of asyncio or trio sleeps until a plugin's event fires.
 
-Owns finding out which of them runs, without importing either that nobody uses; anyio runs on
+Owns finding out which of the two runs, without importing one that nobody uses; anyio runs on
 both. Must not know what an event stands for.
 """
 
@@ -15,9 +15,9 @@ Steps = Generator[Any, Any, None]
 
 
 class Waiters:
-    """The tasks that await one event. One that is cancelled leaves nothing behind.
+    """The tasks that await one event. A cancelled task leaves nothing behind.
 
-    Without a lock, because a collected task may end its sleep in the middle of anything.
+    There is no lock, because garbage collection may end a task's sleep in the middle of anything.
     """
 
     def __init__(self) -> None:

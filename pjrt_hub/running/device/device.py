@@ -126,8 +126,8 @@ class Device(DeviceDescription):
         """Return bytes in use and limits, as far as the plugin counts (`PJRT_Device_MemoryStats`).
 
         Returns:
-            Bytes and counts by the names of the C struct, "bytes_in_use" always; None where the
-            plugin does not count, as the XLA CPU plugin.
+            Bytes and counts by the names of the C struct, "bytes_in_use" always; None if the
+            plugin does not count, like the XLA CPU plugin.
         """
         stats = answer_or_none(lambda: vars(self._ask("PJRT_Device_MemoryStats")))
         return stats and {
@@ -149,14 +149,14 @@ class Device(DeviceDescription):
 
         Args:
             launch_id: that of `LoadedExecutable.execute`, 32 bits.
-            error: what the launch's outputs then raise: its code and message, and its payloads
-                where the plugin is 0.100 or newer, which must be UTF-8.
+            error: what the launch's outputs then raise: its code and message and, if the plugin is
+                0.100 or newer, its payloads, which must be UTF-8.
 
         Returns:
             Whether there was such a launch to fail.
 
         Raises:
-            TypeError: no int, or no PjrtError.
+            TypeError: `launch_id` is not an int, or `error` not a PjrtError.
             ValueError: the launch id does not fit 32 bits.
         """
         if not isinstance(error, PjrtError):
@@ -305,7 +305,7 @@ class DeviceClient(ClientHandle):
 
     @cached_property
     def process_index(self) -> int:
-        """This process among those that share the platform (`PJRT_Client_ProcessIndex`)."""
+        """This process's number among those on the platform (`PJRT_Client_ProcessIndex`)."""
         return self._ask("PJRT_Client_ProcessIndex")
 
     @cached_property
@@ -329,11 +329,11 @@ class DeviceClient(ClientHandle):
 
         Args:
             id: unique among the devices of all processes.
-            local: take it for a `Device.local_hardware_id`, the number on this machine
+            local: take `id` for a `Device.local_hardware_id`, the number on this machine
                 (`PJRT_Client_LookupAddressableDevice`).
 
         Raises:
-            PjrtError: there is none.
+            PjrtError: there is no such device.
         """
         number = int32("the id", id)
         function, name = (
@@ -346,7 +346,7 @@ class DeviceClient(ClientHandle):
     def default_device_assignment(
         self, num_replicas: int = 1, num_partitions: int = 1
     ) -> tuple[tuple[int, ...], ...]:
-        """Return the ids of a program's devices by default (`PJRT_Client_DefaultDeviceAssignment`).
+        """Return the default device ids of a program (`PJRT_Client_DefaultDeviceAssignment`).
 
         Args:
             num_replicas: how many copies of the program run.
@@ -410,7 +410,7 @@ class DeviceClient(ClientHandle):
 def choose_place(
     client: DeviceClient, device: Device | None = None, memory: Memory | None = None
 ) -> tuple[Device, int]:
-    """Return the device of a client that a buffer is to be on, and the address of its memory, or 0.
+    """Return the device for a client's new buffer, and the address of the memory for it, or 0.
 
     The default is a device that addresses the memory, or the first one; 0 is a device's own memory.
     """

@@ -55,14 +55,14 @@ class Event(hotpath.Event):
     def add_done_callback(self, callback: Callable[[Event], None]) -> None:
         """Call `callback(event)` on pjrt-hub's own thread once it is ready, failed included.
 
-        It is called once, also where the event was ready before. The order of several callbacks is
+        It is called once, even if the event was ready before. The order of several callbacks is
         not defined. An exception in one goes to `sys.unraisablehook`.
 
         Args:
             callback: takes this event.
 
         Raises:
-            TypeError: it cannot be called.
+            TypeError: the callback cannot be called.
             ClosedError: the client was closed.
         """
         if not callable(callback):
@@ -72,7 +72,7 @@ class Event(hotpath.Event):
             callbacks.when_ready(self.client.api.address, self.address, lambda: callback(self))
 
     def __await__(self) -> Generator[Any, Any, None]:
-        """Suspend the running task of asyncio or trio, also by anyio, until it is ready.
+        """Suspend the running task of asyncio or trio (or anyio on them) until the event is ready.
 
         Cancelling the task ends the waiting; the work goes on. RuntimeError: there is no such task.
         """
@@ -85,7 +85,7 @@ class Event(hotpath.Event):
         self.wait(0)
 
     def _sleepers(self) -> awaiting.Waiters:
-        """Return the tasks that await it: the plugin is asked once, however many come."""
+        """Return the tasks that await the event; the plugin gets one callback for all of them."""
         try:
             return self._waiters
         except AttributeError:  # No task has awaited the event yet.
@@ -104,6 +104,6 @@ class Event(hotpath.Event):
 
 
 def event_of_work(client: Any, address: int, used: object) -> Event:
-    """Return the event of work that uses something, which lives until the work is done."""
+    """Return the event of some work, and keep what the work uses alive until it is done."""
     callbacks.start()  # The dispatcher thread releases `used` if nobody waits for the event.
     return Event.of(client, address, used)

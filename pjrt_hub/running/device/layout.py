@@ -1,6 +1,6 @@
 """Layouts as plugins tell them: how an array lies in a device's memory, tiles included.
 
-Owns their text, and what a plugin chooses where a program names none (extension Layouts).
+Owns their text, and the layouts that a plugin chooses if a program names none (extension Layouts).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def default_layout(place: Handle, dtype: Any, shape: Sequence[int]) -> Layout:
 
 
 def take(api: Api, layout: int) -> Layout:
-    """Read and free a layout that is the caller's."""
+    """Read and free a layout that the caller owns."""
     try:
         return read(api, layout)
     finally:
@@ -71,7 +71,7 @@ def take(api: Api, layout: int) -> Layout:
 
 
 def read(api: Api, layout: int) -> Layout:
-    """Read a layout that is the plugin's."""
+    """Read a layout that the plugin owns."""
     node = api.extension("Layouts")
     text = node.call("PJRT_Layouts_MemoryLayout_Serialize", layout=layout)
     return Layout(text.decode())

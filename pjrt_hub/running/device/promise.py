@@ -1,6 +1,6 @@
-"""Promises: what a plugin waits for and Python gives, once; an event may be what is promised.
+"""Promises: results that a plugin waits for and Python gives, once, such as an event's completion.
 
-Owns the giving up: a promise that nobody keeps fails with CANCELLED when it dies or its client
+Owns giving up: a promise that nobody keeps fails with CANCELLED when it dies or its client
 closes, because a plugin would wait for it for ever.
 """
 
@@ -36,13 +36,13 @@ class Promise(hotpath.Owned):
         self._bind(client, settle)
 
     def fail(self, error: PjrtError) -> None:
-        """Break it: whoever waits gets this error.
+        """Break the promise: everything that waits for it gets this error.
 
         Args:
-            error: its code and message arrive; a class of `pjrt_hub.errors` for the code.
+            error: of a class of `pjrt_hub.errors`; its code and message are passed on.
 
         Raises:
-            ClosedError: it was kept or broken before.
+            ClosedError: the promise was kept or broken before.
         """
         self._answer(*read_error(error), 0)
 
@@ -67,7 +67,7 @@ class SettableEvent(Event):
     __module__ = "pjrt_hub"
 
     def __init__(self, client: ClientHandle) -> None:
-        """Make one that is not set.
+        """Make an event that is not set.
 
         Args:
             client: the client that it belongs to.
@@ -87,20 +87,20 @@ class SettableEvent(Event):
             self._promise = Promise(client, answer)
 
     def set(self, error: PjrtError | None = None) -> None:
-        """Complete it, once (`PJRT_Event_Set`).
+        """Complete the event, once (`PJRT_Event_Set`).
 
         Args:
-            error: what waiting for it raises: its code and message arrive.
+            error: what waiting for the event raises; its code and message arrive.
 
         Raises:
-            ClosedError: it was set before.
+            ClosedError: the event was set before.
         """
         code, message = (0, "") if error is None else read_error(error)
         self._promise._answer(code, message, 0)
 
 
 def read_error(error: PjrtError) -> tuple[int, str]:
-    """Return code and message of an error for a plugin; TypeError where it is no PjrtError."""
+    """Return code and message of an error for a plugin; TypeError if it is not a PjrtError."""
     if not isinstance(error, PjrtError):
         raise TypeError(f"{error!r} is not a PjrtError: errors.CancelledError('why') is one")
     return error.code, error.message

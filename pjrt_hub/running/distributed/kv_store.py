@@ -1,7 +1,7 @@
 """Key-value stores: how the processes of one job find each other.
 
-Owns what a store must offer and two that need nothing but this machine or a shared disk; the
-callbacks that a plugin calls are the compiled call path's.
+Owns what a store must offer, and two stores that need only this machine or a shared disk; the
+compiled call path owns the callbacks that a plugin calls.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.001, 0.05
 
 
 class KeyValueStore(Protocol):
-    """What the processes of a job share; called from any thread.
+    """A store that the processes of a job share; its methods are called from any thread.
 
     An exception becomes the plugin's error. A value that was put under a key is visible to every
     process from then on; a second one replaces it.
@@ -39,7 +39,7 @@ class KeyValueStore(Protocol):
         """Wait for a value.
 
         Args:
-            key: what it was put under, or will be.
+            key: the key that the value was or will be put under.
             timeout: seconds to wait at most.
 
         Raises:
@@ -50,14 +50,14 @@ class KeyValueStore(Protocol):
         """Return the value at once, or None if there is none yet.
 
         Args:
-            key: what it was put under.
+            key: the key that the value was put under.
         """
 
     def put(self, key: str, value: bytes) -> None:
         """Make a value visible to all processes.
 
         Args:
-            key: under which they find it; plugins choose these.
+            key: the key under which they find it; plugins choose the keys.
             value: any bytes.
         """
 
@@ -96,10 +96,10 @@ class InMemoryStore:
 class DirectoryStore:
     """A store in a directory that all processes see, a file for each key.
 
-    The directory is of one job: what an earlier one left there would be taken for this one's.
+    The directory is for one job only: values that an earlier job left would be taken for new ones.
 
     Args:
-        path: of the directory; it is made where it is missing.
+        path: of the directory, which is made if it is missing.
     """
 
     __module__ = "pjrt_hub"
@@ -139,11 +139,11 @@ def look_until(look: Callable[[], bytes | None], key: str, timeout: float) -> by
 
     Args:
         look: returns the value, or None if there is none yet.
-        key: what is looked for, for the error.
+        key: the key of the value, for the error message.
         timeout: seconds to look at most.
 
     Raises:
-        TimeoutError: it was not there within `timeout` seconds.
+        TimeoutError: there was no value within `timeout` seconds.
     """
     deadline = time.monotonic() + timeout
     pause = _SHORTEST_PAUSE
@@ -161,9 +161,9 @@ class Distributed:
     """The place of this process in a job of several, each with a client of its own.
 
     Attributes:
-        num_processes: of the job.
-        process_id: of this one, from 0.
-        store: what they share.
+        num_processes: the number of processes in the job.
+        process_id: the number of this process, from 0.
+        store: the store that they share.
     """
 
     __module__ = "pjrt_hub"
@@ -172,7 +172,7 @@ class Distributed:
     store: KeyValueStore
 
     def __post_init__(self) -> None:
-        """Refuse what no plugin could make sense of."""
+        """Refuse values that no plugin could make sense of."""
         for name in ("num_processes", "process_id"):
             if type(getattr(self, name)) is not int:
                 raise TypeError(f"{name} is {getattr(self, name)!r}; it must be an int")
@@ -186,7 +186,7 @@ class Distributed:
                 raise TypeError(f"the store {self.store!r} has no method {method}")
 
     def create_options(self, takes: Callable[[str], bool]) -> dict[str, int]:
-        """Return those of the create options for several processes that the plugin takes.
+        """Return the create options for several processes, without those that the plugin lacks.
 
         Args:
             takes: says whether the plugin takes an option of that name.
@@ -198,7 +198,7 @@ class Distributed:
         """Raise an error if a client did not join the others.
 
         Args:
-            client: made with this place.
+            client: the client that was made with this object.
             exchange: what the plugin was given to reach the store.
 
         Raises:
@@ -220,14 +220,14 @@ class Distributed:
 
 
 class Exchange:
-    """A store as `PJRT_Client_Create` takes it; `used` once a plugin asked anything of it."""
+    """A store as `PJRT_Client_Create` takes it; `used` tells whether a plugin has called it."""
 
     def __init__(self, store: KeyValueStore) -> None:
         self.used = False
         self._store = store
 
     def arguments(self) -> dict[str, int]:
-        """Return the fields of the call. Plugins drop a store that lacks one of the three."""
+        """Return the call's callback fields; plugins drop a store that lacks one of the three."""
         *functions, user_arg = hotpath.kv_store(self._get, self._try_get, self._put)
         names = ("kv_get", "kv_try_get", "kv_put")
         members = {f"{name}_callback": at for name, at in zip(names, functions, strict=True)}

@@ -1,6 +1,6 @@
 """Pickles: what becomes of executables and topologies on their way to another process.
 
-An executable arrives as one of a client of its plugin there, a topology as one of that plugin.
+An executable is loaded there on a client of its plugin; its plugin makes a topology again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _opening = Lock()
 
 
 def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any] | None) -> Any:
-    """Load it on the oldest open client of its plugin and options, else on one that stays open."""
+    """Load an executable on the oldest open client with its plugin and options, or on a new one."""
     guards, _ = serialized.read(blob)
     with _opening:  # Without the lock, two threads could each make a client.
         for client in _open_clients():
@@ -54,7 +54,7 @@ def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any]
 
 
 def to_topology(data: bytes, reload: Reload | None, platform: str, sha256: str) -> Any:
-    """Make it with the plugin of any open client that has the same library, else with a new one."""
+    """Make a topology with an open client's plugin of the same library, else with a loaded one."""
     for client in _open_clients():
         if client.plugin.api.sha256 == sha256:
             return client.plugin.deserialize_topology(data)

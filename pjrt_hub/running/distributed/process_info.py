@@ -1,6 +1,6 @@
 """Process information: what a client is told about the other processes of a program.
 
-Owns the check of what is told; the caller finds out which processes are alive.
+Owns the check of that information; the caller finds out which processes are alive.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class ProcessInfo(NamedTuple):
 
     Attributes:
         task_id: the process's number, as in `Client.process_index`.
-        incarnation_id: another one each time that it is started.
-        state: how it is.
-        error: why, where the state is "error".
+        incarnation_id: a number that is new each time that the process is started.
+        state: the state of the process.
+        error: the reason, if the state is "error".
     """
 
     task_id: int
@@ -38,12 +38,12 @@ def update(client: ClientHandle, infos: Sequence[ProcessInfo]) -> None:
     """Report the state of all processes (`PJRT_Client_UpdateGlobalProcessInfo`, 0.78).
 
     Args:
-        client: whose plugin is told.
+        client: the client whose plugin is told.
         infos: one for each process.
 
     Raises:
-        TypeError: one is no ProcessInfo.
-        ValueError: there is none, or one has a number or a state that cannot be.
+        TypeError: an item is not a ProcessInfo.
+        ValueError: there is none, or one has an impossible number or state.
     """
     name = "PJRT_Client_UpdateGlobalProcessInfo"
     client.api.require(name)

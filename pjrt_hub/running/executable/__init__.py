@@ -1,1 +1,1 @@
-"""What was compiled: loaded or not, called, saved and described."""
+"""Compiled programs: loaded or not, called, saved and described."""

@@ -1,6 +1,6 @@
-"""Arguments: arrays that are given for a parameter, and the words for what is refused.
+"""Arguments: putting arrays that are given for a parameter, and the messages for refused ones.
 
-The call path compares Buffers, and puts arrays again that are like one that was put here. Imports
+The call path compares Buffers, and itself puts arrays that are like one that was put here. Imports
 numpy late.
 """
 
@@ -42,7 +42,7 @@ class Called(Protocol):
 def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buffer, Any]:
     """Put an array or scalar for one parameter; it may change as soon as this returns.
 
-    Gives also the dtype of a plain numpy array, whose like the call path may put itself, or None.
+    Also gives the dtype if the call path may itself put more such plain numpy arrays, or None.
     """
     slot, what = _describe_parameter(executable, index)
     array = _array(given)
@@ -73,7 +73,7 @@ def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buf
 
 
 def put_row(executable: Called, row: tuple[Any, ...], device: Device) -> tuple[Any, ...]:
-    """Put the arrays of one device's row there; the call path says what does not fit otherwise."""
+    """Put a row's arrays on its device; the call path reports everything else that does not fit."""
     signature = executable.signature
     if not signature.open and len(row) != len(signature.parameters):
         return row
@@ -156,7 +156,7 @@ def _describe_parameter(executable: Called, index: int) -> tuple[Slot, str]:
 
 
 def _array(given: Any) -> Any:
-    """Return it as a numpy array, or None if it is not numpy's and has no readable memory."""
+    """Return an argument as a numpy array; None for others with `__dlpack__` or without memory."""
     numpy = sys.modules.get("numpy")  # Objects of numpy exist only if it is imported.
     if numpy is not None and isinstance(given, numpy.ndarray):
         return given

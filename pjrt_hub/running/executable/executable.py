@@ -92,15 +92,15 @@ class Executable(ExecutableFacts):
         return guards.seal(code)
 
     def report(self) -> str:
-        """Return all of this on one page of text; what the plugin does not tell is left out."""
+        """Return these facts on one page of text, without those that the plugin does not tell."""
         from pjrt_hub.running.executable import report  # Few programs ask for a report.
 
         return report.of(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle `serialize()`; it is loaded there on the oldest open client of the same plugin.
+        """Pickle `serialize()`; unpickling loads it on the oldest open client of the same plugin.
 
-        Without one, a client is made, and kept, for it: that may fail as making any client does.
+        If there is none, a client is made for it and kept, which may fail as for any client.
         """
         return self.topology._reduce_executable(self.serialize())
 
@@ -111,7 +111,7 @@ class Executable(ExecutableFacts):
 
     @contextlib.contextmanager
     def view(self) -> Iterator[int]:
-        """Give its address to a `with` block."""
+        """Give the address of its `PJRT_Executable` to a `with` block."""
         if self._is_given_away:
             raise ClosedError("the executable was given to a client, which loaded it")
         with self.topology._in_call():

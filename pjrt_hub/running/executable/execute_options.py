@@ -31,7 +31,7 @@ class ExecuteOptions:
 
     Attributes:
         launch_id: the same in all processes, and all parts, of one execution.
-        non_donatable: indices of arguments that must not be donated though the program would.
+        non_donatable: indices of arguments not to be donated, even if the program donates them.
         context: what the program's custom calls share (PJRT API 0.64).
         call_location: where the user's code called, for the plugin's messages and traces (0.76).
         incarnations: task id to incarnation id of the processes that must still be the same ones
@@ -91,9 +91,9 @@ class ExecuteOptions:
     def _for(
         self, executable: Called, num_devices: int, whole: bool
     ) -> tuple[Struct, list[object]]:
-        """Make the struct for one execution; `whole`: on all the devices of the program.
+        """Make the struct for one execution; `whole` means on all the devices of the program.
 
-        The plugin reads it during the call; what comes with it, until the execution is done.
+        The plugin reads the struct during the call, the listed objects until the execution ends.
         """
         client, signature = executable.client, executable.signature
         count = len(signature.parameters)

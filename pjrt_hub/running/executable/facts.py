@@ -1,6 +1,6 @@
 """Facts: what a `PJRT_Executable` tells about itself, loaded or not.
 
-Owns the questions; whoever inherits it owns the executable and says where it is.
+Owns the questions; a subclass owns the executable and gives its address.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Parameter(NamedTuple):
     """One parameter of a compiled program, on one device.
 
     Attributes:
-        name: as the compiler has it, "" where it has none.
+        name: the compiler's name for it, "" if it has none.
         dtype: as `Buffer.dtype`; None if unknown.
         element_type: as `Buffer.element_type`; None if unknown.
         shape: one device's dimensions; None if unknown.
@@ -69,10 +69,10 @@ class ExecutableFacts:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Identify the compiled code (`PJRT_Executable_Fingerprint`); bytes become escapes.
+        """An id of the compiled code (`PJRT_Executable_Fingerprint`); non-ASCII bytes are escaped.
 
         Raises:
-            UnimplementedError: the plugin has none.
+            UnimplementedError: the plugin has no fingerprint.
         """
         return self._ask("PJRT_Executable_Fingerprint").decode("ascii", "backslashreplace")
 
@@ -83,7 +83,7 @@ class ExecutableFacts:
 
     @cached_property
     def num_partitions(self) -> int:
-        """Parts that the program was split into (`PJRT_Executable_NumPartitions`)."""
+        """The number of parts that the program was split into (`PJRT_Executable_NumPartitions`)."""
         return self._ask("PJRT_Executable_NumPartitions")
 
     @property
@@ -93,10 +93,10 @@ class ExecutableFacts:
 
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
-        """What it takes on one device, as `signature` has it.
+        """The parameters on one device, as in `signature`, with their names.
 
         Raises:
-            UnsupportedByPluginError: nobody tells how many there are.
+            UnsupportedByPluginError: neither the program nor the plugin tells how many there are.
         """
         signature = self.signature
         if signature.open:
@@ -140,9 +140,9 @@ class ExecutableFacts:
 
     @cached_property
     def compile_options(self) -> CompileOptions:
-        """What it was compiled with (`PJRT_Executable_GetCompileOptions`, 0.87).
+        """The options that it was compiled with (`PJRT_Executable_GetCompileOptions`, 0.87).
 
-        A plugin that is older is not asked: the answer is what `compile` was given.
+        A plugin that is older is not asked: the options are then those that `compile` was given.
 
         Raises:
             UnsupportedByPluginError: the plugin is older, and the executable was loaded from bytes.
@@ -156,7 +156,7 @@ class ExecutableFacts:
         """Return the compiler's estimates: "flops", ... (`PJRT_Executable_GetCostAnalysis`).
 
         Returns:
-            Numbers by the compiler's own names; None where the plugin does not count.
+            Numbers by the compiler's own names; None if the plugin does not count.
         """
         return answer_or_none(lambda: self._ask("PJRT_Executable_GetCostAnalysis"))
 
@@ -164,7 +164,7 @@ class ExecutableFacts:
         """Return bytes of code, arguments, ... (`PJRT_Executable_GetCompiledMemoryStats`).
 
         Returns:
-            Bytes by the names of the C struct; None where the plugin does not count.
+            Bytes by the names of the C struct; None if the plugin does not count.
         """
         stats = answer_or_none(lambda: vars(self._ask("PJRT_Executable_GetCompiledMemoryStats")))
         return stats and {name: value for name, value in stats.items() if value is not None}
@@ -177,7 +177,7 @@ class ExecutableFacts:
         of their own.
 
         Raises:
-            UnimplementedError: the plugin tells none.
+            UnimplementedError: the plugin does not give one.
         """
         with self.view() as view:
             code, form = irregular.optimized_program(self.api, view)
@@ -188,7 +188,7 @@ class ExecutableFacts:
 
     @property
     def _title(self) -> str:
-        """The name, where the plugin tells one."""
+        """The name if the plugin tells one, else "program"."""
         return answer_or_none(lambda: self.name) or "program"
 
     def _ask(self, function: str) -> Any:
@@ -196,7 +196,7 @@ class ExecutableFacts:
             return self.api.call(function, executable=view)
 
     def _signature_rows(self) -> dict[str, str]:
-        """Return what it takes and gives as rows of a table, where the plugin tells."""
+        """Return parameters and outputs as rows of a table, if the plugin tells them."""
         signature = answer_or_none(lambda: self.signature)
         if signature is None:
             return {}

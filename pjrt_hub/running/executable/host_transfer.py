@@ -1,7 +1,7 @@
 """Host transfers: what a running program sends to the host and receives from it.
 
-Owns what Python functions see of it and the checks of a stream; the callbacks that a plugin calls
-are `native/host_transfer.c`.
+Owns what Python functions see of this and the checks of a stream; the callbacks that a plugin
+calls are in `native/host_transfer.c`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _STREAM_FUNCTIONS = ("Destroy", "AddChunk", "TotalBytes", "GranuleSize", "Curren
 class CopyToDeviceStream(hotpath.Owned):
     """A `PJRT_CopyToDeviceStream`: a value on its way into a running program, in chunks.
 
-    A receive callback gets it and fills it, there or later, from any thread. The program fails
-    where it is forgotten, or closed with its client, before it is full.
+    A receive callback gets the stream and fills it, at once or later, from any thread. The program
+    fails if the stream is dropped, or closed with its client, before it is full.
     """
 
     client: ClientHandle  # The client whose program receives.
@@ -64,20 +64,20 @@ class CopyToDeviceStream(hotpath.Owned):
 
     @property
     def granule_size(self) -> int:
-        """What the size of a chunk is a multiple of (`PJRT_CopyToDeviceStream_GranuleSize`)."""
+        """The unit of a chunk's size, in bytes (`PJRT_CopyToDeviceStream_GranuleSize`)."""
         return self._ask("PJRT_CopyToDeviceStream_GranuleSize")
 
     @property
     def current_bytes(self) -> int:
-        """How many bytes were added (`PJRT_CopyToDeviceStream_CurrentBytes`)."""
+        """The number of bytes added so far (`PJRT_CopyToDeviceStream_CurrentBytes`)."""
         return self._ask("PJRT_CopyToDeviceStream_CurrentBytes")
 
     def add_chunk(self, data: Any) -> Event:
         """Add the next bytes of the value, without waiting (`PJRT_CopyToDeviceStream_AddChunk`).
 
-        They are bytes or a contiguous array, in row-major order, which must not change until the
-        event is ready and is kept alive for as long as the plugin needs it. ValueError: they are no
-        multiple of the granule size, or more than is missing.
+        `data` is bytes or a contiguous array, in row-major order, which must not change until the
+        event is ready and is kept alive for as long as the plugin needs it. ValueError: its size is
+        not a multiple of the granule size, or more than is missing.
         """
         memory = as_bytes(data)
         with self.client._in_call(), self._lock:
@@ -101,7 +101,7 @@ class CopyToDeviceStream(hotpath.Owned):
             return event_of_work(self.client, address, self)
 
     def cancel(self) -> None:
-        """Close it; the program fails if it was not full. May be called again."""
+        """Close the stream; the program fails if it was not full. May be called again."""
         with self._lock:
             self._release()
 
@@ -124,7 +124,7 @@ class HostTransfers:
         self._kept: list[object] = []
 
     def exchange(self, struct: Struct, way: str, rows: Sequence[Mapping[int, Any]]) -> None:
-        """Put what a program sends or receives ("recv") into options, by device and channel."""
+        """Put send ("send") or receive ("recv") callbacks into options, by device and channel."""
         make: Callable[[int, Any], Callable[..., object]] = _sender
         if way == "recv":
             for each in _STREAM_FUNCTIONS:
@@ -137,7 +137,7 @@ class HostTransfers:
         irregular.put_rows(struct, way, made)
 
     def outputs(self, given: Mapping[int, tuple[OutputCallback, int]]) -> list[dict[str, int]]:
-        """HLO output callbacks by their id, as members of execute options."""
+        """Return HLO output callbacks, given by their id, as members of execute options."""
         members = []
         for callback_id, (callback, num_operands) in given.items():
             user_arg, function = self._arguments_for("output", _viewer(callback))

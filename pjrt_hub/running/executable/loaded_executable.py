@@ -1,7 +1,7 @@
 """Loaded executables: compiled programs, ready to call, and calls with their arguments bound.
 
-Owns where a program runs and the words for refused arguments; checking and running are the
-compiled call path's, and what a program tells about itself is `ExecutableFacts`'s.
+Owns where a program runs and the messages about arguments; the compiled call path checks and
+runs, and `ExecutableFacts` has what a program tells about itself.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ _Results = TypeVar("_Results")
 class BoundCall(hotpath.BoundCall[_Results]):
     """A call that keeps its arguments: `call = exe.bind(a, b)`, then `call()`.
 
-    The arguments were compared with the program once; each call only looks whether one was deleted
-    and whether something was closed. It holds its buffers. Many threads may call it.
+    The arguments were compared with the program once; each call only checks that none was deleted
+    and nothing was closed. It holds its buffers. Many threads may call it.
     `call(options=ExecuteOptions(...))` takes options as `exe(a, b, options=...)` does.
 
     Attributes:
-        executable: what it runs.
+        executable: the executable that it runs.
     """
 
     __slots__ = ()
@@ -69,10 +69,10 @@ class BoundCall(hotpath.BoundCall[_Results]):
 def bind(
     executable: Any, rows: tuple[tuple[Any, ...], ...], single: bool, simplify: bool
 ) -> BoundCall[Any]:
-    """Make the call of an executable with a row of arguments for each device.
+    """Bind an executable to a row of arguments for each device.
 
-    `single` gives the outputs of the only row, not a list of rows; `simplify` the only output
-    itself. What does not fit is refused as by `exe(...)`, and whatever the program donates.
+    `single` makes it give the outputs of the only row, not a list of rows; `simplify` the only
+    output itself. Arguments are refused as by `exe(...)`, and so is a program that donates one.
     """
     donated = executable.signature.donated
     if donated:
@@ -131,17 +131,17 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
 
     @property
     def gil(self) -> Literal["release", "adaptive"]:
-        """How a launch treats Python's global lock: by default it releases it.
+        """How a launch treats Python's global lock: by default the launch releases the lock.
 
-        `exe.gil = "adaptive"` keeps it while launches take less than 20 µs, which every 32nd is
-        timed for: beside a thread that computes in Python, each release may cost the 5 ms of
-        `sys.getswitchinterval()`. Only for CPU clients of one device. It is released all the same
-        where Python may be waited for: while another thread is inside a call of the client, while a
-        promise or transfer is open, and for good once a custom call, host callback or key-value
+        `exe.gil = "adaptive"` keeps the lock while launches take less than 20 µs (every 32nd is
+        timed): beside a thread that computes in Python, each release may cost the 5 ms of
+        `sys.getswitchinterval()`. Only for CPU clients of one device. The lock is still released
+        if Python may be waited for: while another thread is inside a call of the client, while
+        a promise or transfer is open, and for good once a custom call, host callback or key-value
         store was registered in the process.
 
         Raises:
-            ValueError: another word, or no launch of it could ever keep the lock.
+            ValueError: another word, or no launch of the program could ever keep the lock.
         """
         return "adaptive" if self._adaptive else "release"
 
@@ -248,9 +248,9 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         Raises:
             TypeError: a wrong number of rows or arguments, neither a Buffer nor an array, or a
                 wrong dtype; or the program is portable.
-            ValueError: a wrong shape, layout, device or client, or no such argument to keep.
+            ValueError: a wrong shape, layout, device, client, or index in `non_donatable`.
             UnsupportedByPluginError: the plugin is older than an option.
-            ClosedError: something deleted, donated or closed.
+            ClosedError: something was deleted, donated or closed.
         """
         if not self.devices:
             raise TypeError("the program belongs to no device: give execute_on() one")
@@ -263,7 +263,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     ) -> tuple[tuple[Buffer, ...], Event]:
         """Run a portable program, or the part of one of its devices, without waiting for results.
 
-        A part waits until all parts with this `launch_id` are there, each brought by a thread of
+        A part waits until all parts with this `launch_id` are there, each called by a thread of
         its own, and all with the same options. The C function is `PJRT_LoadedExecutable_Execute`;
         its `execute_device` says where a program runs that was compiled with
         `CompileOptions(compile_portable_executable=True)`.
@@ -279,7 +279,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         Raises:
             TimeoutError: no other part came for 30 seconds; nothing is started.
             ValueError: other options than those of a part that waits.
-            TypeError, ValueError, ClosedError: as for `execute`, also of another part.
+            TypeError, ValueError, ClosedError: as for `execute`, also because of another part.
         """
         if self.devices and device not in self.devices:
             places = ", ".join(map(str, self.devices))
@@ -369,7 +369,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     def delete(self) -> None:
         """Free the devices' memory and close it (`PJRT_LoadedExecutable_Delete`).
 
-        Programs that run already end as if nothing happened. May be called again.
+        Programs that are running already end as if nothing happened. May be called again.
         """
         if not self.closed:
             self._ask_loaded("PJRT_LoadedExecutable_Delete")
@@ -393,7 +393,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
             return Guards.of(self.client).seal(code, None if self._takes_tuple else self.signature)
 
     def report(self) -> str:
-        """Return all of this on one page of text; what the plugin does not tell is left out."""
+        """Return these facts on one page of text, without those that the plugin does not tell."""
         from pjrt_hub.running.executable import report  # Few programs ask for a report.
 
         return report.of(self)
@@ -445,7 +445,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         self.client.api.require(function)
 
     def _refuse_twice(self, row: tuple[Any, ...], options: ExecuteOptions | None) -> None:
-        """Raise if what is donated is given twice: that fails where other devices have started."""
+        """Raise if a donated buffer is given twice: that fails when other devices have started."""
         kept = () if options is None else options.non_donatable
         for donated in set(self.signature.donated).difference(kept):
             for index, argument in enumerate(row):
@@ -490,7 +490,7 @@ def adopt(
     """Take over a native executable; on any failure it is destroyed.
 
     Without a signature the plugin is asked; `program_signature` is what the program says, for a
-    plugin that tells little. `has_devices` says that it is known not to be portable.
+    plugin that tells little. `has_devices` says that the executable is known not to be portable.
     """
     executable = LoadedExecutable()
     try:
@@ -517,7 +517,7 @@ def adopt(
 
 
 def require_arrays(executable: LoadedExecutable) -> None:
-    """Close a program that takes a tuple, of which nobody said so, and raise TypeError."""
+    """Raise TypeError for an executable that takes a tuple though no option says so; close it."""
     if executable._takes_tuple:
         executable.close()
         raise TypeError(
@@ -527,7 +527,7 @@ def require_arrays(executable: LoadedExecutable) -> None:
 
 
 def _devices(client: DeviceClient, address: int, has_devices: bool) -> tuple[Device, ...]:
-    """Return where it runs; a plugin of one device need not say, or may say that there is none."""
+    """Return an executable's devices; a plugin of one device need not tell, or may tell none."""
     only = client.devices if len(client.devices) == 1 else ()
     try:
         found = client._call("PJRT_LoadedExecutable_AddressableDevices", executable=address)
@@ -547,7 +547,7 @@ def _devices(client: DeviceClient, address: int, has_devices: bool) -> tuple[Dev
 def _view(client: DeviceClient, address: int) -> Iterator[int]:
     """Give the `PJRT_Executable` inside a loaded one, fetched for each question and freed at once.
 
-    On the XLA CPU plugin it only views the loaded one, and using it after that crashes.
+    On the XLA CPU plugin it only views the loaded one, and must not be used after that is freed.
     """
     with client._in_call():
         view = client.api.call("PJRT_LoadedExecutable_GetExecutable", loaded_executable=address)

@@ -1,6 +1,6 @@
-"""Launches in parts: what threads bring for one device each, put together and launched as a whole.
+"""Launches in parts: threads bring arguments for one device each, and all are launched as a whole.
 
-native/gate.c says why a plugin must not get the parts.
+native/gate.c says why a plugin must not get the parts one by one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SLICE = 0.1
 
 
 class _Launch:
-    """One launch; `rows` and `latest` are those of the parts that came."""
+    """One launch; `rows` are those of the parts that came, `latest` the time of the last one."""
 
     def __init__(self, options: ExecuteOptions) -> None:
         self.options = options
@@ -48,9 +48,9 @@ class Parts:
     def bring(
         self, executable: Called, row: tuple[Buffer, ...], device: Device, options: ExecuteOptions
     ) -> tuple[tuple[Buffer, ...], Event]:
-        """Wait for the other parts, and give what the launch gives on this part's device.
+        """Wait for the other parts, and return the results of the launch on this part's device.
 
-        Who brings the last part launches them all. What one part is refused for, all are.
+        The thread that brings the last part launches them all. If one part is refused, all are.
         """
         launch, leads = None, False
         try:

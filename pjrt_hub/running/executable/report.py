@@ -77,7 +77,7 @@ def _facts(program: ExecutableFacts) -> Iterator[tuple[str, Any]]:
 
 
 def _layout(texts: Sequence[object], index: int, order: tuple[int, ...] | None) -> str:
-    """Return the compiler's words, which tell tiles, too; of one dimension only those."""
+    """Return a layout as the compiler writes it, with tiles; "" for one plain dimension."""
     if order is None:
         return str(texts[index]) if index < len(texts) else ""
     plain = order_text(order)
@@ -90,7 +90,7 @@ def _kind(kinds: Sequence[str], index: int) -> str:
 
 
 def _option(value: Any) -> str:
-    """Return bytes as their number, and shapes as types with the layout behind them."""
+    """Write an option's value: bytes as their number, shapes as types with their layout."""
     if isinstance(value, bytes):
         return f"<{len(value)} bytes>"
     if isinstance(value, tuple) and value and all(isinstance(each, Slot) for each in value):

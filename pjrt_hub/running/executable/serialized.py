@@ -1,7 +1,7 @@
 """Serialized executables: a plugin's bytes behind a header that says where they run.
 
 Plugins check little of what they deserialize, so the header is compared before they see a byte. It
-also says what the code takes and gives, which plugins need long to tell. Must not load anything.
+also has the code's signature, which plugins take long to tell. Must not load anything.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _HINT = "compile the program again here, or load it with the plugin that it was 
 
 
 class Guards(NamedTuple):
-    """Where a serialized executable runs: what it was compiled with must be here, too.
+    """What a serialized executable needs to run: the same as it was compiled with.
 
-    An empty one is not compared: the compiler did not know it, or it does not matter.
+    An empty guard is not compared: the compiler did not know it, or it does not matter.
     """
 
     platform: str
@@ -42,7 +42,7 @@ class Guards(NamedTuple):
 
     @classmethod
     def of(cls, client: ClientHandle) -> Guards:
-        """Return what runs on `client`, which is asked once."""
+        """Return the guards of executables that run on `client`, which is asked only once."""
         if client._guards is None:
             client._guards = cls(
                 client.platform_name,
@@ -55,7 +55,7 @@ class Guards(NamedTuple):
         return guards
 
     def seal(self, code: bytes, signature: Signature | None = None) -> bytes:
-        """Put the header before a plugin's bytes; without a signature it is asked for one later."""
+        """Put the header before a plugin's bytes; without a signature the plugin is asked later."""
         fields = {**self._asdict(), "signature": signature and signature.to_lists()}
         header = json.dumps(fields).encode()
         sealed = len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
@@ -74,7 +74,7 @@ class Guards(NamedTuple):
         return found
 
     def differences(self, here: Guards) -> list[tuple[str, str, str]]:
-        """Return the name, the need and what is here of each guard that does not agree."""
+        """Return (name, needed value, value here) of each guard that does not agree."""
         pairs = ((name, need, getattr(here, name)) for name, need in self._asdict().items())
         return [(name, need, have) for name, need, have in pairs if need and need != have]
 
@@ -103,7 +103,7 @@ def read(blob: bytes) -> tuple[Guards, bytes]:
 
 
 def parse(blob: bytes) -> Serialized:
-    """Take it apart as `read` does, with the signature; FileFormatError: it is none, or damaged."""
+    """Take a serialized executable apart; FileFormatError: the bytes are not one, or damaged."""
     if not blob.startswith(MAGIC):
         raise _damage(f"they begin {blob[:8].hex(' ')!r}" if blob else "they are empty")
     sealed = memoryview(blob)[len(MAGIC) + _DIGEST_NBYTES :]
@@ -133,7 +133,7 @@ def _damage(what: str) -> FileFormatError:
 
 
 def topology(client: ClientHandle) -> bytes:
-    """Return the devices and their machine as the plugin writes them; nothing if it does not."""
+    """Return the topology of a client as its plugin serializes it; b"" if it does not."""
 
     def ask() -> bytes:
         address = client._call("PJRT_Client_TopologyDescription", client=client.address)

@@ -1,7 +1,7 @@
 """Where signatures come from: the optimized program, the C API, and the program itself.
 
-XLA's plugins tell all of it in the optimized program. Others answer in another format or not at
-all, so no source is required, and what they tell is compared.
+XLA's plugins tell everything in the optimized program. Others answer in another format or not at
+all, so no source is required, and what the sources tell is compared.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Outputs(NamedTuple):
     def require(self, signature: Signature) -> None:
         """Refuse another number of outputs: the plugin writes all, whatever room there is.
 
-        Where it has more, these are no arrays; where it has fewer, it took the program for another.
+        If the plugin has more, the others are not arrays; if fewer, it mistook the program.
         """
         if self.number is not None and self.number < len(signature.outputs):
             refuse_answer(
@@ -55,7 +55,7 @@ class Outputs(NamedTuple):
 
 
 class ExecutableSignature(NamedTuple):
-    """A signature, and what goes with it."""
+    """A signature, and whether the program takes all its arguments as a tuple."""
 
     signature: Signature | None  # This is None if the number of outputs is unknown.
     takes_tuple: bool = False  # Whether a parameter is a tuple of all arguments.
@@ -64,9 +64,9 @@ class ExecutableSignature(NamedTuple):
 def of_executable(api: Api, view: int | None, program: Signature | None) -> ExecutableSignature:
     """Put together what an executable takes and gives on one device.
 
-    The view is a `PJRT_Executable`, None where the plugin gives none of what it loaded; `program`
-    what the program says of itself, where it can be read. Tokens are a TypeError, an infeed or
-    outfeed an UnimplementedError.
+    `view` is a `PJRT_Executable`, None if the plugin gives none for a loaded one; `program` is what
+    the program says of itself, if it can be read. Tokens are a TypeError, an infeed or outfeed an
+    UnimplementedError.
     """
     outputs, found = Outputs(None, None, None), None
     if view is not None:
@@ -105,7 +105,7 @@ def require_outputs(api: Api, view: int, signature: Signature) -> None:
 
 
 def _read_optimized(api: Api, view: int) -> ExecutableSignature | None:
-    """Return what `PJRT_Executable_OptimizedProgram` says, where it can be read."""
+    """Return what `PJRT_Executable_OptimizedProgram` says, if it can be read."""
     answer = _ask(lambda: irregular.optimized_program(api, view))
     if answer is None:
         return None
@@ -129,7 +129,7 @@ def _number(api: Api, view: int) -> int | None:
 
 
 def _take_the_same(optimized: Signature, program: Signature | None) -> bool:
-    """Compare numbers and types only, because shapes may be a device's or those of the whole."""
+    """Compare number and types of parameters; shapes may be of one device or of the whole."""
     if program is None:
         return True
     pairs = [[each.code for each in s.parameters] for s in (optimized, program)]
@@ -194,7 +194,7 @@ def _each(told: Sequence[T] | None, count: int) -> Sequence[T | None]:
 
 
 def _ask(question: Callable[[], T]) -> T | None:
-    """Return the answer, or None where the plugin has none."""
+    """Return the answer, or None if the plugin has none."""
     try:
         return question()
     except (PjrtError, UnsupportedByPluginError):

@@ -17,11 +17,11 @@ class ExecutableAbiVersion:
 
     Attributes:
         api: the plugin's function table.
-        proto: the plugin's own words, serialized: for another process or machine.
+        proto: the plugin's own description, serialized, for another process or machine.
     """
 
     def __init__(self, api: Api, proto: bytes) -> None:
-        """Take what `proto` gave, there or elsewhere (`PJRT_ExecutableAbiVersion_FromProto`).
+        """Make a version from the bytes of `proto` (`PJRT_ExecutableAbiVersion_FromProto`).
 
         Raises:
             UnsupportedByPluginError: the plugin has no such extension.
@@ -54,7 +54,7 @@ class ExecutableAbiVersion:
 
     @property
     def platform_id(self) -> int:
-        """64 bits that stand for the platform (`PJRT_ExecutableAbiVersion_PlatformId`)."""
+        """A 64-bit id of the platform (`PJRT_ExecutableAbiVersion_PlatformId`)."""
         with self._native() as address:
             call = self.api.extension("AbiVersion").call
             return int(call("PJRT_ExecutableAbiVersion_PlatformId", abi_version=address))

@@ -86,7 +86,7 @@ class DeviceArray:
 
 
 class CustomCall:
-    """The call that a Python function is running for.
+    """The call that a Python function is serving.
 
     Attributes:
         name: the target's name.
@@ -108,11 +108,11 @@ class CustomCall:
         return None if known is None else known.value
 
     def lent(self, type_id: int, index: int) -> Any:
-        """Return a Python object of those that a framework lent to the execution, or None.
+        """Return one of the Python objects that a framework lent to the execution, or None.
 
         Args:
-            type_id: by which the framework attached the list of their addresses.
-            index: its place in the list.
+            type_id: the type by which the framework attached the list of their addresses.
+            index: the object's place in the list.
         """
         return self._frame.python_object(type_id, index)
 
@@ -140,7 +140,7 @@ class CustomCall:
 
     @property
     def run_id(self) -> int | None:
-        """Equal in all calls of one execution; None if the plugin does not report it."""
+        """A number, equal in all calls of one execution; None if the plugin does not report it."""
         return self._frame.run_id()
 
 
@@ -157,7 +157,7 @@ class CustomCalls:
 
     @property
     def handlers(self) -> list[tuple[str, str, bool]]:
-        """The name and platform of each, and whether a command buffer may record it."""
+        """The name and platform of each function, and whether a command buffer may record it."""
         known = _registered.get(self.api.address, {})
         records = custom_calls.COMMAND_BUFFER_COMPATIBLE
         return [(*names, bool(traits & records)) for names, (traits, *_) in known.items()]
@@ -242,7 +242,7 @@ class CustomCalls:
         """The call for which this thread runs a registered Python function.
 
         Raises:
-            LookupError: it is running none.
+            LookupError: this thread is running none.
         """
         call: CustomCall | None = getattr(_running, "call", None)
         if call is None:
@@ -320,7 +320,7 @@ class CustomCalls:
                 )
 
     def _functions(self) -> int:
-        """Return the address of the plugin's own table, which it shows to any handler."""
+        """Return the address of the plugin's own FFI table, which it shows to any handler."""
         if self.api.address not in _functions:
             node = self.api.extension("FFI")
             node.require("PJRT_FFI_Register_Handler")
@@ -350,9 +350,9 @@ class CustomCalls:
 
 
 def _user_data_type(api: Api) -> int | None:
-    """Return the type of our user data in a plugin, None where it takes none.
+    """Return a plugin's type id for our user data; None if the plugin takes none.
 
-    Registered once, before anything can be called: from then on every execution has a context.
+    It is registered once, before anything can be called; then every execution has a context.
     """
     with _registering:
         if api.address not in _user_data_types:
@@ -366,7 +366,7 @@ def _user_data_type(api: Api) -> int | None:
 
 
 def _state_type(api: Api) -> int:
-    """Return the type of our handlers' states in a plugin; registered once."""
+    """Return a plugin's type id for our handlers' states, which is registered once."""
     with _state_typing:
         if api.address not in _state_types:
             _state_types[api.address] = int(
@@ -382,7 +382,7 @@ def _state_type(api: Api) -> int:
 def _python_entry(
     name: str, platform: str, api: Api, function: Callable[..., object]
 ) -> custom_calls.PythonEntry:
-    """Return what an entry point calls, which raises nothing: an error is a code and text."""
+    """Return the function for an entry point; it never raises: an error is a code and text."""
 
     def run(address: int) -> status.Failure | None:
         outer = getattr(_running, "call", None)  # A function may itself run a program.
@@ -429,7 +429,7 @@ def _call(function: Callable[..., object], frame: custom_calls.Frame, call: Cust
 
 
 def _prepare(state: object, frame: custom_calls.Frame, call: CustomCall) -> None:
-    """Hand over what a stage before the execution gave."""
+    """Hand the plugin the state that a stage before the execution returned."""
     if state is None:
         return
     ticket = hotpath.ffi_keep(state)
@@ -466,13 +466,13 @@ def _view(value: custom_calls.Value, call: CustomCall, *, writable: bool) -> Any
 
 
 def _bits(value: custom_calls.Value) -> int:
-    """Return the bits of an element where several share a byte, else 0."""
+    """Return the bits of an element if several share a byte, else 0."""
     bits = 8 if value.dtype == _TOKEN else dtypes.of_primitive(value.dtype).bits
     return bits if bits < 8 else 0
 
 
 def _unpack(value: custom_calls.Value, element: dtypes.ElementType, *, writable: bool) -> Any:
-    """Return an array of its own memory, because in the program's several elements share a byte."""
+    """Return an array with its own memory: in the program's memory, elements share bytes."""
     import numpy
 
     dtype = dtypes.numpy_dtype(element.code)

@@ -34,7 +34,7 @@ class Array(NamedTuple):
 
 
 class Partitioner(Protocol):
-    """What `register` takes. It is asked on a thread of the plugin, which waits."""
+    """The object that `register` takes. It is called on a thread of the plugin, which waits."""
 
     def partition(
         self, arguments: Sequence[Array], result: Array, backend_config: bytes
@@ -75,7 +75,7 @@ def register(
 ) -> None:
     """Register how to partition the custom call `name` (`PJRT_Register_Custom_Partitioner`).
 
-    An exception in it becomes the error of the compilation. A plugin never forgets it.
+    An exception in `partitioner` becomes the compilation's error. A plugin never forgets one.
 
     Args:
         api: the plugin's function table.
@@ -136,7 +136,7 @@ def register_batch_partitionable(api: Api, name: str) -> None:
 
 
 def _guard(name: str, partitioner: Partitioner) -> Callable[..., object]:
-    """Return what C calls, which raises nothing: an error is a code and text."""
+    """Return the function that C calls; it never raises: an error is a code and text."""
 
     def ask(what: str, *given: Any) -> object:
         try:

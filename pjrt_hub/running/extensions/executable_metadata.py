@@ -7,7 +7,7 @@ from pjrt_hub.running.capi.handle import ExecutableHandle
 
 
 def executable_metadata(executable: ExecutableHandle) -> bytes:
-    """Return the plugin's own proto: for libtpu memory and compiler flags.
+    """Return the plugin's own proto; that of libtpu has memory and compiler flags.
 
     The C function is `PJRT_ExecutableMetadata_GetExecutableMetadata`.
 

@@ -24,10 +24,10 @@ class ExecuteContext(Closing):
     """
 
     def __init__(self, client: ClientHandle) -> None:
-        """Make one (`PJRT_ExecuteContext_Create`, 0.52).
+        """Make a context (`PJRT_ExecuteContext_Create`, 0.52).
 
         Raises:
-            UnimplementedError: the plugin has none (libtpu).
+            UnimplementedError: the plugin has no contexts (libtpu).
         """
         self.client = client
         self._native: _Native | None = _Native(
@@ -40,7 +40,7 @@ class ExecuteContext(Closing):
         return self._native is None
 
     def close(self) -> None:
-        """Release it; it is freed after the executions that use it; may be called again."""
+        """Release the context, which is freed after the executions with it; may be called again."""
         self._native = None
 
     def keep(self, thing: object) -> None:
@@ -57,10 +57,10 @@ class ExecuteContext(Closing):
         return self.native().address
 
     def native(self) -> _Native:
-        """Return the native context, which lives as long as somebody has it.
+        """Return the native context, which lives as long as anything refers to it.
 
         Raises:
-            ClosedError: it is closed.
+            ClosedError: the context is closed.
         """
         if self._native is None:
             raise ClosedError("the execute context is closed")

@@ -31,11 +31,11 @@ def memory_descriptions(
     """Return a device's kinds of memory (`PJRT_DeviceDescription_MemoryDescriptions`).
 
     Args:
-        owner: the client or topology that `device` is of.
+        owner: the client or topology that `device` belongs to.
         device: a device of the client, or a device description of the topology.
 
     Returns:
-        None at all on plugins that describe none (the XLA CPU plugin).
+        An empty tuple on plugins that describe none (the XLA CPU plugin).
 
     Raises:
         ValueError: the device is another owner's.

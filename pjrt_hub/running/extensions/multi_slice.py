@@ -1,7 +1,7 @@
 """Multi-slice: one program over several TPU slices (extensions MultiSlice, Megascale).
 
-Owns configurations and the checks of what ends the process inside a plugin. What a configuration
-holds is the plugin's own.
+Owns configurations, and the checks for values that end the process inside a plugin. The content of
+a configuration is the plugin's own.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class MultiSliceConfig:
 
         Args:
             topology: of one slice.
-            num_slices: how many of it there are, at least 1; all together have at most 65536
-                devices.
+            num_slices: how many such slices there are, at least 1; together they have at most
+                65536 devices.
 
         Raises:
-            ValueError: the topology is of several slices already, or there are none.
+            ValueError: the topology is of several slices already, or `num_slices` is out of range.
             UnsupportedByPluginError: the plugin knows no slices.
-            PjrtError: it refuses them.
+            PjrtError: the plugin refuses the slices.
         """
         self.api = topology.api
         call = self.api.extension("Megascale").call
@@ -52,17 +52,17 @@ class MultiSliceConfig:
 
     @cached_property
     def num_slices(self) -> int:
-        """How many slices there are (`PJRT_MultiSlice_Config_NumSlices`)."""
+        """The number of slices (`PJRT_MultiSlice_Config_NumSlices`)."""
         return self._ask("PJRT_MultiSlice_Config_NumSlices")
 
     @cached_property
     def slice_id(self) -> int:
-        """The slice of this process (`PJRT_MultiSlice_Config_SliceId`)."""
+        """The id of this process's slice (`PJRT_MultiSlice_Config_SliceId`)."""
         return self._ask("PJRT_MultiSlice_Config_SliceId")
 
     @cached_property
     def num_devices_per_slice(self) -> dict[int, int]:
-        """Slice id to its number of devices (`PJRT_MultiSlice_Config_NumDevicesPerSlice`)."""
+        """The number of devices by slice id (`PJRT_MultiSlice_Config_NumDevicesPerSlice`)."""
         counts = self._ask("PJRT_MultiSlice_Config_NumDevicesPerSlice")
         return dict(sorted(zip(counts.slice_ids, counts.num_devices, strict=True)))
 
@@ -93,7 +93,7 @@ def megascale_id(api: Api, slice_id: int, device_id: int) -> int:
 
 
 def device_of_megascale_id(api: Api, megascale_id: int) -> tuple[int, int]:
-    """Return the slice and the device in it (`PJRT_Megascale_MegascaleId_To_DeviceId`).
+    """Return the ids of a slice and of a device in it (`PJRT_Megascale_MegascaleId_To_DeviceId`).
 
     Args:
         api: libtpu's function table.
@@ -106,7 +106,7 @@ def device_of_megascale_id(api: Api, megascale_id: int) -> tuple[int, int]:
 
 
 def _check_slices(topology: Any, num_slices: int) -> None:
-    """Refuse what ends the process inside libtpu: slices of slices, and far too many."""
+    """Refuse values that end the process inside libtpu: slices of slices, and far too many."""
     if not isinstance(num_slices, int) or isinstance(num_slices, bool):
         raise TypeError(f"num_slices is {num_slices!r}, not an int")
     devices = topology.device_descriptions

@@ -27,7 +27,7 @@ class PartialProgram(NamedTuple):
         code: as the phase left it.
         format: the plugin's word for that, "" where it says none.
         generating_phase: the phase that gave it.
-        next_phases: those that take it.
+        next_phases: the phases that take it.
         name: which of the parts of a program it is: some phases want several, in an order.
     """
 
@@ -45,7 +45,7 @@ class PartialProgram(NamedTuple):
             serialized: the bytes.
 
         Raises:
-            ValueError: it is something else.
+            ValueError: the bytes are something else.
         """
         found: dict[int, list[bytes]] = {number: [] for number in (_CODE, *_TEXTS)}
         for number, value in wire.fields(memoryview(serialized)):
@@ -92,8 +92,8 @@ class PhaseCompiler:
         """Run some phases (`PJRT_PhaseCompile_Run_Phase`).
 
         Args:
-            programs: for the first phase a `Program`; for the others what those before gave, all
-                that they want and in their order. `PartialProgram.read` tells which one is what.
+            programs: for the first phase a `Program`; for others what earlier phases gave, all that
+                they need and in their order. `PartialProgram.read` tells which one is what.
             phases: some of `phase_names`, in their order.
             topology: of this plugin: the devices to compile for.
             options: see `CompileOptions`.
@@ -102,7 +102,7 @@ class PhaseCompiler:
             The programs for the next phase.
 
         Raises:
-            ValueError: no program, no phase, one that the plugin has not, or another's topology.
+            ValueError: no program, no or an unknown phase, or a topology of another plugin.
             PjrtError: a program is not what the phase takes, or cannot be compiled.
         """
         if not programs or not phases:

@@ -77,7 +77,7 @@ class Profiler:
 
         Raises:
             RuntimeError: it was not started, or stopped before.
-            PjrtError: the plugin says so.
+            PjrtError: the plugin reports an error.
         """
         self._go("started", "stopped")
         self._functions.call("PLUGIN_Profiler_Stop", profiler=self.address)
@@ -87,14 +87,14 @@ class Profiler:
 
         Raises:
             RuntimeError: it was not stopped, or collected before.
-            PjrtError: the plugin says so.
+            PjrtError: the plugin reports an error.
         """
         self._go("stopped", "collected")
         self.xspace = self._functions.collect(self.address)
         return self.xspace
 
     def close(self) -> None:
-        """Free it (`PLUGIN_Profiler_Destroy`); may be called again."""
+        """Free the profiler (`PLUGIN_Profiler_Destroy`); may be called again."""
         if self._state == "started":
             self.stop()
         if self._state != "closed":

@@ -1,7 +1,7 @@
 """TPU executables: what libtpu reads out of compiled code (extension TpuExecutable).
 
-All of it is libtpu's own protos, kept as bytes; code is an `Executable` of this process. Other
-plugins, and an older libtpu, raise UnsupportedByPluginError.
+The answers are libtpu's own protos, as bytes; the code is given as an `Executable` of this process.
+Other plugins, and an older libtpu, raise UnsupportedByPluginError.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pjrt_hub.running.capi.library import Api
 
 
 def target_arguments(executable: ExecutableHandle) -> bytes:
-    """Return the chip that it is compiled for (`PJRT_TpuExecutable_GetTargetArguments`).
+    """Return the proto of a program's target chip (`PJRT_TpuExecutable_GetTargetArguments`).
 
     Args:
         executable: of libtpu, loaded or not.
@@ -24,7 +24,7 @@ def target_arguments(executable: ExecutableHandle) -> bytes:
 
 
 def hlo_module_with_config(executable: ExecutableHandle) -> bytes:
-    """Return its HloModuleProtoWithConfig (`PJRT_TpuExecutable_GetHloModuleWithConfig`).
+    """Return the HloModuleProtoWithConfig (`PJRT_TpuExecutable_GetHloModuleWithConfig`).
 
     Args:
         executable: of libtpu, loaded or not.
@@ -33,7 +33,7 @@ def hlo_module_with_config(executable: ExecutableHandle) -> bytes:
 
 
 def compiled_memory_stats(executable: ExecutableHandle) -> bytes:
-    """Return its memory use, buffer by buffer: a CompiledMemoryStatsProto.
+    """Return a program's memory use, buffer by buffer: a CompiledMemoryStatsProto.
 
     The C function is `PJRT_TpuExecutable_GetCompiledMemoryStats`; the sums are
     `executable.memory_stats`.
@@ -50,8 +50,8 @@ def run_hlo_cost_analysis(
     """Estimate flops, bytes and seconds on a chip (`PJRT_TpuExecutable_RunHloCostAnalysis`).
 
     Args:
-        executable: the one whose chip counts.
-        hlo_modules: from `hlo_module_with_config`; by default of this executable.
+        executable: the estimate is for its chip.
+        hlo_modules: from `hlo_module_with_config`; by default that of this executable.
 
     Raises:
         ValueError: there is no module.
@@ -73,7 +73,7 @@ def compilation_environments(api: Api, given: bytes = b"") -> bytes:
 
     Args:
         api: libtpu's function table.
-        given: a CompilationEnvironmentsProto, of which the result is one, too.
+        given: a CompilationEnvironmentsProto; the result is one, too.
 
     Raises:
         PjrtError: the bytes are damaged.

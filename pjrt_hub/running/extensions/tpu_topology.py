@@ -1,6 +1,6 @@
 """TPU topologies: chips, cores and hosts, and where they stand (extension TpuTopology).
 
-Owns the checks in front of libtpu, which ends the process where a number is negative or outside of
+Owns the checks before calls of libtpu, which ends the process if a number is negative or outside of
 a slice; the devices themselves are the topology's.
 """
 
@@ -25,8 +25,8 @@ class OnProcess(NamedTuple):
     """The place of a chip or device on its host.
 
     Attributes:
-        process_id: of the process, or host.
-        number: which one it is there.
+        process_id: of the process, which is the host.
+        number: the chip's or device's number there.
     """
 
     process_id: int
@@ -63,12 +63,12 @@ class TpuTopology:
     """What libtpu reports of a topology beyond the C API: `topology.tpu`.
 
     Chips stand on a grid of (x, y, z); a chip has cores, and one or several of its cores are a
-    device. Devices have the ids of `topology.device_descriptions`. A chip or device that is not
-    there is a ValueError; a process, or a chip at a coordinate, an InvalidArgumentError.
+    device. Devices have the ids of `topology.device_descriptions`. An unknown chip or device is a
+    ValueError; an unknown process, or coordinates without a chip, an InvalidArgumentError.
     """
 
     def __init__(self, topology: Any) -> None:
-        """Take a topology of libtpu.
+        """Wrap a topology of libtpu.
 
         Raises:
             UnsupportedByPluginError: the plugin is not libtpu, or older.
@@ -78,57 +78,57 @@ class TpuTopology:
 
     @property
     def chip_count(self) -> int:
-        """All chips (`PJRT_TpuTopology_ChipCount`)."""
+        """The number of chips (`PJRT_TpuTopology_ChipCount`)."""
         return self._ask("PJRT_TpuTopology_ChipCount")
 
     @property
     def core_count(self) -> int:
-        """All cores of the default kind (`PJRT_TpuTopology_CoreCount`)."""
+        """The number of cores of the default kind (`PJRT_TpuTopology_CoreCount`)."""
         return self._ask("PJRT_TpuTopology_CoreCount")
 
     @property
     def core_count_per_chip(self) -> int:
-        """A chip's cores of the default kind (`PJRT_TpuTopology_CoreCountPerChip`)."""
+        """A chip's number of default-kind cores (`PJRT_TpuTopology_CoreCountPerChip`)."""
         return self._ask("PJRT_TpuTopology_CoreCountPerChip")
 
     @property
     def core_count_per_process(self) -> int:
-        """A process's cores of the default kind (`PJRT_TpuTopology_CoreCountPerProcess`)."""
+        """A process's number of default-kind cores (`PJRT_TpuTopology_CoreCountPerProcess`)."""
         return self._ask("PJRT_TpuTopology_CoreCountPerProcess")
 
     @property
     def device_count(self) -> int:
-        """All devices (`PJRT_TpuTopology_LogiDeviceCount`)."""
+        """The number of devices (`PJRT_TpuTopology_LogiDeviceCount`)."""
         return self._ask("PJRT_TpuTopology_LogiDeviceCount")
 
     @property
     def device_count_per_chip(self) -> int:
-        """Devices of one chip (`PJRT_TpuTopology_LogiDeviceCountPerChip`)."""
+        """The number of devices of one chip (`PJRT_TpuTopology_LogiDeviceCountPerChip`)."""
         return self._ask("PJRT_TpuTopology_LogiDeviceCountPerChip")
 
     @property
     def device_count_per_process(self) -> int:
-        """Devices of one process (`PJRT_TpuTopology_LogiDeviceCountPerProcess`)."""
+        """The number of devices of one process (`PJRT_TpuTopology_LogiDeviceCountPerProcess`)."""
         return self._ask("PJRT_TpuTopology_LogiDeviceCountPerProcess")
 
     @property
     def process_count(self) -> int:
-        """Processes, one for each host (`PJRT_TpuTopology_ProcessCount`)."""
+        """The number of processes, one for each host (`PJRT_TpuTopology_ProcessCount`)."""
         return self._ask("PJRT_TpuTopology_ProcessCount")
 
     @property
     def chips_per_process(self) -> int:
-        """Chips of one process (`PJRT_TpuTopology_ChipsPerProcess`)."""
+        """The number of chips of one process (`PJRT_TpuTopology_ChipsPerProcess`)."""
         return self._ask("PJRT_TpuTopology_ChipsPerProcess")
 
     @property
     def chip_bounds(self) -> Coordinates:
-        """Chips along x, y and z (`PJRT_TpuTopology_ChipBounds`)."""
+        """The numbers of chips along x, y and z (`PJRT_TpuTopology_ChipBounds`)."""
         return self._read_numbers("PJRT_TpuTopology_ChipBounds", _MAX_DIMS)
 
     @property
     def process_bounds(self) -> Coordinates:
-        """Processes along x, y and z (`PJRT_TpuTopology_ProcessBounds`)."""
+        """The numbers of processes along x, y and z (`PJRT_TpuTopology_ProcessBounds`)."""
         return self._read_numbers("PJRT_TpuTopology_ProcessBounds", _MAX_DIMS)
 
     @property
@@ -143,12 +143,12 @@ class TpuTopology:
 
     @property
     def is_subslice(self) -> bool:
-        """Whether it is a part of another (`PJRT_TpuTopology_IsSubsliceTopology`)."""
+        """Whether it is a part of another topology (`PJRT_TpuTopology_IsSubsliceTopology`)."""
         return self._ask("PJRT_TpuTopology_IsSubsliceTopology")
 
     @property
     def is_enhanced_barrier_enabled(self) -> bool:
-        """Whether chips meet in hardware (`PJRT_TpuTopology_IsEnhancedBarrierEnabled`)."""
+        """Whether chips synchronize in hardware (`PJRT_TpuTopology_IsEnhancedBarrierEnabled`)."""
         return self._ask("PJRT_TpuTopology_IsEnhancedBarrierEnabled")
 
     @property
@@ -184,7 +184,7 @@ class TpuTopology:
         )
 
     def process_coordinates(self, process_id: int) -> Coordinates:
-        """Return the coordinates of a process's chips (`PJRT_TpuTopology_ProcessCoordFromId`).
+        """Return a process's coordinates along x, y and z (`PJRT_TpuTopology_ProcessCoordFromId`).
 
         Args:
             process_id: one of `process_ids`.
@@ -194,7 +194,7 @@ class TpuTopology:
         )
 
     def device_ids_on_process(self, process_id: int) -> tuple[int, ...]:
-        """Return the devices of a process (`PJRT_TpuTopology_LogiDeviceIdsOnProcess`).
+        """Return the ids of a process's devices (`PJRT_TpuTopology_LogiDeviceIdsOnProcess`).
 
         Args:
             process_id: one of `process_ids`.
@@ -226,7 +226,7 @@ class TpuTopology:
         return OnProcess(found.process_id, found.index_on_process)
 
     def chip_id(self, coordinates: Sequence[int]) -> int:
-        """Return the chip at a coordinate (`PJRT_TpuTopology_ChipIdFromCoord`).
+        """Return the id of the chip at some coordinates (`PJRT_TpuTopology_ChipIdFromCoord`).
 
         Args:
             coordinates: along x, y and z.
@@ -275,14 +275,14 @@ class TpuTopology:
     def subslice(
         self, chips_per_host_bounds: Sequence[int], host_bounds: Sequence[int] = (1, 1, 1)
     ) -> Any:
-        """Return a part of it as a separate topology (`PJRT_TpuTopology_Subslice`).
+        """Return a part of the topology as another one (`PJRT_TpuTopology_Subslice`).
 
         Args:
             chips_per_host_bounds: chips of one host along x, y and z.
             host_bounds: hosts along x, y and z.
 
         Raises:
-            InvalidArgumentError: it is larger than this one.
+            InvalidArgumentError: the part is larger than this topology.
         """
         return self._derive(
             "PJRT_TpuTopology_Subslice",
@@ -309,11 +309,11 @@ class TpuTopology:
 
         Args:
             subslice: from `subslice`.
-            origin: where its first chip stands here.
+            origin: the coordinates here of the part's first chip.
             full_device_id: one of this topology's devices.
 
         Raises:
-            ValueError: it is not a subslice, or the device stands outside of it.
+            ValueError: `subslice` is not a part, or the device stands outside of it.
         """
         start, part = _numbers(origin), TpuTopology(subslice)
         if subslice.api is not self.topology.api or not part.is_subslice:
@@ -361,7 +361,7 @@ class TpuTopology:
 
 
 def slice_configs(api: Api, platform: str) -> tuple[SliceConfig, ...]:
-    """Return all machines of a platform (`PJRT_TpuTopology_GetSliceConfigs`).
+    """Return the configurations of all machines of a platform (`PJRT_TpuTopology_GetSliceConfigs`).
 
     Args:
         api: libtpu's function table.
@@ -369,7 +369,7 @@ def slice_configs(api: Api, platform: str) -> tuple[SliceConfig, ...]:
 
     Raises:
         UnsupportedByPluginError: the plugin is not libtpu, or older.
-        InvalidArgumentError: it knows no such platform.
+        InvalidArgumentError: libtpu knows no such platform.
     """
     found = irregular.slice_configs(
         api.extension("TpuTopology"), _MAX_SLICE_CONFIGS, platform_type_name=platform
@@ -387,14 +387,14 @@ def slice_config(api: Api, platform: str, name: str) -> SliceConfig:
 
     Raises:
         UnsupportedByPluginError: the plugin is not libtpu, or older.
-        InvalidArgumentError: it knows no such platform, or no such machine.
+        InvalidArgumentError: libtpu knows no such platform, or no such machine.
     """
     node = api.extension("TpuTopology")
     return SliceConfig(*irregular.slice_config(node, platform_type_name=platform, slice_name=name))
 
 
 def default_platform_config(api: Api, platform: str) -> PlatformConfig:
-    """Return a host of a platform (`PJRT_TpuTopology_GetDefaultPlatformConfig`).
+    """Return what a host of a platform has (`PJRT_TpuTopology_GetDefaultPlatformConfig`).
 
     Args:
         api: libtpu's function table.
@@ -402,7 +402,7 @@ def default_platform_config(api: Api, platform: str) -> PlatformConfig:
 
     Raises:
         UnsupportedByPluginError: the plugin is not libtpu, or older.
-        InvalidArgumentError: it knows no such platform.
+        InvalidArgumentError: libtpu knows no such platform.
     """
     call = api.extension("TpuTopology").call
     found = call("PJRT_TpuTopology_GetDefaultPlatformConfig", platform_type_name=platform)

@@ -43,7 +43,7 @@ class XlaTransform(Closing):
         function: Callable[[bytes], bytes | None],
         stage: Stage = "pre_scheduler",
     ) -> None:
-        """Register it (`PJRT_Register_Xla_Transform`).
+        """Register the function (`PJRT_Register_Xla_Transform`).
 
         Args:
             api: the plugin's function table.
@@ -57,7 +57,7 @@ class XlaTransform(Closing):
             UnsupportedByPluginError: the plugin has no such extension.
             TypeError: the function cannot be called.
             ValueError: no name, or no such stage.
-            AlreadyExistsError: the stage has one of that name.
+            AlreadyExistsError: the stage has a transform of that name.
             PjrtError: the plugin refuses it.
         """
         if not name or stage not in _STAGES:
@@ -87,7 +87,7 @@ class XlaTransform(Closing):
             _registered[self._callbacks] = api.address, name, stage
 
     def clear(self) -> bool:
-        """Remove it (`PJRT_Clear_Xla_Transform`), and return whether the plugin still had it."""
+        """Remove the transform (`PJRT_Clear_Xla_Transform`); tell if the plugin still had it."""
         with _registering:
             if self._callbacks not in _registered:
                 return False

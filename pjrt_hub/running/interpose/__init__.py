@@ -1,1 +1,1 @@
-"""Between any host and any plugin: trampolines in C, and tables handed on."""
+"""Code between any host and any plugin: trampolines in C, and tables that are handed on."""

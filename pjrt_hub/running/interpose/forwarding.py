@@ -17,16 +17,16 @@ _NAME = b"pjrt_c_api"
 
 
 def library_path() -> Path:
-    """Return the library, which forwards to nothing before `forward`."""
+    """Return the path of the library, which forwards to nothing before `forward` is called."""
     return Path(__file__).with_suffix("") / "forward.so"
 
 
 def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
-    """Return the path of a library that is the plugin to whoever opens it in this process.
+    """Return the path of a library that hosts in this process can open as the plugin.
 
-    Its table is a copy of that at `address`, which must stay; `PJRT_Plugin_Initialize` does nothing
-    in it: the plugin is initialized. It forwards to one plugin, and PluginLoadError refuses
-    another.
+    Its table is a copy of the one at `address`, which must stay; its `PJRT_Plugin_Initialize` does
+    nothing, because the plugin is initialized. The library forwards to one plugin, and a second
+    one is a PluginLoadError.
     """
     import ctypes  # Only processes with another host, such as torch_xla, need this import.
 

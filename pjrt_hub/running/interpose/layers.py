@@ -27,7 +27,7 @@ _tables: list[object] = []
 
 
 def preload_path() -> Path:
-    """Return the library for a program's LD_PRELOAD.
+    """Return the path of the library for a program's LD_PRELOAD.
 
     It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE, PJRT_HUB_WITHOUT and PJRT_HUB_DISCRETE.
     """
@@ -35,7 +35,7 @@ def preload_path() -> Path:
 
 
 class Chain(NamedTuple):
-    """Layers and their settings, found right by `read`."""
+    """Layers and their settings, which `read` has checked."""
 
     names: str  # The layers, joined by commas, from the host to the plugin.
     without: str = ""  # What the layer `without` takes away, joined by commas.
@@ -48,10 +48,10 @@ class Chain(NamedTuple):
         return f"{self.names} ({given})" if given else self.names
 
     def wrap(self, address: int) -> int:
-        """Return the address of a table whose calls pass through these to the one at `address`.
+        """Return the address of a table whose calls pass through the layers to that at `address`.
 
-        That must stay for ever, as plugins' tables do. The layers are those of the process: what
-        the first call names holds for all later plugins.
+        The latter must stay for ever, as plugins' tables do. A process has one set of layers: those
+        of the first call hold for all later plugins.
         """
         if not self.names:
             return address
@@ -71,7 +71,7 @@ def read(
     without: str | None = None,
     discrete: str | None = None,
 ) -> Chain:
-    """Read the names of layers, joined by commas, and what was set for them, or PjrtHubError."""
+    """Read the names of layers, joined by commas, and their settings; PjrtHubError if wrong."""
     names = [name.strip() for name in layers.split(",") if name.strip()]
     if unknown := [name for name in names if name not in LAYERS]:
         raise PjrtHubError(
@@ -109,10 +109,10 @@ def wrap(
 
 
 def removals(names: str) -> list[str]:
-    """Read what a plugin is to be without: functions and extensions, joined by commas.
+    """Read what to take away from a plugin: functions and extensions, joined by commas.
 
-    A function by its name answers UNIMPLEMENTED, `PJRT_Buffer_IsOnCpu:null` is NULL in the table;
-    an extension, `Layouts`, is not in the chain. Nothing, or what there is not, is a PjrtHubError.
+    A function's name makes it answer UNIMPLEMENTED; `PJRT_Buffer_IsOnCpu:null` makes it NULL.
+    An extension, such as `Layouts`, is left out of the chain. No or unknown names: PjrtHubError.
     """
     taken = [name.strip() for name in names.split(",") if name.strip()]
     known = {*function_names(), *(f"{name}:null" for name in function_names()), *table.EXTENSIONS}
@@ -157,7 +157,7 @@ def settings(text: str) -> list[str]:
 
 
 def growing_structs(host: int, plugin: int) -> tuple[str, ...]:
-    """Name the structs that a plugin of that minor may insist on being larger than a host's."""
+    """Return the structs that a plugin of that minor may require to be larger than a host's."""
     names = {function.args for function in table.FUNCTIONS.values()} | {"PJRT_ExecuteOptions"}
     fields = {name: [field.since for field in table.FIELDS[name]] for name in sorted(names)}
     return tuple(
@@ -168,10 +168,10 @@ def growing_structs(host: int, plugin: int) -> tuple[str, ...]:
 
 
 def pad(address: int, host: int, structs: Collection[str]) -> int:
-    """Return the address of a table that pads what a host of that minor makes too small.
+    """Return the address of a table that pads structs that a host of that minor makes too small.
 
-    Functions whose structs, of those that `growing_structs` names, cannot be too small are the
-    plugin's own.
+    Functions whose structs cannot be too small, because none is in `structs` (which
+    `growing_structs` names), are the plugin's own.
     """
     padded = wrap(address, "pad")
     if host < TRUE_SIZES:
@@ -190,7 +190,7 @@ def pad(address: int, host: int, structs: Collection[str]) -> int:
 
 
 def function_names() -> tuple[str, ...]:
-    """Return every function by the number that recordings give it."""
+    """Return the names of all functions, each at the index that recordings use as its number."""
     nodes = (each for node in table.EXTENSIONS.values() for each in node.functions.values())
     return (*table.FUNCTIONS, *(each.args.removesuffix("_Args") for each in nodes))
 
@@ -203,5 +203,5 @@ def offsets(struct: str) -> dict[str, int]:
 
 @cache
 def sizeof(ctype: str) -> int:
-    """Return the bytes of a type."""
+    """Return the size of a C type in bytes."""
     return int(ffi.sizeof(ctype))

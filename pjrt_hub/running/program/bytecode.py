@@ -27,7 +27,7 @@ _TARGET, _TARGET_NAME = 2, "call_target_name"
 
 
 class Uses(NamedTuple):
-    """What a program is made of."""
+    """The operations and custom calls that a program is made of."""
 
     operations: tuple[str, ...]  # Sorted names, such as "vhlo.add_v1".
     custom_calls: tuple[str, ...]  # The functions that it calls by name, sorted.
@@ -46,7 +46,7 @@ class Module(NamedTuple):
 
 
 def uses(code: bytes) -> Uses | None:
-    """Read what a program is made of; None where it is malformed or of an unknown version."""
+    """Read what a program is made of; None if it is malformed or of an unknown version."""
     try:
         return _uses(code)
     except (ValueError, LookupError):  # UnicodeDecodeError is a ValueError.
@@ -54,7 +54,7 @@ def uses(code: bytes) -> Uses | None:
 
 
 def module(code: bytes) -> Module | None:
-    """Read what a program says of itself; None as for `uses`."""
+    """Read a program's dialects and counts; None as for `uses`."""
     try:
         return _module(code)
     except (ValueError, LookupError):
@@ -62,7 +62,7 @@ def module(code: bytes) -> Module | None:
 
 
 def words(code: bytes) -> bytes:
-    """Give all that a program spells: names, and text of attributes; empty as None for `uses`."""
+    """Return all strings of a program: names, and attributes' text; empty if `uses` gives None."""
     try:
         part = _sections_of(code)[1][_STRINGS]
     except (ValueError, LookupError):
@@ -71,7 +71,7 @@ def words(code: bytes) -> bytes:
 
 
 class Contents(NamedTuple):
-    """The parts of bytecode by their numbers, and the names that they call by number."""
+    """The sections of bytecode by their numbers, and the names that they refer to by number."""
 
     version: int
     sections: dict[int, Reader]
@@ -81,7 +81,7 @@ class Contents(NamedTuple):
 
 
 class TableEntry(NamedTuple):
-    """An attribute or a type: numbers of its dialect's own, or its assembly as text."""
+    """An attribute or a type: in its dialect's own encoding, or its assembly as text."""
 
     dialect: str
     is_text: bool
@@ -97,7 +97,7 @@ def contents(code: bytes) -> Contents:
 
 
 class Entries:
-    """All attributes and types of a program, each taken out when it is asked for."""
+    """All attributes and types of a program, each extracted when it is asked for."""
 
     def __init__(self, opened: Contents) -> None:
         offsets, self._data = opened.sections[_OFFSETS].again(), opened.sections[_ATTRIBUTES]
@@ -130,7 +130,7 @@ class Entries:
 
 
 def properties(opened: Contents) -> list[Reader]:
-    """List what operations keep as their properties."""
+    """Return the properties of operations, which refer to them by number."""
     if _PROPERTIES not in opened.sections:
         return []
     reader = opened.sections[_PROPERTIES].again()
@@ -176,7 +176,7 @@ def _module(code: bytes) -> Module:
 
 
 def _dictionaries(opened: Contents) -> tuple[list[tuple[str, int]], dict[int, Reader]]:
-    """Return the dictionaries, each name with the number of its value; and all integers."""
+    """Return the names in dictionaries, with the numbers of their values; and all integers."""
     texts, integers, named = dict[int, str](), dict[int, Reader](), list[tuple[int, int]]()
     found = Entries(opened)
     for number in range(found.attributes):
@@ -210,7 +210,7 @@ def _sections_of(code: bytes) -> tuple[int, dict[int, Reader]]:
 
 
 class Reader:
-    """A part of bytes, and how far it is read; what goes beyond raises IndexError or ValueError."""
+    """Bytes and a position in them; reading past their end raises IndexError or ValueError."""
 
     def __init__(self, data: bytes, position: int, end: int) -> None:
         self.data = data
@@ -221,14 +221,14 @@ class Reader:
         return self.position < self.end
 
     def varint(self) -> int:
-        """Read a number whose first byte tells by its trailing zeros how many follow."""
+        """Read a number whose first byte tells by its trailing zeros how many bytes follow."""
         first = self.data[self.position]
         more = 8 if not first else (first & -first).bit_length() - 1
         value = int.from_bytes(self.take(more + 1), "little")
         return value >> 8 if more == 8 else value >> (more + 1)
 
     def varints(self, count: int) -> list[int]:
-        """Read so many numbers, of which most are short."""
+        """Read `count` numbers, most of which are short."""
         data, position, found = self.data, self.position, list[int]()
         for _ in range(require_count(count, self)):
             first = data[position]
@@ -262,14 +262,14 @@ class Reader:
         return self.take(self.end - self.position)
 
     def part(self, count: int) -> Reader:
-        """Return a reader of the next bytes, which may be many."""
+        """Return a reader of the next bytes, which are not copied."""
         begin, self.position = self.position, self.position + count
         if self.position > self.end:
             raise ValueError("the bytes end")
         return Reader(self.data, begin, self.position)
 
     def again(self) -> Reader:
-        """Return a reader of the same, from here."""
+        """Return a new reader of the bytes that are left."""
         return Reader(self.data, self.position, self.end)
 
 
@@ -315,7 +315,7 @@ def _operations(reader: Reader, strings: list[bytes], version: int) -> tuple[lis
 
 
 def require_count(count: int, reader: Reader) -> int:
-    """Return a number of things that take a byte each; ValueError: there are not so many bytes."""
+    """Return a count of items of at least a byte each; ValueError if fewer bytes are left."""
     if count > reader.end - reader.position:
         raise ValueError("more of them than bytes")
     return count

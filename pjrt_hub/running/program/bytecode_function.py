@@ -1,7 +1,7 @@
 """The main function of programs in MLIR's bytecode, read without MLIR.
 
-Owns the way to it through modules and functions, whose bodies are not looked at; what it says is
-read by `bytecode_values`.
+Owns finding it among modules and functions, whose bodies are not looked at; `bytecode_values` reads
+its attributes and types.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_PROPERTIES = 6
 
 
 class _Operation(NamedTuple):
-    """The head of an operation: its full name, and the numbers of what it is given."""
+    """The head of an operation: its full name, and the numbers of attributes and properties."""
 
     name: str
     attributes: int | None
@@ -98,7 +98,7 @@ class _Program:
         self._depth = 0
 
     def operations(self) -> Iterator[_Operation]:
-        """Yield the head of the module, and those in it."""
+        """Yield the head of the module, and those of the operations in it."""
         reader = self._opened.sections[bytecode.OPERATIONS].again()
         if reader.varint() != 1 << 1:
             raise Unreadable("the bytecode is of more than a module")
@@ -134,11 +134,11 @@ class _Program:
         return ChainMap(said, many)  # Many operations may share `many`, so a copy would be slow.
 
     def word(self, said: Mapping[str, int], name: str) -> Any:
-        """Return what an attribute says; None where there is none."""
+        """Return an attribute's value by its name; None if there is none."""
         return self._values.attribute(said[name]) if name in said else None
 
     def function(self, said: Mapping[str, int]) -> MainFunction:
-        """Return a function, by what its operation says."""
+        """Return a function, read from its operation's attributes."""
         kind = self.word(said, "function_type")
         if not isinstance(kind, TypeNumber):
             raise Unreadable("the function has no type")
@@ -155,7 +155,7 @@ class _Program:
         return found
 
     def _operation(self, reader: Reader) -> tuple[_Operation, list[Reader | None]]:
-        """Return an operation's head, and its regions: None of those that follow it in place."""
+        """Return an operation's head and its regions; a region that follows in place is None."""
         name = self._opened.operations[reader.varint()]
         has = reader.take(1)[0]
         reader.varint()  # This skips the location.

@@ -54,7 +54,7 @@ class TypeNumber(NamedTuple):
 class Values:
     """The attributes and types of a program, by their numbers; each is read once.
 
-    What is malformed, or nothing that a buffer holds, is a ValueError or LookupError.
+    Malformed entries, and types that no buffer holds, are a ValueError or LookupError.
     """
 
     def __init__(self, opened: Contents) -> None:
@@ -66,9 +66,9 @@ class Values:
         self._depth = self._tensors = 0
 
     def attribute(self, number: int) -> Any:
-        """Return what an attribute says, as `main_function.Attributes` has it, or a TypeNumber.
+        """Return an attribute's value, in the form of `main_function.Attributes`, or a TypeNumber.
 
-        Lists are lists, and what nobody asks for is an empty text.
+        Lists are lists, and attributes that nobody asks for are an empty text.
         """
         if number not in self._read_attributes:
             self._read_attributes[number] = self._read_nested(
@@ -77,7 +77,7 @@ class Values:
         return self._read_attributes[number]
 
     def type(self, number: int) -> TensorTypes:
-        """Return a type, as the tensors that a buffer each holds."""
+        """Return a type as its tensors, one for each buffer."""
         if number not in self._read_types:
             self._read_types[number] = self._read_nested(self._type, self._entries.type(number))
         return self._read_types[number]
@@ -142,7 +142,7 @@ class Values:
         return ""
 
     def _shardy_attribute(self, kind: int, content: Reader) -> str:
-        """Return the assembly, as text has it."""
+        """Return an attribute of Shardy as assembly, as in MLIR's text."""
         if kind == 1:
             return f'"{self._string(content)}"={content.signed()}'
         if kind == 2:
@@ -246,7 +246,7 @@ def _bounds(content: Reader) -> str:
 
 
 def _join(parts: Iterable[Any]) -> str:
-    """Return a list in assembly, whose parts may be one thing many times."""
+    """Join the parts of a list in assembly, up to a limit, for one part may come many times."""
     text, length = list[str](), 0
     for each in map(str, parts):
         text.append(each)

@@ -1,7 +1,7 @@
-"""Compile errors: the next step after what a compiler refused.
+"""Compile errors: hints on the next step after a compiler refused a program.
 
-Owns reading the compilers' words, and writing what only an MLIR of another age reads; must not
-compile, nor replace what they say.
+Owns reading the compilers' messages, and rewriting programs for an MLIR of another age; must not
+compile, nor replace the messages.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ _READS = re.compile(r"using StableHLO v(\d+\.\d+\.\d+)")
 
 
 def find_refused_flag(error: PjrtError) -> str:
-    """Return the flag whose name or value a compiler does not know; empty where none is."""
+    """Return the flag whose name or value a compiler does not know; empty if there is none."""
     found = _NO_FLAG.search(error.message) or _NO_VALUE.search(error.message)
     return found[1] if found else ""
 
 
 def rewrite(error: PjrtError, program: Program) -> Program | None:
-    """Write the program as an MLIR of another age does, where the plugin's reads only that."""
+    """Rewrite a program as an MLIR of another age does, if the plugin's MLIR reads only that."""
     if not _OTHER_BOOLEANS.search(error.message):
         return None
     code = rewrite_booleans(program.code)
@@ -59,9 +59,9 @@ def rewrite(error: PjrtError, program: Program) -> Program | None:
 
 
 def rewrite_booleans(text: bytes) -> bytes | None:
-    """Write constants that have bytes with bits or, where none has, those of bits with bytes.
+    """Rewrite boolean constants from bytes to bits or, if none has bytes, from bits to bytes.
 
-    Gives None where there is no such constant.
+    Gives None if there is no such constant.
     """
     found = [_size(constant) for constant in _CONSTANT.finditer(text)]
     has_bytes = any(nbytes == count > 1 for nbytes, count in found)

@@ -67,8 +67,8 @@ class CompileOptions:
             (`mhlo.num_partitions`).
         device_ids: the device of each `[replica][partition]`; None leaves the choice to the plugin,
             which takes the first ones.
-        use_spmd_partitioning: split one program over the partitions; None: where there are several.
-        use_shardy_partitioner: split by Shardy's annotations; None: where the program has them.
+        use_spmd_partitioning: split one program over the partitions; None: if there are several.
+        use_shardy_partitioner: split by Shardy's annotations; None: if the program has them.
         allow_spmd_sharding_propagation_to_parameters: whether the partitioner may choose how
             parameters without annotation are split: one bool for all of them or, beside
             `argument_layouts`, one for each.
@@ -102,8 +102,8 @@ class CompileOptions:
             parsed by the plugin as the flag's own type; an unknown name is an error of the compile.
             Those of `Plugin.compile_flags` are added where they are not named here; None leaves
             a flag to the plugin, also one of those.
-        unread: what `parse` found beside these, as a CompileOptionsProto, which `serialize` hands
-            on; None where nothing was parsed. What a host said is not checked again.
+        unread: fields that `parse` found beside these, as a CompileOptionsProto that `serialize`
+            passes on; None if nothing was parsed. Parsed options are not checked again.
     """
 
     __module__ = "pjrt_hub"
@@ -153,7 +153,7 @@ class CompileOptions:
     unread: bytes | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what a plugin would abort on, and what contradicts itself."""
+        """Refuse options that a plugin would abort on, or that contradict each other."""
         if self.unread is not None:
             return
         for each in _OPTIONS:
@@ -188,7 +188,7 @@ class CompileOptions:
             )
 
     def _check_partitioning(self) -> None:
-        """Refuse a number of copies that XLA would abort on or ignore."""
+        """Refuse partitioning options that XLA would abort on or ignore."""
         allowed = len(self.allow_spmd_sharding_propagation_to_parameters)
         if allowed > 1 and allowed != len(self.argument_layouts):
             raise ValueError(
@@ -288,7 +288,7 @@ class CompileOptions:
 
 
 def raw(message: bytes) -> dict[str, int | memoryview]:
-    """Read each option's last value from a CompileOptionsProto, as it stands there, unjudged."""
+    """Read each option's last value from a CompileOptionsProto, unconverted and unchecked."""
     options, build = _split(message)
     return {
         each.name: found[-1][0]
@@ -323,7 +323,7 @@ def _join(found: _Fields) -> bytes:
 
 
 def _read(kind: Kind, found: option.Found) -> Any:
-    """Return a field's value; None where it is not there, or of a form that is not known here."""
+    """Return a field's value; None if it is absent, or of a form that is unknown here."""
     try:
         return kind.read(found) if found else None
     except (TypeError, ValueError):

@@ -39,17 +39,17 @@ _ORDER = re.compile(rb"\{([\d,\s]*)(?::[^{}]*)?\}")
 def signature(program: Any, num_partitions: int | None = None) -> Signature | None:
     """Read what a program takes and gives on one device; of text, the head of its main function.
 
-    A shape is untold where only a running program knows it, or the compiler decides how the array
-    is split; a layout where the program leaves it to the plugin. What is donated a compiler may
-    find of no use.
+    A shape is unknown if only a running program knows it, or if the compiler decides how the
+    array is split; a layout, if the program leaves it to the plugin. A compiler may leave donated
+    memory unused.
 
     Args:
         program: a Program, or what `Program.of` takes: text, bytes, the path of a file.
-        num_partitions: how many parts it is compiled into, where arrays are split as the program's
-            shardings say; None for what it says itself, for which all of it is read.
+        num_partitions: how many parts the program is compiled into; its own shardings say how its
+            arrays are split. None takes the program's own number, for which all of it is read.
 
     Returns:
-        None where the program is malformed, has no public main function, or one with a type that
+        None if the program is malformed, has no public main function, or one with a type that
         no buffer has: a compiler says what is wrong.
 
     Raises:
@@ -147,7 +147,7 @@ def _slot(
 
 
 def _dtype(element: str) -> int:
-    """Return the `PJRT_Buffer_Type` of what MLIR calls so, which has no names of XLA's."""
+    """Return the `PJRT_Buffer_Type` of an element type by MLIR's name; refuse names of XLA's."""
     name = element[1:] if element.startswith("si") else element  # "si8" equals StableHLO's "i8".
     found = dtypes.of_type(name)
     if found.name != name or name in _NOT_MLIR:

@@ -1,4 +1,4 @@
-"""HLO modules: a writer of small ones, what readers of any share, and what cannot be run.
+"""HLO modules: writing small ones, what their readers share, and refusing what cannot run.
 
 The numbers are fields of XLA's HloModuleProto, of what is in it, and of what is around it. Shapes
 are ShapeProtos, which `signature` owns.
@@ -53,7 +53,7 @@ class Instruction(NamedTuple):
     target: str = ""  # The target of a custom call.
 
     def serialize(self, place: int) -> bytes:
-        """Make the HloInstructionProto; ids begin at 1, for 0 is none."""
+        """Make the HloInstructionProto; ids begin at 1, because 0 means none."""
         return b"".join(
             [
                 _text(_NAME, self.name),
@@ -127,7 +127,7 @@ def module_in(code: bytes, form: str) -> memoryview:
 
 
 def message(of: memoryview, number: int) -> memoryview:
-    """Return the first message in a field of another; ValueError where it has none there."""
+    """Return the first message in a field of another; ValueError if there is none."""
     for each in wire.messages(of, number):
         return each
     raise ValueError(f"field {number} is missing")

@@ -1,7 +1,7 @@
-"""The main function of a program: its types and attributes, whatever form says them.
+"""The main function of a program: its types and attributes, whatever form the program has.
 
-Owns the words that the readers of text and of bytecode share; must not know what a plugin makes of
-them, which is `entry`'s.
+Owns the classes that the readers of text and of bytecode share; must not know what a plugin makes
+of them, as `entry` does.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Mesh = Mapping[str, int]
 
 
 class Unreadable(ValueError):
-    """What stands there is malformed, or nothing that a buffer holds."""
+    """The program is malformed, or has a type that no buffer holds."""
 
 
 class TensorType(NamedTuple):
@@ -37,21 +37,21 @@ TensorTypes = tuple[TensorType, ...]
 
 
 class Declared(NamedTuple):
-    """The tensors of a parameter's or a result's type, and what is said of it."""
+    """The tensors of a parameter's or a result's type, and its attributes."""
 
     tensors: TensorTypes
     attributes: Attributes
 
 
 class MainFunction(NamedTuple):
-    """The parameters and results of a program, as it says."""
+    """The parameters and results of a program, as its main function declares them."""
 
     parameters: list[Declared]
     results: list[Declared]
 
 
 def declare(types: list[TensorTypes], attributes: list[Attributes]) -> list[Declared]:
-    """Join types and what is said of them; without attributes nothing is said of any."""
+    """Join types and their attributes; without any attributes, each type gets none."""
     if attributes and len(attributes) != len(types):
         raise Unreadable(f"{len(types)} types and {len(attributes)} dictionaries of attributes")
     return [Declared(*each) for each in zip(types, attributes or [{}] * len(types), strict=True)]

@@ -1,6 +1,6 @@
 """Programs in MLIR's text, read without MLIR: the head of the main function.
 
-Owns the grammar of what stands there: types, attributes, aliases of both. Must not read bodies.
+Owns the grammar of that head: types, attributes, aliases of both. Must not read bodies.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _MESHES = re.compile(rb'xla\.sdy\.meshes"?\s*=\s*(?P<meshes>%b)' % _STRING)
 
 
 def _token(pattern: bytes) -> re.Pattern[bytes]:
-    """Return what may stand behind space and comments."""
+    """Return the pattern of a token, with any space and comments before it."""
     return re.compile(rb"(?:\s|//[^\n]*)*+(?P<token>%b)" % pattern)
 
 
@@ -79,8 +79,8 @@ _NAMED_MESH = re.compile(rb'((?<![\w$.-])[\w$.-]++|"[^"]*")\s*=\s*#sdy\.mesh(<[^
 def main_function(text: bytes) -> MainFunction:
     """Read the head of a program's main function, which is @main, or the only one that it has.
 
-    What stands behind the head is not looked at. Unreadable: there is none, or a type that no
-    buffer holds.
+    What follows the head is not looked at. Unreadable: there is no such function, or it has a type
+    that no buffer holds.
     """
     only: Callable[[], MainFunction] | None = None
     reader, behind = _Reader(text), 0
@@ -161,7 +161,7 @@ def bounds_in(encoding: str) -> tuple[int | None, ...]:
 def _visible(
     pattern: re.Pattern[bytes], text: bytes, end: int | None = None
 ) -> Iterator[re.Match[bytes]]:
-    """Yield what matches outside comments and strings, from the beginning of a program on."""
+    """Yield the matches outside comments and strings, from the beginning of a program on."""
     begin = 0  # Each comment or string around a later match begins here or later.
     for found in pattern.finditer(text, 0, len(text) if end is None else end):
         at = found.start()
@@ -179,7 +179,7 @@ def _visible(
 
 
 def _unescape(string: bytes) -> bytes:
-    """Return what a string in quotation marks says."""
+    """Return the text of a string in quotation marks, with its escapes replaced."""
     if b"\\" not in string:
         return string[1:-1]
     return _ESCAPE.sub(
@@ -225,7 +225,7 @@ class _Reader:
         return taken
 
     def function(self, position: int) -> MainFunction:
-        """Return a function, from behind the bracket that opens its parameters."""
+        """Read a function's types, from after the bracket that opens its parameters."""
         self.position = position
         parameters = [*self._read_list(self._type_with_attributes, _CLOSE)]
         results = list[tuple[TensorTypes, Attributes]]()
@@ -239,9 +239,9 @@ class _Reader:
         )
 
     def generic_head(self) -> tuple[object, object, Callable[[], MainFunction]]:
-        """Name and visibility, from before the dictionary of a function, and how to read the rest.
+        """Read name and visibility in a function's dictionary; give them and a reader of the rest.
 
-        Types are read only of what is called main, for those of others may be anything.
+        Types are read only of the main function, because those of others may be anything.
         """
         places = dict[str, int]()
         self.require(_BRACE)
@@ -275,7 +275,7 @@ class _Reader:
         return inputs, [*self._read_list(self.type, _CLOSE)] if self.take(_OPEN) else [self.type()]
 
     def type(self) -> TensorTypes:
-        """Return a type, as the tensors that a buffer each holds."""
+        """Return a type as its tensors, one for each buffer."""
         self._count(1)
         if self.take(_TENSOR):
             return (self._tensor(),)
@@ -288,7 +288,7 @@ class _Reader:
         return (TensorType(self._element(), ()),)
 
     def value(self) -> Any:
-        """Return what an attribute says, as `main_function.Attributes` has it."""
+        """Return an attribute's value, in the form of `main_function.Attributes`."""
         begin = self.position
         if alias := self.take(_ATTRIBUTE_ALIAS):
             return self._of_alias(alias, _Reader.value) if b"." not in alias else alias.decode()
@@ -302,7 +302,7 @@ class _Reader:
         return self.text[begin : self.position].strip().decode("utf-8", "replace")
 
     def _type_with_attributes(self) -> tuple[TensorTypes, Attributes]:
-        """Return a type and the dictionary behind it; before them, of a parameter, its name."""
+        """Read a type and the dictionary after it, past a parameter's name, if it has one."""
         if self.take(_VARIABLE):
             self.require(_COLON)
         tensors = self.type()
@@ -366,7 +366,7 @@ class _Reader:
         return found
 
     def _read_list(self, read: Callable[[], T], end: re.Pattern[bytes]) -> Iterator[T]:
-        """Yield what stands between commas, up to an end."""
+        """Yield the items between commas, up to the token `end`."""
         if self.take(end) is None:
             yield read()
             while self.take(end) is None:
@@ -382,7 +382,7 @@ class _Reader:
         return value
 
     def _skip(self) -> None:
-        """Go to the comma or bracket, or of an alias the line's end, that ends what is here."""
+        """Go to the end of a value: to a comma or bracket or, in an alias, the end of the line."""
         depth = 0
         for piece in _PIECE.finditer(self.text, self.position):
             text = piece[0]
@@ -410,7 +410,7 @@ class _Reader:
             raise Unreadable("types or attributes in one another, deeper than any program has")
 
     def _of_alias(self, name: bytes, read: Callable[[_Reader], T]) -> T:
-        """Return what an alias stands for; they are written before what uses them."""
+        """Return what an alias stands for; aliases are written before their uses."""
         if (name, read) in self._read:
             found: T = self._read[name, read]
             return found

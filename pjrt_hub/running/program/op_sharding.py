@@ -23,7 +23,7 @@ _FIELDS = (
 
 
 def of_program(code: bytes, form: str) -> tuple[list[bytes], list[bytes]]:
-    """Read the OpShardings of an optimized program's parameters and outputs; empty where unsaid."""
+    """Read the OpShardings of an optimized program's parameters and outputs; empty if unsaid."""
     module = hlo.module_in(code, form)
     numbers = (hlo.MODULE_PARAMETER_SHARDINGS, hlo.MODULE_OUTPUT_SHARDING)
     parameters, outputs = (
@@ -62,7 +62,7 @@ def _of_computation(computation: memoryview) -> tuple[list[bytes | None], list[b
 
 
 def parts(sharding: bytes, shape: Sequence[int], count: int) -> list[Part]:
-    """Return each device's part of an array, all of it by an empty OpSharding; or ValueError."""
+    """Return each device's part of an array: all of it for an empty OpSharding; or ValueError."""
     import numpy as np
 
     kind, tiles, listed, iota, order, copies = read(sharding)
@@ -96,7 +96,7 @@ def read(sharding: bytes) -> list[list[int]]:
 
 
 def _flatten(sharding: memoryview, depth: int = 0) -> Iterator[bytes]:
-    """Yield the OpShardings of a tuple, or the one."""
+    """Yield the OpShardings in a tuple, or the given one if it is not a tuple."""
     if depth > DEEPEST:
         raise ValueError("tuples in one another, deeper than any program has")
     if (hlo.SHARDING_TYPE, hlo.TUPLE) not in wire.fields(sharding):

@@ -24,15 +24,15 @@ class Kind:
     """One kind of option: `check` gives the value in its plain form, or raises."""
 
     def check(self, name: str, value: Any) -> Any:
-        """Refuse what the field cannot hold: TypeError or ValueError."""
+        """Refuse values that the field cannot hold: TypeError or ValueError."""
         raise NotImplementedError
 
     def write(self, number: int, value: Any) -> bytes:
-        """Make the field `number`."""
+        """Return the value, encoded as the field `number`."""
         raise NotImplementedError
 
     def read(self, found: Found) -> Any:
-        """Read what `write` or another program made; give None for what it does not know.
+        """Read a value that `write` or another program wrote; give None for an unknown one.
 
         ValueError or TypeError: the bytes are no such value, or of a type without a name here.
         """
@@ -40,7 +40,7 @@ class Kind:
 
 
 class Plain(Kind):
-    """A value of one type of Python's, which a message holds as it is."""
+    """A value of one Python type, which a message holds as it is."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Several(Kind):
 
 
 class Shapes(Kind):
-    """A list of (dtype, shape, layout): a ShapeProto each, or all in `one` that is a tuple."""
+    """A list of (dtype, shape, layout), each a ShapeProto or, with `one`, all together in one."""
 
     def __init__(self, *, one: bool = False) -> None:
         self.one = one

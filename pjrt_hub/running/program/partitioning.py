@@ -1,4 +1,4 @@
-"""Partitioning: for how many devices a program says that it is, and the options for it.
+"""Partitioning: how many devices a program says that it is for, and the options for that.
 
 Owns reading the counts of a module in text, bytecode and HLO; must not split anything.
 """
@@ -30,7 +30,7 @@ _MESH_ATTRIBUTE = b"xla.sdy.meshes"
 
 
 class Partitioning(NamedTuple):
-    """What a program says of itself: how often it runs, in how many parts, and who says how."""
+    """What a program says of itself: its copies, its parts, and whether Shardy splits it."""
 
     num_replicas: int
     num_partitions: int
@@ -38,7 +38,7 @@ class Partitioning(NamedTuple):
 
     @classmethod
     def of(cls, program: Program) -> Partitioning:
-        """Read a program; what it does not say, or what cannot be read, is one device."""
+        """Read a program; a count that it does not say, or that cannot be read, is 1."""
         outline = program.outline
         is_shardy = _MESH_ATTRIBUTE in outline
         counts: Mapping[str, int] = {}
@@ -64,8 +64,8 @@ def options_for(
 ) -> CompileOptions:
     """Complete a user's options by what the program says of itself, or refuse contradictions.
 
-    Where it needs more devices than there are, `where` names what has them, and `more` says how to
-    get so many.
+    If the program needs more devices than there are, `where` names their owner for the message, and
+    `more` says how to get that many.
     """
     options = CompileOptions() if given is None else given
     if not isinstance(options, CompileOptions):
@@ -92,7 +92,7 @@ def options_for(
 def _agree(name: str, said: int, given: int | None, program: Program) -> int:
     """Return the count that a program and the options agree on.
 
-    A program that says 1, as JAX writes into every one, may still be told to run as several.
+    A program that says 1, as JAX writes into every program, may still be told to run as several.
     """
     if given is None or given == said or said == 1:
         return said if given is None else given
@@ -103,7 +103,7 @@ def _agree(name: str, said: int, given: int | None, program: Program) -> int:
 
 
 def _of_text(text: bytes) -> dict[str, int]:
-    """Return the counts of the outermost module, whose stand first."""
+    """Return the counts of the outermost module, which come first."""
     counts: dict[str, int] = {}
     first, last = text.find(_MENTION), text.rfind(_MENTION)
     if first >= 0:
@@ -115,7 +115,7 @@ def _of_text(text: bytes) -> dict[str, int]:
 
 
 def _of_hlo(code: bytes) -> dict[str, int]:
-    """Return the counts of an HloModuleProto's device assignment, where it has one."""
+    """Return the counts of an HloModuleProto's device assignment, if it has one."""
     counts: dict[int, int | memoryview] = {}
     with suppress(ValueError):  # The compiler reports what is wrong.
         told = [*wire.messages(memoryview(code), hlo.MODULE_DEVICE_ASSIGNMENT)]

@@ -96,7 +96,7 @@ class Program:
 
     @cached_property
     def outline(self) -> bytes:
-        """Return all text of the code, without the elements of its long constants."""
+        """All text of the code, without the elements of its long constants."""
         if self.code.startswith(bytecode.MAGIC):
             return bytecode.words(self.code) or self.code
         if self.format != "mlir":
@@ -142,7 +142,7 @@ class Program:
         return f"<Program {self.format}, {len(self.code)} bytes, from {self.origin}>"
 
     def __str__(self) -> str:
-        """Print the head of a text; of bytes, how many they are."""
+        """Return the first lines of a text program; for bytes, how many they are."""
         if not _is_text(self.code):
             return repr(self)
         lines = self.code[:_HEAD].decode(errors="replace").splitlines()[:_HEAD_LINES]
@@ -215,7 +215,7 @@ def _is_text(code: bytes) -> bool:
 
 
 def _flaw(code: bytes) -> str:
-    """Return what is wrong with what begins as text."""
+    """Return what is wrong with bytes that begin as text."""
     try:
         code.decode()
     except UnicodeDecodeError as exc:
@@ -224,7 +224,7 @@ def _flaw(code: bytes) -> str:
 
 
 def _is_hlo_module(code: bytes) -> bool:
-    """Return whether it is an HloModuleProto, which has a name (1) and computations (3)."""
+    """Return whether bytes are an HloModuleProto, which has a name (1) and computations (3)."""
     try:
         return {1, 3} <= {number for number, _ in wire.fields(memoryview(code))}
     except ValueError:

@@ -1,6 +1,6 @@
-"""Sharding attributes: in how many parts a program says that it splits each dimension.
+"""Sharding attributes: into how many parts a program says that it splits each dimension.
 
-Owns the forms of it: HLO's text, an OpSharding, Shardy's. Must not know which device has what.
+Owns their forms: HLO's text, an OpSharding, Shardy's. Must not know which device has what.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ Meshes = Callable[[], Mapping[str, Mesh]]
 
 
 def part(attributes: Attributes, shape: Shape, meshes: Meshes) -> Shape | None:
-    """Read the shape of each device's part of a parameter or result; None is the compiler's choice.
+    """Read the shape of each device's part of a parameter or result; None if the compiler chooses.
 
-    The meshes that Shardy's annotations name are asked for only where there is one.
+    `meshes`, which gives the meshes that Shardy's annotations name, is called only if one does.
     """
     frontend = attributes.get(_FRONTEND)
     exported = frontend.get(_EXPORTED) if isinstance(frontend, dict) else None
@@ -61,12 +61,12 @@ def part_of_proto(message: bytes, shape: Shape) -> Shape | None:
 
 
 def _is_even(shape: Shape, tiles: Shape) -> bool:
-    """Under Shardy, XLA leaves whole what does not divide evenly, and results that are empty."""
+    """Tell whether XLA splits an array under Shardy: it leaves uneven and empty ones whole."""
     return 0 not in (*shape, *tiles) and not any(map(operator.mod, shape, tiles))
 
 
 def _divide(shape: Shape, tiles: Shape | None) -> Shape | None:
-    """Return what one device has of an array; where it does not divide evenly, parts are padded."""
+    """Return the shape of one device's part of an array; uneven parts are padded."""
     if tiles is None or len(tiles) != len(shape) or not all(each > 0 for each in tiles):
         return None
     return tuple(-(-size // each) for size, each in zip(shape, tiles, strict=True))
@@ -74,7 +74,7 @@ def _divide(shape: Shape, tiles: Shape | None) -> Shape | None:
 
 @lru_cache(maxsize=64)
 def _of_proto(message: bytes, rank: int) -> Shape | None:
-    """Into how many pieces each dimension is split; what tiles have more of is copies."""
+    """Return the number of pieces of each dimension; further dimensions of tiles are copies."""
     with suppress(ValueError):
         kind, tiles, *_ = op_sharding.read(message)
         if not kind or kind[-1] in _NOT_SPLIT:
@@ -112,7 +112,7 @@ def _of_shardy(told: str, meshes: Meshes) -> Shape | None:
 
 
 def _product(axes: str, mesh: Mesh) -> int | None:
-    """Return the pieces of a dimension; None where it is open: a compiler may split it."""
+    """Return the number of pieces of a dimension; None if it is open, for a compiler to split."""
     sizes, position = list[int](), 0
     while axis := _AXIS.match(axes, position):
         position = axis.end()

@@ -103,7 +103,7 @@ class Slot(NamedTuple):
         """The dtype of its elements, as `Buffer.dtype`; None if unknown.
 
         Raises:
-            TypeError: the installed ml_dtypes is too old to have one; `element_type` names it.
+            TypeError: the installed ml_dtypes is too old to have it; `element_type` names the type.
         """
         return None if self.code == UNTOLD_TYPE else dtypes.numpy_dtype(self.code)
 
@@ -114,7 +114,7 @@ class Slot(NamedTuple):
 
     @property
     def order(self) -> tuple[int, ...] | None:
-        """The explicit layout: minor_to_major, for rows too; None if unknown."""
+        """The layout as minor_to_major, even if it is row-major; None if unknown."""
         if self.shape is None or self.layout == UNTOLD_LAYOUT:
             return None
         return self.layout or row_major(len(self.shape))
@@ -159,9 +159,9 @@ class Signature(NamedTuple):
     Attributes:
         parameters: what it takes.
         outputs: what it gives.
-        names: of the parameters, as the compiler has them; empty where it has none.
-        donated: the numbers of the parameters that a call may take the memory of.
-        open: whether the number of parameters is unknown; there are none here then.
+        names: of the parameters, as the compiler has them; empty if it has none.
+        donated: the numbers of the parameters whose memory a call may take.
+        open: whether the number of parameters is unknown; `parameters` is then empty.
     """
 
     parameters: tuple[Slot, ...]
@@ -197,7 +197,7 @@ class Signature(NamedTuple):
         return cls(parameters, outputs, names, tuple(sorted(donated)))
 
     def to_lists(self) -> list[Any]:
-        """Return it as lists, numbers and strings, for JSON."""
+        """Return the signature as lists, numbers and strings, for JSON."""
         return [self.parameters, self.outputs, self.names, self.donated, self.open]
 
     @classmethod
@@ -208,7 +208,7 @@ class Signature(NamedTuple):
             lists: from `to_lists`, possibly through JSON.
 
         Raises:
-            ValueError, TypeError: they are something else.
+            ValueError, TypeError: the lists are something else.
         """
         parameters, outputs, names, donated, *more = lists  # Older lists have no more items.
         return cls(
@@ -231,14 +231,14 @@ Signature.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
 
 
 def tuple_parameters(code: bytes, form: str) -> list[bool]:
-    """Of each parameter of an HLO program, tell whether it is a tuple."""
+    """Tell of each parameter of an HLO program whether it is a tuple."""
     program = hlo.message(hlo.module_in(code, form), hlo.MODULE_PROGRAM_SHAPE)
     shapes = wire.messages(program, hlo.PROGRAM_PARAMETERS)
     return [(_SHAPE_TYPE, _TUPLE) in wire.fields(each) for each in shapes]
 
 
 def _parameters(module: memoryview, field: int, number_field: int) -> Iterator[int]:
-    """Yield parameters; one in a tuple of all arguments is told by its place in it."""
+    """Yield parameters' numbers; in a tuple of all arguments, the place in the tuple counts."""
     for entries in wire.messages(module, field):
         for entry in wire.messages(entries, hlo.ENTRIES):
             parameter, index = 0, list[int]()

@@ -1,7 +1,7 @@
-"""A process that meets plugins for this one: started, listened to, and ended.
+"""A child process that meets plugins for this one: started, listened to, and ended.
 
-Its own side is `watch.main`, whose leash is the process's standard input. Must not know what it is
-asked, nor remember what it answered.
+The child runs `watch.main`, which ends when its standard input does. Must not know what the child
+is asked, nor remember what it answered.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Child:
     """A Python process that runs the function `work` of a module of ours, under `watch.main`.
 
     It answers in lines of JSON, on a pipe of its own: whatever the plugin writes to the standard
-    streams is kept apart, in `words`. A context manager, which ends it.
+    streams is kept apart, in `words`. Also a context manager, which ends the process.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Child:
         env: Mapping[str, str],
         pass_fds: Sequence[int] = (),
     ) -> None:
-        """Start it: `work` of the module is called with a `watch.Tell` and the words."""
+        """Start the process, which calls the module's `work` with a `watch.Tell` and the words."""
         import subprocess  # The child imports this module as well, but needs no subprocess.
 
         package_root = str(Path(__file__).resolve().parents[3])
@@ -68,17 +68,17 @@ class Child:
 
     @property
     def silent(self) -> bool:
-        """Whether nothing can come from it any more."""
+        """Whether nothing can come from the process any more."""
         return not self._open
 
     def answers(self, until: float) -> Iterator[dict[str, Any]]:
-        """Yield each line that comes, until it is silent or `time.monotonic` is `until`."""
+        """Yield each answer, until the process is silent or `time.monotonic` reaches `until`."""
         while not self.silent and time.monotonic() < until:
             for _, line in listen([self], until):
                 yield line
 
     def status(self) -> int:
-        """Wait for its end and give its exit status, negative for a signal."""
+        """Wait for the process to end, and return its exit status, negative for a signal."""
         return self._process.wait()
 
     def close(self) -> None:
@@ -109,7 +109,7 @@ class Child:
         self.close()
 
     def _take(self, descriptor: int) -> list[dict[str, Any]]:
-        """Read what is there; give the lines that it completes."""
+        """Read what is available; return the answers that are complete by now."""
         chunk = os.read(descriptor, 1 << 16)
         if not chunk:
             self._open.discard(descriptor)
@@ -126,7 +126,7 @@ class Child:
 def listen(children: Sequence[Child], until: float) -> list[tuple[Child, dict[str, Any]]]:
     """Wait until one of several children answers or falls silent, or the time is over.
 
-    Gives each line that came, and from whom. At least one child is not silent.
+    Gives each answer and the child that it came from. At least one child must not be silent.
     """
     import selectors
 
@@ -156,7 +156,7 @@ def describe_end(status: int) -> str:
 
 
 def signal_name(number: int) -> str:
-    """Return what a signal is called: "SIGABRT"."""
+    """Return the name of a signal: "SIGABRT"."""
     try:
         return signal.Signals(number).name
     except ValueError:  # Signals between SIGRTMIN and SIGRTMAX have no names.

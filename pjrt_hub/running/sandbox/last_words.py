@@ -44,7 +44,7 @@ _ERROR = re.compile(r"error|^e\d{4} |exception|\b(?:failed|cannot|abort)", re.IG
 
 
 class LastWords:
-    """What is left of all that a process wrote."""
+    """The kept part of a process's output: the lines that may tell why it died."""
 
     def __init__(self) -> None:
         self.clear()
@@ -57,7 +57,7 @@ class LastWords:
         self._follows: tuple[_Ends, int] = (self._any, 0)
 
     def add(self, chunk: bytes) -> None:
-        """Take what came next."""
+        """Add the next bytes of the output."""
         *lines, self._open = (self._open + chunk).replace(b"\r", b"\n").split(b"\n")
         if len(self._open) > _MAX_OPEN_NBYTES:
             lines.append(self._open)
@@ -68,8 +68,8 @@ class LastWords:
     def text(self, limit: int = 2000) -> str:
         """Return the words, without backtraces, and "..." where lines are left out.
 
-        Where not all fit into `limit` characters, lines that tell why come first, the last ones
-        next.
+        If not all fit into `limit` characters, lines that tell why it died are chosen first, the
+        last ones next.
         """
         self._keep(self._open)
         self._open = bytearray()
@@ -108,7 +108,7 @@ class LastWords:
 
 
 def condense(written: bytes) -> str:
-    """Return what is left of the whole output of a process."""
+    """Return the last words in the whole output of a process."""
     words = LastWords()
     words.add(written)
     return words.text()

@@ -1,7 +1,7 @@
 """The files with code in a process: in this one, or in one that has imported modules.
 
-What a framework has loaded serves for a plugin as well, whichever file the plugin would find. Must
-not import the modules into this process.
+A library that a framework has loaded serves a plugin as well, whichever file the plugin would find.
+Must not import the modules into this process.
 """
 
 from __future__ import annotations

@@ -62,10 +62,10 @@ def probe(
     """Load and initialize a plugin in a child process, and make a client there.
 
     `preload` are libraries to load before it, as the parent will. Create options of None make no
-    client; `describe` asks whether it describes devices that are not there. The seconds are the
-    deadline of the loading, and that of the client; a child that passes one is ended, with all that
-    it started. The identity and the errors are as for `library.load`, with PluginCrashedError where
-    the child ended by itself, and PluginTimeoutError.
+    client; `describe` asks whether the plugin describes devices that are not there. Loading and
+    making a client may each take `seconds`; a child that takes longer is ended, with all that it
+    started. `identity` and the errors are as for `library.load`, plus PluginCrashedError if the
+    child ended by itself, and PluginTimeoutError.
     """
     deadline = time.monotonic() + seconds
     said: dict[str, Any] = {}
@@ -151,7 +151,7 @@ def work(tell: watch.Tell, path: str, identity: str, asked: str, *preload: str) 
 
 
 def _topology_error(api: Api) -> str:
-    """Return why it describes no absent devices; errors about the name or options do not count."""
+    """Return why no absent devices are described; errors about the name or options do not count."""
     try:
         api.call(_DESCRIBE, topology_name="", create_options={})
     except (errors.UnimplementedError, errors.UnsupportedByPluginError) as exc:

@@ -1,7 +1,7 @@
 """A process that meets a plugin for another one, and leaves nothing of it behind.
 
-Owns the ending of whatever a plugin starts: processes that leave its session, too; and what is told
-of it. Must run in a process of its own, whose standard input ends when nobody waits any more.
+Owns ending all that a plugin starts, even processes that leave its session, and reporting the end.
+Must run in a process of its own, whose standard input ends when nobody waits any more.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Tell = Callable[..., None]
 def main() -> NoReturn:
     """Serve a process that `child.Child` started: run the module's `work` and tell how it ended.
 
-    That is called with a `Tell` and the words that `Child` was given; what it returns is told as
-    the "status", or what its process died of.
+    `work` is called with a `Tell` and the words that `Child` was given. Its return value, or the
+    signal that its process died of, is told as the "status".
     """
     module, answering, *words = sys.argv[1:]
     work = import_module(module).work
@@ -77,7 +77,7 @@ def adopt() -> None:
 
 
 def _wait(child: int, leash: int) -> None:
-    """Return when the child ended, or was asked to."""
+    """Wait until the child ends, or end it when the leash (the former standard input) ends."""
     told, telling = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(telling, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -121,7 +121,7 @@ def _reap(child: int) -> int:
 
 
 def children() -> Iterator[int]:
-    """Yield the processes whose parent this one is, but for those that wait to be reaped."""
+    """Yield the processes whose parent this one is, except those that wait to be reaped."""
     me = os.getpid()
     for name in os.listdir("/proc"):
         if not name.isdecimal():

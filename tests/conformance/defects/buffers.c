@@ -1,4 +1,4 @@
-/* What is wrong with events, buffers and transfers. */
+/* Defects of events, buffers and transfers. */
 #include "real.h"
 
 #include <pthread.h>
@@ -17,7 +17,7 @@ REPLACE(callback_twice, PJRT_Event_OnReady) {
   return error != NULL ? error : real->PJRT_Event_OnReady(args);
 }
 
-/* Calls callbacks of events while it holds the lock that every question to an event takes. */
+/* Calls the callbacks of events while it holds the lock that every call on an event takes. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 #define UNDER_LOCK(function)                                 \
@@ -50,7 +50,7 @@ BEFORE(callback_under_lock, PJRT_Event_OnReady,
        args->callback = call_under_lock;
        args->user_arg = copied(&callback, sizeof callback))
 
-/* Calls the output of a run ready as soon as that has begun; a copy still waits for its end. */
+/* Reports an output as ready as soon as its run has begun; a copy still waits for the end. */
 static PJRT_Client *newest_client;
 
 AFTER(ready_early, PJRT_Client_Create, newest_client = args->client)
@@ -73,7 +73,7 @@ AFTER(half_the_size, PJRT_Buffer_OnDeviceSizeInBytes, args->on_device_size_in_by
 AFTER(never_deleted, PJRT_Buffer_IsDeleted, args->is_deleted = false)
 REPLACE(deletes_nothing, PJRT_Buffer_Delete) { return NULL; }
 INSTEAD(null_pointer, PJRT_Buffer_OpaqueDeviceMemoryDataPointer, args->device_memory_ptr = NULL)
-INSTEAD(all_dynamic, PJRT_Buffer_DynamicDimensionIndices, /* the first dimension of every buffer */
+INSTEAD(all_dynamic, PJRT_Buffer_DynamicDimensionIndices, /* says that dimension 0 is dynamic */
         static const size_t first[] = {0};
         args->dynamic_dim_indices = first, args->num_dynamic_dims = 1)
 AFTER(dimensions_in_one_place, PJRT_Buffer_Dimensions,
@@ -87,19 +87,19 @@ static PJRT_Buffer_Dimensions_Args dimensions_of(PJRT_Buffer *buffer) {
   return asked;
 }
 
-/* Says of matrices with three rows that they lie by columns; they lie by rows. */
+/* Reports that matrices with three rows lie by columns, although they lie by rows. */
 AFTER(layout_by_columns, PJRT_Buffer_GetMemoryLayout,
       static const int64_t by_columns[] = {0, 1};
       PJRT_Buffer_Dimensions_Args found = dimensions_of(args->buffer);
       if (found.num_dims == 2 && found.dims[0] == 3)
         args->layout.tiled.minor_to_major = by_columns)
 
-/* Tells layouts from the slowest dimension to the fastest. */
+/* Lists the dimensions of layouts from the slowest to the fastest, which is the wrong order. */
 AFTER(major_to_minor, PJRT_Buffer_GetMemoryLayout,
       static const int64_t rows[] = {0, 1, 2, 3, 4, 5};
       if (args->layout.tiled.minor_to_major_size <= 6) args->layout.tiled.minor_to_major = rows)
 
-/* Tells strides in elements where bytes are meant. */
+/* Reports strides in elements where bytes are meant. */
 INSTEAD(strides_in_elements, PJRT_Buffer_GetMemoryLayout,
         static int64_t strides[16];
         PJRT_Buffer_Dimensions_Args found = dimensions_of(args->buffer);
@@ -116,7 +116,7 @@ REPLACE(counts_references_twice, PJRT_Buffer_IncreaseExternalReferenceCount) {
 INSTEAD(references_below_zero, PJRT_Buffer_DecreaseExternalReferenceCount,
         real->PJRT_Buffer_DecreaseExternalReferenceCount(args))
 
-/* Views of a host's memory */
+/* Views of host memory */
 
 BEFORE(copies_views, PJRT_Client_CreateViewOfDeviceBuffer,
        enum { VIEWED = 16, ALIGNMENT = 64 };
@@ -136,19 +136,19 @@ BEFORE(deleter_early, PJRT_Client_CreateViewOfDeviceBuffer,
 BEFORE(deleter_twice, PJRT_Client_CreateViewOfDeviceBuffer,
        let_go = args->on_delete_callback, args->on_delete_callback = let_go_twice)
 
-/* To the device */
+/* Copies to the device */
 
 BEFORE(no_strides, PJRT_Client_BufferFromHostBuffer,
        args->byte_strides = NULL, args->num_byte_strides = 0)
-BEFORE(strides_as_counts, PJRT_Client_BufferFromHostBuffer, /* of elements */
+BEFORE(strides_as_counts, PJRT_Client_BufferFromHostBuffer, /* counts elements, not bytes */
        int64_t strides[16];
        for (size_t i = 0; i < args->num_byte_strides && i < 16; i++)
          strides[i] = args->byte_strides[i] / 4;
        if (args->num_byte_strides > 0) args->byte_strides = strides)
-BEFORE(reads_late, PJRT_Client_BufferFromHostBuffer, /* what it was to read at once */
+BEFORE(reads_late, PJRT_Client_BufferFromHostBuffer, /* it should read at once */
        args->host_buffer_semantics = PJRT_HostBufferSemantics_kImmutableZeroCopy)
 
-/* Gives the buffer again that it made of the same memory before. */
+/* Returns the buffer that it made before, if it is given the same memory again. */
 REPLACE(one_buffer_for_all_puts, PJRT_Client_BufferFromHostBuffer) {
   static const void *data;
   static PJRT_Buffer *made;
@@ -160,13 +160,13 @@ REPLACE(one_buffer_for_all_puts, PJRT_Client_BufferFromHostBuffer) {
   return error;
 }
 
-/* Puts everything into the default memory, whichever is asked for. */
+/* Puts everything into the default memory, whichever memory is asked for. */
 BEFORE(one_memory, PJRT_Client_BufferFromHostBuffer,
        STRUCT(PJRT_Memory_AddressableByDevices_Args, of, .memory = args->memory);
        if (args->memory != NULL && real->PJRT_Memory_AddressableByDevices(&of) == NULL)
          args->device = of.devices[0], args->memory = NULL)
 
-/* Says at once that it needs no memory any more which it shares. */
+/* Reports at once that it is done with host memory, although it goes on sharing that memory. */
 REPLACE(done_early, PJRT_Client_BufferFromHostBuffer) {
   PJRT_Client_BufferFromHostBuffer_Args copy = *args;
   PJRT_Error *error = real->PJRT_Client_BufferFromHostBuffer(args);
@@ -178,7 +178,7 @@ REPLACE(done_early, PJRT_Client_BufferFromHostBuffer) {
   return error;
 }
 
-/* Says that host memory was read which it goes on to share. */
+/* Reports that it has read host memory, although it shares that memory instead. */
 REPLACE(done_unread, PJRT_Client_BufferFromHostBuffer) {
   bool shares = args->host_buffer_semantics ==
                 PJRT_HostBufferSemantics_kImmutableUntilTransferCompletes;
@@ -189,7 +189,7 @@ REPLACE(done_unread, PJRT_Client_BufferFromHostBuffer) {
   return error;
 }
 
-/* From device to device */
+/* Copies from device to device */
 
 BEFORE(copies_stay, PJRT_Buffer_CopyToMemory,
        STRUCT(PJRT_Buffer_Memory_Args, of, .buffer = args->buffer);
@@ -198,7 +198,7 @@ BEFORE(one_device, PJRT_Buffer_CopyToDevice,
        STRUCT(PJRT_Buffer_Device_Args, of, .buffer = args->buffer);
        if (real->PJRT_Buffer_Device(&of) == NULL) args->dst_device = of.device)
 
-/* To the host */
+/* Copies to the host */
 
 BEFORE(any_destination, PJRT_Buffer_ToHostBuffer, if (args->dst != NULL) args->dst_size = 1 << 30)
 AFTER(no_size, PJRT_Buffer_ToHostBuffer, if (args->dst == NULL) args->dst_size = 0)
@@ -208,11 +208,11 @@ AFTER(other_bytes, PJRT_Buffer_ToHostBuffer,
 BEFORE(negative_offset, PJRT_Buffer_CopyRawToHost, args->offset = llabs(args->offset))
 BEFORE(no_offset, PJRT_Buffer_CopyRawToHost, args->offset = 0)
 BEFORE(no_empty_raw_copies, PJRT_Buffer_CopyRawToHost,
-       if (args->transfer_size == 0) args->offset = -1) /* which is refused */
+       if (args->transfer_size == 0) args->offset = -1) /* this offset is refused */
 BEFORE(raw_offset_in_words, PJRT_Buffer_CopyRawToHost,
        if (args->offset * 4 + args->transfer_size <= 24) args->offset *= 4)
 
-/* Copies what there is, where more raw bytes are asked for. */
+/* Copies only the bytes that exist, where more raw bytes are asked for. */
 BEFORE(cut_raw_copy, PJRT_Buffer_CopyRawToHost,
        STRUCT(PJRT_Buffer_OnDeviceSizeInBytes_Args, of, .buffer = args->buffer);
        if (real->PJRT_Buffer_OnDeviceSizeInBytes(&of) != NULL) abort();
@@ -220,7 +220,7 @@ BEFORE(cut_raw_copy, PJRT_Buffer_CopyRawToHost,
        if (args->offset > size) args->offset = size;
        if (args->offset + args->transfer_size > size) args->transfer_size = size - args->offset)
 
-/* Copies raw bytes at once, also those of a buffer that is still being computed. */
+/* Copies raw bytes at once, even from a buffer that is still being computed. */
 REPLACE(raw_copy_unordered, PJRT_Buffer_CopyRawToHost) {
   STRUCT(PJRT_Buffer_ReadyEvent_Args, ready, .buffer = args->buffer);
   PJRT_Error *error = real->PJRT_Buffer_ReadyEvent(&ready);
@@ -229,11 +229,11 @@ REPLACE(raw_copy_unordered, PJRT_Buffer_CopyRawToHost) {
   if (error == NULL) error = real->PJRT_Buffer_CopyRawToHost(args);
   if (error != NULL) return error;
   await(args->event);
-  if (!there) memset(args->dst, 0, (size_t)args->transfer_size); /* as fresh memory has it */
+  if (!there) memset(args->dst, 0, (size_t)args->transfer_size); /* fresh memory holds zeros */
   return NULL;
 }
 
-/* In parts */
+/* Transfers in parts */
 
 BEFORE(parts_at_the_start, PJRT_AsyncHostToDeviceTransferManager_TransferData, args->offset = 0)
 BEFORE(each_part_is_the_last, PJRT_AsyncHostToDeviceTransferManager_TransferData,
@@ -242,8 +242,8 @@ AFTER(one_buffer_more, PJRT_AsyncHostToDeviceTransferManager_BufferCount, args->
 BEFORE(fails_without_words, PJRT_AsyncHostToDeviceTransferManager_SetBufferError,
        args->error_message = "failed", args->error_message_size = 6)
 
-/* Says that a part of a transfer has been read, and reads it a moment later. The parts are read in
-   their order: the manager takes none after the last. */
+/* Reports that a part of a transfer has been read, but reads it a moment later. The parts are read
+   in their order, because the manager takes none after the last one. */
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t passed = PTHREAD_COND_INITIALIZER;
 static unsigned begun, ended;

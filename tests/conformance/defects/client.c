@@ -1,13 +1,13 @@
-/* What is wrong with the table, extensions, errors, clients, devices, memories and topologies. */
+/* Defects of the table, extensions, errors, clients, devices, memories and topologies. */
 #include "real.h"
 
-/* The plugin */
+/* The plugin itself */
 
 BEFORE(any_struct_size, PJRT_Client_PlatformName,
        args->struct_size = PJRT_Client_PlatformName_Args_STRUCT_SIZE)
 BEFORE(exact_struct_size, PJRT_Client_Devices,
        if (args->struct_size != PJRT_Client_Devices_Args_STRUCT_SIZE) args->struct_size = 0)
-AFTER(writes_behind, PJRT_Client_Devices, /* behind the end of its caller's struct */
+AFTER(writes_behind, PJRT_Client_Devices, /* writes past the caller's struct */
       if (args->struct_size > sizeof *args) ((char *)args)[args->struct_size] = 1)
 AFTER(attributes_change, PJRT_Plugin_Attributes, static size_t asked;
       args->num_attributes -= asked++ % args->num_attributes)
@@ -20,7 +20,7 @@ AFTER(attribute_twice, PJRT_Plugin_Attributes,
       twice[args->num_attributes++] = args->attributes[0];
       args->attributes = twice)
 
-/* Tells a minimum version of StableHLO that is newer than its own. */
+/* Reports a minimum version of StableHLO that is newer than its current one. */
 AFTER(minimum_above_current, PJRT_Plugin_Attributes,
       static const int64_t newer[] = {99, 0, 0};
       static PJRT_NamedValue values[64];
@@ -46,7 +46,7 @@ REPLACE_VOID(message_not_utf8, PJRT_Error_Message) {
   args->message_size = 7;
 }
 
-/* Has room for one message, which each error overwrites. */
+/* Keeps only one message, which each new error overwrites. */
 REPLACE_VOID(one_message, PJRT_Error_Message) {
   static char message[4096];
   static const PJRT_Error *newest, *older;
@@ -71,7 +71,7 @@ AFTER(platform_in_one_place, PJRT_Client_PlatformVersion,
 AFTER(third_process, PJRT_Client_ProcessIndex, args->process_index = 3)
 AFTER(assigns_no_device, PJRT_Client_DefaultDeviceAssignment, args->default_assignment[0] = 77)
 
-/* Takes an assignment that is too small, and fills a part. */
+/* Accepts room that is too small for the assignment, and fills in only a part of it. */
 REPLACE(assigns_into_any_room, PJRT_Client_DefaultDeviceAssignment) {
   PJRT_Client_DefaultDeviceAssignment_Args part = *args;
   part.num_replicas = part.num_partitions = 1;
@@ -82,13 +82,13 @@ static PJRT_Error *fails(PJRT_Error_Code code, const char *message, size_t size)
   return (PJRT_Error *)message;
 }
 
-/* Asks the store for the other processes, and goes on without them. */
+/* Asks the key-value store for the other processes, and goes on without them. */
 BEFORE(goes_on_alone, PJRT_Client_Create,
        PJRT_CallbackError maker = fails;
        STRUCT(PJRT_KeyValueGetCallback_Args, get, .key = "0", .key_size = 1, .timeout_in_ms = 1,
               .callback_error = &maker, .user_arg = args->kv_get_user_arg);
        if (args->kv_get_callback != NULL) args->kv_get_callback(&get);
-       args->num_options = 0; /* newer ones take no number of processes */)
+       args->num_options = 0; /* newer plugins take no number of processes */)
 
 /* Devices */
 
@@ -115,7 +115,7 @@ AFTER(devices_of_no_memory, PJRT_Memory_AddressableByDevices, args->num_devices 
 AFTER(one_kind_for_all, PJRT_Memory_Kind_Id, args->kind_id = 1)
 AFTER(kinds_in_one_place, PJRT_Memory_ToString,
       args->to_string = in_one_place(args->to_string, args->to_string_size))
-AFTER(default_memory_elsewhere, PJRT_Device_DefaultMemory, /* the first device's, for each */
+AFTER(default_memory_elsewhere, PJRT_Device_DefaultMemory, /* all devices get the first one's */
       static PJRT_Memory *first;
       args->memory = first != NULL ? first : (first = args->memory))
 AFTER(memory_twice, PJRT_Client_AddressableMemories,
@@ -126,7 +126,7 @@ AFTER(memory_twice, PJRT_Client_AddressableMemories,
 
 /* Topologies */
 
-AFTER(describes_one_device, PJRT_TopologyDescription_GetDeviceDescriptions, /* less than it has */
+AFTER(describes_one_device, PJRT_TopologyDescription_GetDeviceDescriptions, /* leaves one out */
       args->num_descriptions--)
 AFTER(empty_topology, PJRT_TopologyDescription_Serialize, args->serialized_bytes_size = 0)
 
@@ -139,24 +139,24 @@ static PJRT_Layouts_Extension *layouts_of(PJRT_Api *api) {
 }
 
 DEFECT(small_node) { api->extension_start->struct_size = 16; }
-DEFECT(cut_node) { layouts_of(api)->base.struct_size = 60; } /* inside a function */
+DEFECT(cut_node) { layouts_of(api)->base.struct_size = 60; } /* 60 is inside a pointer */
 DEFECT(node_of_its_base) { layouts_of(api)->base.struct_size = sizeof(PJRT_Extension_Base); }
 
-/* The last node of its chain points at what is none. */
+/* The last node of its chain points at something that is no node. */
 DEFECT(node_before_text) {
   PJRT_Extension_Base *node = api->extension_start;
   while (node->next != NULL) node = node->next;
   node->next = (PJRT_Extension_Base *)"a text of more than the twenty-four bytes of a node";
 }
 
-/* Announces custom calls, and has none of their functions. */
+/* Announces the extension for custom calls, but has none of its functions. */
 DEFECT(node_of_nothing) {
   static PJRT_FFI_Extension node;
   node.base = (PJRT_Extension_Base){sizeof node, PJRT_Extension_Type_FFI, NULL};
   api->extension_start = &node.base;
 }
 
-/* Says of a node of its chain that it has more functions than there are. */
+/* Claims more functions in a node of its chain than there are: the rest is junk. */
 DEFECT(node_past_its_end) {
   static PJRT_Layouts_Extension node;
   memset(&node, 0x5a, sizeof node);
@@ -164,14 +164,14 @@ DEFECT(node_past_its_end) {
   api->extension_start = &node.base;
 }
 
-/* Two nodes of its chain are of the same type. */
+/* Has two nodes of the same type in its chain. */
 DEFECT(node_twice) {
   static PJRT_Extension_Base again;
   again = *api->extension_start;
   if (api->extension_start->next != &again) api->extension_start->next = &again;
 }
 
-/* Announces layouts, and cannot give the text of any. */
+/* Announces the extension for layouts, but cannot serialize any layout. */
 DEFECT(node_with_a_hole) {
   static PJRT_Layouts_Extension copy;
   PJRT_Layouts_Extension *layouts = layouts_of(api);
@@ -189,7 +189,7 @@ static PJRT_Error *layout_of_one(PJRT_Layouts_PJRT_Client_GetDefaultLayout_Args 
   return default_layout(args);
 }
 
-/* Gives the default layout of one dimension, whatever is asked. */
+/* Returns the default layout of one dimension, however many are asked for. */
 DEFECT(layout_of_one) {
   PJRT_Layouts_Extension *layouts = layouts_of(api);
   if (default_layout != NULL) return;

@@ -1,4 +1,4 @@
-/* Plugins with one defect each, in one library: which of them it is, tests write into its file. */
+/* Plugins with one defect each, in one library: tests write the defect's name into its file. */
 #define _GNU_SOURCE
 #include <stdbool.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static PJRT_Api *changed(PJRT_Api *api) {
   return api;
 }
 
-/* DEFECT(no_extensions) { api->extension_start = NULL; } */
+/* An example is DEFECT(no_extensions) { api->extension_start = NULL; }. */
 #define DEFECT(name) CHANGE(name, name)
 #define CHANGE(name, id)                                               \
   static void change_##id(PJRT_Api *api);                              \
@@ -27,7 +27,8 @@ static PJRT_Api *changed(PJRT_Api *api) {
   }                                                                    \
   static void change_##id(PJRT_Api *api)
 
-/* REPLACE(deletes_nothing, PJRT_Buffer_Delete) { return NULL; }; a defect may replace several. */
+/* An example is REPLACE(deletes_nothing, PJRT_Buffer_Delete) { return NULL; }. A defect may replace
+   several functions. */
 #define REPLACE(name, function) REPLACE_GIVING(PJRT_Error *, name, function)
 #define REPLACE_VOID(name, function) REPLACE_GIVING(void, name, function)
 #define REPLACE_GIVING(result, name, function)                         \
@@ -35,7 +36,7 @@ static PJRT_Api *changed(PJRT_Api *api) {
   CHANGE(name, name##_##function) { api->function = name##_##function; } \
   static result name##_##function(function##_Args *args)
 
-/* What is done before the function that works, after it has answered, or in its place. */
+/* These macros run code before the working function, after its success, or in its place. */
 #define BEFORE(name, function, ...)                                    \
   REPLACE(name, function) {                                            \
     __VA_ARGS__;                                                       \

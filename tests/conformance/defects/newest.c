@@ -1,8 +1,8 @@
-/* What is wrong with functions that are newer than the real plugin: the stub of tests/fake, with
-   what checks ask of every plugin besides. */
+/* Defects of functions that are newer than the real plugin. They are planted in the stub of
+   tests/fake, to which this file adds the other functions that checks call. */
 #include "frame.h"
 
-#define EXCHANGED 1024 /* the elements that the check of it exchanges */
+#define EXCHANGED 1024 /* elements that the check execute.exchange sends */
 #define TABLE changed(&api)
 #define WORKING(function) function
 #define STRANGER                                                                              \
@@ -36,8 +36,8 @@ TELLS(PJRT_Buffer_ElementType, buffer, BUFFER, args->type = it->type)
 TELLS(PJRT_Buffer_Dimensions, buffer, BUFFER, args->dims = it->dims, args->num_dims = it->rank)
 
 DEFECT(none) {}
-DEFECT(aborts_on_truths) {}     /* STRANGER and MISTYPED */
-DEFECT(takes_floats_for_all) {} /* the same */
+DEFECT(aborts_on_truths) {}     /* STRANGER and MISTYPED implement it */
+DEFECT(takes_floats_for_all) {} /* they implement it as well */
 
 AFTER(created_ready, PJRT_Event_Create, args->event->signal->fired = true)
 BEFORE(set_without_error, PJRT_Event_Set, args->error_code = PJRT_Error_Code_OK)
@@ -58,19 +58,19 @@ INSTEAD(casts_any_size, PJRT_Buffer_Bitcast,
         args->out_buffer = heir(from, args->element_type, args->dims, args->num_dims, NULL);
         args->out_buffer->signal = from->signal)
 
-/* Calls a raw copy done before it was told where to. */
+/* Reports a raw copy as done before it is told the destination. */
 AFTER(answers_early, PJRT_Buffer_CopyRawToHostFuture,
       args->event->signal = new_signal();
       args->event->signal->fired = true)
 
-/* Takes every literal for one that lies by columns. */
+/* Reads every literal as if it lay by columns. */
 BEFORE(literal_by_columns, PJRT_AsyncHostToDeviceTransferManager_TransferLiteral,
        static const int64_t order[] = {0, 1};
        PJRT_Buffer_MemoryLayout layout = {
            .tiled = {.minor_to_major = order, .minor_to_major_size = 2}};
        args->shape_layout = &layout)
 
-/* What a program receives */
+/* Data that programs receive */
 INSTEAD(stream_stays_empty, PJRT_CopyToDeviceStream_CurrentBytes, args->current_bytes = 0)
 BEFORE(frees_chunks_twice, PJRT_CopyToDeviceStream_AddChunk,
        args->chunk->deleter(args->chunk->data, args->chunk->deleter_arg))

@@ -1,4 +1,4 @@
-/* What is wrong with compiling, running and keeping programs. */
+/* Defects of compiling, running and serializing programs. */
 #include "real.h"
 
 #define FOR_THE_FIRST_DEVICE "\x1a\x04\x20\x01\x28\x01"
@@ -8,7 +8,7 @@
 BEFORE(assigned_to_the_first, PJRT_Client_Compile,
        args->compile_options = FOR_THE_FIRST_DEVICE, args->compile_options_size = 6)
 
-/* Compiles with options of its own where those given are junk. */
+/* Compiles with options of its own where the given ones are junk. */
 REPLACE(any_options, PJRT_Client_Compile) {
   PJRT_Error *error = real->PJRT_Client_Compile(args);
   if (error == NULL) return NULL;
@@ -17,20 +17,20 @@ REPLACE(any_options, PJRT_Client_Compile) {
   return real->PJRT_Client_Compile(args);
 }
 
-/* Takes a program of a format that there is not. */
+/* Accepts a program whose format does not exist. */
 BEFORE(any_format, PJRT_Client_Compile,
        PJRT_Program program = *args->program;
        if (program.format_size == 7) program.format = "mlir", program.format_size = 4;
        args->program = &program)
 
-/* Takes any artifact for one of version 0.9.0, and refuses what is newer. */
+/* Loses half of each artifact of StableHLO 0.9.0, the plugin's minimum version. */
 BEFORE(any_artifact, PJRT_Client_Compile,
        PJRT_Program program = *args->program;
        if (program.code_size > 17 && memcmp(program.code + 5, "StableHLO_v0.9.0", 16) == 0)
          program.code_size /= 2;
        args->program = &program)
 
-/* What an executable tells */
+/* Properties that an executable reports */
 
 AFTER(one_output, PJRT_Executable_NumOutputs, args->num_outputs = 1)
 AFTER(name_in_one_place, PJRT_Executable_Name,
@@ -53,7 +53,7 @@ AFTER(aliases_nothing, PJRT_Executable_GetCompiledMemoryStats, args->alias_size_
 AFTER(arguments_of_no_size, PJRT_Executable_GetCompiledMemoryStats,
       args->argument_size_in_bytes = 0)
 
-/* The real plugin's costs, or one of our own where it counts none, to be told wrongly. */
+/* Returns the real plugin's costs, or one of ours where it counts none, for defects to falsify. */
 static PJRT_Error *count_costs(PJRT_Executable_GetCostAnalysis_Args *args) {
   static STRUCT(PJRT_NamedValue, flops, .name = "flops", .name_size = 5,
                 .type = PJRT_NamedValue_kFloat, .float_value = 1, .value_size = 1);
@@ -76,7 +76,7 @@ INSTEAD(costs_change, PJRT_Executable_GetCostAnalysis,
         PJRT_NamedValue *costs = copied(args->properties, size);
         costs[0].float_value += more++;
         args->properties = costs)
-INSTEAD(no_flops, PJRT_Executable_GetCostAnalysis, /* but seven, whatever the program */
+INSTEAD(no_flops, PJRT_Executable_GetCostAnalysis, /* it reports 7 for every program */
         count_costs(args);
         for (size_t i = 0; i < args->num_properties; i++)
           if (strncmp(args->properties[i].name, "flops", args->properties[i].name_size) == 0)
@@ -85,12 +85,12 @@ INSTEAD(no_flops, PJRT_Executable_GetCostAnalysis, /* but seven, whatever the pr
 /* Running */
 
 BEFORE(refuses_launch_ids, PJRT_LoadedExecutable_Execute,
-       if (args->options->launch_id != 0) args->num_args = 0) /* which is refused */
+       if (args->options->launch_id != 0) args->num_args = 0) /* this call is refused */
 BEFORE(drops_arguments, PJRT_LoadedExecutable_Execute,
        if (args->num_args > 2) args->num_args = 2)
 BEFORE(no_complete_events, PJRT_LoadedExecutable_Execute, args->device_complete_events = NULL)
 
-/* Takes the first argument for all others too. */
+/* Passes the first argument in place of all others, too. */
 BEFORE(one_argument_twice, PJRT_LoadedExecutable_Execute,
        PJRT_Buffer *row[16], *const *rows[] = {row};
        if (args->num_devices == 1 && args->num_args <= 16) {
@@ -105,7 +105,7 @@ AFTER(eats_arguments, PJRT_LoadedExecutable_Execute,
         real->PJRT_Buffer_Delete(&delete);
       })
 
-/* Says that a run has ended as soon as it has begun. */
+/* Reports that a run has ended as soon as it has begun. */
 REPLACE(complete_early, PJRT_LoadedExecutable_Execute) {
   PJRT_Error *error = real->PJRT_LoadedExecutable_Execute(args);
   if (error != NULL || args->device_complete_events == NULL || args->num_args == 0) return error;
@@ -117,7 +117,7 @@ REPLACE(complete_early, PJRT_LoadedExecutable_Execute) {
   return error;
 }
 
-/* Gives the two outputs of a program of one argument in the other order. */
+/* Swaps the two outputs of a program that takes one argument. */
 AFTER(swaps_outputs, PJRT_LoadedExecutable_Execute,
       if (args->num_args == 1) {
         PJRT_Buffer *first = args->output_lists[0][0];
@@ -136,7 +136,7 @@ static bool equal(PJRT_Buffer *first, PJRT_Buffer *second) {
   return memcmp(bytes[0], bytes[1], sizeof bytes[0]) == 0;
 }
 
-/* Gives equal outputs of a run as one buffer. */
+/* Returns one buffer for the first two outputs of a run if they are equal. */
 REPLACE(one_output_twice, PJRT_LoadedExecutable_Execute) {
   PJRT_Error *error = real->PJRT_LoadedExecutable_Execute(args);
   STRUCT(PJRT_LoadedExecutable_GetExecutable_Args, got, .loaded_executable = args->executable);
@@ -164,7 +164,7 @@ BEFORE(donates_and_aliases_nothing, PJRT_LoadedExecutable_Execute,
 AFTER(donates_and_aliases_nothing, PJRT_Executable_GetCompiledMemoryStats,
       args->alias_size_in_bytes = 0)
 
-/* Keeping */
+/* Serialization */
 
 AFTER(cut_executable, PJRT_Executable_Serialize, args->serialized_bytes_size /= 2)
 BEFORE(override_ignored, PJRT_Executable_DeserializeAndLoad,
@@ -185,7 +185,7 @@ BEFORE(program_into_any_room, PJRT_Executable_OptimizedProgram,
        if (real->PJRT_Executable_OptimizedProgram(&ask) == NULL && args->program->code != NULL)
          args->program->code_size = whole.code_size)
 
-/* Loads a program of its own where the bytes are junk. */
+/* Loads a program of its own where the given bytes are junk. */
 REPLACE(loads_anything, PJRT_Executable_DeserializeAndLoad) {
   PJRT_Error *error = real->PJRT_Executable_DeserializeAndLoad(args);
   if (error == NULL) return NULL;
@@ -199,13 +199,13 @@ REPLACE(loads_anything, PJRT_Executable_DeserializeAndLoad) {
   return error;
 }
 
-/* Tells that no buffer is on the host's CPU and lacks what JAX calls only where one is. */
+/* Reports that no buffer is on the CPU, and lacks what JAX calls only where one is on the CPU. */
 INSTEAD(of_another_device, PJRT_Buffer_IsOnCpu, args->is_on_cpu = false)
 INSTEAD(of_another_device, PJRT_Client_PlatformName,
         args->platform_name = "mychip", args->platform_name_size = 6)
 DEFECT(of_another_device) {
   api->extension_start = NULL;
-  api->PJRT_Executable_GetCostAnalysis = count_costs; /* which JAX calls, and newer ones lack */
+  api->PJRT_Executable_GetCostAnalysis = count_costs; /* JAX calls it; newer plugins lack it */
   api->PJRT_Buffer_IncreaseExternalReferenceCount = NULL;
   api->PJRT_Buffer_DecreaseExternalReferenceCount = NULL;
   api->PJRT_Buffer_OpaqueDeviceMemoryDataPointer = NULL;

@@ -1,4 +1,4 @@
-/* Defects of the real plugin, and how they use what of it works. */
+/* Plants defects in the real plugin, and gives them access to its working functions. */
 #include "frame.h"
 #include "../real.h"
 
@@ -18,7 +18,7 @@ static bool is_ready(PJRT_Event *event) {
   return real->PJRT_Event_IsReady(&asked) == NULL && asked.is_ready;
 }
 
-/* An event that has come already: that a host array of one byte was read. */
+/* Returns an event that is ready already: the end of reading a host array of one byte. */
 static PJRT_Event *ready_event(PJRT_Client *client, PJRT_Device *device) {
   STRUCT(PJRT_Client_BufferFromHostBuffer_Args, put, .client = client, .device = device,
          .data = "", .type = PJRT_Buffer_Type_U8);
@@ -31,7 +31,7 @@ static PJRT_Event *ready_event(PJRT_Client *client, PJRT_Device *device) {
 
 static void *copied(const void *from, size_t size) { return memcpy(malloc(size), from, size); }
 
-/* A copy in the one place that there is for all copies. */
+/* Returns a copy in the single place that all copies share. */
 static void *in_one_place(const void *from, size_t size) {
   static _Alignas(8) char place[1024];
   return size <= sizeof place ? memcpy(place, from, size) : (void *)from;

@@ -1,4 +1,4 @@
-"""The script of a child process, in which cases of misuse are tried: a line of JSON for each."""
+"""The script of a child process that tries cases of misuse and prints a line of JSON for each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from misuse.case import Case
 
 
 def attempt(case, misuse):
-    """The classes and the text of what a misuse raises, whether programs still run, and leaks."""
+    """What a misuse raises (classes and text), whether programs still run, and what it leaks."""
     gc.collect()
     before = case.client._num_children
-    signal.alarm(30)  # ends a process that hangs
+    signal.alarm(30)  # a process that hangs is killed
     try:
         answer = misuse(case)
         if not IS_CPU and isinstance(answer, pjrt_hub.Buffer):
-            answer.ready.wait()  # which raises what the CPU plugin refuses within the call
+            answer.ready.wait()  # accelerators raise here, the CPU plugin in the call
     except Exception as exc:
         told = [[kind.__name__ for kind in type(exc).__mro__], str(exc)]
     else:

@@ -1,4 +1,4 @@
-"""Calls: how programs are run wrongly, and what acts while they are asked to."""
+"""Calls of programs with wrong arguments, or with arguments that have side effects."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pjrt_hub.errors import AlreadyExistsError, ClosedError, InvalidArgumentErro
 from pjrt_hub.running.extensions import layouts
 
 CASES = [
-    # How many arguments, and given how
+    # Wrong numbers of arguments, and wrong ways to pass them
     (lambda c: c.add(), TypeError, "takes 2 arguments, 0 given"),
     (lambda c: c.add(c.f), TypeError, "takes 2 arguments, 1 given"),
     (lambda c: c.add(c.f, c.f, c.f), TypeError, "takes 2 arguments, 3 given"),
@@ -30,7 +30,7 @@ CASES = [
     (lambda c: c.add(a=c.f, b=c.f), TypeError, "by position"),
     (lambda c: c.add([c.f, c.f]), TypeError, "takes 2 arguments, 1 given"),
     (lambda c: c.add([c.f], [c.f]), TypeError, "argument 0 .* not list"),
-    # What is no buffer
+    # Arguments that are not buffers
     (lambda c: c.add(c.f, None), TypeError, "argument 1 of 2 .* not NoneType"),
     (lambda c: c.scalar(NUMBERS[:1]), ValueError, r"shape \(1,\)"),
     (lambda c: c.scalar(1.5), TypeError, "argument 0 of 1 .* not float"),
@@ -40,7 +40,7 @@ CASES = [
     (lambda c: c.add(c.add, c.f), TypeError, "argument 0 .* not LoadedExecutable"),
     (lambda c: c.add(c.client, c.f), TypeError, "argument 0 of 2 .* not Client"),
     (lambda c: c.add(c.f.address, c.f), TypeError, "argument 0 of 2 .* not int"),
-    # Element types
+    # Wrong element types
     (lambda c: c.add(c.typed("i32"), c.f), TypeError, r"f32\[8\], .* elements of i32"),
     (lambda c: c.add(c.f, c.typed("ui32")), TypeError, "elements of ui32"),
     (lambda c: c.add(c.typed("f64"), c.f), TypeError, "elements of f64"),
@@ -49,7 +49,7 @@ CASES = [
     (lambda c: c.add(c.typed(bool), c.f), TypeError, "elements of i1"),
     (lambda c: c.add(c.typed("c8"), c.f), TypeError, "of complex<f32>"),
     (lambda c: c.add(c.typed("int4"), c.f), TypeError, "elements of i4"),
-    # Shapes
+    # Wrong shapes
     (lambda c: c.add(c.shaped(2, 4), c.f), ValueError, r"f32\[8\], .*shape \(2, 4\)"),
     (lambda c: c.add(c.f, c.shaped(8, 1)), ValueError, r"shape \(8, 1\)"),
     (lambda c: c.add(c.shaped(7), c.f), ValueError, r"shape \(7,\)"),
@@ -59,10 +59,10 @@ CASES = [
     (lambda c: c.scalar(c.f), ValueError, r"must be f32\[\], .* shape \(8,\)"),
     (lambda c: c.scalar(c.shaped(1)), ValueError, r"shape \(1,\)"),
     (lambda c: c.pair(c.shaped(3, 2)), ValueError, r"shape \(3, 2\)"),
-    # Places
+    # Buffers of other clients and devices
     (lambda c: c.add(c.f, c.foreign), ValueError, "of another client"),
     (lambda c: c.add(c.f, c.far), ValueError, f"on {NAME}:1, .* on {NAME}:0"),
-    # Lives
+    # Deleted, donated and closed objects
     (lambda c: c.add(c.deleted, c.f), ClosedError, "argument 0 .* deleted"),
     (lambda c: c.add(c.f, c.donated), ClosedError, "argument 1 .* donated"),
     (lambda c: c.add(c.stale, c.f), ClosedError, "argument 0 .* deleted"),
@@ -73,7 +73,7 @@ CASES = [
     (lambda c: Event().wait(), ClosedError, "never made"),
     (lambda c: BoundCall()(), ClosedError, "never bound"),
     (lambda c: BoundCall()(options=ExecuteOptions()), ClosedError, "never bound"),
-    # Rows
+    # Rows of arguments for several devices
     (lambda c: c.add.execute([]), TypeError, "1 devices?, arguments for 0"),
     (lambda c: c.add.execute([[c.f] * 2] * 2), TypeError, "arguments for 2"),
     (lambda c: c.add.execute([[]]), TypeError, "takes 2 arguments, 0 given"),
@@ -116,7 +116,7 @@ CASES = [
     ),
     (lambda c: layouts.buffer_layout(c.deleted), ClosedError, "deleted"),
     (lambda c: layouts.default_layout(c.client, "f32", (-1,)), ValueError, "negative"),
-    # What acts while it is asked
+    # Arguments that change something while they are read
     (
         lambda c: c.with_new(lambda b: b.copy_raw_to_host(SPACE, Index(0, b.delete))),
         ClosedError,

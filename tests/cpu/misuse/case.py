@@ -1,4 +1,4 @@
-"""What the cases misuse, and the tools that they misuse it with."""
+"""The objects that the cases misuse, and helpers for misusing them."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pjrt_hub.running.capi import table
 
 NUMBERS = np.arange(8, dtype=np.float32)
 FAILED = PluginInternalError("on purpose")
-#: What came after PJRT API 0.81.
+#: Functions that came after PJRT API 0.81.
 NEWER_FUNCTIONS = [name for name, each in table.FUNCTIONS.items() if each.since > 81]
 
 
 class Case:
-    """What the cases misuse: two devices, another client, and things that are gone."""
+    """The objects that the cases misuse: two devices, another client, deleted objects."""
 
     def __init__(self, plugin):
         self.plugin = plugin
@@ -50,7 +50,7 @@ class Case:
         self.shut = self.compile("add")
         self.shut.close()
         self.promise = self.alias()
-        self.events = [self.f.ready, self.promise.buffer.ready]  # kept by the buffers once asked
+        self.events = [self.f.ready, self.promise.buffer.ready]  # buffers keep their events
 
     def compile(self, name, options=None):
         return self.client.compile(PROGRAMS / f"{name}.mlir", options)
@@ -62,30 +62,30 @@ class Case:
         return self.client.default_device_assignment(*counts)
 
     def made(self, count):
-        """A client of so many devices."""
+        """A client with `count` devices."""
         return self.plugin.client({"cpu_device_count": count})
 
     def with_own(self, use):
-        """Use a client of the case's own, which it may close."""
+        """Call a function with a separate client, which it may close."""
         return use(self.plugin.client())
 
     def with_new(self, use):
-        """Use a buffer of the case's own."""
+        """Call a function with a separate buffer."""
         return use(self.put(NUMBERS))
 
     def while_lent(self, lend):
-        """Give a buffer away while it is lent."""
+        """Call a function with a buffer whose memory is lent out."""
         buffer = self.put(NUMBERS)
         lent = lend(buffer)
         self.alias().fulfill(buffer)
         return lent
 
     def run(self, *given, **options):
-        """Executes a row, with options."""
+        """Execute the program on one row of arguments, with options."""
         return self.add.execute([given], ExecuteOptions(**options))
 
     def typed(self, dtype):
-        """Zeros and ones of another dtype; of four bytes each it has the same byte count."""
+        """Zeros and ones of another dtype; with four-byte elements the byte count is the same."""
         return self.put(NUMBERS.astype(int) % 2, dtype=dtype)
 
     def shaped(self, *shape):
@@ -107,7 +107,7 @@ class Case:
         return alias
 
     def failed(self):
-        """A buffer that was ready by failing."""
+        """A buffer that has become ready with an error."""
         alias = self.alias()
         alias.fail(FAILED)
         return alias.buffer
@@ -124,14 +124,14 @@ class Case:
         return transfer
 
     def calling(self, function):
-        """Run a program that calls a Python function."""
+        """Run a program that calls this Python function."""
         name = f"misuse_{function.__name__}"
         self.plugin.ffi.register(name, function)
         self.client.compile(custom_call(name))(self.f).ready.wait()
 
 
 class Index:
-    """An int, but asking for it does something."""
+    """An int whose `__index__` has a side effect."""
 
     def __init__(self, value, act):
         self.value, self.act = value, act
@@ -142,7 +142,7 @@ class Index:
 
 
 class Lying:
-    """An array, but asking for it does something."""
+    """An array whose conversion has a side effect."""
 
     def __init__(self, act):
         self.act = act
@@ -160,7 +160,7 @@ class Lying:
 
 
 class Tensor(ctypes.Structure):
-    """DLPack's classic struct."""
+    """DLPack's unversioned struct, DLManagedTensor."""
 
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -177,12 +177,12 @@ class Tensor(ctypes.Structure):
     ]
 
 
-#: What capsules point at: for the life of the process.
+#: Memory that capsules point at, which must stay alive as long as the process.
 LENT = []
 
 
 def capsule(*shape, device=1, ndim=None, code=2, bits=32, lanes=1, null=False):
-    """A DLPack capsule that says what it is told to say."""
+    """A DLPack capsule with the given fields, true or not."""
     memory, extents = pjrt_hub.empty_aligned((64,)), (ctypes.c_int64 * 8)(*shape)
     tensor = Tensor(
         None if null else memory.ctypes.data,
@@ -209,7 +209,7 @@ def taken_twice(client, lent):
 
 
 def released(buffer):
-    """A reference that was given back, twice."""
+    """An external reference that was released twice."""
     lent = pjrt_hub.ExternalReference(buffer)
     lent.release()
     lent.release()
@@ -217,14 +217,14 @@ def released(buffer):
 
 
 def row_that(act, *buffers):
-    """Arguments that do something between the first and the second."""
+    """Yield buffers, and act after the first of them."""
     yield buffers[0]
     act()
     yield from buffers[1:]
 
 
 def acting(act):
-    """What is true, but asking does something."""
+    """A true value whose `__bool__` has a side effect."""
     return type("Acting", (), {"__bool__": lambda _: act() is None})()
 
 

@@ -1,4 +1,4 @@
-"""Making: clients, buffers and programs that cannot be, and objects that nobody made."""
+"""Attempts to make clients, buffers and programs that cannot exist."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from pjrt_hub.errors import (
 )
 from pjrt_hub.running.capi import hotpath
 
-#: A compile cache that nobody may ask.
+#: A compile cache that raises if it is used.
 NEVER = SimpleNamespace(get=raises, put=raises)
 
 
 def of_older(use, case):
-    """Use the buffer of a plugin that lacks all that came after PJRT API 0.81."""
+    """Use a buffer of a plugin that lacks every function newer than PJRT API 0.81."""
     return use(case.older)
 
 
 CASES = [
-    # Devices and memories
+    # Wrong devices and memories
     (lambda c: c.f.copy_to_device(None), TypeError, "None is not a Device"),
     (lambda c: c.f.copy_to_memory(None), TypeError, "None is not a Memory"),
     (lambda c: c.f.copy_to_device(0), TypeError, "0 is not a Device"),
@@ -114,7 +114,7 @@ CASES = [
         PjrtError,
         "7",
     ),
-    # Create options
+    # Wrong create options
     (
         lambda c: c.made("2"),
         TypeError,
@@ -135,7 +135,7 @@ CASES = [
         "no create option 'nope'; it has cpu_device_count",
     ),
     (lambda c: c.plugin.client({1: 1}), TypeError, "named 1, a int"),
-    # Element types and shapes of what is made
+    # Wrong element types and shapes of new buffers
     (lambda c: c.put(NUMBERS, dtype="token"), TypeError, "token"),
     (lambda c: c.put(np.array([None])), TypeError, "object"),
     (lambda c: c.put("abc"), TypeError, "str|<U3"),
@@ -166,7 +166,7 @@ CASES = [
     (lambda c: c.empty((8,), "token"), TypeError, "token"),
     (lambda c: c.empty((2**45,)), ResourceExhaustedError, "memory"),
     (lambda c: c.put(np.broadcast_to(np.int8(1), (2**58,))), ResourceExhaustedError, "memory"),
-    # Programs and their options
+    # Wrong programs and compile options
     (lambda c: c.client.compile("junk"), (FileFormatError, OSError), "junk"),
     (lambda c: c.client.compile(Program(b"junk", "mlir")), PjrtError, "PJRT_Client_Compile"),
     (lambda c: c.client.compile(Program(b"x", "nope")), InvalidArgumentError, "nope"),
@@ -183,7 +183,7 @@ CASES = [
         lambda c: c.client.compile(
             "func.func @main() -> tensor<70368744177664xf32> { %0 = stablehlo.iota dim = 0 : "
             "tensor<70368744177664xf32>\n return %0 : tensor<70368744177664xf32> }",
-            isolated=True,  # newer compilers die of it
+            isolated=True,  # newer compilers crash on it
         )(),
         (ResourceExhaustedError, PluginCrashedError),
         "memory|died of SIGFPE",
@@ -191,7 +191,7 @@ CASES = [
     (lambda c: c.compile("add", {"a": 1}), TypeError, "CompileOptions"),
     (lambda c: c.client.load(5), TypeError, "int"),
     (lambda c: c.client.load(damaged(c.client)), FileFormatError, "damaged"),
-    # Made otherwise, and taken along
+    # Objects that users cannot create, copy or pickle
     (lambda c: pjrt_hub.Buffer(), TypeError, "cannot create"),
     (lambda c: object.__new__(pjrt_hub.Buffer), TypeError, "not safe|cannot create"),
     (lambda c: hotpath.HostView(), TypeError, "cannot create"),
@@ -215,13 +215,13 @@ CASES = [
     (lambda c: copy.deepcopy(c.f), TypeError, "not copied this way\n\nhint: .*copy_to_device"),
     (lambda c: pickle.dumps(c.deleted), ClosedError, "deleted"),
     (lambda c: pickle.dumps(c.shut), ClosedError, "closed"),
-    # Events
+    # Wrong uses of events
     (lambda c: c.promise.buffer.ready.wait(0), TimeoutError, "not ready after"),
     (lambda c: c.f.ready.wait("1"), TypeError, "str"),
     (lambda c: c.failed().ready.wait(), PluginInternalError, "on purpose"),
     (lambda c: c.f.ready.add_done_callback(5), TypeError, "5"),
     (lambda c: c.stale_event.wait(), ClosedError, "closed"),
-    # What older plugins lack
+    # Functions that older plugins lack
     (
         lambda c: c.older.client.create_error_buffer(FAILED, (8,)),
         UnsupportedByPluginError,

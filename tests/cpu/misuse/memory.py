@@ -1,4 +1,4 @@
-"""Memory: viewed, copied, filled, lent and promised wrongly, or gone."""
+"""Wrong views, copies, transfers, loans and promises of memory, and deleted memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from misuse.case import FAILED, NUMBERS, SPACE, capsule, released, taken_twice, 
 from pjrt_hub.errors import ClosedError, PluginInternalError
 
 CASES = [
-    # Views of memory
+    # Wrong views of memory
     (lambda c: c.view(0), ValueError, "0 is not the address"),
     (lambda c: c.view(-64), ValueError, "-64 is not the address"),
     (lambda c: c.view(1 << 64), ValueError, "18446744073709551616 is not"),
@@ -24,7 +24,7 @@ CASES = [
     (lambda c: c.view(np.array([None] * 8)), TypeError, "Python objects"),
     (lambda c: c.view([1.0] * 8), TypeError, "list is neither an array"),
     (lambda c: c.view(pjrt_hub.empty_aligned((8,)), on_delete=5), TypeError, "on_delete is 5"),
-    # Raw copies
+    # Wrong raw copies
     (lambda c: c.f.copy_raw_to_host(b"12"), ValueError, "read-only"),
     (lambda c: c.f.copy_raw_to_host(SPACE[::2]), ValueError, "not contiguous"),
     (lambda c: c.f.copy_raw_to_host([0.0]), TypeError, "list is neither"),
@@ -41,7 +41,7 @@ CASES = [
     (lambda c: c.failed().unsafe_pointer(), PluginInternalError, "on purpose"),
     (lambda c: pjrt_hub.ExternalReference(c.failed()), PluginInternalError, "on purpose"),
     (lambda c: released(c.f).pointer, ClosedError, "was released"),
-    # Transfers
+    # Wrong transfers
     (lambda c: c.transfers([[]]), TypeError, "not a pair"),
     (lambda c: c.transfers([]), ValueError, "one shape spec"),
     (lambda c: c.transfer().retrieve_buffer(1), IndexError, "1, of 1"),
@@ -89,7 +89,7 @@ CASES = [
     (lambda c: c.transfers([((2.5,), "f32")]), TypeError, "2.5"),
     (lambda c: c.transfers([((2,), "O")]), TypeError, "no element type"),
     (lambda c: c.transfers(3), TypeError, "not iterable"),
-    # Aliases
+    # Wrong aliases
     (lambda c: (lambda a: a.fulfill(a.buffer))(c.alias()), ValueError, "cannot stand for itself"),
     (lambda c: c.alias().fulfill(NUMBERS), TypeError, "not ndarray"),
     (
@@ -118,7 +118,7 @@ CASES = [
     (lambda c: c.fulfilled().fulfill(c.put(NUMBERS)), ClosedError, "kept or broken"),
     (lambda c: c.fulfilled().fail(FAILED), ClosedError, "kept or broken"),
     (lambda c: c.alias().fail(None), TypeError, "is not a Pjrt"),
-    # DLPack
+    # Wrong DLPack capsules
     (lambda c: taken_twice(c.client, capsule(8)), ValueError, "taken before"),
     (lambda c: c.client.from_dlpack(5), TypeError, "not a DLPack capsule"),
     (lambda c: c.client.from_dlpack(capsule(8, ndim=-1)), BufferError, "-1 dimensions"),
@@ -130,7 +130,7 @@ CASES = [
     (lambda c: c.client.from_dlpack(capsule(8, lanes=4)), TypeError, "4 lanes"),
     (lambda c: c.client.from_dlpack(capsule(8, code=99)), TypeError, "99"),
     (lambda c: c.client.from_dlpack(capsule(8, device=2)), BufferError, r"device \(2, 0\)"),
-    # Memory of what is gone
+    # Memory of deleted and donated buffers
     (lambda c: memoryview(c.deleted), ClosedError, "deleted"),
     (lambda c: memoryview(c.donated), ClosedError, "donated"),
     (lambda c: memoryview(c.typed("bf16")), BufferError, "to_numpy"),
@@ -145,7 +145,7 @@ CASES = [
     (lambda c: len(c.shaped()), TypeError, "no length"),
     (lambda c: float(c.f), ValueError, "size 1"),
 ]
-#: Of memory that only a host's device lends and borrows.
+#: Cases that lend or borrow memory, which only works if a device's memory is the host's.
 OF_HOSTS = [
     (lambda c: c.view(np.uint64(68)), ValueError, "0x44 does not begin at"),
     (lambda c: c.view(68), ValueError, "0x44 does not begin at a multiple of 64"),

@@ -1,6 +1,6 @@
 """A wheel's RECORD: the list of its files that the wheel itself carries.
 
-Owns the comparison with what is in the archive. It pins nothing, as the wheel's maker wrote it.
+Owns its comparison with the archive. A RECORD pins nothing, because the wheel's maker wrote it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNLISTED = ("", ".jws", ".p7s")
 def difference(files: Files, members: Iterable[Member]) -> str:
     """Return how a wheel's RECORD differs from the wheel, or an empty string.
 
-    Every file must be listed with its size; the sha256 is known of `members` only.
+    Every file must be listed with a hash; a sha256 is compared for `members` only, sizes if listed.
     """
     sizes, own = {}, []
     for path, nbytes, content in files:

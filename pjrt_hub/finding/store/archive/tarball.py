@@ -1,4 +1,4 @@
-"""A .tar.gz file's members, by `tarfile`; what it would pass over is refused here.
+"""A .tar.gz file's members: `tarfile` reads them, and what it would overlook is refused here.
 
 Accepts plain files and folders of the ustar, pax and GNU forms, in one gzip member, and nothing
 after the end.
@@ -88,7 +88,7 @@ def _oddity(info: tarfile.TarInfo, archive: tarfile.TarFile, packed: int) -> str
 
 
 class _Header(tarfile.TarInfo):
-    """A header of a known form and type; none other is taken for the end of the archive."""
+    """A header of a known form and type; another one is an error, not the end of the archive."""
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
@@ -112,7 +112,7 @@ class _Header(tarfile.TarInfo):
 
 
 class _Stream:
-    """What a gzip file holds; `tarfile`, which reads its headers, never gets fewer bytes."""
+    """The content of a gzip file; a read by `tarfile` never gets fewer bytes than it asks for."""
 
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.packed = os.fstat(file.fileno()).st_size

@@ -47,7 +47,7 @@ def require_names(archive: str, names: Sequence[str]) -> None:
     """Check that no member could be taken for another path than its own, or for another member.
 
     A folder's name ends with a slash. ArchiveError also means that a member lies below a file, or
-    that there are too many.
+    that there are too many members.
     """
     if len(names) > MOST_MEMBERS:
         raise ArchiveError(f"{archive} has more than {MOST_MEMBERS} members")
@@ -65,7 +65,7 @@ def require_names(archive: str, names: Sequence[str]) -> None:
 
 
 def _collision_key(name: str) -> str:
-    """Return a key that is equal for names which some file system takes for one."""
+    """Return a key that is equal for names that some file system takes for the same name."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
@@ -89,7 +89,7 @@ def _oddity(name: str) -> str:
 
 
 def is_bomb(nbytes: int, packed: int) -> bool:
-    """Check whether so few bytes for so many cannot be honest compression."""
+    """Check whether `packed` bytes are too few for honest compression of `nbytes`."""
     return nbytes > max(_RATIO_FLOOR, _MOST_RATIO * packed)
 
 

@@ -1,7 +1,7 @@
 """A zip file's members: `zipfile` reads the directory, and what it would overlook is refused here.
 
-Members lie without gaps, then the directory, then the end, and each says the same of the others.
-So no two readers can see different files. Numbers: APPNOTE.TXT 6.3.
+Members lie without gaps, then the directory, then the end record, and all of them have to agree, so
+that no two readers can see different files. The numbers are from APPNOTE.TXT 6.3.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _unpack(raw: _File, archive: str, member: ZipInfo, place: int) -> Iterator[b
 
 
 def _check_end(raw: _File, archive: ZipFile) -> None:
-    """Refuse an end that says anything else than what `zipfile` found before it."""
+    """Refuse an end record that differs from what `zipfile` found before it."""
     members, begin, comment = archive.infolist(), archive.start_dir, len(archive.comment)
     nbytes, count = raw.seek(0, os.SEEK_END), len(members)
     at = end = nbytes - _END.size - comment
@@ -112,7 +112,7 @@ def _check_end(raw: _File, archive: ZipFile) -> None:
 
 
 def _content_place(raw: _File, member: ZipInfo, limit: int) -> int:
-    """Return where a content begins; refuse other bytes up to `limit` than the member's."""
+    """Return where a member's content begins; refuse bytes of no member between it and `limit`."""
     place = member.header_offset + _LOCAL.size
     head = _LOCAL.unpack(raw.at(member.header_offset, _LOCAL.size))
     magic, _, flags, method, _, _, *numbers, name_size, extra_size = head
@@ -162,7 +162,7 @@ def _oddity(member: ZipInfo) -> str:
 
 
 def _fits(numbers: list[int], own: tuple[int, int, int], extra: bytes) -> bool:
-    """Check a local header's CRC-32 and sizes, which may be marks for those in a ZIP64 field."""
+    """Check a local header's CRC-32 and sizes; the sizes may be marks that mean a ZIP64 field."""
     crc, packed, nbytes = own
     wide = struct.pack("<2H2Q", _ZIP64, 16, nbytes, packed) in extra
     return numbers == ([crc, _FULL_32, _FULL_32] if wide else [crc, packed, nbytes])

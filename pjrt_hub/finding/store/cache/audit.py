@@ -65,7 +65,7 @@ def difference(root: Path, members: Sequence[Member], memo: Memo | None = None) 
 
 
 def _shape(root: Path, member: Member) -> str:
-    """Return what differs without reading the file's content."""
+    """Return a difference that shows without reading the content, or an empty string."""
     try:
         found = os.lstat(root / member.path)
     except (FileNotFoundError, NotADirectoryError):

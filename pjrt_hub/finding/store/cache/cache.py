@@ -43,8 +43,8 @@ if sys.platform != "win32":
 class Cache:
     """A cache directory; the first write creates it, a look-up does not.
 
-    Its root is an absolute path. Caches of `system` are looked at after it, and only read. Where
-    the entries take more than `max_nbytes`, the least recently used ones go; None is no bound.
+    Its root is an absolute path. The `system` caches are looked at after it, and only read. If the
+    entries take more than `max_nbytes`, the least recently used are removed; None is no limit.
     """
 
     def __init__(
@@ -61,8 +61,8 @@ class Cache:
     def from_env(cls, env: Mapping[str, str]) -> Cache:
         """Return the cache that `PJRT_HUB_CACHE` names, else the user's cache directory.
 
-        Behind it are those of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`. Where there is neither, or
-        a variable cannot be understood, it raises CacheError.
+        After it come the caches of `PJRT_HUB_SYSTEM_CACHE`, else of `SYSTEM`. A user without a home
+        directory, or a variable that cannot be understood, raises CacheError.
         """
         named = env.get("PJRT_HUB_SYSTEM_CACHE")
         system = (
@@ -114,7 +114,7 @@ class Cache:
         Each member's size and sha256 are compared with the pin; the sha256 of a file whose identity
         (device, inode, size, times) was verified before is not computed again, so a warm look reads
         a few stat records, writes nothing and uses no network. An entry that fails is moved to the
-        quarantine with a warning in the log, and None is answered; CacheError means that it cannot
+        quarantine with a warning in the log, and None is returned; CacheError means that it cannot
         be moved, that nothing can be read, or that somebody else could have written to the cache.
         """
         found = self._look(self._own, artifact)
@@ -166,8 +166,8 @@ class Cache:
     def publish(self, artifact: Archive, archive_path: Path) -> CacheEntry:
         """Unpack the pinned members of an archive and make them an entry, all or none.
 
-        Where the cache has a bound, the entries that were not used for longest go. The caller has
-        checked the archive's size and sha256; one without the pinned members raises ArchiveError. A
+        If the cache has a limit, the least recently used entries are removed. The caller checked
+        the archive's size and sha256; an archive without the pinned members raises ArchiveError. A
         directory that cannot be written, or is full, raises CacheError.
         """
         from pjrt_hub.finding.store.cache import publication
@@ -191,10 +191,10 @@ class Cache:
     def lay_out(self, files: Mapping[str, Path]) -> Path | None:
         """Return a folder with a link to each file, as if an installer had put them there.
 
-        A plugin finds much of what it requires by its own place, so it is loaded from there. The
-        folder goes with the first of the files that goes. It is None if there is none yet, and this
-        cache can only be read. CacheError means that others can write there, or that the disk is
-        full.
+        A plugin finds much of what it requires by its own path, so it is loaded from this folder.
+        The folder is removed once one of the files is removed. The result is None if the folder
+        does not exist yet, and this cache can only be read. CacheError means that others can write
+        there, or that the disk is full.
         """
         from pjrt_hub.finding.store.cache import closure
 
@@ -230,7 +230,7 @@ class Cache:
     def quarantine(self, root: Path, reason: str) -> Path | None:
         """Move an entry that `verify` found corrupted aside; return its new place.
 
-        That is None where another process has moved it.
+        The result is None if another process has moved it already.
         """
         from pjrt_hub.finding.store.cache import eviction
 
@@ -256,8 +256,8 @@ class Cache:
     ) -> Removal:
         """Remove the least recently used entries, and old leftovers.
 
-        Entries go until all of them take `max_nbytes` together, and those that were not used for
-        `older_than_seconds`; artifacts whose sha256 is in `keep` stay.
+        Entries are removed until the others take at most `max_nbytes`, and so are those not used
+        for `older_than_seconds`; artifacts whose sha256 is in `keep` stay.
         """
         from pjrt_hub.finding.store.cache import eviction
 
@@ -286,9 +286,9 @@ class Cache:
     def workspace(self, artifact: Archive) -> Iterator[Path]:
         """Make a private directory to download into; it may hold an earlier attempt's files.
 
-        It goes away when the block succeeds. When the block fails it is left for the next attempt,
-        and so is that of a killed process. Its name tells its owner, so two live processes never
-        share one, lock or no lock; what is forked meanwhile leaves it alone.
+        It is removed when the block succeeds. If the block fails or the process is killed, it stays
+        for the next attempt. Its name tells its owner, so two live processes never share one, even
+        without locks; a process that is forked meanwhile leaves it alone.
         """
         import shutil
 

@@ -1,6 +1,6 @@
 """A plugin and all that it requires in one folder, as an installer would have put them there.
 
-Owns those folders, which hold links and nothing else: to entries, and to what is installed.
+Owns these folders, which hold nothing but links: to cache entries, and to installed files.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _AREA = "closures"
 
 
 def place(layout: CacheLayout, files: Mapping[str, Path]) -> Path:
-    """Return the folder of some files, which need not be there; its name tells them all."""
+    """Return the path of the folder for some files, which need not exist; its name is a hash."""
     text = "".join(f"{name}\0{files[name]}\0" for name in sorted(files))
     return layout.tree / _AREA / hashlib.sha256(text.encode()).hexdigest()
 
 
 def holds(root: Path, files: Mapping[str, Path]) -> bool:
-    """Check whether a folder has a link to each file, and that it is there."""
+    """Check whether a folder has a link to each file, and whether each of these files exists."""
     try:
         return all(
             os.readlink(link := root / name) == os.fspath(file) and os.path.exists(link)
@@ -36,7 +36,7 @@ def holds(root: Path, files: Mapping[str, Path]) -> bool:
 
 
 def lay_out(layout: CacheLayout, files: Mapping[str, Path]) -> Path:
-    """Make the folder of some files, whole or not at all."""
+    """Make the folder with links to some files: all of them, or none."""
     root = place(layout, files)
     layout.area(_AREA)
     private = layout.private("unpacking", root.name)

@@ -1,6 +1,6 @@
 """Removal from a cache: corrupted, unused or excess entries, and leftovers.
 
-Owns the way out: no entry in use, first out of sight by one rename, then gone.
+Owns the steps of a removal: no entry in use is removed; others are renamed first, then deleted.
 """
 
 from __future__ import annotations
@@ -86,11 +86,11 @@ def prune(
 
 
 def quarantine(layout: CacheLayout, root: Path, reason: str) -> Path | None:
-    """Move a corrupted entry to where nothing is loaded from, with the reason beside it.
+    """Move a corrupted entry to the quarantine, from which nothing is loaded, and note the reason.
 
-    The newest few stay there for inspection. A process that has the entry loaded keeps it: its
-    pages outlive the name. Return None where another process has moved it; raise CacheError if it
-    cannot be moved.
+    The newest few stay there for inspection. A process that has loaded the entry keeps it: pages
+    in memory outlive the file's name. Return None if another process has moved the entry; raise
+    CacheError if it cannot be moved.
     """
     import logging
 
@@ -164,7 +164,7 @@ def _leftovers(layout: CacheLayout, now: float) -> Iterator[Path]:
 
 
 def _notes(layout: CacheLayout) -> list[Path]:
-    """List the folders whose contents cost only time to find out again."""
+    """List the folders of notes, which can be removed: making a note again costs only time."""
     return [layout.tree / area for area in ("memo", "probes", "journals")]
 
 

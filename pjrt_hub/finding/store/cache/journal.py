@@ -1,7 +1,7 @@
 """Records of long work, saved at once, so that they survive an interrupt or kill -9.
 
 Must not know what is recorded. A journal that cannot be written or trusted, or that another process
-writes, is only more work after an interrupt, never an error.
+writes, only causes more work after an interrupt, never an error.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _WRITE = os.O_WRONLY | os.O_CREAT | os.O_APPEND | disk.NOFOLLOW
 
 
 class Journal:
-    """A file of JSON objects below the cache directory, a line each.
+    """A file of JSON objects below the cache directory, one on each line.
 
-    `records` are those that were there before, each whole.
+    `records` are the complete records that were in the file before.
     """
 
     def __init__(self, root: Path, name: str, *, resume: bool) -> None:
-        """Open it; its name is of the work, and of all that its results depend on.
+        """Open the journal; `name` identifies the work, and all that its results depend on.
 
-        Without `resume`, the records that are there are forgotten.
+        Without `resume`, the records that are there are discarded.
         """
         self._path = root / LAYOUT / "journals" / f"{name}.jsonl"
         self.records: list[dict[str, Any]] = []
@@ -69,7 +69,7 @@ class Journal:
             self._file.flush()
 
     def close(self, *, finished: bool) -> None:
-        """Close it, and remove it if the work is done."""
+        """Close the journal, and remove it if the work is done."""
         with self._mine:
             if self._file is None:
                 return

@@ -48,11 +48,11 @@ class CacheEntry(NamedTuple):
 
     @property
     def library_path(self) -> Path:
-        """The absolute path of the library to load; the root, in what a plugin requires."""
+        """The absolute path of the library to load; for a requirement, the entry's root."""
         return self.root / self.artifact.library
 
     def is_as_verified(self) -> bool:
-        """Check whether every member is the file that was verified, without reading any."""
+        """Check whether every member is still the file that was verified, without reading any."""
         return bool(self.verified) and self.verified == self.identities()
 
     def identities(self) -> tuple[str, ...]:
@@ -83,16 +83,16 @@ class CacheLayout:
             return sorted(path for path in found if len(path.name) == _NAME_LENGTH)
 
     def area(self, name: str) -> Path:
-        """Make a folder of the tree, which only we can write, if it does not exist.
+        """Make a folder of the tree that only this user can write, if it does not exist.
 
-        Where somebody else could write, it raises CacheError.
+        A folder that somebody else could write raises CacheError.
         """
         folder = disk.make(self.root, self.tree / name)
         disk.require_safe(self.root, folder)
         return folder
 
     def private(self, area: str, content: str) -> Path:
-        """Make a directory of our own, whose name shows when its owner is gone."""
+        """Make a directory for this process; its name shows others whether its owner has ended."""
         from tempfile import mkdtemp
 
         prefix = f"{content}.{this_process()}."
@@ -133,7 +133,7 @@ class CacheLayout:
 
     @contextmanager
     def removal_lock(self, sha256: str) -> Iterator[lock.FileLock]:
-        """Keep an entry from being used; its state is "taken" if somebody uses it."""
+        """Keep an entry from being used; the lock's state is "taken" if somebody uses the entry."""
         from pjrt_hub.finding.store import lock
 
         with self._lock(self._use_path(sha256), lock.NO_WAIT) as held:
@@ -149,7 +149,7 @@ class CacheLayout:
     def _lock(
         self, path: Path, wait: lock.Wait, *, shared: bool = False
     ) -> Iterator[lock.FileLock]:
-        """Lock like `lock.acquire`, in a folder that only we can write."""
+        """Lock like `lock.acquire`, in a folder that only this user can write."""
         from pjrt_hub.finding.store import lock
 
         with ExitStack() as stack:
@@ -185,7 +185,7 @@ def this_process() -> str:
 
 
 def is_ours(path: Path) -> bool:
-    """Check whether a directory "content.owner.random" is this process's; not so in a fork."""
+    """Check whether a directory "content.owner.random" is this process's, and not its parent's."""
     return _owner(path) == this_process()
 
 
@@ -207,7 +207,7 @@ def is_abandoned(path: Path) -> bool:
 
 
 def _owner(path: Path) -> str:
-    """Return the owner in "content.owner.random", or nothing for other names."""
+    """Return the owner in a name "content.owner.random", or an empty string for other names."""
     parts = path.name.split(".")
     return parts[1] if len(parts) == 3 else ""
 
@@ -225,7 +225,7 @@ def _machine() -> str:
 def _start_time(pid: int) -> str:
     """Return when a process started, in clock ticks after boot (proc(5), stat, field 22).
 
-    "0" where that cannot be told, and nothing where there is no such process.
+    The result is "0" if that cannot be told, and empty if there is no such process.
     """
     try:
         text = Path(f"/proc/{pid}/stat").read_text()

@@ -1,4 +1,4 @@
-"""What is remembered of files: their hashes by identity, and first contacts by content.
+"""The memory of files: their hashes by identity, and answers at first contact by content.
 
 Owns small JSON files below the cache root. Losing one costs a second, never correctness, so nothing
 here raises for a disk that is full or read-only. Must not probe.
@@ -71,7 +71,7 @@ class Memo:
                 os.replace(here, there, src_dir_fd=folder, dst_dir_fd=folder)
 
     def _where(self, name: str, folder: int | None) -> str | Path:
-        """Return the name in an open directory, or the path on systems that open none."""
+        """Return the name for an open directory, or the path on systems that open none."""
         return self._folder / name if folder is None else name
 
 
@@ -85,7 +85,7 @@ class Probes:
     def recall(self, library_path: Path) -> dict[str, Any] | None:
         """Return the remembered answer for the present bytes of `library_path`, or None.
 
-        A file that was never hashed is not hashed for it.
+        A file that was never hashed is not hashed for this, and the result is None.
         """
         sha256 = self._files.known_sha256(library_path)
         return self._answers.read(sha256) if sha256 else None
@@ -111,7 +111,7 @@ class Probes:
         return self._answers.read(f"{self.sha256(library_path)}-crash")
 
     def remember_crash(self, library_path: Path, crash: dict[str, Any]) -> None:
-        """Remember how a contact with the present bytes of a library ended; empty forgets it."""
+        """Remember how a contact with a library's present bytes ended badly; `{}` forgets that."""
         self._answers.write(f"{self.sha256(library_path)}-crash", crash)
 
     def sha256(self, library_path: Path) -> str:

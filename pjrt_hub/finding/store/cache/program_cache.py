@@ -37,10 +37,10 @@ _AFTER_EVICTION = 0.9
 class ProgramCache:
     """A directory of serialized executables; the least recently used are removed first.
 
-    Whoever can write the directory can run code in the processes that use it: it is made for its
-    owner alone, and left out with a warning where somebody else could have written to it. Its path
-    is absolute, and the layout's version a folder below it; `context` is the text of what a program
-    depends on beside its key.
+    Anybody who can write to the directory can run code in the processes that use it, so it is made
+    for its owner alone, and left out with a warning if somebody else could have written to it. Its
+    path is absolute, and the layout's version is a folder below it; `context` is a text of all that
+    a program depends on besides its key.
     """
 
     def __init__(self, root: Path, *, context: str = "", max_nbytes: int = MAX_NBYTES) -> None:
@@ -53,7 +53,7 @@ class ProgramCache:
     def from_env(cls, env: Mapping[str, str], cache_root: Path | None) -> ProgramCache | None:
         """Return the cache that `PJRT_HUB_COMPILE_CACHE` names, else one in the plugin cache.
 
-        It is None without a plugin cache.
+        Without either, the result is None.
         """
         named = env.get("PJRT_HUB_COMPILE_CACHE", "")
         root = cache_root if named in ("", "0", "1") else Path(named).expanduser().absolute()
@@ -154,7 +154,7 @@ class ProgramCache:
 
 
 def _with_flag_file(name: str, value: str) -> str:
-    """Return a variable's value, with the flags of the file that it names."""
+    """Return a variable's value, with the hash of the file of flags that it may name."""
     if name not in _FLAGS or value.lstrip().startswith("-"):
         return value
     try:

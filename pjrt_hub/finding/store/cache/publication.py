@@ -1,4 +1,4 @@
-"""From an archive to an entry: unpacked, synced, and renamed into place, all or none.
+"""An archive becomes an entry: it is unpacked, synced, and renamed into place, all or none.
 
 A published file is never written to again: it is made in a private directory.
 """

@@ -1,7 +1,7 @@
 """Pinned archives in one file, for machines without a network.
 
-A bundle is a plain tar file of one possible form: archives, by their names. What they are, only
-the reader's registry or lock file says.
+A bundle is a plain tar file of one fixed form: archives, in the order of their names. Only the
+reader's registry or lock file says what they are.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def write(
 ) -> None:
     """Write a bundle; the same archives give the same bytes.
 
-    The file appears when it is whole. `fetch` brings an archive, verified, into the folder that it
-    is given, for a block. Two archives of one name raise ArchiveError.
+    The file appears once it is complete. `fetch` puts a verified archive into the folder that it is
+    given, for a `with` block. Two archives of one name raise ArchiveError.
     """
     import tempfile
 
@@ -67,9 +67,9 @@ def read(
 ) -> tuple[Archive, ...]:
     """Verify a whole bundle, then publish its archives to the cache, and return them.
 
-    Only the known rows, of this machine's registry or lock file, are believed. `listen` makes the
-    progress of what it is given the name of. A bundle that is malformed, incomplete, or holds what
-    no known row pins raises ArchiveError. After a DigestMismatchError, nothing was published.
+    Only the `known` rows, of this machine's registry or lock file, are trusted. `listen` makes the
+    progress listener for a name. A bundle that is malformed or incomplete, or that holds a file
+    that no known row pins, raises ArchiveError. After a DigestMismatchError, nothing was published.
     """
     with path.open("rb") as file:
         slots = list(_slots(path, file, known))

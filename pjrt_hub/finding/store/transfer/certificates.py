@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 def trust(env: Mapping[str, str], sources: Sources) -> ssl.SSLContext:
     """Make the TLS context of a download.
 
-    SSL_CERT_FILE and SSL_CERT_DIR name the authorities to trust, SSL_CLIENT_CERT what servers are
-    shown; what the user's installer says goes before those. A file that cannot be read raises
-    StoreError.
+    SSL_CERT_FILE and SSL_CERT_DIR name the authorities to trust, SSL_CLIENT_CERT the certificate
+    that servers are shown; the configuration of the user's installer comes before these. A file
+    that cannot be read raises StoreError.
     """
     import ssl
 

@@ -1,4 +1,4 @@
-"""Users and passwords for package indexes: .netrc and keyring, as pip asks them.
+"""Users and passwords for package indexes, from .netrc and keyring, which are asked as pip asks.
 
 Owns which password goes to which host. Must not show one: no `repr` here contains a secret.
 """
@@ -25,8 +25,8 @@ Login = tuple[str, str]
 class Credentials:
     """The passwords that the user's installer would use.
 
-    NETRC or HOME lead to the .netrc, PATH to the command `keyring`, which may know an index's
-    address instead of its host. `keyring` is pip's `keyring-provider`: "auto", "import",
+    NETRC or HOME lead to the .netrc, PATH to the command `keyring`, which may store a login by an
+    index's address instead of its host. `keyring` is pip's `keyring-provider`: "auto", "import",
     "subprocess" or "disabled".
     """
 
@@ -38,7 +38,7 @@ class Credentials:
         self._found: dict[str, Login | None] = {}
 
     def find(self, url: str, user: str = "") -> Login | None:
-        """Return the login for an address, and for its user if it names one; ask nobody."""
+        """Return the known login for an address, and for a user if one is given; ask no keyring."""
         host = urlsplit(url).hostname or ""
         login = self._found.get(_origin(url)) or self._netrc.get(host)
         return login if login and user in ("", login[0]) else None
@@ -81,7 +81,7 @@ class Credentials:
 
 
 class Secrets:
-    """The secrets sent to servers and proxies, in the forms that these may repeat."""
+    """The secrets sent to servers and proxies, in all forms in which answers may repeat them."""
 
     def __init__(self) -> None:
         self._texts: set[str] = set()

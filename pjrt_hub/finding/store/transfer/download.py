@@ -63,7 +63,7 @@ def fetch(
 
 @contextmanager
 def _note_what_is_kept(artifact: Archive, folder: Path) -> Iterator[None]:
-    """Add to a Ctrl-C what the workspace keeps for the next attempt."""
+    """Add a note to a KeyboardInterrupt: what the workspace keeps for the next attempt."""
     try:
         yield
     except KeyboardInterrupt as exc:
@@ -92,8 +92,8 @@ def download(
 ) -> Path:
     """Fetch the pinned archive into a private folder, from the first source that has it.
 
-    Mirrors come first, then the artifact's own addresses, then the configured indexes. What an
-    earlier attempt left in `folder` is continued. The caller ends `progress`.
+    Mirrors come first, then the artifact's own addresses, then the configured indexes. The
+    file that an earlier attempt left in `folder` is continued. The caller ends `progress`.
 
     Raises:
         DigestMismatchError: a source gave other bytes, and no source gave the pinned ones.

@@ -1,6 +1,6 @@
-"""Getting a pinned artifact: the cache, else the network.
+"""Getting a pinned artifact from the cache, else from the network.
 
-A start from the cache imports nothing of the network.
+For an artifact from the cache, no module for the network is imported.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def lease(
 ) -> Iterator[CacheEntry]:
     """Obtain like `obtain`, and keep the entry from removal during the `with` block.
 
-    What is removed between the end of a fetch and the lease is fetched again, a few times.
+    An entry that is removed between its fetch and the lease is fetched again, a few times.
     """
     for _ in range(_LEASES):
         with cache.lease(artifact, notify) as entry:

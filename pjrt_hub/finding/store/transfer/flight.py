@@ -1,6 +1,6 @@
 """One fetch for all threads of a process that ask at once.
 
-Threads wait for the one that works, not for a lock file. Must not fetch anything itself.
+Threads wait for the one that fetches, not for a lock file. Must not fetch anything itself.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _changing = Lock()
 def share(key: Hashable, work: Callable[[], T], *, patience_seconds: float) -> T:
     """Return the result of `work`, done once for all threads that ask for `key` meanwhile.
 
-    Its errors of ours are everybody's; where something else ended it, Ctrl-C for example, the next
-    thread starts over. One that has waited for `patience_seconds` does the work as well.
+    All of them get a PjrtHubError of `work`; if something else ended it, such as Ctrl-C, the next
+    thread starts over. A thread that has waited for `patience_seconds` does the work as well.
     """
     while True:
         with _changing:
@@ -64,7 +64,7 @@ def _land(key: Hashable, flight: Future[object]) -> None:
 
 
 def _after_fork() -> None:
-    """Forget the threads that worked, which do not exist in the child."""
+    """Forget the work of the parent's threads, which do not exist in the child."""
     _flights.clear()
 
 

@@ -1,7 +1,7 @@
 """A package's files in the places where the user's installer looks.
 
-Owns the order of places, Simple API pages in HTML and JSON, and the choice of a release where
-none is pinned. Must not trust an index's hashes where there is a pin; pins decide.
+Owns the order of places, Simple API pages in HTML and JSON, and the choice of a release if none
+is pinned. Must not trust an index's hashes if there is a pin; pins decide.
 """
 
 from __future__ import annotations
@@ -71,9 +71,9 @@ def releases(
     """List a package's wheels that may be chosen, the newest version first.
 
     They come from the first place that has any: the mirrors, then the installers' find-links and
-    indexes. So no index takes a name over from an earlier one by a higher version. Of a given
-    version, yanked files are listed too, and a pre-release. `python` is what requires-python is
-    held against, by default the running one.
+    indexes. So no index takes a name over from an earlier one by a higher version. With a
+    `version`, yanked files and pre-releases are listed, too. `python` is the version that
+    requires-python is compared with, by default the running one.
 
     Raises:
         DownloadError: no place has one that may be chosen; the message says why.
@@ -98,7 +98,7 @@ def releases(
 
 
 def locate(archives: Iterable[Archive], env: Mapping[str, str]) -> dict[str, str]:
-    """Find addresses from which installers can get wheels, by their sha256, as far as there are.
+    """Find addresses from which installers can get wheels; return those found, by sha256.
 
     An address is left out if its index gives another sha256, or if it has a query, which may be a
     secret.
@@ -135,8 +135,8 @@ def search(
 ) -> Generator[tuple[_Found, Transport], None, None]:
     """Yield what `look` finds in every place worth trying, looking as late as possible.
 
-    `failures` is given each place that could not be used, and why. The `own` addresses come after
-    the mirrors. Without any place it raises StoreError, and Late when the overall time is over.
+    Each place that could not be used is added to `failures`, and why. The `own` addresses come
+    after the mirrors. Without any place it raises StoreError; when the overall time is over, Late.
     """
 
     def visit(

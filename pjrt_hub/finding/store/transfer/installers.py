@@ -1,7 +1,7 @@
 """Where the user's installers look for packages.
 
-Owns reading pip's and uv's configuration. Names no index: the default one is the
-installer's, asked of it. Must not open a connection.
+Owns reading pip's and uv's configuration. Names no index: the installer itself is asked
+for its default one. Must not open a connection.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Sources:
 def read_sources(env: Mapping[str, str], *, directory: Path | None = None) -> Sources:
     """Ask the installers of this environment for their configuration.
 
-    pip, which runs with `env`, answers for itself, so that its files and variables mean what they
-    mean to pip. uv's variables and files are read where uv documents them, those of a project in
-    `directory` or the current one. What both say is put together, since the pin and not the index
-    decides what is accepted; where neither names a main index, the installer's own default is asked
-    of it. If nothing is configured and there is no installer to ask, it raises StoreError.
+    pip is run with `env` and tells its own configuration, so that files and variables mean what
+    they mean to pip. uv's variables and files are read where uv documents them, a project's in
+    `directory` or the current one. Both configurations are joined, since the pin and not the index
+    decides what is accepted; if neither names a main index, the installer is asked for its default.
+    If nothing is configured and there is no installer to ask, it raises StoreError.
     """
     pip = _pip_command(env)
     said = _pip_configuration(pip, env) if pip else _pip_variables(env)
@@ -84,7 +84,7 @@ def read_sources(env: Mapping[str, str], *, directory: Path | None = None) -> So
 
 
 def read_mirror_sources(env: Mapping[str, str]) -> Sources:
-    """Return how to reach mirrors, for which no installer is asked: as the variables say."""
+    """Return how to reach mirrors: as environment variables say, since no installer is asked."""
     return _connection(_pip_variables(env), _uv_configuration(env, None))
 
 
@@ -239,7 +239,7 @@ def _uv_configuration(env: Mapping[str, str], directory: Path | None) -> _Uv:
 
 
 def _items(table: dict[str, Any], key: str) -> list[Any]:
-    """List a value, or each of several; leave other types for uv to complain about."""
+    """Return a value as a list, or a list itself; leave wrong types for uv to complain about."""
     value = table.get(key, [])
     return value if isinstance(value, list) else [value]
 

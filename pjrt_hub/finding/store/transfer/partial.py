@@ -52,8 +52,8 @@ Phase = Literal["looking", "waiting", "fetching", "checking", "unpacking", "done
 class Progress(Protocol):
     """A listener to a download's progress; sizes are in bytes.
 
-    One that also has a method `enter(phase)` is told each `Phase` as it begins, and also counts a
-    file of unknown size, whose `total` is None.
+    A listener that also has a method `enter(phase)` is told each `Phase` as it begins, and is also
+    told of a file of unknown size, whose `total` is None.
     """
 
     def start(self, total: int, already: int) -> None:
@@ -61,14 +61,14 @@ class Progress(Protocol):
 
         Args:
             total: the size of the file.
-            already: how much of it is there.
+            already: the bytes of it that are there already.
         """
 
     def advance(self, n: int) -> None:
         """Count more bytes.
 
         Args:
-            n: how many.
+            n: the number of bytes.
         """
 
     def finish(self) -> None:
@@ -76,14 +76,14 @@ class Progress(Protocol):
 
 
 def enter(progress: Progress | None, phase: Phase) -> None:
-    """Tell a listener that has `enter` what is done from now on."""
+    """Tell a listener that has `enter` which phase begins."""
     if (told := getattr(progress, "enter", None)) is not None:
         told(phase)
 
 
 @contextmanager
 def report_to(progress: Progress | None) -> Iterator[Progress | None]:
-    """Finish a listener with the block."""
+    """Call the listener's `finish` at the end of a `with` block."""
     try:
         yield progress
     finally:
@@ -94,7 +94,7 @@ def report_to(progress: Progress | None) -> Iterator[Progress | None]:
 class Partial:
     """The received bytes: a private file, its digest, and its source.
 
-    Without a pin, the server says how large the file is, or not. The caller ends `progress`.
+    Without a pin, only the server may say how large the file is. The caller ends `progress`.
     """
 
     def __init__(self, pin: Archive | None, folder: Path, progress: Progress | None) -> None:
@@ -128,7 +128,7 @@ class Partial:
         self._file.close()
 
     def enter(self, phase: Phase) -> None:
-        """Tell the listener what is done from now on."""
+        """Tell the listener which phase begins."""
         enter(self._progress, phase)
 
     @property
@@ -138,7 +138,7 @@ class Partial:
 
     @property
     def most_nbytes(self) -> int:
-        """Its largest allowed size."""
+        """The largest allowed size of the file, in bytes."""
         return _MOST_NBYTES if self.size is None else self.size
 
     @property
@@ -147,13 +147,13 @@ class Partial:
 
     @property
     def came(self) -> str:
-        """The received bytes, for a message."""
+        """The number of received bytes, as text for a message."""
         whole = "" if self.size is None else f" of {self.size:,}"
         return f"{self.nbytes:,}{whole} bytes"
 
     @property
     def is_page(self) -> bool:
-        """Whether it begins like a page, not like an archive."""
+        """Whether the file begins like a page, not like an archive."""
         with self.path.open("rb") as file:
             return is_page(file.read(64))
 
@@ -186,7 +186,7 @@ class Partial:
         self._begin()
 
     def expect(self, nbytes: int) -> None:
-        """Set the size, for no pin gives it; raise Refused if nobody would want that much."""
+        """Set the size of a file without a pin; raise Refused if it is beyond the limit."""
         if nbytes > _MOST_NBYTES:
             raise Refused(f"it has {nbytes:,} bytes, and {_MOST_NBYTES:,} is the most")
         self.size = nbytes
@@ -356,9 +356,9 @@ def local_path(url: str) -> Path:
 
 
 def copy(partial: Partial, url: str, patience: Patience) -> None:
-    """Copy a file of this machine, and check it against the same pin.
+    """Copy a file of this machine, whose size must be the pinned one, if there is a pin.
 
-    One that cannot be had raises Refused.
+    A file that cannot be read, or has another size, raises Refused.
     """
     try:
         # Without O_NONBLOCK, opening a pipe would wait for its writer.

@@ -1,7 +1,7 @@
 """One HTTP request, under the store's rules: TLS, redirects, statuses, secrets.
 
 Owns the allowed requests and the meaning of answers; must not know pins, ranges or the cache.
-A source that cannot give the file raises `Refused`; one that may, later, raises `Dropped`.
+A source that cannot give the file raises `Refused`; one that may give it later, `Dropped`.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Patience:
 
 
 class Pace:
-    """Measures the speed of one answer's body."""
+    """A check of the speed at which one answer's body comes."""
 
     def __init__(self, patience: Patience) -> None:
         self._patience = patience
@@ -153,7 +153,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A page of an index: where it came from in the end, its bytes and its type."""
+    """A page of an index: its address after redirects, its bytes and its type."""
 
     url: str
     content: bytes
@@ -164,8 +164,8 @@ class Transport:
     """An HTTP client; close it, or use it in a `with` block.
 
     Proxies are httpx's (HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY of the process). SSL_CERT_FILE
-    and SSL_CERT_DIR name the certificates to trust, NETRC or HOME the .netrc of passwords; what the
-    user's installer is configured with goes before those. `PJRT_HUB_OFFLINE` lets nothing be asked.
+    and SSL_CERT_DIR name the certificates to trust, NETRC or HOME the .netrc of passwords; the
+    configuration of the user's installer comes first. `PJRT_HUB_OFFLINE` forbids all requests.
     Certificates or a proxy that cannot be used raise StoreError.
     """
 
@@ -253,7 +253,7 @@ class Transport:
             raise self._failure(exc, url) from None
 
     def hide(self, text: str) -> str:
-        """Remove the logins and queries that were sent from a text."""
+        """Remove from a text the logins and queries that were sent."""
         return self._secrets.hide(text)
 
     def redact(self, url: str) -> str:
@@ -471,7 +471,7 @@ def _is_loopback(host: str) -> bool:
 
 
 class _Bell:
-    """Ends a connection whose answer has not begun after some seconds, however it drips."""
+    """A timer that ends a connection whose answer does not begin in time, even if bytes trickle."""
 
     def __init__(self, seconds: float) -> None:
         self._timer = None if seconds == math.inf else threading.Timer(seconds, self._shut_down)

@@ -40,8 +40,8 @@ def receive(
 ) -> Path:
     """Fetch a file with an unknown digest into an empty private folder, and return its path.
 
-    The address is https: or file:. The caller ends `progress`. A file that cannot be had raises
-    DownloadError.
+    The address is https: or file:. The caller ends `progress`. A file that cannot be fetched
+    raises DownloadError.
     """
     limits = (patience or Patience.from_env(env)).start()
     try:
@@ -75,8 +75,8 @@ def measure(
 
     The archive's own name tells its kind, its package and its version. The folder is empty and
     private; afterwards it holds the members, and manifests. The row has no API version; its plugin
-    and platform are `UNNAMED`, and so is the package where the name does not tell it. ArchiveError
-    means that the archive is malformed or hostile, or holds not exactly one plugin for Linux.
+    and platform are `UNNAMED`, and so is the package if the name does not tell it. ArchiveError
+    means that the archive is malformed or hostile, or does not hold exactly one plugin for Linux.
     """
     found = archive.measure(archive_path, _is_wanted, name=file_name)
     archive.unpack(archive_path, found, folder, name=file_name)

@@ -1,3 +1,3 @@
-"""Runs before the program, which may have been started to be a process of ours."""
+"""The code that runs before the program, which may have been started as a process of pjrt-hub."""
 
 import pjrt_hub  # noqa: F401

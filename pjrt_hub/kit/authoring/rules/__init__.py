@@ -1,1 +1,1 @@
-"""The rules of `lint`: a file per area, whose numbers begin with the same digit."""
+"""The rules of `lint`: a file for each area, whose rules' numbers begin with the same digit."""

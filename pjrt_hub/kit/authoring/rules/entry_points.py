@@ -21,9 +21,9 @@ _FRAMEWORKS = ("jax", "jaxlib", "torch", "torch_xla", "tensorflow", "numpy")
 
 @rule(401, WARNING)
 def every_framework_finds_it(package: PackageFiles) -> Found:
-    """There is an entry point for pjrt-hub, JAX and torch_xla each.
+    """There is an entry point for each of pjrt-hub, JAX and torch_xla.
 
-    A framework without one does not know of the plugin, however it is installed.
+    A framework without an entry point does not know of the plugin, however it is installed.
     """
     if package.info is None or not package.plugins:
         return
@@ -57,7 +57,7 @@ def jax_points_at_a_module(package: PackageFiles) -> Found:
 def jax_module_has_initialize(package: PackageFiles) -> Found:
     """The module of jax_plugins defines initialize().
 
-    JAX logs an error at every start and goes on without the plugin.
+    Without it, JAX logs an error at every start and goes on without the plugin.
     """
     for point in _points(package, "jax_plugins"):
         tree = _tree(package, point.module)
@@ -69,7 +69,7 @@ def jax_module_has_initialize(package: PackageFiles) -> Found:
 def torch_xla_points_at_a_class(package: PackageFiles) -> Found:
     """An entry point of torch_xla.plugins names a class that is there.
 
-    `import torch_xla` makes an object of each; if that fails, the import fails.
+    `import torch_xla` makes an object of each class; if that fails, the import fails.
     """
     for point in _points(package, "torch_xla.plugins"):
         tree = _tree(package, point.module)
@@ -83,8 +83,8 @@ def torch_xla_points_at_a_class(package: PackageFiles) -> Found:
 def nothing_is_initialized_at_import(package: PackageFiles) -> Found:
     """No module calls initialize() or loads a library when it is imported.
 
-    Frameworks import plugins of all vendors at their start, wanted or not: it must cost nothing
-    and cannot fail. Do it in initialize(), or later.
+    Frameworks import plugins of all vendors at their start, wanted or not: the import must cost
+    nothing and must not fail. Make these calls in initialize(), or later.
     """
     for path in _modules(package):
         tree = _parse(path)
@@ -94,10 +94,10 @@ def nothing_is_initialized_at_import(package: PackageFiles) -> Found:
 
 @rule(407, WARNING)
 def no_framework_is_imported_early(package: PackageFiles) -> Found:
-    """The modules of pjrt_plugins and jax_plugins import no framework at their top.
+    """The modules of pjrt_plugins and jax_plugins import no framework at their top level.
 
-    Those who use another framework would wait for it, or fail where it is not installed. Import it
-    in the function that needs it.
+    Users of another framework would wait for the import, which fails if the framework is not
+    installed. Import a framework in the function that needs it.
     """
     for point in _points(package, "pjrt_plugins", "jax_plugins"):
         tree = _tree(package, point.module)
@@ -127,8 +127,8 @@ def torch_xla_keeps_the_name(package: PackageFiles) -> Found:
 def jax_does_not_abort(package: PackageFiles) -> Found:
     """A plugin that registers with JAX has the functions without which JAX aborts.
 
-    JAX calls them without checking, and ends the user's process if one is NULL, and mostly if it
-    answers UNIMPLEMENTED; docs/authoring.md lists them.
+    JAX calls these functions without checking. It ends the user's process if one is NULL, and in
+    most cases also if one answers UNIMPLEMENTED; docs/authoring.md lists them.
     """
     if not any(point.group == "jax_plugins" for point in package.entry_points):
         return
@@ -180,7 +180,7 @@ def _with_parents(module: str) -> list[str]:
 
 
 def _names(tree: ast.Module) -> set[str]:
-    """Collect the names that a module defines or imports at its top, conditions and all."""
+    """Collect the names that a module defines or imports at its top level, also in conditions."""
     names: set[str] = set()
     for node in _top(tree.body):
         if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
@@ -193,7 +193,7 @@ def _names(tree: ast.Module) -> set[str]:
 
 
 def _calls_at_import(tree: ast.Module) -> Iterator[ast.Call]:
-    """Calls of initialize() and of a loader that run with the import."""
+    """Yield the calls of initialize() and of a loader that run with the import."""
     for node in _top(tree.body):
         if isinstance(node, ast.Expr | ast.Assign | ast.AnnAssign):
             for each in ast.walk(node):
@@ -209,7 +209,7 @@ def _callee(call: ast.Call) -> str:
 
 
 def _top(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements that run with the import; not those under `if __name__ == "__main__"`."""
+    """Yield the statements that run with the import, not under `if __name__ == "__main__"`."""
     for node in body:
         yield node
         if isinstance(node, ast.If) and "__name__" in ast.unparse(node.test):

@@ -24,8 +24,8 @@ _MUCH_NBYTES = 1_000_000
 def has_a_plugin(package: PackageFiles) -> Found:
     """A library exports GetPjrtApi.
 
-    It is the one symbol that every framework looks up; without it there is no plugin. A universal
-    library exports it for each machine.
+    Every framework looks up this one symbol; without it there is no plugin. A universal library
+    exports it for each machine.
     """
     plugins = {each.path for each in package.plugins}
     if not plugins:
@@ -42,8 +42,8 @@ def has_a_plugin(package: PackageFiles) -> Found:
 def libraries_can_be_read(package: PackageFiles) -> Found:
     """Every library is a whole 64-bit library: ELF, Mach-O or PE.
 
-    A truncated file, a pointer of Git LFS or a page of HTML under the name of a library does not
-    load; fetch the real file before packing.
+    A truncated file, a Git LFS pointer or an HTML page under the name of a library does not load;
+    fetch the real file before packing.
     """
     for path, why in package.unreadable.items():
         yield package.name(path), why.replace(str(path), "it", 1)
@@ -67,8 +67,8 @@ def exports_only_the_entry(package: PackageFiles) -> Found:
     """The plugin exports GetPjrtApi and nothing else.
 
     Other exported symbols are taken for those of other libraries in the process, or replace them:
-    two copies of protobuf or LLVM end in a crash. Link with a version script, with
-    -fvisibility=hidden and --exclude-libs,ALL, on macOS with -exported_symbol _GetPjrtApi.
+    two copies of protobuf or LLVM end in a crash. Link with a version script, or with
+    -fvisibility=hidden and --exclude-libs,ALL; on macOS, with -exported_symbol _GetPjrtApi.
     """
     for path in dict.fromkeys(each.path for each in package.plugins):
         others = [name for name in package.libraries[path].exports if name != ENTRY_POINT]
@@ -78,11 +78,11 @@ def exports_only_the_entry(package: PackageFiles) -> Found:
 
 @rule(105, ERROR)
 def run_paths_are_safe(package: PackageFiles) -> Found:
-    """No library is searched in the working directory, or where others may write.
+    """No library is searched for in the working directory, or where others may write.
 
     The loader searches run paths first. An empty or relative one is the user's working directory,
-    and whoever can write there can run code as that user. Use $ORIGIN, on macOS @loader_path, and
-    there @rpath before the name of each needed library.
+    and anybody who can write there can run code as that user. Use $ORIGIN; on macOS, use
+    @loader_path, and @rpath before the name of each needed library.
     """
     for library, name in _each(package):
         for path in library.run_paths:
@@ -98,8 +98,8 @@ def run_paths_are_safe(package: PackageFiles) -> Found:
 def run_paths_are_relative(package: PackageFiles) -> Found:
     """Run paths begin with $ORIGIN, on macOS with @loader_path.
 
-    An absolute one names a folder of the machine that built the library, or of one distribution of
-    Linux; elsewhere it finds nothing, or another version.
+    An absolute run path names a folder of the machine that built the library, or of one Linux
+    distribution; elsewhere it finds nothing, or another version.
     """
     for library, name in _each(package):
         absolute = [path for path in library.run_paths if path[:1] == "/" and not _is_open(path)]
@@ -111,8 +111,8 @@ def run_paths_are_relative(package: PackageFiles) -> Found:
 def stack_is_not_executable(package: PackageFiles) -> Found:
     """No library asks for an executable stack.
 
-    Loading one makes the stacks of the whole process executable, which newer kernels and glibc
-    refuse. It comes from an assembler file without a .note.GNU-stack section; link with
+    Loading such a library makes all stacks of the process executable, which newer kernels and
+    glibc refuse. The cause is an assembler file without a .note.GNU-stack section; link with
     -z noexecstack.
     """
     for library in package.natives:
@@ -124,8 +124,8 @@ def stack_is_not_executable(package: PackageFiles) -> Found:
 def has_no_text_relocations(package: PackageFiles) -> Found:
     """No library has text relocations.
 
-    The loader would have to write into its code, which SELinux forbids, and no two processes
-    share that memory. Compile everything with -fPIC.
+    The loader would have to write into the library's code, which SELinux forbids, and processes
+    could not share that memory. Compile everything with -fPIC.
     """
     for library in package.natives:
         if library.text_relocations:
@@ -160,7 +160,7 @@ def needed_libraries_are_there(package: PackageFiles) -> Found:
 def has_no_debug_information(package: PackageFiles) -> Found:
     """Libraries carry no debug information.
 
-    It is often larger than the code. Keep it aside with objcopy --only-keep-debug.
+    It is often larger than the code. Keep it in a separate file with objcopy --only-keep-debug.
     """
     for name, nbytes, _ in _of_role(package, "debug"):
         yield name, f"{size_text(nbytes)} of debug information"
@@ -170,7 +170,7 @@ def has_no_debug_information(package: PackageFiles) -> Found:
 def is_stripped(package: PackageFiles) -> Found:
     """Libraries carry no table of local symbols.
 
-    Nothing reads it at run time; strip --strip-unneeded takes it away, on macOS strip -x.
+    Nothing reads the table at run time; strip --strip-unneeded removes it, on macOS strip -x.
     """
     for name, nbytes, whole in _of_role(package, "symbols"):
         text = f"{size_text(nbytes)} of {size_text(whole)} are symbols that nothing reads"
@@ -178,7 +178,7 @@ def is_stripped(package: PackageFiles) -> Found:
 
 
 def _each(package: PackageFiles) -> Iterator[tuple[Binary, str]]:
-    """Yield each library with its name; of a universal one, one of the parts that link alike."""
+    """Yield each library with its name; of a universal library's parts that link alike, one."""
     seen = set()
     for each in package.natives:
         alike = (each.path, each.run_paths, each.needed, each.optional, each.exported)
@@ -188,14 +188,14 @@ def _each(package: PackageFiles) -> Iterator[tuple[Binary, str]]:
 
 
 def _origins(library: Binary) -> tuple[str, ...]:
-    """Return how a library writes the folders that its loader fills in, its own first."""
+    """Return the placeholders of folders that the loader fills in, the library's own first."""
     if library.system == "linux":
         return ("$ORIGIN", "${ORIGIN}")
     return () if library.system == "windows" else ("@loader_path", "@executable_path")
 
 
 def _unanchored(library: Binary) -> list[str]:
-    """Return the libraries that the loader will look for from the working directory on."""
+    """Return the libraries that the loader will look for relative to the working directory."""
     if library.system == "windows":
         return []
     anchors = ("/", "@rpath/", *_origins(library))
@@ -206,14 +206,14 @@ def _unanchored(library: Binary) -> list[str]:
 
 
 def _of_role(package: PackageFiles, role: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the libraries with many bytes of a role: name, those bytes, and all."""
+    """Yield the libraries with many bytes of a role: the name, those bytes, and all bytes."""
     for path, library in package.libraries.items():
         if library.nbytes[role] >= _MUCH_NBYTES:
             yield package.name(path), library.nbytes[role], os.path.getsize(path)
 
 
 def _is_open(path: str) -> bool:
-    """Say whether somebody else may own the folder, or make it."""
+    """Say whether somebody else may own the folder, or may create it."""
     return any(PurePosixPath(path).is_relative_to(each) for each in _WRITABLE)
 
 

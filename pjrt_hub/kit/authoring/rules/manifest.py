@@ -24,8 +24,8 @@ _HIGHEST = 500
 def is_described(package: PackageFiles) -> Found:
     """A pjrt_plugin.toml describes the plugin.
 
-    Without one its platform, options, preloads and hardware are unknown: it is recognised by the
-    name of its file at best, and options reach it unchecked.
+    Without one, the plugin's platform, options, preloads and hardware are unknown: the plugin is
+    recognised by its file's name at best, and options reach it unchecked.
     """
     if package.path.suffix == ".so":
         return
@@ -37,7 +37,7 @@ def is_described(package: PackageFiles) -> Found:
 def can_be_read(package: PackageFiles) -> Found:
     """Every pjrt_plugin.toml is well formed.
 
-    One that is not keeps its plugin from being used.
+    A malformed manifest keeps its plugin from being used.
     """
     for path, why in package.malformed.items():
         yield package.name(path), why.replace(str(path), path.name)
@@ -61,7 +61,7 @@ def digest_is_that_of_the_library(package: PackageFiles) -> Found:
     """The manifest's sha256 is that of its library.
 
     Another digest means that the library was replaced, stripped or patched since the manifest was
-    written: what it says of versions and options may be wrong as well.
+    written: what the manifest says of versions and options may be wrong as well.
     """
     for plugin in package.manifests:
         for library in plugin.libraries:
@@ -88,7 +88,7 @@ def plugin_loads(package: PackageFiles) -> Found:
 def api_version_fits(package: PackageFiles) -> Found:
     """The library's PJRT API version is within the manifest's [api] range.
 
-    pjrt-hub refuses a library outside of it.
+    pjrt-hub refuses a library outside of that range.
     """
     for plugin, identity in _with_identity(package):
         version = ApiVersion.parse(identity.api_version)
@@ -108,10 +108,10 @@ def extensions_are_there(package: PackageFiles) -> Found:
 
 @rule(308, ERROR)
 def options_are_taken(package: PackageFiles) -> Found:
-    """The library takes every create option of the manifest, with that type.
+    """The library takes every create option of the manifest, with the type given there.
 
-    A name that it does not know is refused or ignored; a value of another type ends the process
-    inside some plugins. Each was tried with values of other types.
+    A library refuses or ignores an unknown name; a value of another type ends the process inside
+    some plugins. Each option was tried with values of several types.
     """
     for plugin, identity in _with_identity(package):
         taken = {option.name: option.type for option in identity.options}
@@ -146,7 +146,7 @@ def options_are_listed(package: PackageFiles) -> Found:
 def platform_is_that_of_the_library(package: PackageFiles) -> Found:
     """The manifest's platform is the one that the library reports.
 
-    Programs ask for a platform by the manifest's name, and see the library's in their devices.
+    Programs ask for a platform by the manifest's name, and their devices show the library's.
     """
     for plugin, identity in _with_identity(package):
         if identity.platform and identity.platform.lower() != plugin.platform:
@@ -198,7 +198,7 @@ def _is_inside(package: PackageFiles, library: Library) -> bool:
 
 
 def _with_identity(package: PackageFiles) -> Iterator[tuple[Manifest, LibraryIdentity]]:
-    """Yield each plugin that is described and whose library here answered."""
+    """Yield each manifest with the identity of its library here, if the library answered."""
     for plugin in package.manifests:
         for library in plugin.libraries:
             for path in package.library(plugin, library)[-1:]:

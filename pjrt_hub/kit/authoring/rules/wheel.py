@@ -77,8 +77,8 @@ def tags_promise_no_older_system(package: PackageFiles) -> Found:
     """The wheel's tags promise no older glibc, and no older macOS, than its libraries need.
 
     manylinux_2_17 is installed on every system with glibc 2.17; a library that needs 2.27 fails
-    there when it is loaded. Tag what is true, or build on an older system; for macOS
-    MACOSX_DEPLOYMENT_TARGET says for which.
+    there when it is loaded. Give the true tag, or build on an older system; for macOS,
+    MACOSX_DEPLOYMENT_TARGET chooses the oldest version.
     """
     for tag in _platforms(package):
         for library in package.natives:
@@ -91,7 +91,7 @@ def tags_promise_no_older_system(package: PackageFiles) -> Found:
 def tags_can_be_published(package: PackageFiles) -> Found:
     """A wheel for Linux has a manylinux or musllinux tag.
 
-    Package indexes refuse linux_x86_64, which says nothing about the system that it needs.
+    Package indexes refuse linux_x86_64, which says nothing about the system that a wheel needs.
     """
     for tag in _platforms(package):
         if tag.startswith("linux_"):
@@ -101,9 +101,9 @@ def tags_can_be_published(package: PackageFiles) -> Found:
 
 @rule(205, WARNING)
 def tags_leave_python_open(package: PackageFiles) -> Found:
-    """The Python tag is py3 where no file is an extension module.
+    """The Python tag is py3 if no file is an extension module.
 
-    A library that is loaded by its path fits every Python; cp311 keeps it from all others.
+    A library that is loaded by its path fits every Python; cp311 keeps it from other versions.
     """
     if package.wheel is None:
         return
@@ -116,7 +116,7 @@ def tags_leave_python_open(package: PackageFiles) -> Found:
 def wheel_file_agrees(package: PackageFiles) -> Found:
     """The file WHEEL has the tags of the file's name.
 
-    Tools rename wheels to retag them; installers compare both.
+    Tools rename wheels to retag them; installers compare the tags in both places.
     """
     if package.wheel is None or package.tags is None:
         return
@@ -133,10 +133,10 @@ def wheel_file_agrees(package: PackageFiles) -> Found:
 
 @rule(207, WARNING)
 def is_no_pure_library(package: PackageFiles) -> Found:
-    """WHEEL says Root-Is-Purelib: false where there is a native library.
+    """WHEEL says Root-Is-Purelib: false if there is a native library.
 
-    Otherwise it goes to the folder for packages without native code, which some systems share
-    between architectures.
+    Otherwise the package goes into the folder for packages without native code, which some systems
+    share between architectures.
     """
     pure = package.tags is not None and (package.tags["Root-Is-Purelib"] or "").strip() == "true"
     if pure and package.natives:
@@ -147,7 +147,7 @@ def is_no_pure_library(package: PackageFiles) -> Found:
 def record_is_true(package: PackageFiles) -> Found:
     """RECORD lists every file with its size and digest.
 
-    Installers and auditors compare them; one that differs was changed after the build.
+    Installers and auditors compare them; a file that differs was changed after the build.
     """
     if package.info is None or package.wheel is None:
         return
@@ -206,7 +206,7 @@ def is_not_large(package: PackageFiles) -> Found:
 def python_is_bounded_below(package: PackageFiles) -> Found:
     """The metadata says which Python it requires.
 
-    Otherwise an installer on an older Python takes it, and its code fails there.
+    Otherwise an installer takes the wheel on an older Python, and its code fails there.
     """
     if package.metadata is not None and not package.metadata["Requires-Python"]:
         yield "METADATA", "no Requires-Python"
@@ -219,7 +219,7 @@ def _is_module(path: Path, library: NativeLibrary) -> bool:
 
 
 def _tags(package: PackageFiles) -> list[tuple[str, str, str]]:
-    """Return (python, abi, platform) of a wheel's name; none if it is not a wheel."""
+    """Return each (python, abi, platform) of a wheel's name; none if it is not a wheel."""
     parts = package.wheel.stem.split("-") if package.wheel else []
     if len(parts) not in (5, 6):
         return []
@@ -232,7 +232,7 @@ def _platforms(package: PackageFiles) -> list[str]:
 
 
 def _platforms_of(tag: str) -> set[str]:
-    """Return the systems and machines of a tag: "linux-x86_64"; of "any", what nothing is."""
+    """Return a tag's systems and machines, "linux-x86_64"; for "any", a text that fits none."""
     if found := _LINUX.search(tag):
         return {f"linux-{found[1].replace('i686', 'i386')}"}
     if found := _MACOS.fullmatch(tag):

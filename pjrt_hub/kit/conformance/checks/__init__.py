@@ -1,1 +1,1 @@
-"""The checks, a file for each area. Each file is found by being here."""
+"""The checks, a file for each area. Every file in this package is found and imported."""

@@ -1,4 +1,4 @@
-"""What a compiler tells of a program's costs and memory."""
+"""What a compiler tells about a program's costs and memory."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def flops(subject: Subject) -> None:
 
 @check(needs="plugin", number=146, seconds=60)
 def costs(subject: Subject) -> None:
-    """Ask for all costs of that product -> finite numbers, none negative, each name once."""
+    """Ask for all costs of a matrix product -> finite numbers from 0, or -1, each name once."""
     executable = subject.compile_executable(_MATMUL)
     _costs(subject, executable)
     found = unchecked.named_values(subject.api, _COSTS, executable=executable)
@@ -57,7 +57,7 @@ def costs(subject: Subject) -> None:
 
 @check(needs="plugin", number=147, since=40, seconds=60)
 def memory_stats(subject: Subject) -> None:
-    """Ask for the memory of that product -> at least the bytes of its arguments and output."""
+    """Ask for the memory of a matrix product -> at least the bytes of its arguments and output."""
     stats = _stats(subject, subject.compile_executable(_MATMUL))
     for name, least in (("argument", 2 * _NBYTES), ("output", _NBYTES)):
         at_least(getattr(stats, f"{name}_size_in_bytes"), least, f"{name}_size_in_bytes")
@@ -67,7 +67,7 @@ def memory_stats(subject: Subject) -> None:
 
 @check(needs="plugin", number=147, since=40, seconds=60)
 def memory_stats_of_donation(subject: Subject) -> None:
-    """Ask for the memory of a donating program -> alias_size_in_bytes is the array's."""
+    """Ask for the memory of a donating program -> alias_size_in_bytes is at least the array's."""
     stats = _stats(subject, subject.compile_executable(_DONATING))
     found = stats.alias_size_in_bytes
     if found == 0 and subject.target is None and _keeps(subject):
@@ -78,7 +78,7 @@ def memory_stats_of_donation(subject: Subject) -> None:
 
 @check(needs="plugin", number=147, since=72, seconds=60)
 def peak_memory(subject: Subject) -> None:
-    """Ask for the peak memory of that product -> at least one array, or 0 if unknown."""
+    """Ask for the peak memory of a matrix product -> at least one array, or 0 if unknown."""
     found = _stats(subject, subject.compile_executable(_MATMUL)).peak_memory_in_bytes
     if found == 0:
         subject.note("the peak is not reported")
@@ -88,7 +88,7 @@ def peak_memory(subject: Subject) -> None:
 
 @check(needs="plugin", number=148, seconds=60)
 def stable(subject: Subject) -> None:
-    """Ask twice for costs and memory -> the same; a moved list is noted."""
+    """Ask twice for costs and memory -> the same; a list that moves in memory is noted."""
     executable = subject.compile_executable(_MATMUL)
     ask_twice(lambda: _costs(subject, executable), "the costs")
     subject.note_moved(_COSTS, "properties", executable=executable)
@@ -97,7 +97,7 @@ def stable(subject: Subject) -> None:
 
 
 def _keeps(subject: Subject) -> bool:
-    """Say whether an argument that the program might take over is there after a run."""
+    """Say whether an argument that the program might take over still exists after a run."""
     argument = subject.put(np.ones((_SIZE, _SIZE), np.float32))
     subject.execute(subject.compile(_DONATING), [argument])
     return not subject.call("PJRT_Buffer_IsDeleted", buffer=argument)

@@ -1,4 +1,4 @@
-"""Answers that lie in the plugin's memory, for as long as the object does that was asked."""
+"""Answers in the plugin's memory, which must stay as long as the object that was asked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The simplest use of what every other area stands on. What fails here hides what depends on it."""
+"""The simplest use of what every other area relies on. A failure here hides what depends on it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SLOW = 5
 
 @check(needs="plugin", seconds=60, number=23, proves=("PJRT_Client_Create",))
 def client(subject: Subject) -> None:
-    """Create a client -> there is one."""
+    """Create a client -> a client, not NULL."""
     expect(subject.client != 0, "expected a PJRT_Client, found NULL")
     _note_slow(subject, "PJRT_Client_Create")
 
@@ -58,7 +58,7 @@ def devices(subject: Subject) -> None:
 
 @check(needs="plugin", number=39, proves=("PJRT_Device_GetDescription",))
 def description(subject: Subject) -> None:
-    """Ask the first device for its description -> there is one."""
+    """Ask the first device for its description -> a description, not NULL."""
     found = subject.call("PJRT_Device_GetDescription", device=subject.device)
     expect(bool(found), "expected a PJRT_DeviceDescription, found NULL")
 
@@ -113,7 +113,7 @@ def callback(subject: Subject) -> None:
 
 @check(number=59, seconds=60, proves=("PJRT_Client_Compile",))
 def compile(subject: Subject) -> None:
-    """Compile a + b of f32[4] in any form of programs -> a loaded executable."""
+    """Compile a + b of f32[4] in some form that the plugin takes -> a loaded executable."""
     _require_taken(subject, TEXT, ARTIFACT, BYTECODE)
     _note_slow(subject, "PJRT_Client_Compile")
 
@@ -155,7 +155,7 @@ def execute(subject: Subject) -> None:
 
 
 def _require_taken(subject: Subject, form: str, *others: str) -> None:
-    """Compile a + b in a form, else in one of others; the last error is that of the plugin."""
+    """Compile a + b in the first form that the plugin takes, or raise its error for the last."""
     try:
         subject.compile(subject.add(form))
     except (PjrtError, Unsupported):

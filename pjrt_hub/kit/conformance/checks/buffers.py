@@ -1,4 +1,4 @@
-"""Buffers: what they tell about themselves, their end, those without a value, element types."""
+"""Buffers: their properties and deletion, buffers without a value, and element types."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ for _name, _words, _what, _fields in (
 
 @check(number=97)
 def on_device_size(subject: Subject) -> None:
-    """Ask for the size on the device -> at least the bytes of the elements."""
+    """Ask for a buffer's size on the device -> at least the bytes of the elements."""
     for shape in ((4,), (3, 5), (1,), (128, 129)):
         array = np.zeros(shape, np.float32)
         size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=subject.put(array))
@@ -65,7 +65,7 @@ def on_device_size(subject: Subject) -> None:
 
 @check(since=56, number=97)
 def on_device_size_can_be_copied(subject: Subject) -> None:
-    """Copy as many raw bytes as the size on the device -> success."""
+    """Copy as many raw bytes as a buffer's size on the device -> success."""
     subject.raw(subject.put(NUMBERS))
 
 
@@ -179,7 +179,7 @@ def copy_of_deleted(subject: Subject) -> None:
 
 
 def _shape(subject: Subject) -> dict[str, Any]:
-    """Return the fields that functions share which make an f32[4] from nothing."""
+    """Return the fields shared by the functions that create an f32[4] without data."""
     return {
         "client": subject.client,
         "memory": subject.default_memory,
@@ -195,7 +195,7 @@ def _uninitialized(subject: Subject, fields: dict[str, Any]) -> int:
 
 @check(since=69, number=101)
 def uninitialized(subject: Subject) -> None:
-    """Create an uninitialized f32[4] -> its type, dimensions, memory; it becomes ready."""
+    """Create an uninitialized f32[4] -> right type, dimensions and memory; it becomes ready."""
     buffer = _uninitialized(subject, _shape(subject))
     equal(subject.call("PJRT_Buffer_ElementType", buffer=buffer), F32, "the element type")
     equal(subject.call("PJRT_Buffer_Dimensions", buffer=buffer), [4], "the dimensions")
@@ -236,7 +236,7 @@ def error_buffer(subject: Subject) -> None:
 
 @check(since=82, number=102)
 def error_buffer_in_words(subject: Subject) -> None:
-    """Create an error buffer with text behind the given size -> its event has no more."""
+    """Create an error buffer whose text goes on past its size -> the event's text does not."""
     buffer = _error_buffer(subject, **GIVEN_ERROR_AND_MORE)
     expect_given_error(subject, lambda: subject.await_(subject.ready(buffer)), "awaiting it")
 
@@ -254,14 +254,14 @@ def error_buffer_as_argument(subject: Subject) -> None:
 
 @check(since=103, number=102)
 def error_buffer_with_payload(subject: Subject) -> None:
-    """Create an error buffer with a payload -> the error of its event has it."""
+    """Create an error buffer with a payload -> the error of its event has that payload."""
     buffer = _error_buffer(subject, payload={"pjrt.hub/reason": "tested"})
     error = expect_error(lambda: subject.await_(subject.ready(buffer)), what="awaiting it")
     equal(dict(error.payloads), {"pjrt.hub/reason": b"tested"}, "the payloads")
 
 
 def _alias(subject: Subject) -> tuple[int, Callable[[int, int, str], object]]:
-    """Make an alias buffer, and return what fulfills it with a buffer or an error as well."""
+    """Make an alias buffer; return it and a function that fulfills it with a buffer or an error."""
     answer = subject.call("PJRT_Client_CreateAliasBuffer", **_shape(subject))
 
     def fulfil(buffer: int, code: int, message: str) -> None:
@@ -279,7 +279,7 @@ def _alias(subject: Subject) -> tuple[int, Callable[[int, int, str], object]]:
 
 @check(since=77, number=103)
 def alias(subject: Subject) -> None:
-    """Create an alias and fulfill it with a buffer -> pending before, then ready with its value."""
+    """Create an alias, fulfill it with a buffer -> pending before, then ready with that value."""
     buffer, fulfil = _alias(subject)
     event = subject.ready(buffer)
     subject.expect_ready(event, "of an alias of nothing", False)
@@ -324,7 +324,7 @@ def bitcast_to_another_size(subject: Subject) -> None:
 
 @check(number=98)
 def layout(subject: Subject) -> None:
-    """Ask for the memory layouts of f32[2,3] and f32[3,2,4] -> the elements lie where they say."""
+    """Ask for the layouts of f32[2,3] and f32[3,2,4] -> the elements lie where the layouts say."""
     for shape in ((2, 3), (3, 2, 4)):
         array = np.arange(1, 1 + math.prod(shape), dtype=np.float32).reshape(shape)
         buffer = subject.put(array)
@@ -345,7 +345,7 @@ def layout(subject: Subject) -> None:
 
 @check(number=100)
 def each_of_its_own(subject: Subject) -> None:
-    """Put one array twice, delete the first buffer -> the second is a different one, and stays."""
+    """Put one array twice, delete the first buffer -> the second is another, with its values."""
     first, second = subject.put(NUMBERS), subject.put(NUMBERS)
     expect(second != first, "expected a buffer for each call, found one for both")
     subject.call("PJRT_Buffer_Delete", buffer=first)
@@ -356,9 +356,9 @@ _SIGNED = ("i4", "i2", "s1")
 
 
 def _bytes(element: ElementType) -> np.ndarray[Any, Any]:
-    """Values as host bytes, [2, elements of a row, bytes of an element], different where possible.
+    """Return host bytes of a type's values: [2, elements of a row, bytes of an element].
 
-    An element of less than a byte has a whole one. No NaN: which of them comes back is open.
+    An element of less than a byte takes a whole one. No value is NaN: any NaN may come back.
     """
     if element.bits < 8:
         return _patterns(element).reshape(2, -1, 1)
@@ -378,7 +378,7 @@ def _bytes(element: ElementType) -> np.ndarray[Any, Any]:
 
 
 def _patterns(element: ElementType) -> np.ndarray[Any, Any]:
-    """List every value of a sub-byte type, in the two's complement of a byte if signed."""
+    """List every value of a sub-byte type as a byte, in two's complement if the type is signed."""
     count = 1 << element.bits
     patterns = np.arange(count, dtype=np.uint8)
     negative = (patterns >= count // 2) & (element.name in _SIGNED)

@@ -1,4 +1,4 @@
-"""Clients: creation, their options, what they say of themselves, device assignments."""
+"""Clients: their creation, options and properties, and device assignments."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def assignment_too_small(subject: Subject) -> None:
 
 @check(number=33)
 def assignment_overflow(subject: Subject) -> None:
-    """Ask for an assignment of 65536 x 65537 with room for 65536 -> an error: nothing wraps."""
+    """Ask for an assignment of 65536 x 65537 with room for 65536 -> an error, no overflow."""
     _refuses_assignment(subject, 65536, 65537, 65536, FailedPreconditionError.code)
 
 
@@ -229,7 +229,7 @@ def unknown_option(subject: Subject) -> None:
 
 @check(needs="plugin", number=26, seconds=120)
 def mistyped_option(subject: Subject) -> None:
-    """Create clients with options of wrong types, known or found -> errors, and no crash."""
+    """Give known and discovered create options values of wrong types -> errors, and no crash."""
     known = dict(_known_options(subject))
     if not known:
         raise Skipped("no option of this plugin is known; give one with --option")
@@ -255,7 +255,7 @@ def mistyped_option(subject: Subject) -> None:
 
 
 def try_options(subject: Subject, attempts: list[Attempt]) -> list[str]:
-    """Create clients with options, each of which may end a process."""
+    """Create a client for each attempt, any of which may end its process; return the answers."""
     answers = list[str]()
     for _ in range(_MOST_DEATHS):
         rest = attempts[len(answers) :]
@@ -283,9 +283,9 @@ def _stands_in(given: str, right: str) -> bool:
 
 
 def _known_options(subject: Subject) -> Iterator[Attempt]:
-    """Options by name: those in the plugin's words, those found, its manifest's, those given.
+    """Yield options: named in refusals, found by trying, in the manifest, given by the user.
 
-    The type is empty where it is not known.
+    The type is empty if it is not known.
     """
     named = []
     for text in _refusals(subject, _UNKNOWN):
@@ -299,7 +299,7 @@ def _known_options(subject: Subject) -> Iterator[Attempt]:
 
 
 def _refusals(subject: Subject, options: Mapping[str, Any] | None = None) -> list[str]:
-    """Say why it makes no client of these options; empty where it makes one."""
+    """Return why the plugin makes no client with these options; empty if it makes one."""
     try:
         subject.destroy(subject.create_client(options))
     except PjrtError as exc:
@@ -308,7 +308,7 @@ def _refusals(subject: Subject, options: Mapping[str, Any] | None = None) -> lis
 
 
 def _found_options(subject: Subject, names: list[str]) -> Iterator[Attempt]:
-    """Options that the library names, and answers otherwise to than to a name that nobody has."""
+    """Yield options named in the library's file that it answers unlike a name that nobody has."""
     subject.require("PJRT_Client_Create", "PJRT_Client_Destroy")  # The search calls both functions.
     asked = create_options.candidates(subject.path, names)
     env = dict(process.environment())

@@ -152,7 +152,7 @@ def too_many_replicas(subject: Subject) -> None:
 
 @check(needs="devices:2", number=70)
 def device_assignment(subject: Subject) -> None:
-    """Compile for the second device -> it runs there, and is the addressable device."""
+    """Compile for the second device -> the program runs there, its only addressable device."""
     executable, second = _for_second(subject)
     found = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)
     equal(found, [second], "the addressable devices")
@@ -161,7 +161,7 @@ def device_assignment(subject: Subject) -> None:
 
 @check(needs="devices:2", number=70, since=79)
 def serialized_device_assignment(subject: Subject) -> None:
-    """Ask a program for the second device for its assignment -> 1 x 1, that device's id."""
+    """Ask for the assignment of a program for the second device -> 1 x 1, that device's id."""
     executable, second = _for_second(subject)
     name = "PJRT_LoadedExecutable_GetDeviceAssignment"
     message = subject.api.call(name, executable=executable)
@@ -175,7 +175,7 @@ def serialized_device_assignment(subject: Subject) -> None:
 
 @check(needs="devices:2", number=70, since=96)
 def logical_ids(subject: Subject) -> None:
-    """Ask a program for the second device for its logical ids -> replica 0, partition 0."""
+    """Ask for the logical ids of a program for the second device -> replica 0, partition 0."""
     name = "PJRT_LoadedExecutable_AddressableDeviceLogicalIds"
     found = subject.api.call(name, executable=_for_second(subject)[0])
     equal(found, [(0, 0)], "the logical ids")
@@ -183,7 +183,7 @@ def logical_ids(subject: Subject) -> None:
 
 @check(needs="plugin", number=71, seconds=60)
 def counts(subject: Subject) -> None:
-    """Ask a program of two outputs for its counts -> 1 replica, 1 partition, 2 outputs."""
+    """Ask a program with two outputs for its counts -> 1 replica, 1 partition, 2 outputs."""
     executable = subject.compile_executable(_TWO_OUTPUTS)
     for what, wanted in (("NumReplicas", 1), ("NumPartitions", 1), ("NumOutputs", 2)):
         equal(subject.call(f"PJRT_Executable_{what}", executable=executable), wanted, what)
@@ -193,7 +193,7 @@ def counts(subject: Subject) -> None:
 
 @check(needs="plugin", number=71, seconds=60)
 def name(subject: Subject) -> None:
-    """Ask a program for its name -> text; a name that is not the module's is noted."""
+    """Ask a program for its name -> a name; one that is not the module's is noted."""
     executable = subject.compile_executable(_TWO_OUTPUTS)
     found = subject.call("PJRT_Executable_Name", executable=executable)
     expect(bool(found), "expected a name, found none")
@@ -213,7 +213,7 @@ def output_types(subject: Subject) -> None:
 
 @check(number=71)
 def fingerprint(subject: Subject) -> None:
-    """Ask for the fingerprint of a program, compiled twice -> the same, unlike another's."""
+    """Compile a program twice, ask for the fingerprints -> the same, unlike another program's."""
     name = "PJRT_Executable_Fingerprint"
     executables = [subject.compile_executable(text) for text in (ADD, ADD, _TWO_OUTPUTS)]
     prints = [subject.call(name, executable=each) for each in executables]
@@ -247,7 +247,7 @@ def threads(subject: Subject) -> None:
 
 
 def _add_of(subject: Subject, which: str) -> None:
-    """Run a + b as an artifact of a version that the plugin tells."""
+    """Run a + b as an artifact of a StableHLO version that the plugin reports."""
     subject.require(ARTIFACT)
     subject.expect_add(subject.compile(artifact_for(ADD, subject.stablehlo(which))))
 

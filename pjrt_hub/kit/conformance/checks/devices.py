@@ -1,4 +1,4 @@
-"""Devices and their descriptions: which there are, what they tell, what they count."""
+"""Devices and their descriptions: lists, look-ups, properties, memory statistics, poisoning."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lists(subject: Subject) -> None:
 
 @check(number=37)
 def lists_are_kept(subject: Subject) -> None:
-    """List the devices twice -> the same in the same order; a moved list is noted."""
+    """List the devices twice -> the same, in the same order; a list that moves is noted."""
     for kind, field in (("Devices", "devices"), ("AddressableDevices", "addressable_devices")):
         ask_twice(partial(_devices, subject, kind), f"PJRT_Client_{kind}")
         subject.note_moved(f"PJRT_Client_{kind}", field, client=subject.client)
@@ -142,7 +142,7 @@ def live_attributes(subject: Subject) -> None:
 
 @check(number=43)
 def memory_stats(subject: Subject) -> None:
-    """Ask each device that holds an array for its statistics -> in use is below limit and peak."""
+    """Ask each device that holds an array for its statistics -> use is within limit and peak."""
     for device in subject.devices:
         subject.put(np.zeros(_16_KIB // 4, np.float32), device=device)
         stats = subject.call("PJRT_Device_MemoryStats", device=device)
@@ -157,7 +157,7 @@ def memory_stats(subject: Subject) -> None:
 
 @check(number=44)
 def memory_in_use(subject: Subject) -> None:
-    """Put 16 KiB on the device, destroy them -> bytes in use grow by that much, then fall again."""
+    """Put 16 KiB, destroy the buffer -> bytes in use grow by at least that, then fall again."""
     before = _in_use(subject)
     buffer = subject.put(np.zeros(_16_KIB // 4, np.float32))
     during, least = _in_use(subject), before + _16_KIB
@@ -169,7 +169,7 @@ def memory_in_use(subject: Subject) -> None:
 
 @check(number=44, since=106)
 def clear_memory_stats(subject: Subject) -> None:
-    """Put 16 KiB, destroy them, clear the statistics -> the peak is what is in use."""
+    """Put 16 KiB, destroy the buffer, clear the statistics -> the peak is the bytes in use."""
     subject.destroy(subject.put(np.zeros(_16_KIB // 4, np.float32)))
     stats = subject.call("PJRT_Device_MemoryStats", device=subject.device)
     subject.call("PJRT_Device_ClearMemoryStats", device=subject.device)
@@ -197,7 +197,7 @@ def poison_nothing(subject: Subject) -> None:
 
 @check(number=46, since=85)
 def poison(subject: Subject) -> None:
-    """Poison a launch that waits for its input -> true, and its outputs fail with that error."""
+    """Poison a launch that waits for its input -> true, and its output fails with that message."""
     launch, identity = 77, slow(subject)
     executable = subject.compile(DOUBLE.replace("4xf32", SLOW_SHAPE))
     (output,) = subject.execute(executable, [identity], launch_id=launch)

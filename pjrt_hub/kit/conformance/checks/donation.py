@@ -25,7 +25,7 @@ BOTH = [SUM, (A - B).tolist()]
 
 
 def _add(donated: Sequence[int]) -> str:
-    """Write a + b, then a - b, whose outputs take over the arguments in `donated`."""
+    """Write a program of a + b and a - b, which take over the arguments in `donated` in order."""
     alias = {
         index: f" {{tf.aliasing_output = {place} : i32}}" for place, index in enumerate(donated)
     }
@@ -48,9 +48,9 @@ def _is_kept(subject: Subject, buffer: int, what: str) -> None:
 
 
 def _takes_over(subject: Subject, donated: Mapping[int, Array], *kept: int) -> None:
-    """Fail where what is kept is deleted, or what was not donated has changed.
+    """Fail if a kept buffer is deleted, or if a donated one still exists and has changed.
 
-    A program might take over what is donated; where it does not, that is told.
+    A plugin may leave donated buffers alone, which is noted.
     """
     equal(_are_deleted(subject, *kept), [False] * len(kept), "IsDeleted of what is kept")
     alive = [each for each in donated if not _are_deleted(subject, each)[0]]
@@ -61,7 +61,7 @@ def _takes_over(subject: Subject, donated: Mapping[int, Array], *kept: int) -> N
 
 
 def _require_donation(subject: Subject) -> None:
-    """Skip a check of what happens to donated buffers, where the plugin donates none."""
+    """Skip a check of what happens to donated buffers, if the plugin donates none."""
     a = subject.put(A)
     subject.execute(subject.compile(_add([0])), [a, subject.put(B)])
     if not _are_deleted(subject, a)[0]:
@@ -78,7 +78,7 @@ def donated(subject: Subject) -> None:
 
 @check(number=124)
 def swapped(subject: Subject) -> None:
-    """Run a + b and a - b, donating b and a -> both values; each is deleted or unchanged."""
+    """Run a + b and a - b, donating b and a -> both values; b and a are deleted or unchanged."""
     a, b = subject.put(A), subject.put(B)
     equal(subject.values(subject.compile(_add([1, 0])), [a, b]), BOTH, "a + b and a - b")
     _takes_over(subject, {a: A, b: B})
@@ -203,7 +203,7 @@ func.func @main(%a: tensor<32x32xf32> {tf.aliasing_output = 0 : i32}) -> tensor<
 
 @check(number=129)
 def thousand_steps(subject: Subject) -> None:
-    """Run a donating step 1000 times, keeping donated buffers -> exact, no more memory."""
+    """Run a donating step 1000 times, destroying no buffer -> the exact value, no more memory."""
     executable = subject.compile(_STEP)
     value = subject.put(np.zeros((32, 32), np.float32))
     before = _bytes_in_use(subject)
@@ -239,7 +239,7 @@ def _dependent(subject: Subject, source: int) -> tuple[int, Callable[[int, str],
 
 @check(since=88, number=130)
 def control_dependency(subject: Subject) -> None:
-    """Donate with a control dependency, end it -> source deleted, the heir has its values."""
+    """Donate with a control dependency, end it -> a new buffer has the deleted one's values."""
     source = subject.put(A)
     heir, settle = _dependent(subject, source)
     settle(0, "")
@@ -250,7 +250,7 @@ def control_dependency(subject: Subject) -> None:
 
 @check(since=88, number=130)
 def control_dependency_fails(subject: Subject) -> None:
-    """Donate with a control dependency, fail it -> the heir's event has the error's text."""
+    """Donate with a control dependency, fail it -> the new buffer's event has the error's text."""
     heir, settle = _dependent(subject, subject.put(A))
     settle(*GIVEN_ERROR.values())
     expect_given_error(subject, lambda: subject.await_(subject.ready(heir)), "awaiting the heir")

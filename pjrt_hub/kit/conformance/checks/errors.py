@@ -23,7 +23,7 @@ Call = tuple[str, dict[str, Any]]
 
 @check(number=119)
 def codes(subject: Subject) -> None:
-    """Ask twice for the code of each error that can be provoked -> from 1 to 16, the same."""
+    """Ask twice for the code of each error that can be provoked -> the same, from 1 to 16."""
     for what, error in _provoke(subject, _calls(subject)):
         code = ask_twice(partial(_code, subject, error), f"{what}: its code")
         expect(code in _CODES, f"{what}: expected a code from 1 to 16, found {code}")
@@ -75,7 +75,7 @@ def two_at_once(subject: Subject) -> None:
 
 @check(number=119)
 def other_thread(subject: Subject) -> None:
-    """Read an error in another thread -> the same code and message."""
+    """Read an error's message in another thread -> the same message."""
     what, (function, fields) = _failing_calls(subject)[0]
     with unchecked.provoke(subject.api, function, **fields) as error:
         here = _read(subject, error, what)
@@ -88,7 +88,7 @@ def other_thread(subject: Subject) -> None:
 
 @check(number=119)
 def many(subject: Subject) -> None:
-    """Provoke 200 errors, destroy each once -> all alike, and the client is usable."""
+    """Provoke 200 errors, destroy each once -> the same code, and the client is usable."""
     what, (function, fields) = _failing_calls(subject)[0]
     seen = set()
     for _ in range(_ROUNDS):
@@ -130,7 +130,7 @@ def usable_afterwards(subject: Subject) -> None:
 
 
 def _calls(subject: Subject) -> dict[str, Call]:
-    """Call that any plugin should refuse, and none may crash at; those first that are cheap."""
+    """Return calls that every plugin should refuse and survive, the cheap ones first."""
     add, options = subject.encode_program(ADD), CompileOptions().serialize()
 
     def compile(code: str | bytes, form: str, options: bytes) -> tuple[str, dict[str, Any]]:
@@ -164,7 +164,7 @@ def _early_calls() -> dict[str, Call]:
 
 
 def _provoke(subject: Subject, calls: dict[str, Call]) -> Iterator[tuple[str, int]]:
-    """Yield what was wrong and the error that came; what is accepted is another check's matter."""
+    """Yield what was wrong and the error of each call; other checks test what must be refused."""
     met = False
     for what, (function, fields) in calls.items():
         if not subject.api.has(function):

@@ -1,4 +1,4 @@
-"""Events: waiting, callbacks, those that the caller makes, and their early end."""
+"""Events: waiting, callbacks, events that the caller makes, and early destruction."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def callback_outlives_its_event(subject: Subject) -> None:
 
 @check(number=115, seconds=60)
 def callback_uses_its_event(subject: Subject) -> None:
-    """Query, await and destroy an event in its callback, and register another -> all work."""
+    """Query, await, destroy an event in its callback, register another callback -> all work."""
     rounds = slow_rounds(subject)
     for when, what in {"a ready event": 0, "running work": rounds}.items():
         words = f"a callback of {when} that uses its event: the process"
@@ -114,7 +114,7 @@ def callback_uses_its_event(subject: Subject) -> None:
 def uses_its_event(subject: Subject, rounds: int) -> None:
     """Call an event's functions in its callback, in a process that may hang.
 
-    The event is of work of so many `rounds`, or ready where they are 0.
+    The event is that of work of so many `rounds`, or of a ready buffer if `rounds` is 0.
     """
     call, nested, done = subject.api.call, CallCounter(), []
 
@@ -154,14 +154,14 @@ def created_fails(subject: Subject) -> None:
 
 @check(since=89, number=116)
 def created_fails_in_words(subject: Subject) -> None:
-    """Set an event to an error with text behind the given size -> Await returns no more."""
+    """Set an event to an error whose text goes on past its size -> Await's text does not."""
     event = _failed_event(subject, GIVEN_ERROR_AND_MORE)
     expect_given_error(subject, lambda: subject.await_(event), "awaiting it")
 
 
 @check(since=89, number=115)
 def callback_of_a_failure(subject: Subject) -> None:
-    """Call OnReady on a failed event -> one call, with an error of that code."""
+    """Call OnReady on a failed event -> one call, with an error of the event's code."""
     errors = _errors_of_callback(subject, _failed_event(subject))
     codes = [None if error is None else error.code for error in errors]
     equal(codes, [DataLossError.code], "the codes of the callback's errors")

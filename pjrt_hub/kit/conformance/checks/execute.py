@@ -81,7 +81,7 @@ def no_outputs(subject: Subject) -> None:
 
 @check(number=75)
 def identity(subject: Subject) -> None:
-    """Run a program that returns its argument, destroy that -> the output has its values."""
+    """Run a program that returns argument a, destroy a -> the output has its values."""
     text = "func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> { return %a : tensor<4xf32> }"
     argument = subject.put(A)
     (output,) = subject.execute(subject.compile(text), [argument])
@@ -108,7 +108,7 @@ def outputs_of_their_own(subject: Subject) -> None:
 
 @check(number=75, seconds=60)
 def thousand_arguments(subject: Subject) -> None:
-    """Subtract the first of 1000 arguments from the last -> 999, so that their order is kept."""
+    """Subtract the first of 1000 arguments from the last -> 999, as their order is kept."""
     names = ", ".join(f"%a{i}: tensor<f32>" for i in range(1000))
     text = f"""func.func @main({names}) -> tensor<f32> {{
       %d = stablehlo.subtract %a999, %a0 : tensor<f32>
@@ -142,7 +142,7 @@ def rank_six(subject: Subject) -> None:
 
 @check(number=76)
 def many_elements(subject: Subject) -> None:
-    """Double 1000003 numbers, which no block divides -> exact values up to the last."""
+    """Double 1000003 numbers, not a multiple of any block size -> exact values up to the last."""
     array = np.arange(1000003, dtype=np.float32)
     (found,) = _run(subject, _double("1000003xf32"), array)
     wrong = np.flatnonzero(found != 2 * array)
@@ -169,7 +169,7 @@ def constant_without_elements(subject: Subject) -> None:
 
 
 def _refuses_arguments(subject: Subject, arguments: Sequence[int], what: str) -> None:
-    """Fail unless the call, the output, or what is read of it is an error."""
+    """Fail unless a run of a + b, or a read of its output, gives an error."""
     run = partial(subject.values, subject.compile(ADD), arguments, np.float32)
     expect_refusal(subject, run, f"a program of two f32[4], run on {what}")
 
@@ -385,7 +385,7 @@ module @exchange {{
 
 
 class _Exchange:
-    """The host's side of the program: takes what comes, gives what is asked for, in two chunks."""
+    """The host's side of `_EXCHANGE`: it takes what the program sends, and gives two chunks."""
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
@@ -413,7 +413,7 @@ class _Exchange:
 
 @check(number=90)
 def exchange(subject: Subject) -> None:
-    """Run a program that sends and receives -> all bytes both ways, totals, one last chunk."""
+    """Run a program that sends and receives -> right bytes both ways, totals, one last chunk."""
     with raise_as(Unsupported, "it compiles no host transfer:"):
         executable = subject.compile(_EXCHANGE)
     host = _Exchange(subject)

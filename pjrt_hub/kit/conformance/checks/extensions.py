@@ -1,4 +1,4 @@
-"""The extension chain, and what the nodes promise that are not of one device maker."""
+"""The extension chain, and what its nodes promise that belong to no single vendor."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _WITH_HANDLERS = ("Host", "CUDA", "ROCM")
 
 @check(extension="FFI", number=17)
 def custom_call(subject: Subject) -> None:
-    """Register a handler, run a program that calls it -> one call, and its values on the host."""
+    """Register a handler, run a program that calls it -> one call; its values, if on the host."""
     calls: list[str] = []
     _hand_over(subject, _HANDLER, _entry_of(lambda frame: calls.append(_double(frame))))
     try:
@@ -86,7 +86,7 @@ def user_data(subject: Subject) -> None:
 
 @check(extension="FFI", number=17)
 def second_handler(subject: Subject) -> None:
-    """Register two handlers by one name -> one of them is called; which one is noted."""
+    """Register two handlers under one name -> one of them is called; which one is noted."""
     name, called = "pjrt_hub.conformance.twice", list[str]()
 
     def handler(which: str) -> custom_calls.PythonEntry:
@@ -152,7 +152,7 @@ def _entry_of(handle: Callable[[custom_calls.Frame], object]) -> custom_calls.Py
 
 
 def _double(frame: custom_calls.Frame) -> str:
-    """Write twice the argument into the result, where both are on the host."""
+    """Write twice the argument into the result, if both are on the host."""
     (argument,), (result,) = frame.arguments(), frame.results()
     if frame.stream() is None:
         memories = (custom_calls.memory(each.address, 16) for each in (argument, result))
@@ -208,7 +208,7 @@ def chain(subject: Subject) -> None:
 
 @check(needs="library", number=13)
 def node_sizes(subject: Subject) -> None:
-    """Read the struct_size of each known node -> whole functions, and all that its version has."""
+    """Read the struct_size of each known node -> it covers whole functions, all of its version."""
     known = {extension.type: (name, extension) for name, extension in table.EXTENSIONS.items()}
     entry = _entry(subject)
     for kind, size in _chain(entry):
@@ -228,7 +228,7 @@ def node_sizes(subject: Subject) -> None:
 
 @check(needs="plugin", number=13)
 def node_functions(subject: Subject) -> None:
-    """Read the functions of each known node -> code; none that callers take for granted is NULL."""
+    """Read the functions of each known node -> code, or NULL if callers do not need them."""
     api, lost = subject.api, []
     extents = custom_calls.code()
     for name in api.extensions:
@@ -254,7 +254,7 @@ def unasked(subject: Subject) -> None:
 
 @check(extension="MemoryDescriptions", needs="topology", number=18)
 def memory_descriptions(subject: Subject) -> None:
-    """List the memories of each device description -> the default is one; kinds have names."""
+    """List the memories of each device description -> one is the default; kinds have names."""
     call = subject.extension("MemoryDescriptions").call
     ask = "PJRT_TopologyDescription_GetDeviceDescriptions"
     for device in subject.call(ask, topology=subject.topology):
@@ -398,7 +398,7 @@ def _entry(subject: Subject) -> Entry:
 
 
 def _chain(entry: Entry) -> list[tuple[int, int]]:
-    """Return type and size of each node up to what is none, at most one more than the longest."""
+    """Return each node's type and size up to an invalid one, at most _LONGEST_CHAIN + 1 nodes."""
     found = list[tuple[int, int]]()
     for _, kind, size in itertools.islice(entry.chain(), _LONGEST_CHAIN + 1):
         found.append((kind, size))
@@ -476,7 +476,7 @@ def _default_layout(subject: Subject) -> str:
 
 
 def _orders(subject: Subject, layout: str) -> None:
-    """Fail unless a layout of f32[2,3] orders both dimensions; the header demands no order."""
+    """Fail unless a layout of f32[2,3] orders both dimensions, in any order; note column-major."""
     order = re.match(r"\{(1,0|0,1)[:}]", layout)
     expect(order is not None, f"expected {{1,0}} or {{0,1}} of f32[2,3], found {layout}")
     if not layout.startswith("{1,0"):
@@ -495,7 +495,7 @@ def _executable_layouts(subject: Subject, name: str, count: int) -> None:
 
 
 def _layout(subject: Subject, function: str, **fields: Any) -> str:
-    """Ask for a layout that is the caller's, read and destroy it."""
+    """Ask for a layout that the caller owns, read its text and destroy it."""
     layout = subject.extension("Layouts").call(f"PJRT_Layouts_PJRT_{function}", **fields)
     try:
         return _text(subject, layout)

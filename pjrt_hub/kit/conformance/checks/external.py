@@ -44,7 +44,7 @@ def pointer(subject: Subject) -> None:
 
 @check(number=132)
 def pointer_on_host(subject: Subject) -> None:
-    """Read at the pointer, where device memory is host memory -> the values."""
+    """Read at a buffer's pointer, if device memory is host memory -> the values."""
     buffer = subject.put(NUMBERS)
     _on_host(subject, buffer)
     equal(_read(_pointer(subject, buffer)), NUMBERS.tolist(), "the values at the pointer")
@@ -96,7 +96,7 @@ def reference_outlives_delete(subject: Subject) -> None:
 
 
 def _view(subject: Subject, address: int) -> tuple[int, CallCounter]:
-    """Make a view of four numbers in the device's memory; return what counts its end as well."""
+    """Make a view of four numbers in the device's memory; return it and a counter of callbacks."""
     deleted = CallCounter()
     place = {"device": subject.device}
     if subject.minor >= 66:
@@ -165,7 +165,7 @@ def view_deleted(subject: Subject) -> None:
 
 @check(number=138)
 def view_referenced(subject: Subject) -> None:
-    """Refer to a view, delete it, drop the reference -> its callback is called once, only then."""
+    """Refer to a view, delete it, drop the reference -> only then one call of its callback."""
     memory = _host_memory(subject)
     view, deleted = _view(subject, memory.ctypes.data)
     _count(subject, "Increase", view)

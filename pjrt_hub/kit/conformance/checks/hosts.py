@@ -1,4 +1,4 @@
-"""What becomes of each host on this plugin, by the functions that the plugin lacks."""
+"""How each host fares on this plugin, judged by the functions that the plugin lacks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SHOWN = 8
 
 
 def runs(subject: Subject, host: Host) -> None:
-    """Say whether a host runs."""
+    """Note how a host runs on the plugin; fail if JAX aborts, but the plugin registers with JAX."""
     lacks = find_missing(subject)
     if not lacks.asked:
         subject.note("no client here: only functions that are NULL are known")

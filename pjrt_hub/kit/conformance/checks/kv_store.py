@@ -48,7 +48,7 @@ class _Lost:
 
 @check(number=144)
 def callbacks(subject: Subject) -> None:
-    """Create a client with the callbacks of a store -> usable; the number of calls is noted."""
+    """Create a client with a store's callbacks -> it has devices; the number of calls is noted."""
     store = _Counted(InMemoryStore())
     client = _create(subject, store, subject.options)
     devices = subject.call("PJRT_Client_AddressableDevices", client=client)
@@ -78,7 +78,7 @@ def two_processes(subject: Subject) -> None:
 
 @check(seconds=60, number=145)
 def lost_store(subject: Subject) -> None:
-    """Start one process of two with a store that fails -> an error, not a client and no hang."""
+    """Start one process of two with a store that fails -> an error, no client and no hang."""
     with raise_as(Failed, "expected an error, found that the process", Died):
         told = run(subject, join, "", 0, seconds=_SECONDS)
     if not told["asked"]:

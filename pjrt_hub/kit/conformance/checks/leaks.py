@@ -1,4 +1,4 @@
-"""What a plugin keeps of each use: memory, files and threads, of which there must be no more."""
+"""What each use of a plugin leaves behind: memory, open files and threads must not grow."""
 
 from __future__ import annotations
 
@@ -191,10 +191,10 @@ def _client(subject: Subject) -> Use:
 
 
 class _Kind(NamedTuple):
-    """A kind of use: how often in a round, and the bytes of malloc of each that make a leak.
+    """A kind of use: its number in a round, and the bytes of malloc for each that are a leak.
 
-    Growth is looked at over so many rounds. A pool of threads keeps the last thousand tasks, and
-    lets go of them all at once: fewer uses would see the one without the other.
+    Growth is measured over `rounds`. A pool of threads keeps the last thousand tasks, and
+    frees them all at once: fewer uses would show the growth without the freeing.
     """
 
     prepare: Prepare
@@ -225,7 +225,7 @@ KINDS = {
 
 
 def _leaks(kind: _Kind, subject: Subject) -> None:
-    """Fail where use after use leaves something behind, for seconds."""
+    """Fail if use after use goes on leaving something behind for seconds."""
     use = kind.prepare(subject)
     # If the plugin frees something meanwhile, it can hide a leak, so growth is measured twice.
     for _ in range(2):
@@ -249,7 +249,7 @@ def _settle(use: Use, kind: _Kind) -> None:
 
 
 def _after(use: Use, count: int) -> dict[str, int]:
-    """Measure what the process holds after a round of uses, once nothing is on its way."""
+    """Measure what the process holds after a round of uses and a short pause."""
     for _ in range(count):
         use()
     gc.collect()

@@ -1,4 +1,4 @@
-"""Memories: which there are, who addresses them, copies between them."""
+"""Memories: lists, properties, the devices that address them, copies, user data."""
 
 from __future__ import annotations
 

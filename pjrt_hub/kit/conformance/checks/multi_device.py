@@ -23,7 +23,7 @@ def _compile(subject: Subject, text: str, options: CompileOptions) -> int:
 
 
 def _run_replicas(subject: Subject, text: str, *rows: np.ndarray[Any, Any]) -> list[list[float]]:
-    """Return what each of two replicas gives for its row."""
+    """Return the output of each of two replicas, each run on its own row."""
     executable = _compile(subject, text, CompileOptions(num_replicas=2))
     devices = subject.call("PJRT_LoadedExecutable_AddressableDevices", executable=executable)
     placed = zip(rows, devices, strict=True)
@@ -132,7 +132,7 @@ def reduce_scatter(subject: Subject) -> None:
 
 @check(area="execute", needs="devices:2", number=88)
 def collective_permute(subject: Subject) -> None:
-    """Send from replica 0 to replica 1 -> zeros on the first, its values on the second."""
+    """Send from replica 0 to replica 1 -> zeros on 0, the values of 0 on 1."""
     text = """func.func @main(%a: tensor<4xf32>) -> tensor<4xf32> {
       %moved = "stablehlo.collective_permute"(%a) {
           source_target_pairs = dense<[[0, 1]]> : tensor<1x2xi64>}
@@ -144,7 +144,7 @@ def collective_permute(subject: Subject) -> None:
 
 
 def _product(mesh: str, rows: str, whole: str) -> str:
-    """Write a product with attributes for what is split by rows, and for what is whole."""
+    """Write a product; `rows` are the attributes of arrays split by rows, `whole` of the other."""
     return f"""{mesh}
     func.func @main(%a: tensor<4x8xf32> {rows}, %b: tensor<8x6xf32> {whole})
         -> (tensor<4x6xf32> {rows}) {{
@@ -155,7 +155,7 @@ def _product(mesh: str, rows: str, whole: str) -> str:
 
 
 def _splits(subject: Subject, text: str, *, shardy: bool) -> None:
-    """Fail unless the rows of a product on two devices have the bytes of one device's."""
+    """Fail unless a product split by rows over two devices has the bytes of one on one device."""
     a = np.arange(32, dtype=np.float32).reshape(4, 8)
     b = np.arange(48, dtype=np.float32).reshape(8, 6) % 5
     arguments = [subject.put(a), subject.put(b)]

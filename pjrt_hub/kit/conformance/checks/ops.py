@@ -101,7 +101,7 @@ def _compare(
 
 
 def _require_elements(subject: Subject, program: Program) -> None:
-    """Keep numbers from a plugin that does not know them: it may end the process."""
+    """Raise Unsupported if the plugin does not know an element type: it might end the process."""
     for tensor in (*program.arguments, *program.results):
         try:
             dtypes.require(dtypes.of_type(tensor.element), subject.api.version)

@@ -77,7 +77,7 @@ def version(subject: Subject) -> None:
 
 @check(needs="library", number=4)
 def table_size(subject: Subject) -> None:
-    """Read the table's struct_size -> whole functions, and all that its version has."""
+    """Read the table's struct_size -> it covers whole functions, and all of its version."""
     read = _entry(subject)
     functions, rest = divmod(read.struct_size - FIRST_SLOT, _WORD)
     wanted = f"{FIRST_SLOT} bytes and 8 for each function"
@@ -118,7 +118,7 @@ def base_functions(subject: Subject) -> None:
 
 @check(needs="library", number=10, seconds=60)
 def initialize(subject: Subject) -> None:
-    """Call PJRT_Plugin_Initialize twice -> success; a refusal says that it was done already."""
+    """Call PJRT_Plugin_Initialize twice -> success, or the second call's error says `already`."""
     try:
         api = load(subject.path)
     except PjrtError as exc:
@@ -149,7 +149,7 @@ def absent_functions(subject: Subject) -> None:
 
 @check(needs="plugin", number=11)
 def attributes(subject: Subject) -> None:
-    """PJRT_Plugin_Attributes -> each name once; the minimum StableHLO is not above the current."""
+    """Call PJRT_Plugin_Attributes -> each name once; minimum StableHLO up to the current."""
     found = unchecked.named_values(subject.api, "PJRT_Plugin_Attributes")
     names = [name for name, _ in found]
     expect(all(names), f"expected a name of each attribute, found {names}")
@@ -168,7 +168,7 @@ def attributes(subject: Subject) -> None:
 
 @check(needs="plugin", number=11)
 def attributes_are_kept(subject: Subject) -> None:
-    """Call PJRT_Plugin_Attributes twice -> the same values; a moved list is noted."""
+    """Call PJRT_Plugin_Attributes twice -> the same; a list that moves in memory is noted."""
     name = "PJRT_Plugin_Attributes"
     ask_twice(partial(unchecked.named_values, subject.api, name), "the attributes")
     subject.note_moved(name, "attributes")
@@ -176,13 +176,13 @@ def attributes_are_kept(subject: Subject) -> None:
 
 @check(needs="plugin", number=7)
 def empty_struct(subject: Subject) -> None:
-    """PJRT_Plugin_Attributes with a struct_size of 0 -> an error, usually INVALID_ARGUMENT."""
+    """Call PJRT_Plugin_Attributes with struct_size 0 -> an error, usually INVALID_ARGUMENT."""
     _refuse_empty(subject, "PJRT_Plugin_Attributes")
 
 
 @check(needs="plugin", number=8)
 def longer_struct(subject: Subject) -> None:
-    """PJRT_Plugin_Attributes with 64 extra bytes -> success, and the extra bytes are unchanged."""
+    """Call PJRT_Plugin_Attributes with 64 extra bytes -> success, the extra bytes unchanged."""
     _accept_longer(subject, "PJRT_Plugin_Attributes")
 
 
@@ -203,13 +203,13 @@ def longer_structs(subject: Subject) -> None:
 
 @check(needs="plugin", number=9)
 def older_client_create(subject: Subject) -> None:
-    """PJRT_Client_Create with the struct of 0.60 -> nothing behind its end is read or written."""
+    """Call PJRT_Client_Create with the struct of 0.60 -> nothing past it is read or written."""
     _ask_as(subject, 60, "PJRT_Client_Create", create_options=subject.options)
 
 
 @check(number=9)
 def older_execute_options(subject: Subject) -> None:
-    """Run with PJRT_ExecuteOptions of 0.57, 0.64, 0.78 -> exact; nothing behind is read."""
+    """Run with PJRT_ExecuteOptions of 0.57, 0.64, 0.78 -> exact values; nothing past it is used."""
     executable = subject.compile(ADD)
     a = subject.put(np.arange(4, dtype=np.float32))
     for minor in (57, 64, 78):
@@ -226,7 +226,7 @@ def older_execute_options(subject: Subject) -> None:
 
 @check(number=9, since=40)
 def older_memory_stats(subject: Subject) -> None:
-    """PJRT_Executable_GetCompiledMemoryStats of older callers -> nothing is written behind it."""
+    """Call PJRT_Executable_GetCompiledMemoryStats with older structs -> no writes past them."""
     name = "PJRT_Executable_GetCompiledMemoryStats"
     executable = subject.executable(subject.compile(ADD))
     subject.call(name, executable=executable)
@@ -236,7 +236,7 @@ def older_memory_stats(subject: Subject) -> None:
 
 @check(number=9)
 def older_device_memory_stats(subject: Subject) -> None:
-    """PJRT_Device_MemoryStats of 0.112 -> nothing is written behind it."""
+    """Call PJRT_Device_MemoryStats with the struct of 0.112 -> no writes past it."""
     name = "PJRT_Device_MemoryStats"
     subject.call(name, device=subject.device)
     _ask_as(subject, 112, name, device=subject.device)
@@ -251,7 +251,7 @@ def _entry(subject: Subject) -> Entry:
 
 
 def _missing_libraries(subject: Subject) -> str:
-    """Say what the loader will not find, as far as the files tell it."""
+    """Name the libraries that the loader will not find, as far as files show; empty for none."""
     from pjrt_hub.finding.contract import headers, linking
 
     try:
@@ -290,7 +290,7 @@ def _accept_longer(subject: Subject, name: str, **inputs: Any) -> None:
 
 
 def _ask_as(subject: Subject, minor: int, name: str, **inputs: Any) -> None:
-    """Fail where a function that is called with the struct of an older version writes past it."""
+    """Call a function with the struct of an older version; fail if it writes past the struct."""
     args = Sized(f"{name}_Args", unchecked.size_at(f"{name}_Args", minor), **inputs)
     try:
         unchecked.call(subject.api, name, args)

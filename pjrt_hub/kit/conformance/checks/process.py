@@ -1,4 +1,4 @@
-"""What becomes of a process that loads a plugin: its state, and its end (areas plugin, client)."""
+"""What a plugin does to its process: state, idle threads and exit (areas plugin and client)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _ASLEEP = 0.1  # A spinning thread uses more of a processor than this, even on a
 
 
 class _State(NamedTuple):
-    """What a process shares with all that is in it, each thing with the words to tell it."""
+    """The state that all code in a process shares, by the words that name it in messages."""
 
     settings: dict[str, object]
     limits: dict[str, tuple[int, int]]
@@ -64,7 +64,7 @@ class _State(NamedTuple):
         return cls(settings, limits, variables, ambient.handlers(), _open_files())
 
     def changes(self, after: _State) -> tuple[list[str], list[str]]:
-        """Find what must not be different, and what may be."""
+        """Return the changes that a plugin must not make, and those that are only noted."""
         notes = list[str]()
         found = [
             f"{what} is {value}"
@@ -115,7 +115,7 @@ def process_of_client(subject: Subject) -> None:
 
 
 def _leaves_alone(subject: Subject, *steps: str) -> None:
-    """Fail where steps change the process; without those that it need not survive, if it dies."""
+    """Fail if steps change the process; if it dies, repeat them without the step `use`."""
     end = time.monotonic() + 50
     try:
         changes, notes = separate_process.run(subject, changes_of, *steps, seconds=25)
@@ -130,7 +130,7 @@ def _leaves_alone(subject: Subject, *steps: str) -> None:
 
 
 def changes_of(subject: Subject, *steps: str) -> tuple[list[str], list[str]]:
-    """Find what differs after steps of a plugin: what must not, and what may."""
+    """Take steps with a plugin; return forbidden changes of the process, and noted ones."""
     watch.adopt()
     output, path = tempfile.mkstemp()
     os.unlink(path)
@@ -177,7 +177,7 @@ def changes_of(subject: Subject, *steps: str) -> tuple[list[str], list[str]]:
 
 
 class _Looking(CallProgress):
-    """Looks at the process after each call of the plugin."""
+    """A record of calls that also looks at the process after each call of the plugin."""
 
     def __init__(self, progress: CallProgress | None, look: Callable[[str], None]) -> None:
         # The object shares the memory of `progress`, so readers of that see its calls, too.
@@ -201,7 +201,7 @@ def _run(subject: Subject) -> None:
 
 
 def _use(subject: Subject) -> None:
-    """Call whatever else the plugin has."""
+    """Make each kind of use of the leak checks once, whether or not it succeeds."""
     for kind in leaks.KINDS.values():
         with suppress(Failed, Skipped, Unsupported, PjrtError):
             kind.prepare(subject)()
@@ -240,7 +240,7 @@ def work_for_nothing(subject: Subject) -> str:
 
 
 def _processors_in_use() -> float:
-    """Measure the least of several looks: what was begun may take a while to end."""
+    """Return the fewest processors used in several looks, as work may take a while to end."""
     least = math.inf
     for _ in range(_LOOKS):
         begin, before = time.monotonic(), time.process_time()
@@ -278,7 +278,7 @@ def _exits(subject: Subject, *steps: str) -> None:
 
 
 def exits(subject: Subject, *steps: str) -> tuple[str, str]:
-    """Say how a process ends by C's `exit` after steps of a plugin, and what it writes then."""
+    """Call C's `exit` after steps of a plugin; return how the process ended and what it wrote."""
     output, path = tempfile.mkstemp()
     os.unlink(path)
 

@@ -1,4 +1,4 @@
-"""What pjrt-hub's own client gets from the plugin, where the other checks ask the C API."""
+"""What pjrt-hub's own client gets from the plugin; the other checks call the C API itself."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def types(subject: Subject) -> None:
 
 @check()
 def chained(subject: Subject) -> None:
-    """Call programs 32 times on each other's results without waiting -> the values."""
+    """Call two programs 32 times on each other's results without waiting -> the right values."""
     with _client(subject) as client:
         there = _compile(subject, client, _TRANSPOSE)
         back = _compile(subject, client, _TRANSPOSE_BACK)
@@ -165,7 +165,7 @@ def chained(subject: Subject) -> None:
 
 @check()
 def bound(subject: Subject) -> None:
-    """Call with bound arguments five times -> the values each time."""
+    """Call a program with bound arguments five times -> the right values each time."""
     with _client(subject) as client:
         call = _compile(subject, client, _TRANSPOSE).bind(client.buffer_from_host(_MATRIX))
         for _ in range(5):
@@ -174,7 +174,7 @@ def bound(subject: Subject) -> None:
 
 @check()
 def donated(subject: Subject) -> None:
-    """Donate the result of another program -> the values; what was donated is gone or unchanged."""
+    """Donate another program's result -> right values; the donated buffer is gone or unchanged."""
     with _client(subject) as client:
         back = _compile(subject, client, _TRANSPOSE_BACK)
         double = _compile(subject, client, _DONATED)
@@ -218,7 +218,7 @@ def _results(subject: Subject, client: Client, text: str, *arguments: Any) -> li
 
 
 def _of_type(kind: dtypes.ElementType, version: ApiVersion) -> Array | None:
-    """Make two rows of three numbers of a type; None where one side has no such type."""
+    """Make two rows of three numbers of a type; None if numpy or the plugin lacks the type."""
     try:
         dtypes.require(kind, version)
         dtype = dtypes.numpy_dtype(kind.code)

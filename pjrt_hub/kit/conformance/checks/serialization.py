@@ -161,7 +161,7 @@ def optimized_program(subject: Subject) -> None:
 
 @check(needs="plugin", number=143, seconds=60)
 def optimized_program_too_small(subject: Subject) -> None:
-    """Ask for the optimized program with a byte too little room -> an error, no overwriting."""
+    """Ask for the optimized program with room for one byte less -> an error, no write past it."""
     executable = subject.compile_executable()
     code, _ = irregular.optimized_program(subject.api, executable)
     if not code:
@@ -176,7 +176,7 @@ def optimized_program_too_small(subject: Subject) -> None:
 
 
 def _bytes_of(subject: Subject, loaded: int) -> bytes:
-    """Serialize an executable; where there are no bytes, `serialize` alone is the defect."""
+    """Serialize an executable; skip the check if there are no bytes, as `serialize` fails then."""
     executable = subject.executable(loaded)
     data = subject.api.call("PJRT_Executable_Serialize", executable=executable)
     if not data:

@@ -1,4 +1,4 @@
-"""Topologies: the devices described, whether or not they are there, and compiling for them."""
+"""Topologies: descriptions of devices, present or absent, and compiling for them."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def compile_for_it(subject: Subject) -> None:
 
 @check(needs="topology", number=60, seconds=60)
 def compile_artifacts(subject: Subject) -> None:
-    """Compile artifacts of the oldest and own StableHLO for a topology -> executables."""
+    """Compile artifacts of the minimum and current StableHLO for a topology -> executables."""
     subject.require(ARTIFACT)
     for which in ("minimum", "current"):
         artifact = artifact_for(ADD, subject.stablehlo(which))

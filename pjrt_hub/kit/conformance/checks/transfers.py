@@ -61,7 +61,7 @@ func.func @main(%a: tensor<2x3xf32>) -> (tensor<2x3xf32> {mhlo.layout_mode = "{0
 
 
 def _by_columns(subject: Subject) -> int:
-    """Return twice the matrix, column-major where the plugin heeds layouts at all."""
+    """Return twice the matrix, column-major if the plugin heeds layouts at all."""
     (buffer,) = subject.execute(subject.compile(_BY_COLUMNS), [subject.put(MATRIX)])
     return buffer
 
@@ -69,7 +69,7 @@ def _by_columns(subject: Subject) -> int:
 def _in_order(
     subject: Subject, buffer: int, order: tuple[int, ...], size: int = MATRIX.size
 ) -> list[float]:
-    """Copy an array in an order of dimensions, and return it as it lies there."""
+    """Copy a buffer to the host in an order of dimensions; return elements as they lie there."""
     found = np.full(size, -1, np.float32)
     subject.copy_to_host(buffer, found, host_layout=memory_layout.members(order))
     return found.tolist()
@@ -84,7 +84,7 @@ def _order(subject: Subject, buffer: int) -> tuple[int, ...]:
 
 @check(number=106)
 def with_host_layout(subject: Subject) -> None:
-    """Copy to the host in each order of two and three dimensions, or none -> so, or refused."""
+    """Copy to the host in orders of dimensions -> that order; refused if it is no permutation."""
     buffer = subject.put(MATRIX)
     found = _in_order(subject, buffer, (0, 1))
     equal(found, MATRIX.T.reshape(-1).tolist(), "the values by columns")
@@ -121,7 +121,7 @@ def without_host_layout(subject: Subject) -> None:
 
 
 def require_rows(subject: Subject, buffer: int) -> None:
-    """Raise Unsupported where a matrix lies in tiles: its bytes are the plugin's own matter."""
+    """Raise Unsupported if a matrix lies in tiles, in an order that only the plugin knows."""
     if irregular.byte_strides(subject.api, buffer, (1, 1), 1) is None:
         raise Unsupported("the layout is of tiles")
 
@@ -137,7 +137,7 @@ def raw(subject: Subject) -> None:
 
 @check(since=56, number=107)
 def raw_of_running_work(subject: Subject) -> None:
-    """Copy raw bytes of an output whose run waits for another -> the bytes of its values."""
+    """Copy raw bytes of an output of a run that waits for another -> the bytes of its values."""
     _, rounds = slow_arguments(subject)
     (buffer,) = subject.execute(slow_program(subject), [slow(subject), rounds])
     found, wanted = subject.raw(buffer), subject.get(buffer).tobytes()
@@ -163,7 +163,7 @@ def raw_from_before(subject: Subject) -> None:
 
 
 def _raw_later(subject: Subject, buffer: int, offset: int) -> tuple[int, Callable[..., object]]:
-    """Begin a copy of 8 raw bytes; return its event, and what tells the place or an error."""
+    """Begin a copy of 8 raw bytes; return its event, and a function for its place or an error."""
     name = "PJRT_Buffer_CopyRawToHostFuture"
     answer = subject.call(name, buffer=buffer, offset=offset, transfer_size=8)
     given = f"{name}_Callback_Args", answer.future_ready_callback, answer.callback_data
@@ -183,7 +183,7 @@ def raw_later(subject: Subject) -> None:
 
 @check(since=84, number=108)
 def raw_never(subject: Subject) -> None:
-    """Copy raw bytes to a destination that fails -> the event has the error's text."""
+    """Begin a copy of raw bytes, fail its destination -> the event has the error's text."""
     event, tell = _raw_later(subject, subject.put(NUMBERS), 0)
     tell(*GIVEN_ERROR.values())
     expect_given_error(subject, lambda: subject.await_(event), "awaiting the copy")
@@ -201,7 +201,7 @@ def to_another_device(subject: Subject) -> None:
 
 @check(number=109)
 def to_the_same_device(subject: Subject) -> None:
-    """Copy to the device on which it is -> a copy with the values, or refused."""
+    """Copy a buffer to its own device -> a copy with the values, or refused."""
     source = subject.put(NUMBERS)
     try:
         found = subject.get(subject.copy(source, device=subject.device))
@@ -264,7 +264,7 @@ _MANAGER = "AsyncHostToDeviceTransferManager"
 
 
 class Transfer:
-    """A `PJRT_AsyncHostToDeviceTransferManager` for f32 buffers of these shapes."""
+    """A `PJRT_AsyncHostToDeviceTransferManager` for f32 buffers of given shapes."""
 
     def __init__(
         self, subject: Subject, *shapes: Sequence[int], layouts: Sequence[Any] = ()
@@ -290,7 +290,7 @@ class Transfer:
         return self._subject.own("Buffer", self.call("RetrieveBuffer", buffer_index=index))
 
     def end(self) -> None:
-        """Destroy it."""
+        """Destroy the manager."""
         self._subject.destroy(self._address)
 
     def send(self, index: int, part: np.ndarray[Any, Any], offset: int, last: bool = False) -> None:
@@ -349,7 +349,7 @@ def parts_buffers(subject: Subject) -> None:
 
 @check(since=60, number=110, seconds=5)
 def parts_past_the_end(subject: Subject) -> None:
-    """Send 8 bytes to the last 4, destroy the manager -> the part is refused, both return."""
+    """Send 8 bytes to a buffer's last 4, destroy the manager -> refused; both calls return."""
     transfer = Transfer(subject, [8])
     size = transfer.call("BufferSize", buffer_index=0)
     expect_refusal(subject, lambda: transfer.send(0, EIGHT[:2], size - 4), "a part past the end")
@@ -381,7 +381,7 @@ def parts_abandoned(subject: Subject) -> None:
 
 @check(since=60, number=112)
 def parts_with_layout(subject: Subject) -> None:
-    """Send a column-major f32[2,3] as such -> its values."""
+    """Send an f32[2,3] to a buffer with a column-major layout -> its values in that layout."""
     columns = memory_layout.members((0, 1))
     wish = Struct("PJRT_Buffer_MemoryLayout", columns, subject.api.version)
     with raise_as(Unsupported, "it takes no device layout:"):
@@ -445,7 +445,7 @@ _LONG = np.arange(1 << 16, dtype=np.float32)
 
 
 class _Put(NamedTuple):
-    """An array on its way, and the memory that it comes from."""
+    """An array on its way: its host memory, its buffer, and the event that frees the memory."""
 
     memory: np.ndarray[Any, Any]
     buffer: int
@@ -465,7 +465,7 @@ def _has_values(subject: Subject, put: _Put) -> None:
 
 
 def _expect_done(subject: Subject, put: _Put, of: str = "") -> None:
-    """Fail unless the memory is free within seconds."""
+    """Fail unless the event that frees the host memory fires within seconds."""
     fired = subject.is_ready_within(put.done, 10)
     expect(fired, f"done_with_host_buffer{of}: expected to fire, found pending")
 

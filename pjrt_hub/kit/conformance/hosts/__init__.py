@@ -1,1 +1,1 @@
-"""What hosts of PJRT plugins do without each function: a file each, made by `tools/hosts`."""
+"""What hosts of PJRT plugins do without each function: a file per host, made by `tools/hosts`."""
