@@ -2,11 +2,12 @@
 
 import gc
 import mmap
+import time
 import weakref
 
 import numpy as np
 import pytest
-from children import IS_CPU, PLATFORM
+from children import IS_CPU, PLATFORM, in_child
 from texts import DONATED, doubling
 
 import pjrt_hub
@@ -149,6 +150,22 @@ def test_a_large_array_may_go_at_once(client, semantics):
     litter = pjrt_hub.empty_aligned(1 << 22, "i32")
     litter[:] = 4
     assert all(np.all(buffer.to_numpy() == 3) for buffer in buffers)
+
+
+@pytest.mark.cpu("asked without the functions")
+@pytest.mark.parametrize("layout", [None, (0,)])
+@in_child(PJRT_HUB_LAYERS="without", PJRT_HUB_WITHOUT="PJRT_Event_OnReady,PJRT_Event_IsReady")
+def test_an_array_is_released_by_a_plugin_without_callbacks(client, layout):
+    source = aligned()
+    gone = weakref.ref(source)
+    buffer = client.buffer_from_host(source, semantics=UNTIL_DONE, layout=layout)
+    buffer.ready.wait()
+    del source
+    deadline = time.monotonic() + 30
+    while gone() is not None and time.monotonic() < deadline:
+        gc.collect()
+        time.sleep(0.01)
+    assert gone() is None
 
 
 @pytest.mark.cpu("shares memory with the host")

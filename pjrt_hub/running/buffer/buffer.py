@@ -23,7 +23,7 @@ from pjrt_hub.running.array.shape_spec import ShapeSpec, dims_text
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi.handle import compact
 from pjrt_hub.running.device.device import Device, DeviceClient, Memory, choose_place, memory_at
-from pjrt_hub.running.device.event import Event, event_of_work
+from pjrt_hub.running.device.event import Event, await_work
 
 if TYPE_CHECKING:
     import numpy
@@ -212,7 +212,7 @@ class Buffer(hotpath.Buffer):
         host = numpy.empty(nbytes, numpy.uint8)
         address = host_array.address_of(host)
         answer = call("PJRT_Buffer_ToHostBuffer", **given, dst=address, dst_size=nbytes)
-        event_of_work(self.client, answer.event, host).wait()
+        await_work(self.client, answer.event, host)
         host.flags.writeable = False
         return host
 

@@ -15,7 +15,7 @@ from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.dlpack import LENDING
 from pjrt_hub.running.capi import callbacks, hotpath, irregular
 from pjrt_hub.running.capi.handle import Closing
-from pjrt_hub.running.device.event import Event, event_of_work
+from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.device.promise import Promise
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
         event = buffer._ask(
             "PJRT_Buffer_CopyRawToHost", dst=address_of(memory), offset=start, transfer_size=size
         )
-        return event_of_work(buffer.client, event, memory)
+        return Event.of(buffer.client, event, memory)
 
 
 def await_memory(buffer: BufferHandle) -> None:

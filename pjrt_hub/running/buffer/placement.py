@@ -125,6 +125,7 @@ def _put(
 ) -> Buffer:
     device, memory_address = place
     with client._in_call():
+        callbacks.start()  # If the buffer is freed early, the dispatcher thread releases the array.
         answer = client.api.call(
             "PJRT_Client_BufferFromHostBuffer",
             client=client.address,

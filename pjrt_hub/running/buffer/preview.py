@@ -14,7 +14,7 @@ from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.display import THRESHOLD, edge_items, format_array
 from pjrt_hub.running.array.host_array import address_of
-from pjrt_hub.running.device.event import event_of_work
+from pjrt_hub.running.device.event import await_work
 
 if TYPE_CHECKING:
     import numpy
@@ -118,5 +118,5 @@ def _fetch(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, A
             offset=start * buffer.dtype.itemsize,
             transfer_size=host.nbytes,
         )
-        event_of_work(client, address, host).wait()
+        await_work(client, address, host)
     return host.view(buffer.dtype)

@@ -105,5 +105,19 @@ class Event(hotpath.Event):
 
 def event_of_work(client: Any, address: int, used: object) -> Event:
     """Return the event of some work, and keep what the work uses alive until it is done."""
-    callbacks.start()  # The dispatcher thread releases `used` if nobody waits for the event.
-    return Event.of(client, address, used)
+    try:
+        callbacks.keep(client.api.address, address, used)
+    except BaseException:  # No thread can be started, but the work goes on.
+        Event.of(client, address, used)
+        raise
+    return Event.of(client, address)
+
+
+def await_work(client: Any, address: int, used: object) -> None:
+    """Wait for some work; if the wait is interrupted, what the work uses stays until it is done."""
+    event = Event.of(client, address, used)
+    try:
+        event.wait()
+    except BaseException:
+        callbacks.start()  # The dispatcher thread releases `used`.
+        raise
