@@ -102,6 +102,7 @@ MALFORMED = {
     "'../x.whl' is not the name of a .whl, .zip, .tar.gz or .so": {"file_name": "../x.whl"},
     "'x.tar.bz2' is not the name of": {"file_name": "x.tar.bz2"},
     "'.so' is not the name of": {"file_name": ".so"},
+    "'-x' is not the name of a package": {"package": "-x"},
     "version must be one of a distribution, such as 1.2.0, found '.'": {"version": "."},
     "version must be one of a distribution, such as 1.2.0, found 'new'": {"version": "new"},
     "a bare library has one member": {"file_name": "toy.so"},

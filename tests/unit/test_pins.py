@@ -127,6 +127,7 @@ def test_a_file_of_the_first_release_says_what_next(tmp_path):
 
 TEXT = addressed(PIN).text()
 PACKAGE = TEXT[TEXT.index("[[packages]]") : TEXT.index("[[packages.t")]
+WHEEL_NAME = f'name = "{PIN.file_name}", '
 OTHER_PACKAGE = PACKAGE.replace(PIN.sha256, "f" * 64)
 TWO_VERSIONS = locking(Path(), PIN, PIN._replace(version="2.0"))
 MALFORMED = {
@@ -143,6 +144,7 @@ MALFORMED = {
     "artifact 1: the column 'plugin' is missing": TEXT.replace('plugin = "toy"\n', ""),
     "artifact 1: sha256 must be 64": TEXT.replace(PIN.sha256, "F" * 64),
     f"it has {PIN.file_name} twice": TEXT.replace("[tool.", f"{OTHER_PACKAGE}[tool."),
+    "it has None twice": TEXT.replace("[tool.", f"{OTHER_PACKAGE}[tool.").replace(WHEEL_NAME, ""),
     "'toy' is locked twice: Toy.Plugin 1.0 and Toy.Plugin 2.0": TWO_VERSIONS.text(),
 }
 

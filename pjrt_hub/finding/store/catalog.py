@@ -405,6 +405,7 @@ _REQUIREMENT: dict[str, tuple[type, bool]] = {
     "members": (list, True),
 }
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list", bool: "true or false"}
+_PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*\.(whl|zip|tar\.gz|so)")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 #: The form of nearly all versions; importing the parser of the others takes 13 ms.
@@ -458,6 +459,8 @@ def _read(
     if not _FILE_NAME.fullmatch(row["file_name"]):
         name = row["file_name"]
         raise ManifestError(f"{where}: {name!r} is not the name of a .whl, .zip, .tar.gz or .so")
+    if not _PACKAGE.fullmatch(row["package"]):
+        raise ManifestError(f"{where}: {row['package']!r} is not the name of a package")
     if not release(row["version"]):
         raise ManifestError(
             f"{where}: version must be one of a distribution, such as 1.2.0, found "

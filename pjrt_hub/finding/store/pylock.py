@@ -112,7 +112,7 @@ def _read(path: Path, data: _Table) -> tuple[list[dict[str, Any]], dict[str, str
             pin = {"size": wheel.get("size"), "sha256": wheel.get("hashes", {}).get("sha256")}
             names = {"package": package.get("name"), "version": package.get("version")}
             if said.setdefault(wheel.get("name"), (names, pin)) != (names, pin):
-                raise malformed(path, f"it has {wheel['name']} twice")
+                raise malformed(path, f"it has {wheel.get('name')} twice")
             addresses[pin["sha256"]] = wheel.get("url", "")
     for archive in [*rows, *(each for row in rows for each in row.get("requires", ()))]:
         names, pin = said.get(archive.get("file_name"), ({}, {}))
