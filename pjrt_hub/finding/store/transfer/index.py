@@ -100,8 +100,8 @@ def releases(
 def locate(archives: Iterable[Archive], env: Mapping[str, str]) -> dict[str, str]:
     """Find addresses from which installers can get wheels; return those found, by sha256.
 
-    An address is left out if its index gives another sha256, or if it has a query, which may be a
-    secret.
+    An address is left out if its index gives another sha256, if it has a query, which may be a
+    secret, or if it is a path, which other machines lack.
     """
     missing = {each.file_name: each for each in archives}
     found: dict[str, str] = {}
@@ -118,7 +118,9 @@ def locate(archives: Iterable[Archive], env: Mapping[str, str]) -> dict[str, str
         for files, _ in places:
             for file in files:
                 url, archive = split(file.url)[0], missing.get(file.name)
-                if archive and file.sha256 in ("", archive.sha256) and redact(url) == url:
+                if not archive or redact(url) != url or url.startswith("file:"):
+                    continue
+                if file.sha256 in ("", archive.sha256):
                     found[archive.sha256] = url
                     del missing[file.name]
             if not missing:
