@@ -378,9 +378,9 @@ def assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
         setattr(args, count, number)
 
 
-def _row(ctype: str, row: str | bytes | Sequence[int], keep: list[Any]) -> Any:
+def _row(ctype: str, row: Any, keep: list[Any]) -> Any:
     """Make the C array for one of several texts, or one of several lists of numbers."""
-    if isinstance(row, str | bytes):
+    if isinstance(row, str | bytes | bytearray | memoryview):
         array = ffi.from_buffer(row.encode() if isinstance(row, str) else row)
     else:
         array = ffi.new(f"{ctype.removeprefix('const ').rstrip('*')}[]", list(row))
