@@ -202,9 +202,8 @@ def test_addresses_for_installers_hold_no_secret(registry, server, monkeypatch):
 def test_a_folder_of_this_machine_is_no_address_for_installers(registry, tmp_path, monkeypatch):
     name, body = wheel()
     registry(row("9.9")._replace(file_name=name, sha256=hashlib.sha256(body).hexdigest()))
-    (tmp_path / "mirror").mkdir()
-    (tmp_path / "mirror" / name).write_bytes(body)
-    monkeypatch.setenv("PJRT_HUB_MIRRORS", str(tmp_path / "mirror"))
+    (tmp_path / name).write_bytes(body)
+    monkeypatch.setenv("PJRT_HUB_MIRRORS", str(tmp_path))
     assert lock.lock("toy").pins.left_out == ("toy",)
 
 
