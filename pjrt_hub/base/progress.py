@@ -61,7 +61,8 @@ class BarProgress:
     def start(self, total: int | None, already: int) -> None:
         """Set the sizes in bytes when the transfer begins, or begins again."""
         fields = self._task.fields
-        self._bar.reset(self._task.id, total=total, completed=already, **fields)
+        self._bar.reset(self._task.id, completed=already, **fields)
+        self._task.total = total  # `reset` takes None for the total that it has.
 
     def advance(self, n: int) -> None:
         """Add `n` bytes that have arrived."""

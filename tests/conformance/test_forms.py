@@ -121,9 +121,6 @@ def test_single_checks_find_the_form_themselves(build):
         assert {each.verdict for each in found.results} == {Verdict.PASS}
 
 
-# ---- Tests of the archive of artifacts
-
-
 @pytest.fixture(scope="module")
 def tool():
     pytest.importorskip("jaxlib", exc_type=ModuleNotFoundError)

@@ -157,8 +157,7 @@ def test_a_large_array_may_go_at_once(client, semantics):
 def test_an_array_is_released_by_a_plugin_without_callbacks(client, layout):
     source = aligned()
     gone = weakref.ref(source)
-    buffer = client.buffer_from_host(source, semantics=UNTIL_DONE, layout=layout)
-    buffer.ready.wait()
+    client.buffer_from_host(source, semantics=UNTIL_DONE, layout=layout).ready.wait()
     del source
     assert gone() is None
 

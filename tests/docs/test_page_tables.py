@@ -46,9 +46,6 @@ def section(text: str, name: str) -> str:
     return below
 
 
-# Tables of docs/authoring.md
-
-
 def test_what_hosts_need_is_made_of_their_profiles():
     text = page("authoring.md")
     assert run_tool("hosts/page.py")["page"](text) == text, "python tools/hosts/page.py"
@@ -58,9 +55,6 @@ def test_what_hosts_need_is_made_of_their_profiles():
     _, _, null, unimplemented, _, _ = row.split("|")
     assert "GetDeviceAssignment" in null
     assert "GetDeviceAssignment" in unimplemented
-
-
-# Tables of docs/dependencies.md
 
 
 def test_each_dependency_and_extra_and_what_builds_is_named():
@@ -84,8 +78,6 @@ def test_the_release_in_the_row_is_one_that_we_take(requirement):
     assert requirement.specifier.contains(release)
     assert re.fullmatch(r"20\d\d-[01]\d", month)
 
-
-# Tables of docs/jax_tests.md
 
 RUNNER = ROOT / "tools" / "jax_tests"
 FIGURES = json.loads((RUNNER / "figures.json").read_text("utf-8"))
@@ -116,8 +108,6 @@ def test_a_row_counts_each_failure_once(row):
     assert bad == sum(row["causes"].values())
     assert row["passed"] > 0
 
-
-# Tables of docs/plugins.md
 
 PLUGINS = page("plugins.md")
 ROWS = [row for path in (ROOT / "registry").glob("*.toml") for row in read_rows(path)]
@@ -163,9 +153,6 @@ def test_a_plugin_that_is_too_old_is_said_to_be_refused():
     assert told.startswith("0.40, refused: needs PJRT API 0.57 or newer")
 
 
-# Tables of docs/reliability.md
-
-
 def test_every_fault_has_a_test_that_is_there():
     rows = re.findall(r"^\| ([A-Z]\d+) \|.*\| (`tests/.*`) \|$", page("reliability.md"), re.M)
     counts = {"D": 11, "K": 9, "C": 5, "A": 6, "S": 9, "P": 11}
@@ -174,9 +161,6 @@ def test_every_fault_has_a_test_that_is_there():
     ]
     named = {path for _, cell in rows for path in re.findall(r"`([^`]+)`", cell)}
     assert [path for path in sorted(named) if not (ROOT / path).is_file()] == []
-
-
-# Headings of docs/troubleshooting.md
 
 
 def messages(name: str) -> list[tuple[str, str]]:
@@ -200,9 +184,6 @@ def test_an_error_is_found_by_its_words(tmp_path):
     classes = re.findall(r"^## (\w+)$", page("troubleshooting.md"), re.MULTILINE)
     assert len(classes) > 12
     assert [each for name in classes for each in messages(name) if not each[1]] == []
-
-
-# Tables of docs/versions.md
 
 
 @pytest.mark.parametrize(

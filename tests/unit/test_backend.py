@@ -266,9 +266,6 @@ def test_a_result_that_was_not_promised_is_an_error():
             client.compile(program())(x, x)
 
 
-# The runtime's reactions to a failing plugin
-
-
 @pytest.mark.parametrize(
     ("function", "nth"),
     [

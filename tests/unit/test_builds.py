@@ -175,9 +175,6 @@ def test_the_registry_alone_may_say_that_packages_build_a_plugin(tmp_path, site)
     assert ask(here, "cpu").candidate.distribution == "new"
 
 
-# Builds in the lock file and in bundles
-
-
 @pytest.fixture
 def registry(monkeypatch, tmp_path):
     """Put rows into the registry of a new project in a separate folder."""

@@ -61,7 +61,8 @@ def test_a_bundle_brings_plugins_to_another_cache(made, cache):
     assert entry is not None
     assert entry.library_path.read_bytes() == wheels.contents(5002, 2)[wheels.LIBRARY]
     assert [audit.verdict.ok for audit in cache.verify()] == [True, True]
-    assert bundle.read(made, KNOWN, cache) == (ONE, TWO)  # a second import changes nothing
+    other_files = [ONE._replace(sha256="f" * 64), TWO._replace(size=7)]  # They have the same names.
+    assert bundle.read(made, [*KNOWN, *other_files], cache) == (ONE, TWO)
 
 
 def test_the_same_rows_give_the_same_bytes_which_tar_can_read(made, tmp_path):

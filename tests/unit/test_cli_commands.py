@@ -143,8 +143,6 @@ def test_topology_options_may_describe_the_machine_alone(compile_with):
     assert (done.status, done.machine.asked[:2]) == (0, ("tpu", ""))
 
 
-# Bundles, and the confirmation that `lock` asks for
-
 HELD = ("toy 1.0 for linux-x86_64-glibc2.17, 3 MB",)
 
 

@@ -420,9 +420,6 @@ def test_the_command_is_that_of_the_plugins_cuda_and_origin(tmp_path, changed, c
     assert {each.hint for each in steps if "not found" in each.detail} == {command}
 
 
-# Checks of NVIDIA's driver and compilers
-
-
 OLDER = "install driver 580 or newer, or use the plugin for an older one: pjrt-hub fetch cuda12"
 
 

@@ -117,6 +117,7 @@ def test_no_color_is_no_color(screen, clock, monkeypatch):
 )
 def test_sizes_speed_and_rest(screen, clock, total, already, came, silent, numbers):
     with shown(screen, clock) as progress:
+        progress.start(7 * MB, 0)
         progress.start(total and total * MB, already * MB)
         clock.return_value += 60
         progress.enter("fetching")

@@ -21,9 +21,11 @@ _BLOCK, _NAME_FIELD_NBYTES = 512, 100
 _MOST_HEADER_BYTES = 16 << 10
 #: tar pads its last record; in practice, GNU tar uses records of 1 MiB at most.
 _MOST_PADDING_BYTES = 1 << 20
-_FORMS = (b"ustar\x0000", b"ustar  \x00")
+_POSIX, _GNU = b"ustar\x0000", b"ustar  \x00"
 _TYPES = (REGTYPE, AREGTYPE, DIRTYPE, XHDTYPE, XGLTYPE, GNUTYPE_LONGNAME)
-_OCTAL = re.compile(rb" *[0-7]+[ \0]*")
+_OCTAL = re.compile(rb" *([0-7]+)[ \0]*")
+#: The length, the key and the "=" of a record of a pax header.
+_RECORD = re.compile(rb"([1-9]\d{0,4}) ([^=\n]+)=")
 #: The keys that a pax header may have besides a path, because none of them reaches the disk.
 _HARMLESS = re.compile(r"[acm]time|[ug]id|[ug]name|comment|(SCHILY|LIBARCHIVE)\..*", re.DOTALL)
 
@@ -58,7 +60,7 @@ def files(file: BinaryIO, name: str) -> Files:
                 pass
             if any(stream.read(-info.size % _BLOCK)):
                 raise ReadError("it has bytes between its members")
-            stream.header_nbytes = 0
+            stream.header_nbytes, stream.is_extended = 0, False
         unpacking.require_names(name, names)
         nbytes = 0
         while chunk := stream.next():
@@ -77,6 +79,8 @@ def _oddity(info: tarfile.TarInfo, archive: tarfile.TarFile, packed: int) -> str
             return f"has a pax header that sets {key!r}"
     if info.linkname:
         return "is a link"
+    if info.pax_headers.get("path", "").endswith("/") and not info.isdir():
+        return "is a file with the name of a folder"
     extended = info.offset_data - info.offset > _BLOCK
     if extended and not info.pax_headers and len(info.name.encode()) < _NAME_FIELD_NBYTES:
         return "has a header that it does not need"
@@ -92,6 +96,7 @@ class _Header(tarfile.TarInfo):
 
     @classmethod
     def fromtarfile(cls, archive: tarfile.TarFile) -> Self:
+        _check_extension(archive.fileobj)  # type: ignore[arg-type]
         try:
             return super().fromtarfile(archive)
         except tarfile.EOFHeaderError:  # type: ignore[attr-defined, unused-ignore]
@@ -102,13 +107,49 @@ class _Header(tarfile.TarInfo):
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Self:
         info = super().frombuf(buf, encoding, errors)
-        if buf[257:265] not in _FORMS:
+        if buf[257:265] not in (_POSIX, _GNU):
             raise ReadError("a header is of an unknown form")
+        fields = [buf[:100]] + [buf[345:500]] * (buf[257:265] == _POSIX)
+        texts = [bytes(field).partition(b"\0") for field in fields]
+        if any(rest.strip(b"\0") for _, _, rest in texts):
+            raise ReadError(f"{info.name!r} has a name that readers understand differently")
+        if buf[257:265] == _GNU:  # GNU's form has times where `tarfile` sees a part of the name.
+            name = texts[0][0].decode(encoding, errors)
+            info.name = name.rstrip("/") if info.isdir() else name
         if not _OCTAL.fullmatch(buf[124:136]):
             raise ReadError(f"{info.name!r} has the size {bytes(buf[124:136])!r}")
         if info.type not in _TYPES:
             raise ReadError(f"{info.name!r} is no file or folder, its type is {info.type!r}")
         return info
+
+
+def _check_extension(stream: _Stream) -> None:
+    """Refuse a header that gives a member a second name, or that readers understand differently."""
+    head = stream.peek(_BLOCK)
+    kind, size = head[156:157], _OCTAL.fullmatch(head[124:136])
+    if kind not in (XHDTYPE, XGLTYPE, GNUTYPE_LONGNAME) or not size:
+        return
+    if kind != XGLTYPE and stream.is_extended:
+        raise ReadError("it gives a member two names")
+    stream.is_extended |= kind != XGLTYPE
+    nbytes = int(size[1], 8)
+    if nbytes > _MOST_HEADER_BYTES:
+        return  # The stream refuses to read it.
+    body = stream.peek(_BLOCK + nbytes)[_BLOCK:]
+    if kind == GNUTYPE_LONGNAME:
+        if body.partition(b"\0")[2].strip(b"\0"):
+            raise ReadError("a long name has bytes after its end")
+        return
+    keys: set[bytes] = set()
+    while body:
+        record = _RECORD.match(body)
+        length = int(record[1]) if record else 0
+        if not record or not record.end() < length <= len(body) or body[length - 1] != 10:
+            raise ReadError("a pax header is malformed")
+        if record[2] in keys:
+            raise ReadError(f"a pax header has {record[2].decode('utf-8', 'replace')!r} twice")
+        keys.add(record[2])
+        body = body[length:]
 
 
 class _Stream:
@@ -117,6 +158,7 @@ class _Stream:
     def __init__(self, file: BinaryIO, name: str) -> None:
         self.packed = os.fstat(file.fileno()).st_size
         self.header_nbytes = 0
+        self.is_extended = False  # Whether a header has named the member that comes next.
         self._name = name
         self._chunks = unpacking.inflate(unpacking.parts(file, self.packed), unpacking.GZIP, name)
         self._ahead = b""
@@ -131,6 +173,11 @@ class _Stream:
         if self.header_nbytes > _MOST_HEADER_BYTES:
             raise ReadError(f"a header has {self.header_nbytes} bytes")
         return b"".join(self.parts(nbytes))
+
+    def peek(self, nbytes: int) -> bytes:
+        found = b"".join(self.parts(nbytes))
+        self._ahead = found + self._ahead
+        return found
 
     def parts(self, nbytes: int) -> Iterator[bytes]:
         while nbytes:

@@ -7,6 +7,7 @@ that no two readers can see different files. The numbers are from APPNOTE.TXT 6.
 from __future__ import annotations
 
 import os
+import re
 import stat
 import struct
 from collections.abc import Iterator
@@ -93,20 +94,23 @@ def _check_end(raw: _File, archive: ZipFile) -> None:
     members, begin, comment = archive.infolist(), archive.start_dir, len(archive.comment)
     nbytes, count = raw.seek(0, os.SEEK_END), len(members)
     at = end = nbytes - _END.size - comment
-    marks = [0] * 7
-    wide = raw.at(at - _END_64.size, _END_64.size) if at - begin >= _END_64.size else b""
-    if wide[-20:-16] == b"PK\6\7":
+    directory, marks = raw.at(begin, at - begin), None
+    if directory[-20:-16] == b"PK\6\7":
         end -= _END_64.size
-        magic, size, _, _, *said = _END_64.unpack(wide)
+        magic, size, _, _, *said = _END_64.unpack(directory[-_END_64.size :].rjust(_END_64.size))
         own = [0, 0, count, count, end - begin, begin, b"PK\6\7", 0, end, 1]
         if (magic, size, said) != (b"PK\6\6", 44, own):
             raise BadZipFile(f"its ZIP64 end does not fit its {count} members")
         marks = [0, 0, _FULL_16, _FULL_16, _FULL_32, _FULL_32, 0]
     magic, *said = _END.unpack(raw.at(at, _END.size))
     own = [0, 0, count, count, end - begin, begin, comment]
-    fits = all(number in pair for number, *pair in zip(said, own, marks, strict=True))
+    fits = all(number in pair for number, *pair in zip(said, own, marks or own, strict=True))
     if not fits or magic != b"PK\5\6":
         raise BadZipFile(f"its end does not fit its {count} members, or it has bytes of none")
+    for found in re.finditer(b"PK\5\6", directory):
+        record = directory[found.start() :] + raw.at(at, _END.size)
+        if found.start() + _END.size + _END.unpack_from(record)[-1] == nbytes - begin:
+            raise BadZipFile("it has two ends")
     if unpacking.is_bomb(total := sum(member.file_size for member in members), nbytes):
         raise BadZipFile(f"it is a bomb: {nbytes} bytes would unfold to {total}")
 
@@ -114,13 +118,15 @@ def _check_end(raw: _File, archive: ZipFile) -> None:
 def _content_place(raw: _File, member: ZipInfo, limit: int) -> int:
     """Return where a member's content begins; refuse bytes of no member between it and `limit`."""
     place = member.header_offset + _LOCAL.size
+    if place > limit:
+        raise BadZipFile(f"the member {member.orig_filename!r} overlaps another member")
     head = _LOCAL.unpack(raw.at(member.header_offset, _LOCAL.size))
     magic, _, flags, method, _, _, *numbers, name_size, extra_size = head
     begin: int = place + name_size + extra_size
     end = begin + member.compress_size
     name, extra = raw.at(place, name_size), raw.read(extra_size)
-    said = (magic, name.decode("utf-8", "replace"), flags, method)
-    own = (b"PK\3\4", member.orig_filename, member.flag_bits, member.compress_type)
+    said = (magic, name, flags, method)
+    own = (b"PK\3\4", member.orig_filename.encode(), member.flag_bits, member.compress_type)
     sizes = (member.CRC, member.compress_size, member.file_size)
     follow = flags & _SIZES_FOLLOW
     fits = _fits(numbers, sizes, extra) or (follow and _fits(numbers, (0, 0, 0), extra))
@@ -164,15 +170,21 @@ def _oddity(member: ZipInfo) -> str:
 def _fits(numbers: list[int], own: tuple[int, int, int], extra: bytes) -> bool:
     """Check a local header's CRC-32 and sizes; the sizes may be marks that mean a ZIP64 field."""
     crc, packed, nbytes = own
-    wide = struct.pack("<2H2Q", _ZIP64, 16, nbytes, packed) in extra
+    wide = (_ZIP64, 16, struct.pack("<2Q", nbytes, packed)) in _fields(extra)
     return numbers == ([crc, _FULL_32, _FULL_32] if wide else [crc, packed, nbytes])
+
+
+def _fields(extra: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the kind, the size and the bytes of each extra field; fewer bytes if it is cut."""
+    while extra:
+        kind, size = struct.unpack_from("<2H", extra.ljust(4, b"\xff"))
+        yield kind, size, extra[4 : 4 + size]
+        extra = extra[4 + size :]
 
 
 def _odd_extra(extra: bytes, member: ZipInfo) -> str:
     own = {0, member.file_size, member.compress_size, member.header_offset}
-    while extra:
-        kind, size = struct.unpack_from("<2H", extra.ljust(4, b"\xff"))
-        body, extra = extra[4 : 4 + size], extra[4 + size :]
+    for kind, size, body in _fields(extra):
         if len(body) < size:
             return "has a malformed extra field"
         if kind == _UNICODE_PATH:

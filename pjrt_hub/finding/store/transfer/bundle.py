@@ -106,7 +106,10 @@ class _Slot:
 
 def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_Slot]:
     """Check that the file has the form of a bundle, without reading the archives."""
-    by_name = {each.file_name: each for row in known for each in row.archives}
+    by_name: dict[str, list[Archive]] = {}
+    for plugin in known:
+        for each in plugin.archives:
+            by_name.setdefault(each.file_name, []).append(each)
     last, unknown = "", []
     while (block := file.read(_BLOCK)) != bytes(_BLOCK):
         try:
@@ -116,12 +119,16 @@ def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_S
         name = info.name.removeprefix(_FOLDER)
         if block != _header(path, _FOLDER + name, info.size) or name <= last:
             _refuse(path, f"it does not hold {name!a} as a bundle does")
-        row, last = by_name.get(name), name
-        if row is None or row.size != info.size:
+        begin, last = file.tell(), name
+        rows = {each.sha256: each for each in by_name.get(name, ()) if each.size == info.size}
+        if not rows:
             unknown.append(f"{name} ({info.size:,} bytes)")
         else:
-            yield _Slot(row, file.tell())
-        file.seek(info.size, os.SEEK_CUR)
+            row = next(iter(rows.values()))
+            if len(rows) > 1:  # Packages may pin different files of one name and size.
+                row = rows.get(_sha256(file, info.size), row)
+            yield _Slot(row, begin)
+        file.seek(begin + info.size)
         padding = _pad(info.size)
         if file.read(len(padding)) != padding:
             _refuse(path, f"it is incomplete, or has bytes after {name}")
@@ -144,6 +151,14 @@ def _header(path: Path, name: str, nbytes: int) -> bytes:
         return info.tobuf(tarfile.USTAR_FORMAT)
     except ValueError as exc:  # tar cannot express the name or the size.
         _refuse(path, f"{name} does not fit into a tar file: {exc}", exc)
+
+
+def _sha256(file: BinaryIO, nbytes: int) -> str:
+    hashing = hashlib.sha256()
+    while nbytes and (chunk := file.read(min(_CHUNK, nbytes))):
+        nbytes -= len(chunk)
+        hashing.update(chunk)
+    return hashing.hexdigest()
 
 
 def _pad(nbytes: int) -> bytes:
