@@ -139,7 +139,11 @@ def _check_extension(stream: _Stream) -> None:
     if kind == GNUTYPE_LONGNAME:
         if body.partition(b"\0")[2].strip(b"\0"):
             raise ReadError("a long name has bytes after its end")
-        return
+    else:
+        _check_pax(body)
+
+
+def _check_pax(body: bytes) -> None:
     keys: set[bytes] = set()
     while body:
         record = _RECORD.match(body)

@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from pjrt_hub.errors import ArchiveError, DigestMismatchError
+from pjrt_hub.finding.store.archive import unpacking
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Archive, Artifact
 from pjrt_hub.finding.store.transfer.partial import Progress, enter, report_to
 
 _FOLDER = "archives/"
 _BLOCK = 512
-_CHUNK = 1 << 20
 
 
 def write(
@@ -153,33 +153,30 @@ def _header(path: Path, name: str, nbytes: int) -> bytes:
         _refuse(path, f"{name} does not fit into a tar file: {exc}", exc)
 
 
-def _sha256(file: BinaryIO, nbytes: int) -> str:
-    hashing = hashlib.sha256()
-    while nbytes and (chunk := file.read(min(_CHUNK, nbytes))):
-        nbytes -= len(chunk)
-        hashing.update(chunk)
-    return hashing.hexdigest()
-
-
 def _pad(nbytes: int) -> bytes:
     return bytes(-nbytes % _BLOCK)
 
 
 def _copy(source: BinaryIO, row: Archive, path: Path, sink: Callable[[bytes], object]) -> None:
     """Copy an archive, and refuse it if it is not the pinned one."""
-    hashing, left = hashlib.sha256(), row.size
-    while left and (chunk := source.read(min(_CHUNK, left))):
-        left -= len(chunk)
-        hashing.update(chunk)
-        sink(chunk)
-    if left or hashing.hexdigest() != row.sha256:
+    actual = _sha256(source, row.size, sink)
+    if actual != row.sha256:
         raise DigestMismatchError(
             f"{row.file_name} in the bundle {path} is not the pinned file: it has sha256 "
-            f"{hashing.hexdigest()}, the pin says {row.sha256}",
+            f"{actual}, the pin says {row.sha256}",
             expected=f"sha256:{row.sha256}",
-            actual=f"sha256:{hashing.hexdigest()}",
+            actual=f"sha256:{actual}",
             hint="copy the bundle again, or export it again",
         )
+
+
+def _sha256(source: BinaryIO, nbytes: int, sink: Callable[[bytes], object] = len) -> str:
+    """Return the digest of the next bytes, which `sink` gets in parts; fewer if they end early."""
+    hashing = hashlib.sha256()
+    for chunk in unpacking.parts(source, nbytes):
+        hashing.update(chunk)
+        sink(chunk)
+    return hashing.hexdigest()
 
 
 def _refuse(path: Path, what: str, cause: Exception | None = None) -> NoReturn:
