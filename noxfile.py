@@ -252,6 +252,19 @@ def discrete(session: nox.Session, api: str) -> None:
     pytest(session, "jax_bridge", only="not slow", **on | {"PJRT_HUB_LAYERS": "discrete,pad"})
 
 
+@nox.session(default=False, tags=["long"], python="3.11")
+def wheels(session: nox.Session) -> None:
+    """Every wheel of a release, audited, into .nox/wheelhouse; the one for here in use."""
+    # This is the oldest supported Python, because its headers are those of the stable ABI.
+    shutil.rmtree(RELEASE, ignore_errors=True)
+    session.install(*group("test", "wheels"), "uv")
+    session.run("python", "tools/wheels.py", str(RELEASE))
+    [here] = RELEASE.glob(f"*manylinux*_{platform.machine()}.whl")
+    session.install("--force-reinstall", "--no-deps", str(here))
+    session.install(str(here))
+    pytest(session, "release", "wheel", TESTED_RELEASE=str(RELEASE), TESTED_WHEEL=str(here))
+
+
 @nox.session(default=False, tags=["long"])
 def clusters(session: nox.Session) -> None:
     """The parts that start servers and clusters: dask, ray, serving."""
@@ -415,19 +428,6 @@ def wheel_(session: nox.Session) -> None:
     """The wheel by itself, installed in a clean environment of each Python that is here."""
     install_wheel(session, *group("test"), "uv")
     pytest(session, "wheel")
-
-
-@nox.session(default=False, tags=["long"], python="3.11")
-def wheels(session: nox.Session) -> None:
-    """Every wheel of a release, audited, into .nox/wheelhouse; the one for here in use."""
-    # This is the oldest supported Python, because its headers are those of the stable ABI.
-    shutil.rmtree(RELEASE, ignore_errors=True)
-    session.install(*group("test", "wheels"), "uv")
-    session.run("python", "tools/wheels.py", str(RELEASE))
-    [here] = RELEASE.glob(f"*manylinux*_{platform.machine()}.whl")
-    session.install("--force-reinstall", "--no-deps", str(here))
-    session.install(str(here))
-    pytest(session, "release", "wheel", TESTED_RELEASE=str(RELEASE), TESTED_WHEEL=str(here))
 
 
 @nox.session(default=False, python="3.11")
