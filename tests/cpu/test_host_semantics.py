@@ -157,9 +157,9 @@ def test_a_large_array_may_go_at_once(client, semantics):
 def test_an_array_is_released_by_a_plugin_without_callbacks(client, layout):
     source = aligned()
     gone = weakref.ref(source)
-    client.buffer_from_host(source, semantics=UNTIL_DONE, layout=layout).ready.wait()
+    (buffer := client.buffer_from_host(source, semantics=UNTIL_DONE, layout=layout)).ready.wait()
     del source
-    assert gone() is None
+    assert (gone(), buffer.is_deleted) == (None, False)
 
 
 @pytest.mark.cpu("shares memory with the host")
