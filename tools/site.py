@@ -31,7 +31,12 @@ griffe.stdlib_decorators["pjrt_hub.base.fork.cached_property"] = {"cached", "pro
 
 #: How much the search prefers a page. The page of errors has words of many other pages, and the
 #: first two pages have words of errors.
-BOOSTS = {"docs/install.md": 2, "docs/from_jax.md": 2, "docs/troubleshooting.md": 2.4}
+BOOSTS = {
+    "docs/install.md": 2,
+    "docs/from_jax.md": 2,
+    "docs/from_pytorch.md": 2,
+    "docs/troubleshooting.md": 2.4,
+}
 #: The page that shows an example's code, which a search passes over.
 CODE = """\
 ---

@@ -148,7 +148,7 @@ def show(told: dict[str, Any]) -> None:
         ("result", tree_text(told["out_tree"], told["outputs"])),
     ]
     if told["weights"]:
-        rows.append(("weights", f"{len(told['weights'])} in the folder"))
+        rows.append(("weights", f"{len(told['weights'])} beside the program"))
     for name, text in rows:
         print(f"{name:13}{text}")
     print()

@@ -35,7 +35,7 @@ PROGRAM = click.Path(exists=True, allow_dash=True, path_type=Path)
 
 def read(path: Path, name: str | None = None) -> ExportedFunction | Program:
     """Read an exported function, else a program by itself; read only once, because of pipes."""
-    from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder
+    from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder, torch_file
 
     if path.is_dir():
         return stablehlo_folder.read(path, name)
@@ -50,6 +50,8 @@ def read(path: Path, name: str | None = None) -> ExportedFunction | Program:
         if code.startswith(magic):
             hint = taker.format(path=path)
             raise FileFormatError(f"{origin} is {kind}, not a program", path=path, hint=hint)
+    if torch_file.is_file(code) and not is_input:
+        return torch_file.read(path)
     try:
         return jax_blob.read(code, origin)
     except FileFormatError:

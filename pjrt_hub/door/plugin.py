@@ -142,6 +142,7 @@ def read_layers(env: Mapping[str, str]) -> Chain | None:
         folder=env.get("PJRT_HUB_TRACE"),
         without=env.get("PJRT_HUB_WITHOUT"),
         discrete=env.get("PJRT_HUB_DISCRETE"),
+        options=env.get("PJRT_HUB_OPTIONS"),
     )
 
 

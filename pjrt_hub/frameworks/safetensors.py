@@ -109,6 +109,12 @@ def _open(path: str | PathLike[str]) -> dict[str, _Tensor]:
             ) from None
 
 
+def read_metadata(path: str | PathLike[str]) -> dict[str, str]:
+    """Return the text by name beside a file's tensors; the errors are those of `open_file`."""
+    opened = _open(path)
+    return _header(next(iter(opened.values())).mapped)[1] if opened else {}
+
+
 def load_file(
     path: str | PathLike[str],
     client: Client | None = None,
@@ -380,7 +386,7 @@ class _Tensor(NamedTuple):
 
 def _tensors(mapped: _Mapped) -> Iterator[tuple[str, _Tensor]]:
     """Yield each tensor by its name; a ValueError says what is wrong with the file."""
-    start, entries = _header(mapped)
+    start, _, entries = _header(mapped)
     spans = []
     for name, fields in entries.items():
         code, shape, begin, end = _entry(name, fields)
@@ -406,16 +412,18 @@ def _tensors(mapped: _Mapped) -> Iterator[tuple[str, _Tensor]]:
         raise ValueError(f"{len(mapped) - start - position} bytes follow the last tensor")
 
 
-def _header(mapped: mmap.mmap) -> tuple[int, dict[str, object]]:
-    """Return where the data begins, and the header's entry for each tensor."""
+def _header(mapped: mmap.mmap) -> tuple[int, dict[str, str], dict[str, object]]:
+    """Return where the data begins, the metadata, and the header's entry for each tensor."""
     nbytes = int.from_bytes(mapped[:8], "little")
     if nbytes > min(_MAX_HEADER_NBYTES, len(mapped) - 8):
         raise ValueError(f"a header of {nbytes} bytes does not fit its {len(mapped)} bytes")
     header = json.loads(mapped[8 : 8 + nbytes].decode("utf-8"), object_pairs_hook=_unique)
     if not isinstance(header, dict):
         raise ValueError("the header is not a JSON object")
-    header.pop("__metadata__", None)
-    return 8 + nbytes, header
+    metadata = header.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise ValueError("the metadata is not a JSON object")
+    return 8 + nbytes, metadata, header
 
 
 def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -64,7 +64,7 @@ def test_each_dependency_and_extra_and_what_builds_is_named():
     )
     table = rest.partition("Extras")[2].partition("## ")[0]
     cells = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
-    assert set(re.findall(r"`(\w+)`", " ".join(cells))) == {
+    assert set(re.findall(r"`([\w-]+)`", " ".join(cells))) == {
         *PROJECT["project"]["optional-dependencies"]
     }
     build = [Requirement(each).name for each in PROJECT["build-system"]["requires"]]

@@ -17,6 +17,7 @@ TOOL = Path(__file__).parents[2] / "tools" / "hosts"
 HOSTS = {
     "JAX": ("jax_walk", "jax"),
     "pypjrt": ("pypjrt_walk", "pypjrt"),
+    "TorchTPU": ("torch_tpu_walk", "torch_tpu"),
     "torch_xla": ("torch_xla_walk", "torch_xla"),
 }
 #: A host calls these as it collects garbage, in whatever step that happens: runs may differ by the
@@ -65,12 +66,13 @@ def measurement():
     return measurement
 
 
-@pytest.fixture(scope="module")
-def library(measurement, clean_env):
-    """The build of the CPU plugin that the profiles were measured on."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
-        return pjrt_hub.fetch(measurement.PLUGIN).resolve()
+@pytest.fixture
+def library(measurement, clean_env, monkeypatch, name):
+    """The build of the CPU plugin that the profile was measured on."""
+    monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
+    module, _ = HOSTS[name]
+    build = measurement.BUILDS.get(module.removesuffix("_walk"), measurement.PLUGIN)
+    return pjrt_hub.fetch(build).resolve()
 
 
 @pytest.mark.parametrize("name", HOSTS)
@@ -82,7 +84,7 @@ def test_the_profile_is_what_is_measured(measurement, library, name):
     (kept,) = (host for host in hosts() if (host.name, host.release) == (name, release))
     _, names = measurement.functions(library)
     asked = [form.format(each) for form in measurement.FORMS.values() for each in names]
-    assert len(asked) == 236
+    assert len(asked) == (276 if name == "TorchTPU" else 236)
     walked = measurement.walk(module, library, asked)
     assert walked.runs[""].status == 0
     found = parse(measurement.text(name, walked, names, kept.learned))

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-HERE = Path(__file__).parent
+#: The encoder is that of the tests of TorchTPU.
+HERE = Path(__file__).parents[1] / "torch"
 SENTENCES = [
     "How do I reset my password?",
     "I forgot my login credentials.",
@@ -32,18 +33,18 @@ mask = numpy.array([each.attention_mask for each in encoded], bool)
 arrays = safetensors.open_file(MODEL_DIR / "model.safetensors")
 """
 EAGER_AND_EXPORT = """
-import torch, encoder
+import torch, sentence_encoder
 from torch_xla.stablehlo import exported_program_to_stablehlo
-model, arguments = encoder.load(arrays), (torch.from_numpy(ids), torch.from_numpy(mask))
+model, arguments = sentence_encoder.load(arrays), (torch.from_numpy(ids), torch.from_numpy(mask))
 with torch.no_grad():
     numpy.save("eager.npy", model(*arguments).numpy())
 exported_program_to_stablehlo(torch.export.export(model, arguments)).save("exported")
 """
 ON_THE_PLUGIN = """
-import torch, torch_xla, encoder, pjrt_hub.torch_xla
+import torch, torch_xla, sentence_encoder, pjrt_hub.torch_xla
 pjrt_hub.torch_xla.register("cpu")
 device = torch_xla.device()
-model, arguments = encoder.load(arrays).to(device), [
+model, arguments = sentence_encoder.load(arrays).to(device), [
     torch.from_numpy(each).to(device) for each in (ids, mask)
 ]
 with torch.no_grad():

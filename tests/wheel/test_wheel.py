@@ -24,6 +24,7 @@ of_an_extra = {  # jaxlib, in the reference interpreter's own process
     for name in ('interpreter', 'partitioning', 'rewrites', 'limitations')
 }
 of_an_extra |= {'pjrt_hub.frameworks.torch_xla.device_plugin'}  # torch_xla, which alone imports it
+of_an_extra |= {f'pjrt_hub.frameworks.torch.{name}' for name in ('exporting', 'kernels')}  # torch
 of_an_extra |= {'pjrt_hub.frameworks.pyinstaller.hook-pjrt_hub'}  # PyInstaller, the same
 of_an_extra |= {'pjrt_hub.kit.pytest_plugin'}  # pytest, which alone imports it
 for module in pkgutil.walk_packages(pjrt_hub.__path__, 'pjrt_hub.'):
@@ -86,8 +87,8 @@ def metadata(wheel):
 
 def test_the_extras_are_declared(metadata):
     extras = set(metadata.get_all("Provides-Extra"))
-    assert {"cpu", "cuda", "cuda12", "cuda13", "jax", "oneapi", "rocm", "torch", "tpu"} <= extras
-    assert {"kit", "lapack"} <= extras
+    assert {"cpu", "cuda", "cuda12", "cuda13", "oneapi", "rocm", "tpu"} <= extras
+    assert {"jax", "kit", "lapack", "torch", "torch-xla"} <= extras
 
 
 def test_every_link_of_the_description_works_on_an_indexs_page(metadata):

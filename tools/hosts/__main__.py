@@ -15,7 +15,13 @@ import measurement
 import pjrt_hub
 
 HOSTS = Path(__file__).parents[2] / "pjrt_hub" / "kit" / "conformance" / "hosts"
-NAMES = {"jax": "JAX", "pjrt_hub": "pjrt-hub", "pypjrt": "pypjrt", "torch_xla": "torch_xla"}
+NAMES = {
+    "jax": "JAX",
+    "pjrt_hub": "pjrt-hub",
+    "pypjrt": "pypjrt",
+    "torch_tpu": "TorchTPU",
+    "torch_xla": "torch_xla",
+}
 
 
 def main() -> int:
@@ -23,10 +29,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="hosts", description=__doc__)
     parser.add_argument("host", choices=sorted(NAMES))
     parser.add_argument("--python", default=sys.executable, help="the interpreter that has it")
-    parser.add_argument("--library", type=Path, help=f"the plugin (default: {measurement.PLUGIN})")
+    parser.add_argument("--library", type=Path, help="the plugin (default: what profiles rest on)")
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()
-    library = (options.library or pjrt_hub.fetch(measurement.PLUGIN)).resolve()
+    build = measurement.BUILDS.get(options.host, measurement.PLUGIN)
+    library = (options.library or pjrt_hub.fetch(build)).resolve()
     version, names = measurement.functions(library)
     asked = [named.format(name) for named in measurement.FORMS.values() for name in names]
     module = f"{options.host}_walk"

@@ -23,6 +23,8 @@ from pjrt_hub.running.interpose import layers
 HERE = Path(__file__).parent
 #: The build on which every profile is measured, so that profiles differ by the hosts alone.
 PLUGIN = "xla-cpu-pjrt:cpu"
+#: Hosts that need more functions than that one has.
+BUILDS = {"torch_tpu": "lammps-jax-pjrt-cpu:cpu"}
 #: How a function is missing -> how `PJRT_HUB_WITHOUT` names it.
 FORMS = {"null": "{}:null", "unimplemented": "{}"}
 #: The characters of a line in a profile.

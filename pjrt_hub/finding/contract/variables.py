@@ -108,6 +108,17 @@ OURS = (
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
+        "PJRT_HUB_OPTIONS",
+        "what the layer `options` gives a plugin in place of the host's create options, separated "
+        "by semicolons: names, of which the host's pass, and values, as in `num_nodes;timeout=4`",
+        reader="pjrt-hub, its library for `LD_PRELOAD`",
+    ),
+    Variable(
+        "PJRT_HUB_TORCH",
+        "the plugin, platform or alias that `import torch` makes TorchTPU's device, with create "
+        "options as in `cpu;cpu_device_count=1`",
+    ),
+    Variable(
         "PJRT_HUB_TORCH_XLA",
         "the plugin, platform or alias of torch_xla's device PJRTHUB, with create options as in "
         "`cpu;cpu_device_count=4`",

@@ -5,7 +5,8 @@ Owns which values are accepted, and the errors, which name the place; must not c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import FileFormatError
@@ -14,10 +15,14 @@ from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import convert
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from numpy.typing import NDArray
 
     from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
     from pjrt_hub.frameworks.exported.tree import Tree
+    from pjrt_hub.running.buffer.buffer import Buffer
+    from pjrt_hub.running.device.device import Device
 
 
 def count(
@@ -64,29 +69,59 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
     return array
 
 
-def read_weight(weight: Weight) -> NDArray[Any]:
-    """Return a weight's array, mapped from its file.
+def put_weights(weights: Iterable[Weight], device: Device) -> dict[Weight, Buffer]:
+    """Move weights to a device, from the files that hold them, which are mapped.
 
     A file that is missing, malformed, or holds another type raises FileFormatError.
     """
+    from pjrt_hub.frameworks import safetensors
+    from pjrt_hub.running.buffer.buffer import HostBufferSemantics
+
+    files: dict[Path, list[Weight]] = {}
+    for weight in weights:
+        files.setdefault(weight.path, []).append(weight)
+    buffers: dict[Weight, Buffer] = {}
+    for path, held in files.items():
+        try:
+            if path.suffix == ".safetensors":
+                names = dict.fromkeys(each.name for each in held)
+                found = safetensors.load_file(path, names=names, device=device)
+                buffers |= {each: found[each.name] for each in held}
+            else:
+                put = partial(
+                    device.client.buffer_from_host,
+                    device=device,
+                    semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY,
+                )
+                buffers |= {each: put(_mapped(each)) for each in held}
+        except OSError as exc:
+            raise _unreadable(held[0], exc.strerror or str(exc)) from None
+    for weight, buffer in buffers.items():
+        if buffer.dtype != weight.aval.dtype or buffer.shape != weight.aval.dimensions:
+            raise FileFormatError(
+                f"the weight {weight.name} is {_describe(buffer)} in {weight.path}, the program "
+                f"takes {weight.aval}",
+                path=weight.path,
+            )
+    return buffers
+
+
+def _mapped(weight: Weight) -> NDArray[Any]:
     from numpy.lib.format import open_memmap
 
     try:
         array: NDArray[Any] = open_memmap(weight.path, mode="r")
-    except (ValueError, EOFError, OSError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) and exc.strerror else str(exc)
-        raise FileFormatError(
-            f"the weight {weight.name} cannot be read from {weight.path}: {why}",
-            path=weight.path,
-            hint="save the folder again; arrays of objects cannot be passed",
-        ) from None
-    if array.dtype != weight.aval.dtype or array.shape != weight.aval.dimensions:
-        raise FileFormatError(
-            f"the weight {weight.name} is {_describe(array)} in {weight.path}, the program takes "
-            f"{weight.aval}",
-            path=weight.path,
-        )
+    except (ValueError, EOFError) as exc:
+        raise _unreadable(weight, str(exc)) from None
     return array
+
+
+def _unreadable(weight: Weight, why: str) -> FileFormatError:
+    return FileFormatError(
+        f"the weight {weight.name} cannot be read from {weight.path}: {why}",
+        path=weight.path,
+        hint="save the function and its weights again; arrays of objects cannot be passed",
+    )
 
 
 def check(value: Any, aval: Aval, function: ExportedFunction, index: int) -> None:

@@ -33,6 +33,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Mod: lambda a, b: a % b,
 }
 
 
@@ -95,6 +97,17 @@ class Aval:
     def sizes(self) -> tuple[int, ...]:
         """The dimensions of the array that is passed, if the type is static."""
         return tuple(map(int, self.dimensions))
+
+    def at(self, sizes: Mapping[str, int]) -> Aval:
+        """Return the type with numbers for its symbols.
+
+        Args:
+            sizes: the size of each symbol, in elements.
+
+        Raises:
+            ValueError: a symbol has no size.
+        """
+        return Aval(self.element_type, tuple(evaluate(size, sizes) for size in self.shape))
 
     def __str__(self) -> str:
         return f"{self.element_type}[{','.join(map(str, self.shape))}]"
@@ -202,7 +215,10 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> int:
             return _check_bound(_value(left, sizes) ** power)
         case ast.BinOp(left=left, op=operator, right=right) if type(operator) in _OPERATORS:
             apply = _OPERATORS[type(operator)]
-            return _check_bound(apply(_value(left, sizes), _value(right, sizes)))
+            try:
+                return _check_bound(apply(_value(left, sizes), _value(right, sizes)))
+            except ZeroDivisionError:
+                raise ValueError(f"{ast.unparse(node)} divides by zero") from None
         case ast.Call(func=ast.Name(id=function), args=[left, right], keywords=[]) if (
             function in _FUNCTIONS
         ):

@@ -5,12 +5,14 @@ Must not touch a plugin.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
-from pjrt_hub.frameworks.exported.aval import Aval
+from pjrt_hub.frameworks.exported.aval import Aval, evaluate
 from pjrt_hub.frameworks.exported.tree import Tree
 from pjrt_hub.running.program.bytecode import Uses, uses
 from pjrt_hub.running.program.program import Program
@@ -27,10 +29,34 @@ class PortableProgram(Program):
         """Refuse nothing: `obstacle` decides that."""
 
 
+#: A size in a template, or a number that a constant is multiplied with or divided by.
+_PLACE = re.compile("«(?:(?P<factor>[^»*/]+)(?P<by>[*/])=)?(?P<size>[^»]+)»")
+
+
+class TemplateProgram(PortableProgram):
+    """A program for any sizes: text with expressions, «2*b», and with numbers, «0.5*=b», «1.0/=b».
+
+    The second form stands for a float: 0.5 times b, or 1.0 divided by b.
+    """
+
+    def at(self, sizes: Mapping[str, int]) -> Program:
+        """Return the program for these sizes; a size that is missing raises ValueError."""
+
+        def put(place: re.Match[str]) -> str:
+            size = evaluate(place["size"], sizes)
+            if place["factor"] is None:
+                return str(size)
+            factor = float(place["factor"])
+            return f"{factor * size if place['by'] == '*' else factor / size:.17e}"
+
+        text = _PLACE.sub(put, self.code.decode())
+        return PortableProgram(text.encode(), self.format, self.origin)
+
+
 class Weight(NamedTuple):
     """An argument that is kept beside the program."""
 
-    path: Path  # The path of the weight's .npy file.
+    path: Path  # The path of the weight's .npy file, or of a safetensors file that holds it.
     name: str  # The name that the exporter gave to it.
     aval: Aval
 
@@ -43,7 +69,7 @@ class ExportedFunction:
     """
 
     origin: str  # The name of the file in messages.
-    exporter: str  # "jax.export" or "torch_xla.stablehlo".
+    exporter: str  # "jax.export", "torch_xla.stablehlo" or "torch.export".
     function_name: str
     program: Program
     in_tree: Tree  # A tuple of the positional arguments and a dict of those by name.
@@ -57,6 +83,7 @@ class ExportedFunction:
     unordered_effects: tuple[str, ...] = ()  # Effects that may happen in any order.
     disabled_checks: tuple[str, ...] = ()  # What was not checked: "platform" or a custom call.
     nr_devices: int = 1  # The number of devices that it was exported for.
+    ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)  # Bounds of symbols.
     uses_global_constants: bool = False  # Whether symbolic values become constants.
     jax_version: str = ""  # The version of JAX that exported it, if known.
 
@@ -65,6 +92,20 @@ class ExportedFunction:
         """The StableHLO version of the program, "1.8.0"; empty if the program does not say."""
         version = self.program.stablehlo_version
         return ".".join(map(str, version)) if version else ""
+
+    def program_at(self, sizes: Mapping[str, int]) -> Program:
+        """Return the program for sizes of symbolic dimensions; it may still have them itself.
+
+        A size that the function was not exported for raises ValueError.
+        """
+        for name, (least, most) in self.ranges.items():
+            if name in sizes and not least <= sizes[name] <= (most or sizes[name]):
+                raise ValueError(
+                    f"{name} is {sizes[name]}; {self.origin} was exported for {least} to "
+                    f"{most or 'any size'}"
+                )
+        program = self.program
+        return program.at(sizes) if isinstance(program, TemplateProgram) else program
 
     @cached_property
     def uses(self) -> Uses | None:

@@ -23,13 +23,11 @@ from pjrt_hub.frameworks.exported import (
 from pjrt_hub.frameworks.exported.aval import Aval, solve
 from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
 from pjrt_hub.frameworks.exported.tree import LEAF, Tree, Types
-from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.compilation import compile_cache
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pjrt_hub.running.client.client import Client
     from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.device.device import Device
@@ -94,7 +92,7 @@ class Exported(Closing):
         self._bound: tuple[Buffer, ...] = ()
         self._taken = 0
         self._ready: dict[_Sizes, _Ready] = {}
-        self._weights: dict[tuple[Path, Device], Buffer] = {}
+        self._weights: dict[Device, dict[Weight, Buffer]] = {}
         self._lock = Lock()
         self._closed = threading.Event()
         self._make = function.out_tree.maker(self._types)
@@ -290,7 +288,7 @@ class Exported(Closing):
         arguments = [each.shape if each else () for each in ready.template]
         for position, index in ready.slots:
             arguments[position] = ready.inputs[index].sizes
-        results = [specialisation.static(each, sizes).sizes for each in self.function.outputs]
+        results = [each.at(sizes).sizes for each in self.function.outputs]
         return sharding.split(ready.executable, arguments, results, self.function.origin)
 
     def _to_buffers(self, leaves: list[Any], first: int) -> Iterator[Buffer]:
@@ -330,13 +328,14 @@ class Exported(Closing):
                 number = np.int32(obstacle.platform_index(function, platform) or 0)
                 template.append(client.buffer_from_host(number, device=device))
             slots = []
+            weights = self._weights_on(device)
             for each in function.arguments:
                 if isinstance(each, Weight):
-                    template.append(self._weight(each, device))
+                    template.append(weights[each])
                 else:
                     slots.append((len(template), each))
                     template.append(None)
-            inputs = tuple(specialisation.static(each, dict(sizes)) for each in function.inputs)
+            inputs = tuple(each.at(dict(sizes)) for each in function.inputs)
             ready = _Ready(executable, inputs, device, tuple(template), tuple(slots))
             if function.nr_devices > 1:
                 ready = ready._replace(split=self._split(ready, dict(sizes)))
@@ -364,7 +363,7 @@ class Exported(Closing):
         needs = specialisation.needs(function, platform, client.plugin.attributes)
         if not needs:
             try:
-                return compile_program(function.program), False
+                return compile_program(function.program_at(dict(sizes))), False
             except UnknownError as exc:  # MLIR's parser and verifier fail with this code.
                 newest = obstacle.newest_stablehlo(client.plugin.attributes)
                 stamp = function.program.stablehlo_version
@@ -381,16 +380,12 @@ class Exported(Closing):
             )
         ), True
 
-    def _weight(self, weight: Weight, device: Device) -> Buffer:
-        """Return a weight on the device: the file is mapped, and moved there once."""
-        key = (weight.path, device)
-        if key not in self._weights:
-            array = argument.read_weight(weight)
-            semantics = HostBufferSemantics.IMMUTABLE_ZERO_COPY
-            self._weights[key] = self.client.buffer_from_host(
-                array, device=device, semantics=semantics
-            )
-        return self._weights[key]
+    def _weights_on(self, device: Device) -> dict[Weight, Buffer]:
+        """Return the weights on a device: their files are mapped, and moved there once."""
+        if device not in self._weights:
+            weights = [each for each in self.function.arguments if isinstance(each, Weight)]
+            self._weights[device] = argument.put_weights(weights, device)
+        return self._weights[device]
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs[:8])) + (", ..." if len(self.inputs) > 8 else "")

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.errors import IncompatiblePluginError, NotRunnableError
 from pjrt_hub.frameworks.exported import lapack
 from pjrt_hub.running.capi.handle import compiler_platform
+from pjrt_hub.running.program.bytecode import uses
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.client.client import Client
+    from pjrt_hub.running.program.program import Program
 
 #: Plugins call themselves by the first names, and JAX calls them by the second names.
 _JAX_NAMES = {"nvidia": "cuda", "amd": "rocm"}
@@ -133,6 +135,19 @@ def newer_operations(function: ExportedFunction, attributes: Mapping[str, Any]) 
         return ()
     names = (name.removeprefix("vhlo.") for name in function.uses.operations)
     return tuple(name for name in names if _SINCE.get(name, newest) > newest)
+
+
+def oldest_stablehlo(program: Program) -> tuple[int, ...]:
+    """Return the oldest StableHLO that has all operations of a portable program.
+
+    It is the program's own version where its operations cannot be read.
+    """
+    found = uses(program.code)
+    own = program.stablehlo_version or (1, 0, 0)
+    if found is None:
+        return own
+    names = (name.removeprefix("vhlo.") for name in found.operations)
+    return max((_SINCE.get(name, (1, 0, 0)) for name in names), default=own)
 
 
 def foreign_calls(function: ExportedFunction, platform: str) -> tuple[str, ...]:

@@ -9,14 +9,17 @@ import os
 from pathlib import Path
 
 from pjrt_hub.errors import FileFormatError
-from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder
+from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder, torch_file
 from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
 def read(
     source: str | os.PathLike[str] | bytes | ExportedFunction, name: str | None = None
 ) -> ExportedFunction:
-    """Read what an exporter wrote: a file or bytes of jax.export, or a folder that torch_xla saved.
+    """Read what an exporter wrote.
+
+    That is a file or bytes of jax.export, a file of `pjrt_hub.torch.export`, or a folder that
+    torch_xla saved.
 
     A function that was read already is returned. `name` is that of a folder's function; by default
     the only one, or "forward". A source that is missing, damaged, or in another format raises
@@ -32,12 +35,15 @@ def read(
     try:
         # `Path("")` would be this folder, so the name is opened as it is.
         with open(source, "rb") as file:
-            data = file.read()
+            data = file.read(torch_file.HEAD_NBYTES)
+            if torch_file.is_file(data):
+                return torch_file.read(path)
+            data += file.read()
     except (OSError, ValueError) as exc:  # A NUL in the path is a ValueError.
         why = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise FileFormatError(
             f"the exported function {os.fspath(source)!r} cannot be read: {why}",
             path=path,
-            hint="give a file of jax.export, or a folder that torch_xla.stablehlo saved",
+            hint="give a file of jax.export or pjrt_hub.torch.export, or a folder of torch_xla",
         ) from None
     return jax_blob.read(data, str(path))

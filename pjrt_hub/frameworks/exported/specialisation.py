@@ -13,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.base import safe_path
 from pjrt_hub.errors import NotRunnableError
 from pjrt_hub.frameworks.exported import jaxlib_process, obstacle
-from pjrt_hub.frameworks.exported.aval import Aval, evaluate
-from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProgram
+from pjrt_hub.frameworks.exported.function import (
+    ExportedFunction,
+    PortableProgram,
+    TemplateProgram,
+)
 from pjrt_hub.frameworks.exported.jaxlib_process import OK, REFUSED, UNREAD
 from pjrt_hub.running.sandbox import last_words
 
@@ -31,7 +34,7 @@ _FORM = b"specialised 1"
 def needs(function: ExportedFunction, platform: str, attributes: Mapping[str, Any]) -> list[str]:
     """Return why a program must be changed before a plugin can compile it; usually empty."""
     reasons = []
-    if function.is_symbolic:
+    if function.is_symbolic and not isinstance(function.program, TemplateProgram):
         names = sorted({n for a in function.inputs for n in a.names})
         reasons.append(f"the symbolic dimensions {', '.join(names)} must become numbers")
     elif foreign := obstacle.foreign_calls(function, platform):
@@ -81,7 +84,9 @@ def for_topology(
     reasons = needs(function, platform, attributes)
     if len(function.platforms) > 1 and not reasons:
         reasons = ["it takes the number of a platform, which must be fixed"]
-    return program(function, platform, attributes, sizes, reasons) if reasons else function.program
+    if reasons:
+        return program(function, platform, attributes, sizes, reasons)
+    return function.program_at(sizes)
 
 
 def has_jaxlib() -> bool:
@@ -101,7 +106,7 @@ def _request(
     types = {}
     for number, index in enumerate(function.arguments):
         if isinstance(index, int) and not function.inputs[index].is_static:
-            types[str(number)] = static(function.inputs[index], sizes).mlir
+            types[str(number)] = function.inputs[index].at(sizes).mlir
     return {
         "platform_index": obstacle.platform_index(function, platform) if several else None,
         "types": types,
@@ -109,11 +114,6 @@ def _request(
         "single_device": function.nr_devices == 1,
         "version": obstacle.version_text(obstacle.newest_stablehlo(attributes) or (1, 0, 0)),
     }
-
-
-def static(aval: Aval, sizes: Mapping[str, int]) -> Aval:
-    """Return a type with numbers for its symbols, or raise ValueError if one has no size."""
-    return Aval(aval.element_type, tuple(evaluate(size, sizes) for size in aval.shape))
 
 
 def _key(function: ExportedFunction, request: dict[str, object]) -> str:

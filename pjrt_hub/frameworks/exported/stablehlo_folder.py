@@ -66,7 +66,7 @@ def _function(path: Path, name: str) -> ExportedFunction:
     code = (path / "functions" / f"{name}.bytecode").read_bytes()
     if not code.startswith(MAGIC):
         raise ValueError(f"functions/{name}.bytecode is not bytecode of MLIR")
-    in_tree, out_tree = _tree(meta["input_pytree_spec"]), _tree(meta["output_pytree_spec"])
+    in_tree, out_tree = (read_tree(meta[f"{each}_pytree_spec"]) for each in ("input", "output"))
     if not in_tree.is_arguments:
         raise ValueError(f"its arguments have the form {in_tree}, not (positional, by name)")
     known: dict[int, Aval] = {}
@@ -132,7 +132,7 @@ def _weight(folder: Path, name: str, aval: Aval) -> Weight:
     return Weight(folder / name, name, aval)
 
 
-def _tree(text: str) -> tree.Tree:
+def read_tree(text: str) -> tree.Tree:
     """Read PyTorch's pytrees as JSON: a version, then nodes with a type, a context and children."""
     version, root = json.loads(text)
     if version != 1:

@@ -14,7 +14,8 @@ from typing import Any
 
 from pjrt_hub.base.fork import cached_property
 
-LEAF, NONE, TUPLE, LIST, DICT, CUSTOM = "leaf", "none", "tuple", "list", "dict", "custom"
+KINDS = ("leaf", "none", "tuple", "list", "dict", "custom", "constant")
+LEAF, NONE, TUPLE, LIST, DICT, CUSTOM, CONSTANT = KINDS
 
 #: The function that makes a container from its children, for each one that a user registered.
 Types = Mapping[str, Callable[..., Any]]
@@ -24,11 +25,11 @@ Types = Mapping[str, Callable[..., Any]]
 class Tree:
     """A leaf, or a container of trees."""
 
-    kind: str  # "leaf", "none", "tuple", "list", "dict" or "custom".
+    kind: str  # One of `KINDS`.
     children: tuple[Tree, ...] = ()  # They have the order in which leaves are passed.
     keys: tuple[str, ...] = ()  # The keys of a dict.
     name: str = ""  # The name of a custom container, as its exporter registered it.
-    data: bytes = b""  # What the exporter kept beside a custom container.
+    data: bytes = b""  # What the exporter kept beside a custom container; a constant as JSON.
 
     @cached_property
     def count(self) -> int:
@@ -40,6 +41,11 @@ class Tree:
         """Whether it is a tuple of positional arguments beside a dict of those by name."""
         kinds = [child.kind for child in self.children]
         return self.kind == TUPLE and kinds == [TUPLE, DICT]
+
+    @property
+    def constant(self) -> Any:
+        """The value that stands at a place without an array; None where there is nothing."""
+        return json.loads(self.data) if self.kind == CONSTANT else None
 
     @cached_property
     def fields(self) -> tuple[str, ...]:
@@ -77,8 +83,8 @@ class Tree:
                 raise self._differs(value, path)
             for key, child in zip(self.keys, self.children, strict=True):
                 child.flatten(value[key], leaves, f"{path}[{key!r}]")
-        elif kind == NONE:
-            if value is not None:
+        elif kind in (NONE, CONSTANT):
+            if value != self.constant:
                 raise self._differs(value, path)
         else:
             elements = self._elements(value, path)
@@ -133,8 +139,9 @@ class Tree:
         """Return a function that builds a value from leaves; unknown containers become tuples."""
         if self.kind == LEAF:
             return next
-        if self.kind == NONE:
-            return lambda leaves: None
+        if self.kind in (NONE, CONSTANT):
+            constant = self.constant
+            return lambda leaves: constant
         keys, parts = self.keys, [child.maker(types) for child in self.children]
         if self.kind == DICT:
             return lambda leaves: dict(zip(keys, [part(leaves) for part in parts], strict=True))
@@ -185,8 +192,8 @@ class Tree:
         match self.kind:
             case "leaf":
                 return "*"
-            case "none":
-                return "None"
+            case "none" | "constant":
+                return repr(self.constant)
             case "dict":
                 pairs = zip(self.keys, self.children, strict=True)
                 return "{" + ", ".join(f"{key!r}: {child}" for key, child in pairs) + "}"

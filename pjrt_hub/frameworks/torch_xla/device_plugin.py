@@ -14,7 +14,9 @@ from torch_xla.experimental import plugins
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import FrameworkError
-from pjrt_hub.frameworks.torch_xla import framework, request
+from pjrt_hub.frameworks.request import DeviceRequest
+from pjrt_hub.frameworks.torch_xla import framework
+from pjrt_hub.frameworks.torch_xla.device_type import name_in_torch_xla
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
@@ -101,21 +103,18 @@ class AskedPlugin(DevicePlugin):
     def __init__(self) -> None:
         """Read nothing yet."""
         super().__init__()
-        self._texts: dict[str, str] = {}
+        self._wish = DeviceRequest(None, {})
 
     def _load(self) -> tuple[Plugin, Manifest]:
         from pjrt_hub.door.process import environment
 
-        wish = request.read(environment().get("PJRT_HUB_TORCH_XLA", ""))
-        self._platform, self._texts = wish
+        text = environment().get("PJRT_HUB_TORCH_XLA", "")
+        self._wish = DeviceRequest.read(text, "PJRT_HUB_TORCH_XLA")
+        self._platform = self._wish.platform
         return super()._load()
 
     def _own_options(self, manifest: Manifest) -> Mapping[str, Any]:
-        known = {option.name: option for option in manifest.options}
-        return {
-            name: known[name].parse(text) if name in known else text
-            for name, text in self._texts.items()
-        }
+        return self._wish.typed(manifest)
 
 
 def register(
@@ -131,7 +130,7 @@ def register(
             hint="register it before the first tensor on a device, or set PJRT_DEVICE=PJRTHUB and "
             f"PJRT_HUB_TORCH_XLA={wanted or 'cpu'}",
         )
-    device_type = request.device_type(wanted, name, framework.device_types())
+    device_type = name_in_torch_xla(wanted, name, framework.device_types())
     framework.use(device_type, DevicePlugin(wanted, options))
     _LOG.info("%s is registered in torch_xla as %s", wanted or "a plugin", device_type)
     return device_type

@@ -57,7 +57,7 @@ def _install_hint() -> str:
             found.append(f"no {name}")
     return (
         f"torch_xla needs the torch of the same number, and there is {' and '.join(found)}: "
-        "`pip install 'pjrt-hub[torch]'` installs two that fit"
+        "`pip install 'pjrt-hub[torch-xla]'` installs two that fit"
     )
 
 

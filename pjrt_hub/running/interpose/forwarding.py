@@ -6,7 +6,9 @@ One is a library, for hosts that take a path; the other is JAX's capsule. Must n
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import PluginLoadError
@@ -14,6 +16,8 @@ from pjrt_hub.errors import PluginLoadError
 _arming = Lock()
 #: The name that JAX expects of the capsule, which keeps a pointer to these bytes.
 _NAME = b"pjrt_c_api"
+#: What the library keeps pointers to.
+_kept: list[object] = []
 
 
 def library_path() -> Path:
@@ -43,6 +47,49 @@ def forward(address: int, plugin_path: str | os.PathLike[str]) -> Path:
             hint="use the other plugin in another process",
         )
     return path
+
+
+class Changes(NamedTuple):
+    """What the plugin gets in place of what the host sends."""
+
+    create_options: str  # Rules of the layer `options`.
+    compile_options: bytes  # Part of a CompileOptionsProto, which follows the host's.
+    refused: Mapping[str, str]  # A word -> what the host is told if it stands in a program.
+
+
+def take_over(
+    opened: str | os.PathLike[str],
+    address: int,
+    plugin_path: str | os.PathLike[str],
+    changes: Changes,
+) -> None:
+    """Put the table at `address` into a library that a host has already opened.
+
+    The host must not have called the library yet, and nothing else in this process may use it.
+    Functions for which the library's own table has no room are lost.
+    """
+    import ctypes
+
+    ours = ctypes.CDLL(os.fspath(forward(address, plugin_path)))
+    pairs = [word.encode() for pair in changes.refused.items() for word in pair]
+    words = (ctypes.c_char_p * len(pairs))(*pairs)
+    options, added = changes.create_options.encode(), changes.compile_options
+    _kept.append((options, added, words))
+    ours.pjrt_hub_change(
+        ctypes.c_char_p(options),
+        ctypes.c_char_p(added),
+        ctypes.c_size_t(len(added)),
+        words,
+        ctypes.c_size_t(len(pairs) // 2),
+    )
+    functions = [each.GetPjrtApi for each in (ours, ctypes.CDLL(os.fspath(opened)))]
+    for each in functions:
+        each.restype = ctypes.c_void_p
+    source, target = (each() for each in functions)
+    room = [ctypes.c_size_t.from_address(each) for each in (source, target)]
+    nbytes = min(each.value for each in room)
+    ctypes.memmove(target, source, nbytes)
+    room[1].value = nbytes  # A table begins with its size.
 
 
 def capsule(address: int) -> object:

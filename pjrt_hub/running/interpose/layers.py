@@ -18,7 +18,7 @@ from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi._pjrt import ffi
 
 #: The names of all layers, in the order from the host to the plugin.
-LAYERS = ("validate", "trace", "pad", "without", "discrete")
+LAYERS = ("validate", "trace", "pad", "options", "without", "discrete")
 #: From this minor version on, no host was seen to give too small a `struct_size`. JAX 0.6.2
 #: (0.70) gives 24 bytes for `PJRT_Plugin_Attributes_Args`, which has always had 32.
 TRUE_SIZES = 85
@@ -29,7 +29,8 @@ _tables: list[object] = []
 def preload_path() -> Path:
     """Return the path of the library for a program's LD_PRELOAD.
 
-    It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE, PJRT_HUB_WITHOUT and PJRT_HUB_DISCRETE.
+    It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE, PJRT_HUB_OPTIONS, PJRT_HUB_WITHOUT and
+    PJRT_HUB_DISCRETE.
     """
     return Path(__file__).with_suffix("") / "preload.so"
 
@@ -41,10 +42,11 @@ class Chain(NamedTuple):
     without: str = ""  # What the layer `without` takes away, joined by commas.
     discrete: str = ""  # The settings of the layer `discrete`, joined by commas.
     folder: str | os.PathLike[str] | None = None  # The folder in which the layer `trace` records.
+    options: str = ""  # The rules of the layer `options`, joined by semicolons.
 
     def __str__(self) -> str:
         """Write the layers with what was set: "discrete (seed=7,hold)"."""
-        given = ",".join(filter(None, (self.without, self.discrete)))
+        given = ",".join(filter(None, (self.options, self.without, self.discrete)))
         return f"{self.names} ({given})" if given else self.names
 
     def wrap(self, address: int) -> int:
@@ -56,12 +58,13 @@ class Chain(NamedTuple):
         if not self.names:
             return address
         place = os.fsencode(self.folder) if self.folder is not None else None
-        names, *words = [each.encode() for each in (self.names, self.without, self.discrete)]
+        texts = (self.names, self.options, self.without, self.discrete)
+        names, *words = [each.encode() for each in texts]
         import ctypes  # Processes without layers do not need this import.
 
         function = ctypes.CDLL(os.fspath(preload_path())).pjrt_hub_wrap
         function.restype = ctypes.c_void_p
-        function.argtypes = (ctypes.c_void_p, *[ctypes.c_char_p] * 4)
+        function.argtypes = (ctypes.c_void_p, *[ctypes.c_char_p] * 5)
         return int(function(address, names, place, *words))
 
 
@@ -70,6 +73,7 @@ def read(
     folder: str | os.PathLike[str] | None = None,
     without: str | None = None,
     discrete: str | None = None,
+    options: str | None = None,
 ) -> Chain:
     """Read the names of layers, joined by commas, and their settings; PjrtHubError if wrong."""
     names = [name.strip() for name in layers.split(",") if name.strip()]
@@ -85,7 +89,13 @@ def read(
         )
     taken = ",".join(removals(without or "")) if "without" in names else ""
     given = ",".join(settings(discrete or "")) if "discrete" in names else ""
-    return Chain(",".join(names), taken, given, folder)
+    if "options" in names and options is None:
+        raise PjrtHubError(
+            "the layer options has no rules",
+            hint="set PJRT_HUB_OPTIONS; an empty value leaves out all of the host's options",
+        )
+    rules = option_rules(options or "") if "options" in names else ""
+    return Chain(",".join(names), taken, given, folder, rules)
 
 
 def wrap(
@@ -128,6 +138,37 @@ def removals(names: str) -> list[str]:
             hint="name functions or extensions in PJRT_HUB_WITHOUT, joined by commas",
         )
     return taken
+
+
+#: A rule of the layer `options`: a name, and maybe a value in the form that tells its type.
+_RULE = re.compile(r"""\s*[^\s;='"]+(=('[^']*'|\[[-\d, ]*\]|[^;'\[\]]+))?\s*""")
+
+
+def option_rules(text: str) -> str:
+    """Check the rules of the layer `options`: "num_nodes;cpu_device_count=4;mode='fast;2'".
+
+    A name lets the host's option through; a name with a value gives the plugin an option in place
+    of the host's. All other options of the host are left out. Malformed text: PjrtHubError.
+    """
+    rules = re.findall(r"(?:'[^']*'|[^;'])+", text)
+    if wrong := [each for each in rules if not _RULE.fullmatch(each)]:
+        raise PjrtHubError(
+            f"the layer options has no rule {wrong[0]!r}",
+            hint="PJRT_HUB_OPTIONS takes names, which let the host's options through, and values, "
+            "as in num_nodes;cpu_device_count=4;mode='fast', joined by semicolons",
+        )
+    return ";".join(each.strip() for each in rules)
+
+
+def option_rule(name: str, value: str | int | float | bool | tuple[int, ...]) -> str:
+    """Write the rule that gives a plugin an option; text that has a quote in it is a ValueError."""
+    if isinstance(value, str):
+        if "'" in value:
+            raise ValueError(f"the option {name} is {value!r}, and no rule can hold a quote")
+        return f"{name}='{value}'"
+    if isinstance(value, tuple):
+        return f"{name}=[{','.join(map(str, value))}]"
+    return f"{name}={str(value).lower()}"
 
 
 #: The settings of the layer `discrete`, with the pattern of each.

@@ -17,7 +17,7 @@ from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import option
 from pjrt_hub.running.program.option import Flag, Kind
 
-_BUILD_OPTIONS = 3
+_BUILD_OPTIONS, _FLAGS = 3, 7
 _DEVICE_ORDINAL, _UNSET_ORDINAL = 1, -1
 _ALWAYS = ("num_replicas", "num_partitions")
 #: The values of ExecutionOptions.EffortLevel, EFFORT_O0 to EFFORT_O3, and of
@@ -149,7 +149,7 @@ class CompileOptions:
     gpu_topology: bytes | None = _build(27, option.MESSAGE)
     serialized_multi_slice_config: bytes | None = _compile(6, option.MESSAGE)
     comp_envs: bytes | None = _build(13, option.MESSAGE)
-    flags: Mapping[str, Flag] = _compile(7, option.Flags(), {})
+    flags: Mapping[str, Flag] = _compile(_FLAGS, option.Flags(), {})
     unread: bytes | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
@@ -285,6 +285,12 @@ class CompileOptions:
             and (name != "unread" or value)
         )
         return f"CompileOptions({', '.join(told)})"
+
+
+def write_flags(flags: Mapping[str, Flag]) -> bytes:
+    """Write flags of XLA alone, which may follow any serialized options."""
+    kind = option.Flags()
+    return kind.write(_FLAGS, kind.check("flags", flags))
 
 
 def raw(message: bytes) -> dict[str, int | memoryview]:

@@ -171,8 +171,8 @@ static void forked(void) {
 }
 
 /* The layers belong to the process, so all plugins get those that the first plugin got. */
-static bool start(const char *layers, const char *folder, const char *without,
-                  const char *discrete) {
+static bool start(const char *layers, const char *folder, const char *options,
+                  const char *without, const char *discrete) {
   static bool started;
   if (started) return true;
   if (layers == NULL) return false;
@@ -182,17 +182,18 @@ static bool start(const char *layers, const char *folder, const char *without,
     if (is_named(layers, known_layers[i]->name)) chain[length++] = known_layers[i];
   chain_length = length;
   pthread_atfork(NULL, NULL, forked);
-  bool lacking = is_named(layers, "without");
+  bool lacking = is_named(layers, "without"), changes_options = is_named(layers, "options");
+  if (changes_options) options_start(options);
   if (lacking) without_start(without);
   is_discrete = is_named(layers, "discrete");
   if (is_discrete) discrete_start(discrete);
-  return started = length > 0 || lacking || is_discrete;
+  return started = length > 0 || changes_options || lacking || is_discrete;
 }
 
 /* Returns the table to use instead of `api`. That is `api` itself if no layer is on, if it is a
    wrapped table already, or if there are too many plugins. */
 const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
-                              const char *without, const char *discrete) {
+                              const char *options, const char *without, const char *discrete) {
   if (api == NULL) return api;
   const PJRT_Api *result = api;
   pthread_mutex_lock(&wrapping);
@@ -200,7 +201,7 @@ const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const cha
   while (known < num_plugins && plugins[known].api != api && plugins[known].wrapped != api) known++;
   if (known < num_plugins) {
     result = plugins[known].wrapped;
-  } else if (known < MAX_PLUGINS && start(layers, folder, without, discrete)) {
+  } else if (known < MAX_PLUGINS && start(layers, folder, options, without, discrete)) {
     Plugin *plugin = &plugins[known];
     plugin->number = known;
     plugin->api = api;

@@ -5,7 +5,7 @@
    from the host to the plugin, and back. The plugin's memory is never changed. Nothing here uses
    Python, because the library is also loaded into programs that have none.
 
-   Each file uses those before it: refusal, without, plugin, outputs, recording, trace, objects,
+   Each file uses those before it: options, refusal, without, plugin, outputs, recording, trace, objects,
    findings, validate, pad, chain, preload. */
 #ifndef PJRT_HUB_LAYERS_H
 #define PJRT_HUB_LAYERS_H
@@ -15,9 +15,8 @@
 #include <string.h>
 
 #include "functions.h"
-#include "structs.h"
+#include "options.h"
 
-#define HIDDEN __attribute__((visibility("hidden")))
 #define EXPORTED __attribute__((visibility("default")))
 
 /* Tables of the C API's declarations, which functions.c defines */
@@ -194,6 +193,7 @@ extern HIDDEN const Layer validate_layer, pad_layer;
 
 /* chain.c */
 EXPORTED const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
-                                       const char *without, const char *discrete);
+                                       const char *options, const char *without,
+                                       const char *discrete);
 
 #endif

@@ -15,8 +15,8 @@ static pthread_mutex_t entering = PTHREAD_MUTEX_INITIALIZER;
 
 static const PJRT_Api *wrapped(unsigned number) {
   const char *layers = secure_getenv("PJRT_HUB_LAYERS"), *folder = secure_getenv("PJRT_HUB_TRACE");
-  return pjrt_hub_wrap(entries[number](), layers, folder, secure_getenv("PJRT_HUB_WITHOUT"),
-                       secure_getenv("PJRT_HUB_DISCRETE"));
+  return pjrt_hub_wrap(entries[number](), layers, folder, secure_getenv("PJRT_HUB_OPTIONS"),
+                       secure_getenv("PJRT_HUB_WITHOUT"), secure_getenv("PJRT_HUB_DISCRETE"));
 }
 
 #define ENTRY(k) \

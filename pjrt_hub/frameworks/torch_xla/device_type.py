@@ -1,11 +1,10 @@
-"""The plugin that PJRT_HUB_TORCH_XLA asks for, and its name in torch_xla: pure functions."""
+"""What a plugin is called in torch_xla."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
 from pathlib import PurePath
-from typing import NamedTuple
 
 from pjrt_hub.errors import FrameworkError
 from pjrt_hub.finding.discovery.library import plugin_name
@@ -17,32 +16,7 @@ _PREFIX = "HUB"
 _NAME = re.compile(r"[A-Z][A-Z0-9]{0,31}")
 
 
-class DeviceRequest(NamedTuple):
-    """A platform, or None to let pjrt-hub choose, and create options as texts."""
-
-    platform: str | None
-    options: dict[str, str]
-
-
-def read(text: str) -> DeviceRequest:
-    """Read "cpu" or "cpu;cpu_device_count=4": a platform and create options of its client.
-
-    An option without a name or a value raises ValueError.
-    """
-    platform, *items = (item.strip() for item in text.split(";"))
-    options = {}
-    for item in filter(None, items):
-        name, equals, value = (part.strip() for part in item.partition("="))
-        if not (name and equals):
-            raise ValueError(
-                f"PJRT_HUB_TORCH_XLA is {text!r}, in which {item!r} is not an option\n\nhint: "
-                "write a platform and its create options, as in `cpu;cpu_device_count=4`"
-            )
-        options[name] = value
-    return DeviceRequest(platform or None, options)
-
-
-def device_type(platform: str | None, name: str | None, taken: Collection[str]) -> str:
+def name_in_torch_xla(platform: str | None, name: str | None, taken: Collection[str]) -> str:
     """Return the device type that a plugin gets in torch_xla.
 
     A name that the user gives raises FrameworkError if it is taken, ValueError if it is not valid.

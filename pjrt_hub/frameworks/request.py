@@ -1,0 +1,42 @@
+"""What a variable asks for a framework's device: a plugin, and create options as texts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.contract.manifest import Manifest
+    from pjrt_hub.finding.contract.option import OptionValue
+
+
+class DeviceRequest(NamedTuple):
+    """A platform, or None to let pjrt-hub choose, and create options as texts."""
+
+    platform: str | None
+    options: dict[str, str]
+
+    @classmethod
+    def read(cls, text: str, variable: str) -> DeviceRequest:
+        """Read "cpu" or "cpu;cpu_device_count=4": a platform and create options of its client.
+
+        An option without a name or a value raises ValueError, which names the variable.
+        """
+        platform, *items = (item.strip() for item in text.split(";"))
+        options = {}
+        for item in filter(None, items):
+            name, equals, value = (part.strip() for part in item.partition("="))
+            if not (name and equals):
+                raise ValueError(
+                    f"{variable} is {text!r}, in which {item!r} is not an option\n\nhint: "
+                    "write a platform and its create options, as in `cpu;cpu_device_count=4`"
+                )
+            options[name] = value
+        return cls(platform or None, options)
+
+    def typed(self, manifest: Manifest) -> dict[str, OptionValue]:
+        """Return the options with the manifest's types; those that it does not have stay text."""
+        known = {option.name: option for option in manifest.options}
+        return {
+            name: known[name].parse(text) if name in known else text
+            for name, text in self.options.items()
+        }
