@@ -171,15 +171,8 @@ static inline void plugin_buffer_end(PJRT_Buffer *buffer) {
   plugin_client_let_go(client);
 }
 
-PLUGIN_FUNCTION(PJRT_Buffer_Destroy) {
-  plugin_buffer_end(args->buffer);
-  return NULL;
-}
-
-PLUGIN_FUNCTION(PJRT_Buffer_Delete) {
-  plugin_buffer_delete(args->buffer);
-  return NULL;
-}
+PLUGIN_DOES(PJRT_Buffer_Destroy, plugin_buffer_end(args->buffer))
+PLUGIN_DOES(PJRT_Buffer_Delete, plugin_buffer_delete(args->buffer))
 
 PLUGIN_FUNCTION(PJRT_Buffer_IsDeleted) {
   pthread_mutex_lock(&args->buffer->lock);

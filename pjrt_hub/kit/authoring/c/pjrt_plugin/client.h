@@ -56,11 +56,7 @@ static inline void plugin_topology_end(PJRT_TopologyDescription *topology) {
 PLUGIN_FUNCTION(PJRT_TopologyDescription_Create) { return plugin_describe_topology(plugin_here(), args); }
 PLUGIN_FUNCTION(PJRT_TopologyDescription_Deserialize) { return plugin_read_topology(plugin_here(), args); }
 
-PLUGIN_FUNCTION(PJRT_TopologyDescription_Destroy) {
-  plugin_topology_end(args->topology);
-  return NULL;
-}
-
+PLUGIN_DOES(PJRT_TopologyDescription_Destroy, plugin_topology_end(args->topology))
 PLUGIN_TELLS_TEXT(PJRT_TopologyDescription_PlatformName, platform_name, args->topology->name)
 PLUGIN_TELLS_TEXT(PJRT_TopologyDescription_PlatformVersion, platform_version, args->topology->version)
 PLUGIN_TELLS_LIST(PJRT_TopologyDescription_Attributes, attributes, plugin_no_values, 0)

@@ -198,14 +198,9 @@ static inline PJRT_Error *plugin_compile_source(Plugin *plugin, const PluginSour
 static inline PJRT_Error *plugin_compile(Plugin *plugin, PJRT_Client *client, const PJRT_Program *program,
                                          const char *options, size_t options_size,
                                          PJRT_Executable **executable) {
-  PluginSource source;
+  PluginSource source = {program->code,      program->format,      options,
+                         program->code_size, program->format_size, options != NULL ? options_size : 0};
   (void)client;
-  source.code = program->code;
-  source.code_size = program->code_size;
-  source.format = program->format;
-  source.format_size = program->format_size;
-  source.options = options;
-  source.options_size = options != NULL ? options_size : 0;
   return plugin_compile_source(plugin, &source, executable);
 }
 

@@ -46,10 +46,7 @@ PLUGIN_FUNCTION(PJRT_Event_OnReady) {
   return NULL;
 }
 
-PLUGIN_FUNCTION(PJRT_Event_Create) {
-  args->event = plugin_event(plugin_promise());
-  return NULL;
-}
+PLUGIN_TELLS(PJRT_Event_Create, event, plugin_event(plugin_promise()))
 
 PLUGIN_FUNCTION(PJRT_Event_Set) {
   PJRT_Error *error = NULL;

@@ -160,10 +160,7 @@ PLUGIN_FUNCTION(PJRT_Executable_Serialize) {
 
 /* Descriptions of executables */
 
-PLUGIN_FUNCTION(PJRT_Executable_Destroy) {
-  plugin_executable_let_go(args->executable);
-  return NULL;
-}
+PLUGIN_DOES(PJRT_Executable_Destroy, plugin_executable_let_go(args->executable))
 
 PLUGIN_FUNCTION(PJRT_Executable_OptimizedProgram) {
   PJRT_Executable *executable = args->executable;
@@ -240,21 +237,11 @@ PLUGIN_FUNCTION(PJRT_Executable_GetCompiledMemoryStats) {
   return NULL;
 }
 
-PLUGIN_FUNCTION(PJRT_LoadedExecutable_Destroy) {
-  plugin_unload(args->executable);
-  return NULL;
-}
-
-PLUGIN_FUNCTION(PJRT_LoadedExecutable_GetExecutable) {
-  args->executable = plugin_executable_share(args->loaded_executable->executable);
-  return NULL;
-}
-
-PLUGIN_FUNCTION(PJRT_LoadedExecutable_Delete) {
-  __atomic_store_n(&args->executable->deleted, 1, __ATOMIC_RELEASE);
-  return NULL;
-}
-
+PLUGIN_DOES(PJRT_LoadedExecutable_Destroy, plugin_unload(args->executable))
+PLUGIN_TELLS(PJRT_LoadedExecutable_GetExecutable, executable,
+             plugin_executable_share(args->loaded_executable->executable))
+PLUGIN_DOES(PJRT_LoadedExecutable_Delete,
+            __atomic_store_n(&args->executable->deleted, 1, __ATOMIC_RELEASE))
 PLUGIN_TELLS(PJRT_LoadedExecutable_IsDeleted, is_deleted,
              __atomic_load_n(&args->executable->deleted, __ATOMIC_ACQUIRE) != 0)
 PLUGIN_TELLS_TEXT(PJRT_LoadedExecutable_Fingerprint, executable_fingerprint,

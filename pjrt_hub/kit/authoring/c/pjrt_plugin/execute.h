@@ -197,14 +197,7 @@ struct PJRT_ExecuteContext {
   char unused;
 };
 
-PLUGIN_FUNCTION(PJRT_ExecuteContext_Create) {
-  args->context = PLUGIN_NEW(PJRT_ExecuteContext, 1);
-  return NULL;
-}
-
-PLUGIN_FUNCTION(PJRT_ExecuteContext_Destroy) {
-  free(args->context);
-  return NULL;
-}
+PLUGIN_TELLS(PJRT_ExecuteContext_Create, context, PLUGIN_NEW(PJRT_ExecuteContext, 1))
+PLUGIN_DOES(PJRT_ExecuteContext_Destroy, free(args->context))
 
 #endif

@@ -32,7 +32,13 @@ static inline PJRT_Error *plugin_wrong_size(const char *name, size_t expected, s
                       expected, found);
 }
 
-/* These define functions that tell a value, a text, or a list and its length, which may depend on `args`. */
+/* These define functions that do one thing, or tell a value, a text, or a list and its length. All of that may depend
+   on `args`. */
+#define PLUGIN_DOES(name, call) \
+  PLUGIN_FUNCTION(name) {       \
+    call;                       \
+    return NULL;                \
+  }
 #define PLUGIN_TELLS(name, field, value) \
   PLUGIN_FUNCTION(name) {                \
     args->field = (value);               \

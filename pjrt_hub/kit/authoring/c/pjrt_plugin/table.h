@@ -13,11 +13,8 @@ static inline void plugin_PJRT_Error_Message(PJRT_Error_Message_Args *args) {
 }
 
 PLUGIN_TELLS(PJRT_Error_GetCode, code, plugin_error_code(args->error))
-
-PLUGIN_FUNCTION(PJRT_Error_ForEachPayload) {
-  plugin_error_visit(args->error, args->visitor, args->user_arg);
-  return NULL;
-}
+PLUGIN_DOES(PJRT_Error_ForEachPayload,
+            plugin_error_visit(args->error, args->visitor, args->user_arg))
 
 PLUGIN_FUNCTION(PJRT_Plugin_Initialize) { return NULL; }
 PLUGIN_TELLS_LIST(PJRT_Plugin_Attributes, attributes, plugin_here()->attributes,

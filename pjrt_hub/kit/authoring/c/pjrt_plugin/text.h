@@ -400,9 +400,7 @@ static inline bool plugin_operation_rest(PluginText *text, PluginOperation *oper
       return plugin_unread(text);
     } else if (plugin_see(text, "=")) {
       if (!plugin_attribute_value(text, operation, name, false)) return false;
-    } else if (num_words < sizeof words / sizeof *words && plugin_peek(text) != ':') {
-      plugin_add_attribute(text->arena, operation, words[num_words++])->text = name;
-    } else if (num_words == 1) {
+    } else if (num_words == 1 || (num_words == 0 && plugin_peek(text) != ':')) {
       plugin_add_attribute(text->arena, operation, words[num_words++])->text = name;
     } else {
       return plugin_unread(text);

@@ -34,10 +34,8 @@ static inline void plugin_uploads_end(PJRT_AsyncHostToDeviceTransferManager *man
   free(manager);
 }
 
-PLUGIN_FUNCTION(PJRT_AsyncHostToDeviceTransferManager_Destroy) {
-  plugin_uploads_end(args->transfer_manager);
-  return NULL;
-}
+PLUGIN_DOES(PJRT_AsyncHostToDeviceTransferManager_Destroy,
+            plugin_uploads_end(args->transfer_manager))
 
 PLUGIN_FUNCTION(PJRT_Client_CreateBuffersForAsyncHostToDevice) {
   if (args->memory == NULL)
