@@ -148,9 +148,15 @@ def _field(struct_name: str, row: table.Field, address: int, memory: RecordedMem
             text = memory.prefix(target, 1 << 16)
             return target if text is None else text.partition(b"\0")[0]
         return target
-    if pointee == "void":
+    words = row.count.split(",")
+    known = layers.offsets(struct_name).get(words[0])  # A sum of several counts has no offset.
+    data = None if known is None or pointee == "void" else memory.read(address + known, 8)
+    if data is None:
         return target
-    return _array(struct_name, row, pointee, target, address, memory)
+    count = int.from_bytes(data, "little")
+    if len(words) == 2 and pointee.endswith("*"):
+        return _rows_of(pointee[:-1], target, count, memory)
+    return _elements(pointee, target, count, memory)
 
 
 _CALLBACKS = frozenset(
@@ -162,25 +168,6 @@ _CALLBACKS = frozenset(
     and field.ctype not in table.ENUMS
     and field.ctype not in table.FIELDS
 )
-
-
-def _array(
-    struct_name: str,
-    row: table.Field,
-    pointee: str,
-    target: int,
-    address: int,
-    memory: RecordedMemory,
-) -> Any:
-    words = row.count.split(",")
-    known = layers.offsets(struct_name).get(words[0])  # A sum of several counts has no offset.
-    data = None if known is None else memory.read(address + known, 8)
-    if data is None:
-        return Address(target)
-    count = int.from_bytes(data, "little")
-    if len(words) == 2 and pointee.endswith("*"):
-        return _rows_of(pointee[:-1], target, count, memory)
-    return _elements(pointee, target, count, memory)
 
 
 def _rows_of(pointee: str, target: int, count: int, memory: RecordedMemory) -> Any:
@@ -243,11 +230,10 @@ def _struct(name: str, at: int, memory: RecordedMemory) -> Any:
     if held is None:
         values = {row.name: _field(name, row, at, memory) for row in _rows(name)}
         return {key: value for key, value in values.items() if value not in (None, [], b"")}
-    tag = next(row for row in table.FIELDS[name] if row.name == "type")
-    member = held.get(_field(name, tag, at, memory))
-    row = next((row for row in table.FIELDS[name] if row.name == member), None)
-    value = _field(name, row, at, memory) if row is not None else None
+    rows = {row.name: row for row in table.FIELDS[name]}
+    member = held.get(_field(name, rows["type"], at, memory))
+    value = _field(name, rows[member], at, memory) if member else None
     if name != "PJRT_NamedValue":
         return value
-    title = _field(name, table.FIELDS[name][0], at, memory)
+    title = _field(name, rows["name"], at, memory)
     return {title.decode("utf-8", "replace") if isinstance(title, bytes) else "?": value}
