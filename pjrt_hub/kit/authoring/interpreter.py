@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
@@ -18,6 +18,7 @@ from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from pjrt_hub.kit.authoring import limitations, partitioning, rewrites
+from pjrt_hub.running.array import dtypes
 
 #: These passes lower a program to operations that the interpreter has, and complex functions to
 #: exact functions of real numbers.
@@ -29,14 +30,17 @@ _LOWERING = (
     "symbol-dce",
 )
 
+#: The bindings know these element types, which are C's types of numbers.
+_PLAIN = ("i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64", "f16", "f32", "f64")
+
 Array = Any
 
 
 class Carrier(NamedTuple):
     """How values of an element type get into the interpreter and out.
 
-    The bindings know only C's types of numbers: other values pass as `types`, and operations of the
-    program convert them there and back.
+    Values that are not `_PLAIN` pass as `types`, and operations of the program convert them there
+    and back.
     """
 
     types: tuple[str, ...]
@@ -45,9 +49,7 @@ class Carrier(NamedTuple):
 
 
 def _carrier(element: str) -> Carrier:
-    if element in ("i1", "i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64"):
-        return Carrier((element,), "", ("",))
-    if element in ("f16", "f32", "f64"):
+    if element in _PLAIN:
         return Carrier((element,), "", ("",))
     if element.startswith("complex"):
         part = element[len("complex<") : -1]
@@ -105,7 +107,6 @@ class Runnable(NamedTuple):
     module: ir.Module
     parameters: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
-    devices: int
 
 
 def context() -> ir.Context:
@@ -166,16 +167,12 @@ def lower(module: ir.Module, partitions: int) -> None:
 def _names_and_types(module: ir.Module) -> tuple[set[str], set[str]]:
     """Collect the names of operations, and the element types of their operands and results."""
     names, elements = set[str](), set[str]()
-
-    def visit(each: ir.Operation) -> ir.WalkResult:
+    for each in rewrites.operations(module):
         names.add(each.name)
         blocks = (block for region in each.regions for block in region)
         taken = (argument.type for block in blocks for argument in block.arguments)
         kinds = itertools.chain(taken, (result.type for result in each.results))
         elements.update(str(k.element_type) for k in kinds if isinstance(k, ir.RankedTensorType))
-        return ir.WalkResult.ADVANCE
-
-    module.operation.walk(visit)
     return names, elements
 
 
@@ -256,93 +253,75 @@ def wrap(module: ir.Module, about: Description, replicas: int, partitions: int) 
     for each in list(wrapper.body.operations):
         if _attribute(each.operation, "sym_name") != "pjrt_program":
             module.body.append(each)
-    return Runnable(module, about.parameters, about.outputs, replicas * partitions)
+    return Runnable(module, about.parameters, about.outputs)
 
 
 def _wrapper(about: Description, replicas: int, partitions: int) -> str:
     taken = [each for kind in about.parameters for each in kind.carriers]
     given = [each for kind in about.outputs for each in kind.carriers]
-    lines = []
-    arguments = [f"%a{i}: {each}" for i, each in enumerate(taken)]
-    inner = []
-    place = 0
+    names = iter([f"%a{i}" for i in range(len(taken))])
+    lines, inner, outer = list[str](), list[str](), list[str]()
     for number, kind in enumerate(about.parameters):
         carrier = _carrier(kind.element)
-        names = ", ".join(f"%a{place + i}" for i in range(len(carrier.types)))
-        place += len(carrier.types)
-        inner.append(f"%p{number}" if carrier.enter else names)
+        carriers = list(itertools.islice(names, len(carrier.types)))
+        inner += [f"%p{number}"] if carrier.enter else carriers
         if carrier.enter:
-            types = ", ".join(kind.carriers)
-            entry = f'"stablehlo.{carrier.enter}"({names}) : ({types}) -> {kind}'
-            lines.append(f"%p{number} = {entry}")
-    results = ", ".join(map(str, about.outputs))
-    signature = f"({', '.join(map(str, about.parameters))}) -> ({results})"
+            entry = f'"stablehlo.{carrier.enter}"{_list(carriers)} : {_list(kind.carriers)}'
+            lines.append(f"%p{number} = {entry} -> {kind}")
+    signature = f"{_list(about.parameters)} -> {_list(about.outputs)}"
     named = f"%r:{len(about.outputs)} = " if about.outputs else ""
-    lines.append(f"{named}func.call @pjrt_program({', '.join(inner)}) : {signature}")
-    outer: list[str] = []
+    lines.append(f"{named}func.call @pjrt_program{_list(inner)} : {signature}")
     for number, kind in enumerate(about.outputs):
-        carrier = _carrier(kind.element)
-        for leave, to in zip(carrier.leave, kind.carriers, strict=True):
-            name = f"%o{len(outer)}" if leave else f"%r#{number}"
-            outer.append(name)
+        for leave, to in zip(_carrier(kind.element).leave, kind.carriers, strict=True):
+            outer.append(f"%o{len(outer)}" if leave else f"%r#{number}")
             if leave:
-                lines.append(f'{name} = "stablehlo.{leave}"(%r#{number}) : ({kind}) -> {to}')
-    lines.append(f"func.return {', '.join(outer)} : {', '.join(given)}" if outer else "func.return")
+                lines.append(f'{outer[-1]} = "stablehlo.{leave}"(%r#{number}) : ({kind}) -> {to}')
+    lines.append(f'"func.return"{_list(outer)} : {_list(given)} -> ()')
     devices = replicas * partitions
-    rows = f"[{', '.join(['@pjrt_device'] * partitions)}]"
-    programs = ", ".join([rows] * replicas)
-    every = [f"%a{i}: {each}" for i, each in enumerate(taken * devices)]
-    names = ", ".join(f"%a{i}" for i in range(len(every)))
-    kinds = f"({', '.join(taken * devices)}) -> ({', '.join(given * devices)})"
-    total = len(given) * devices
-    ran = f"%r:{total} = " if total else ""
-    back = (
-        f"func.return {', '.join(f'%r#{i}' for i in range(total))} : " if total else "func.return"
-    )
+    every, whole = taken * devices, given * devices
+    arguments = _list(f"%a{i}" for i in range(len(every)))
+    programs = ", ".join([f"[{', '.join(['@pjrt_device'] * partitions)}]"] * replicas)
+    ran = f"%r:{len(whole)} = " if whole else ""
+    run_all = f'{ran}"interpreter.run_parallel"{arguments} {{programs = [{programs}]}}'
     return "\n".join(
         [
             f"func.func private @pjrt_program{signature}",
-            f"func.func private @pjrt_device({', '.join(arguments)}) -> ({', '.join(given)}) {{",
+            f"func.func private @pjrt_device{_parameters(taken)} -> {_list(given)} {{",
             *lines,
             "}",
-            f"func.func @main({', '.join(every)}) -> ({', '.join(given * devices)}) {{",
-            f'{ran}"interpreter.run_parallel"({names}) {{programs = [{programs}]}} : {kinds}',
-            back + (", ".join(given * devices) if total else ""),
+            f"func.func @main{_parameters(every)} -> {_list(whole)} {{",
+            f"{run_all} : {_list(every)} -> {_list(whole)}",
+            f'"func.return"{_list(f"%r#{i}" for i in range(len(whole)))} : {_list(whole)} -> ()',
             "}",
         ]
     )
 
 
+def _list(each: Iterable[object]) -> str:
+    return f"({', '.join(map(str, each))})"
+
+
+def _parameters(types: Iterable[str]) -> str:
+    return _list(f"%a{i}: {each}" for i, each in enumerate(types))
+
+
 def run(program: Runnable, rows: Sequence[Sequence[Array]]) -> list[list[Array]]:
     """Run a program on the arrays of each device."""
     taken = [
-        _attribute_of(part)
+        ir.DenseElementsAttr.get(part, type=ir.Type.parse(element), shape=kind.shape)
         for row in rows
         for array, kind in zip(row, program.parameters, strict=True)
-        for part in _parts(array, kind)
+        for part, element in zip(_parts(array, kind), _carrier(kind.element).types, strict=True)
     ]
     given = iter(stablehlo.eval_module(program.module, taken))
     return [[_whole(given, kind) for kind in program.outputs] for _ in rows]
 
 
-def _attribute_of(array: Array) -> ir.Attribute:
-    import numpy
-
-    kinds = {"f": {2: ir.F16Type, 4: ir.F32Type, 8: ir.F64Type}}
-    if array.dtype.kind == "b":
-        kind = ir.IntegerType.get_signless(1)
-    elif array.dtype.kind == "f":
-        kind = kinds["f"][array.dtype.itemsize].get()
-    else:
-        signed = (
-            ir.IntegerType.get_signless if array.dtype.kind == "i" else ir.IntegerType.get_unsigned
-        )
-        kind = signed(8 * array.dtype.itemsize)
-    return ir.DenseElementsAttr.get(numpy.ascontiguousarray(array), type=kind, shape=array.shape)
-
-
 def _parts(array: Array, kind: TensorType) -> list[Array]:
     """Split an array into the arrays that carry its values."""
+    import numpy
+
+    array = numpy.ascontiguousarray(array)
     carrier = _carrier(kind.element)
     if carrier.enter == "complex":
         return [array.real.copy(), array.imag.copy()]
@@ -373,8 +352,6 @@ def _whole(given: Iterator[ir.Attribute], kind: TensorType) -> Array:
 
 
 def _numpy(element: str) -> Any:
-    from pjrt_hub.running.array import dtypes
-
     return dtypes.numpy_dtype(dtypes.of_type(element).code)
 
 

@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pjrt_hub
 from pjrt_hub.base import safe_path
-from pjrt_hub.base.fork import Lock
+from pjrt_hub.base.fork import Lock, cached_property
 from pjrt_hub.door import process
 from pjrt_hub.errors import InvalidArgumentError, PluginInternalError, UnimplementedError
 from pjrt_hub.kit.authoring import guest
@@ -41,15 +41,13 @@ class Reference(Backend):
 
     def __init__(self) -> None:
         self._interpreter = Interpreter()
-        self._attributes: Mapping[str, Any] | None = None
 
-    @property
+    @cached_property
     def attributes(self) -> Mapping[str, Any]:  # type: ignore[override]
         """The interpreter's StableHLO versions, for which its process is started and ended."""
-        if self._attributes is None:
-            self._attributes = {"xla_version": 2, **self._interpreter.ask("versions")}
-            self._interpreter.close()
-        return self._attributes
+        versions = self._interpreter.ask("versions")
+        self._interpreter.close()
+        return {"xla_version": 2, **versions}
 
     def devices(self, options: Mapping[str, Any]) -> Sequence[Device]:
         """See `Backend.devices`."""
@@ -102,9 +100,9 @@ class Interpreter:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._connection: Connection | None = None
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
+        self._connection: Connection | None = None  # None while there is no process.
+        self._process: subprocess.Popen[bytes]
+        self._errors: IO[bytes]  # What the process writes.
         self._forgotten: list[int] = []
 
     def ask(self, *request: Any) -> Any:
@@ -122,12 +120,11 @@ class Interpreter:
     def close(self) -> None:
         """End the process; the next request starts another."""
         with self._lock:
-            if self._connection is not None and self._process is not None:
+            if self._connection is not None:
                 self._connection.close()
                 self._connection = None
                 self._process.wait()
-                if self._errors is not None:
-                    self._errors.close()
+                self._errors.close()
 
     def forget(self, key: int) -> None:
         """Let go of a program at the next request; may be called while anything runs."""
@@ -140,6 +137,9 @@ class Interpreter:
             answer: tuple[str, Any] = connection.recv()
             return answer
         except (EOFError, OSError) as exc:
+            self._connection = None
+            with contextlib.suppress(OSError):
+                connection.close()
             raise self._failure() from exc
 
     def _start(self) -> Connection:
@@ -169,12 +169,6 @@ class Interpreter:
 
     def _failure(self) -> Exception:
         """Make an error from what the process said at its end."""
-        assert self._process is not None
-        assert self._errors is not None
-        assert self._connection is not None
-        with contextlib.suppress(OSError):
-            self._connection.close()
-        self._connection = None
         code = self._process.wait()
         self._errors.seek(0)
         said = last_words.condense(self._errors.read()) or "it said nothing"
