@@ -12,8 +12,8 @@ ARGS = 256
 class RecordedMemory:
     """Regions of memory; a later one hides an earlier one at the same place."""
 
-    def __init__(self, regions: Iterable[tuple[int, bytes, int]] = ()) -> None:
-        """Keep regions: each an address, the bytes kept, and the size of the original."""
+    def __init__(self, regions: Iterable[tuple[int, bytes]] = ()) -> None:
+        """Keep regions: each an address and the bytes kept."""
         self._regions = list(regions)
 
     def then(self, later: RecordedMemory) -> RecordedMemory:
@@ -22,7 +22,7 @@ class RecordedMemory:
 
     def read(self, address: int, nbytes: int) -> bytes | None:
         """Return the bytes at an address, or None if they were not kept."""
-        for start, data, _ in reversed(self._regions):
+        for start, data in reversed(self._regions):
             at = address - start
             if at >= 0 and at + nbytes <= len(data):
                 return data[at : at + nbytes]
@@ -30,7 +30,7 @@ class RecordedMemory:
 
     def prefix(self, address: int, nbytes: int) -> bytes | None:
         """Return the beginning of an array, as far as it was kept, or None."""
-        for start, data, _ in reversed(self._regions):
+        for start, data in reversed(self._regions):
             if start == address:
                 return data[:nbytes]
         return None

@@ -183,7 +183,7 @@ class _File:
 
     def enter(self, recording: Recording, record: _Record, name: str, time: int) -> None:
         first = min(layers.offsets(f"{name}_Args").values(), default=0)
-        args = (ARGS + first, record.fixed[8:], 0)
+        args = (ARGS + first, record.fixed[8:])
         number = int.from_bytes(record.fixed[:8], "little")
         memory = RecordedMemory([args, *record.regions()])
         call = Call(number, name, self.thread, record.plugin, time, memory)
@@ -201,7 +201,7 @@ class _File:
             rows = table.FIELDS[f"{name}_Args"]
             first = next(row.name for row in rows if row.direction != "in")
             place = ARGS + layers.offsets(f"{name}_Args")[first]
-            call.got = RecordedMemory([(place, record.fixed, 0), *record.regions()])
+            call.got = RecordedMemory([(place, record.fixed), *record.regions()])
 
     def close(self, name: str, time: int) -> Call | Upcall | None:
         """End the last open call of this name, "" for an upcall; later open calls get no end."""
@@ -245,13 +245,13 @@ class _Record:
         """Return the fixed part as numbers."""
         return struct.unpack(f"<{len(self.fixed) // 8}Q", self.fixed)
 
-    def regions(self) -> Iterator[tuple[int, bytes, int]]:
-        """Yield each region's address, the bytes kept, and the size of the original."""
+    def regions(self) -> Iterator[tuple[int, bytes]]:
+        """Yield each region's address and the bytes kept, which may be fewer than it had."""
         at = 0
         while at + _REGION.size <= len(self.rest):
-            address, nbytes, whole = _REGION.unpack_from(self.rest, at)
+            address, nbytes, _ = _REGION.unpack_from(self.rest, at)
             at += _REGION.size
-            yield address, self.rest[at : at + nbytes], whole
+            yield address, self.rest[at : at + nbytes]
             at += -(-nbytes // 8) * 8
 
     def text(self) -> str:
