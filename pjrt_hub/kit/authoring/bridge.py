@@ -137,7 +137,8 @@ class Bridge:
         fingerprint = hashlib.sha256(b"".join(len(p).to_bytes(8, "little") + p for p in parts))
         assignment = b""
         if program.device_ids:
-            rows = _rows(program.device_ids, program.num_partitions)
+            ids, width = program.device_ids, program.num_partitions
+            rows = [list(ids[i : i + width]) for i in range(0, len(ids), width)]
             assignment = option.DeviceAssignment().message(rows)
         return (
             Loaded(executable, program, asks_what_is_kept(executable)),
@@ -287,7 +288,10 @@ def _program(code: bytes, form: str, options: bytes, there: Sequence[int] | None
     if asked.get("compile_portable_executable"):
         return Program(code, form, options, replicas, partitions, ())
     needed = replicas * partitions
-    given = option.DeviceAssignment().parse(bytes(_message(asked.get("device_ids"))))
+    assigned = asked.get("device_ids", b"")
+    if isinstance(assigned, int):
+        raise ValueError("a number stands where a message belongs")
+    given = option.DeviceAssignment().parse(bytes(assigned))
     ids = tuple(each for row in given for each in row)
     if ids and len(ids) != needed:
         raise ValueError(f"{len(ids)} devices are assigned to {needed} parts")
@@ -297,16 +301,6 @@ def _program(code: bytes, form: str, options: bytes, there: Sequence[int] | None
             raise ValueError(f"the program is for {needed} devices, there are {len(there)}")
         ids = tuple(there[:needed])
     return Program(code, form, options, replicas, partitions, ids)
-
-
-def _message(value: int | memoryview | None) -> memoryview:
-    if isinstance(value, int):
-        raise ValueError("a number stands where a message belongs")
-    return memoryview(b"") if value is None else value
-
-
-def _rows(ids: Sequence[int], width: int) -> list[list[int]]:
-    return [list(ids[i : i + width]) for i in range(0, len(ids), width)]
 
 
 def _array_type(slot: Slot) -> ArrayType:

@@ -57,15 +57,10 @@ def identify(
     known = first_party()
     env = {**_defaults(path, known), **environment()}
     answer = preflight.first_contact(path, (), env, identity=seen)
-    log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
-    identity = LibraryIdentity(
-        path,
-        binary,
-        path.stat().st_size,
-        digest.of_file(path),
-        answer["api_version"],
-        tuple(answer["extensions"]),
-    )
+    version, extensions = answer["api_version"], tuple(answer["extensions"])
+    log.step("probe", "%s: PJRT API %s", path, version, path=str(path))
+    nbytes, sha256 = path.stat().st_size, digest.of_file(path)
+    identity = LibraryIdentity(path, binary, nbytes, sha256, version, extensions)
     if not with_options:
         return identity
     described = {option.name: option for each in known for option in each.options}

@@ -26,15 +26,8 @@ _PYTHON_TYPES = {
     "bool": "bool",
     UNKNOWN: "Any",
 }
-#: The template of each file of the package.
-_FILES = {
-    "__init__.py": "__init__.py.in",
-    "options.py": "options.py.in",
-    "jax_plugin.py": "jax_plugin.py.in",
-    "torch_plugin.py": "torch_plugin.py.in",
-    "pjrt_plugin.toml": "pjrt_plugin.toml.in",
-    "py.typed": "",
-}
+#: The files of the package that have a template.
+_FILES = ("__init__.py", "options.py", "jax_plugin.py", "torch_plugin.py", "pjrt_plugin.toml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +64,7 @@ class Package:
 
     def files(self) -> dict[str, str]:
         """Return the files beside the library: name -> text."""
-        return {name: self.fill(template) for name, template in _FILES.items()}
+        return {**{name: self.fill(f"{name}.in") for name in _FILES}, "py.typed": ""}
 
     def metadata(self) -> str:
         """Return the text of a wheel's METADATA."""
@@ -104,9 +97,7 @@ class Package:
         return self.name.replace("_", "")
 
     def fill(self, template: str) -> str:
-        """Return the text of a file of templates/, filled in; empty if the name is empty."""
-        if not template:
-            return ""
+        """Return the text of a file of templates/, filled in."""
         text = files(__package__).joinpath("templates", template).read_text("utf-8")
         options = self.identity.options if self.identity else ()
         return Template(text).substitute(

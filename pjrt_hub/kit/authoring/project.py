@@ -89,9 +89,10 @@ def new(
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise PjrtHubError(f"{folder} is there already", hint="name another folder with `--output`")
     source = Path("src", package.module)
+    defects = "".join(f"{name}: {' '.join(why.split())}\n" for name, why in known_defects().items())
     files = {
         **{target: package.fill(template) for target, template in _FILES.items()},
-        "tests/known_defects.txt": package.fill("known_defects.txt.in") + _lines(known_defects()),
+        "tests/known_defects.txt": package.fill("known_defects.txt.in") + defects,
         **{str(source / target): text for target, text in package.files().items()},
         **(_native(package, example) if language else {}),
     }
@@ -102,10 +103,6 @@ def new(
     if identity is not None:
         shutil.copyfile(identity.path, folder / source / package.file_name)
     return folder, package
-
-
-def _lines(defects: Mapping[str, str]) -> str:
-    return "".join(f"{name}: {' '.join(why.split())}\n" for name, why in defects.items())
 
 
 def _native(package: Package, example: bool) -> dict[str, str]:

@@ -38,7 +38,8 @@ def every_framework_finds_it(package: PackageFiles) -> Found:
 def modules_are_there(package: PackageFiles) -> Found:
     """The module of every entry point is in the package."""
     for point in _points(package):
-        if _source(package, point.module) is None and not _is_folder(package, point.module):
+        folder = package.root.joinpath(*point.module.split("."))
+        if _source(package, point.module) is None and not folder.is_dir():
             yield str(point), f"there is no module {point.module}"
 
 
@@ -138,10 +139,6 @@ def jax_does_not_abort(package: PackageFiles) -> Found:
 
 def _points(package: PackageFiles, *groups: str) -> Iterator[EntryPoint]:
     return (each for each in package.entry_points if each.group in (groups or _GROUPS))
-
-
-def _is_folder(package: PackageFiles, module: str) -> bool:
-    return package.root.joinpath(*module.split(".")).is_dir()
 
 
 def _source(package: PackageFiles, module: str) -> Path | None:

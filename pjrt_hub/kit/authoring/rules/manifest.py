@@ -8,7 +8,7 @@ from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.finding.contract.linking import Search, find_missing
-from pjrt_hub.finding.contract.manifest import FILE_NAME, Library, Manifest
+from pjrt_hub.finding.contract.manifest import FILE_NAME, Manifest
 from pjrt_hub.finding.contract.names import look_alike
 from pjrt_hub.finding.contract.option import UNKNOWN
 from pjrt_hub.kit.authoring.identity import LibraryIdentity
@@ -49,8 +49,10 @@ def library_is_there(package: PackageFiles) -> Found:
 
     Paths are relative to the manifest's folder, unless `distribution` or `module` says otherwise.
     """
+    own = ("", package.distribution)
     for plugin in package.manifests:
-        inside = [each for each in plugin.libraries if _is_inside(package, each)]
+        known = (each for each in plugin.libraries if not each.variable)
+        inside = [each for each in known if each.distribution in own]
         if inside and not any(package.library(plugin, each) for each in inside):
             named = ", ".join(map(str, inside))
             yield _place(package, plugin), f"{plugin.name}: there is no {named}"
@@ -189,12 +191,6 @@ def priority_is_modest(package: PackageFiles) -> Found:
 
 def _place(package: PackageFiles, plugin: Manifest) -> str:
     return package.name(plugin.path) if plugin.path else plugin.name
-
-
-def _is_inside(package: PackageFiles, library: Library) -> bool:
-    """Say whether a [[library]] is about this distribution."""
-    own = not library.distribution or library.distribution == package.distribution
-    return own and not library.variable
 
 
 def _with_identity(package: PackageFiles) -> Iterator[tuple[Manifest, LibraryIdentity]]:
