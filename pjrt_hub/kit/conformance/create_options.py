@@ -80,7 +80,10 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
     near: dict[str, None] = {}
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if len(data) <= _SMALL:
-            places = _constants(path) or [(0, len(data))]
+            # The constants lie apart from symbols' names and debug information.
+            constants = [each for each in headers.sections(path) if each.role == "data"]
+            places = [(max(0, each.offset - 1), each.offset + each.nbytes) for each in constants]
+            places = places or [(0, len(data))]
         else:
             anchors = [name.encode() for name in known if "_" in name] + [b"PJRT_Client_Create"]
             named = re.finditer(b"\0(?:" + b"|".join(map(re.escape, anchors)) + b")\0", data)
@@ -90,12 +93,6 @@ def candidates(path: Path, known: Sequence[str]) -> tuple[str, ...]:
                 near[each[0].decode()] = None
     own = list(near)[: max(0, _MOST_CANDIDATES - len(known))]
     return tuple(dict.fromkeys([*own, *known]))
-
-
-def _constants(path: Path) -> list[tuple[int, int]]:
-    """Find where the file has its constants, apart from symbols' names and debug information."""
-    data = (each for each in headers.sections(path) if each.role == "data")
-    return [(max(0, each.offset - 1), each.offset + each.nbytes) for each in data]
 
 
 def find(

@@ -6,7 +6,7 @@ The measurements are data, hosts/*.toml; must not run any host.
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -107,10 +107,10 @@ def hosts() -> tuple[Host, ...]:
     return tuple(sorted(known, key=lambda host: host.name.lower()))
 
 
-def newest(among: Collection[Host] | None = None) -> tuple[Host, ...]:
+def newest() -> tuple[Host, ...]:
     """Return the newest release of each host."""
     by_name: dict[str, Host] = {}
-    for host in hosts() if among is None else among:
+    for host in hosts():
         by_name.setdefault(host.name, host)
     return tuple(by_name.values())
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from pjrt_hub.kit.conformance.finding import Unsupported, expect
 from pjrt_hub.kit.conformance.programs import SLOW, many_products
 from pjrt_hub.kit.conformance.subject import Subject
@@ -30,8 +32,6 @@ def slow_program(subject: Subject) -> int:
 
 def slow_arguments(subject: Subject, rounds: int = 0) -> list[int]:
     """Make the arguments of `SLOW`: an identity matrix, so that the result is one, and a count."""
-    import numpy as np
-
     count = np.array(rounds or slow_rounds(subject), np.int32)
     return [subject.put(np.eye(_ROWS, dtype=np.float32)), subject.put(count)]
 
@@ -90,6 +90,4 @@ def _outlasts(
 
 def is_identity(subject: Subject, buffer: int) -> bool:
     """Say whether a buffer, once it is ready, holds the result of `SLOW`, an identity matrix."""
-    import numpy as np
-
     return bool(np.array_equal(subject.get(buffer), np.eye(_ROWS, dtype=np.float32)))

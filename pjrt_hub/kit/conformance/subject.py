@@ -14,6 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.door import process
 from pjrt_hub.door.plugin import read_layers
@@ -35,8 +37,6 @@ from pjrt_hub.running.capi.call_counter import CallCounter
 from pjrt_hub.running.program.compile_options import CompileOptions
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from pjrt_hub.running.capi.library import Api, Extension
 
 _KEPT = ("Buffer", "Event", "LoadedExecutable", "Executable", "TopologyDescription", "Client")
@@ -231,8 +231,6 @@ class Subject:
         address of one; `num_outputs` spares asking the plugin; `execute_device` is for a portable
         program, where 0 leaves it to the plugin.
         """
-        import numpy as np
-
         if num_outputs is None:
             num_outputs = self.num_outputs(executable)
         arguments = [np.array(row, np.uint64) for row in rows]
@@ -283,8 +281,6 @@ class Subject:
 
         Further arguments replace fields of the function's argument struct.
         """
-        import numpy as np
-
         given = np.asarray(array, order="C")
         buffer, done = self.send(given, **fields)
         if done:
@@ -308,8 +304,6 @@ class Subject:
 
     def get(self, buffer: int, dtype: Any = None) -> np.ndarray[Any, Any]:
         """Copy a buffer to the host, row-major, and wait; by default the plugin tells the dtype."""
-        import numpy as np
-
         if dtype is None:
             code = self.call("PJRT_Buffer_ElementType", buffer=buffer)
             dtype = dtypes.numpy_dtype(code)
@@ -334,8 +328,6 @@ class Subject:
 
     def raw(self, buffer: int, offset: int = 0, size: int | None = None) -> bytes:
         """Copy bytes of a buffer as they lie on the device, by default all."""
-        import numpy as np
-
         if size is None:
             size = self.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
         memory = np.full(max(size, 1), 0xEE, np.uint8)
@@ -426,8 +418,6 @@ class Subject:
 
     def expect_add(self, executable: int, device: int = 0) -> None:
         """Fail unless a loaded `ADD` gives the exact values on a device, by default the first."""
-        import numpy as np
-
         place = {"device": device} if device else {}
         a, b = np.arange(4, dtype=np.float32), np.full(4, 0.5, np.float32)
         (total,) = self.execute(executable, [self.put(each, **place) for each in (a, b)])

@@ -181,10 +181,7 @@ class Report:
 
     def __getitem__(self, name: str) -> Result:
         """Return the result of a check by its name."""
-        for each in self.results:
-            if each.name == name:
-                return each
-        raise KeyError(name)
+        return {each.name: each for each in self.results}[name]
 
     def to_json(self) -> str:
         """Return the report as JSON, in the form of docs/conformance.md."""

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pjrt_hub.base import digest
+from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import (
     PjrtError,
     PjrtHubError,
@@ -134,7 +135,7 @@ class Worker:
             raise Unavailable("plugin", _words(exc)) from exc
         identity = {"api_version": str(api.version), "extensions": api.extensions}
         self._tell(identity={**identity, "attributes": dict(api.attributes), "options": options})
-        self._subjects[1] = self._subject(options, self._target(setup))
+        self._subjects[1] = self._subject(options, self._target(api.version))
         return self._subjects[1]
 
     def _subject(self, options: Mapping[str, Any], target: Target | None = None) -> Subject:
@@ -144,14 +145,12 @@ class Worker:
         subject.progress, subject.patience = self._progress, self._patience
         return subject
 
-    def _target(self, setup: Setup) -> Target | None:
-        if not setup.target:
-            return None
-        version = load(setup.path).version
-        try:
-            return setup.manifest.topology_options(setup.target, {}, setup.path, version)
-        except TargetNotFoundError:
-            return None
+    def _target(self, version: ApiVersion) -> Target | None:
+        setup = self._setup
+        with suppress(TargetNotFoundError):
+            if setup.target:
+                return setup.manifest.topology_options(setup.target, {}, setup.path, version)
+        return None
 
     def _with_devices(self, subject: Subject, count: int) -> Subject:
         """Return a subject whose client has at least `count` devices."""

@@ -127,12 +127,10 @@ class WorkerProcess:
             if self._step == "starting" and self.num_made == 1:  # No plugin was loaded yet.
                 raise InternalError(f"no check can be made: {said['text']}:\n{said['words']}")
             if self._step not in ("starting", "check"):
-                said["missing"] = "plugin" if self._is_loading else task.check.needs
+                loading = ("loading", "dlopen", "GetPjrtApi")
+                is_loading = self._step in loading or "Plugin_" in self._step
+                said["missing"] = "plugin" if is_loading else task.check.needs
         return task, said
-
-    @property
-    def _is_loading(self) -> bool:
-        return self._step in ("loading", "dlopen", "GetPjrtApi") or "Plugin_" in self._step
 
     def _death(self) -> dict[str, Any]:
         function = self._progress.function

@@ -372,9 +372,8 @@ def _bytes(element: ElementType) -> np.ndarray[Any, Any]:
         memory = np.random.default_rng(0).bytes(count * dtype.itemsize)
     values = np.frombuffer(memory, dtype)
     numbers = values[values == values]
-    return (
-        np.asarray(numbers[: len(numbers) // 2 * 2]).view(np.uint8).reshape(2, -1, dtype.itemsize)
-    )
+    even = np.asarray(numbers[: len(numbers) // 2 * 2])
+    return even.view(np.uint8).reshape(2, -1, dtype.itemsize)
 
 
 def _patterns(element: ElementType) -> np.ndarray[Any, Any]:

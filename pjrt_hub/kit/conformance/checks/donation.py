@@ -224,17 +224,11 @@ def _bytes_in_use(subject: Subject) -> int | None:
         return None
 
 
-_DEPENDENCY = "PJRT_Buffer_DonateWithControlDependency_Callback_Args"
-
-
-def _dependent(subject: Subject, source: int) -> tuple[int, Callable[[int, str], None]]:
-    answer = subject.call("PJRT_Buffer_DonateWithControlDependency", buffer=source)
-    function, data = answer.dependency_ready_callback, answer.callback_data
-
-    def settle(code: int, message: str) -> None:
-        irregular.answer(_DEPENDENCY, function, data, code, message)
-
-    return subject.own("Buffer", answer.out_buffer), settle
+def _dependent(subject: Subject, source: int) -> tuple[int, Callable[[int, str], object]]:
+    name = "PJRT_Buffer_DonateWithControlDependency"
+    answer = subject.call(name, buffer=source)
+    given = f"{name}_Callback_Args", answer.dependency_ready_callback, answer.callback_data
+    return subject.own("Buffer", answer.out_buffer), partial(irregular.answer, *given)
 
 
 @check(since=88, number=130)
