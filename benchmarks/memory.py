@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 import report
 import store
 
-from pjrt_hub.finding.store.catalog import Catalog
+from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 
 FETCH, HIT, CLIENT = "first fetch", "warm hit", "warm hit and client"
 BARS = (
@@ -83,7 +83,7 @@ def measure() -> report.Section:
 def _site_without_plugins(folder: Path) -> Path:
     """What is installed here but for the plugin's builds, so that one has to be fetched."""
     folder.mkdir()
-    builds = {row.package for row in Catalog.read_shipped().rows() if row.plugin == "cpu"}
+    builds = {row.package for row in Catalog([shipped_registry()]).rows() if row.plugin == "cpu"}
     hidden = {file.parts[0] for build in builds for file in _files(build)}
     for scheme in ("purelib", "platlib"):
         for path in Path(sysconfig.get_path(scheme)).iterdir():

@@ -29,9 +29,9 @@ FETCH = """
 import os, sys
 from pathlib import Path
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.catalog import Catalog
+from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 from pjrt_hub.finding.store.transfer.fetch import obtain
-pin = next(row for row in Catalog.read_shipped().rows() if row.file_name == sys.argv[1])
+pin = next(row for row in Catalog([shipped_registry()]).rows() if row.file_name == sys.argv[1])
 def peak():
     # Of this program alone; what getrusage tells begins with that of whoever started it.
     return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0])
@@ -88,13 +88,15 @@ def measure() -> report.Section:
 def put_wheel(folder: Path) -> Artifact:
     """Put the wheel that a fetch takes here into a folder, from the user's index."""
     from pjrt_hub.door import process
-    from pjrt_hub.finding.store.catalog import Catalog, newest_builds
+    from pjrt_hub.finding.store.catalog import Catalog, newest_builds, shipped_registry
     from pjrt_hub.finding.store.transfer import download
     from pjrt_hub.finding.store.transfer.transport import Patience
 
     host = process.world().host
     fitting = [
-        row for row in Catalog.read_shipped().rows() if row.plugin == "cpu" and not row.runs(host)
+        row
+        for row in Catalog([shipped_registry()]).rows()
+        if row.plugin == "cpu" and not row.runs(host)
     ]
     if not fitting:
         raise SystemExit("the registry has no CPU plugin for this machine")

@@ -16,7 +16,7 @@ import pytest
 from faulty import FAULTS, THROWN
 
 import pjrt_hub
-from pjrt_hub.finding.store.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.catalog import Artifact, Catalog, shipped_registry
 
 HERE = Path(__file__).parent
 FAKE = HERE / "fake"
@@ -47,7 +47,7 @@ def library() -> Path:
 @pytest.fixture(scope="session")
 def row(library: Path) -> Artifact:
     """The registry's row of the installed CPU plugin, with its measured versions."""
-    rows = Catalog.read_shipped().rows()
+    rows = Catalog([shipped_registry()]).rows()
     [row] = (
         each
         for each in rows

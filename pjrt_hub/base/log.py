@@ -28,6 +28,13 @@ def step(area: str, text: str, *args: object, **fields: object) -> None:
     logging.getLogger(AREAS[area]).debug(text, *args, extra=extra)
 
 
+def warn(logger: str, text: str, *args: object) -> None:
+    """Log a warning, by the logger of that name."""
+    import logging
+
+    logging.getLogger(logger).warning(text, *args)
+
+
 def areas(text: str) -> tuple[str, ...]:
     """Return the areas that PJRT_HUB_DEBUG names: all for any other word, none for "" or "0"."""
     words = [word for word in text.lower().replace(" ", "").split(",") if word not in ("", "0")]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
 import click
 
@@ -15,6 +14,7 @@ from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Group
 from pjrt_hub.cli.status import NOT_FETCHED
 
+_TOLD = ("platform", "package", "version", "sha256", "nbytes")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -24,13 +24,7 @@ def command() -> None:
     """Show, check or empty the cache of fetched plugins."""
 
 
-@command.command(
-    "dir",
-    examples=(
-        "pjrt-hub cache dir",
-        "ls $(pjrt-hub cache dir)",
-    ),
-)
+@command.command("dir", examples=("pjrt-hub cache dir", "ls $(pjrt-hub cache dir)"))
 @output.json_option
 def dir_(as_json: bool) -> None:
     """Print the cache's directory."""
@@ -41,13 +35,7 @@ def dir_(as_json: bool) -> None:
         print(cache.root)
 
 
-@command.command(
-    "list",
-    examples=(
-        "pjrt-hub cache list",
-        "pjrt-hub cache list --wide",
-    ),
-)
+@command.command("list", examples=("pjrt-hub cache list", "pjrt-hub cache list --wide"))
 @click.option("--wide", is_flag=True, help="Show also where each library is.")
 @output.json_option
 def list_(wide: bool, as_json: bool) -> None:
@@ -58,11 +46,7 @@ def list_(wide: bool, as_json: bool) -> None:
     if as_json:
         rows = [
             {
-                "platform": entry.artifact.platform,
-                "package": entry.artifact.package,
-                "version": entry.artifact.version,
-                "sha256": entry.artifact.sha256,
-                "nbytes": entry.artifact.nbytes,
+                **{name: getattr(entry.artifact, name) for name in _TOLD},
                 "last_use": day,
                 "path": str(entry.library_path),
             }
@@ -90,12 +74,7 @@ def list_(wide: bool, as_json: bool) -> None:
     print(f"{size_text(cache.nbytes())} in {cache.root}")
 
 
-@command.command(
-    examples=(
-        "pjrt-hub cache verify",
-        "pjrt-hub cache verify --json",
-    ),
-)
+@command.command(examples=("pjrt-hub cache verify", "pjrt-hub cache verify --json"))
 @click.option("--repair", is_flag=True, help="Move what differs aside and fetch it again.")
 @output.json_option
 def verify(repair: bool, as_json: bool) -> int:
@@ -132,7 +111,7 @@ def verify(repair: bool, as_json: bool) -> int:
     examples=(
         "pjrt-hub cache prune --max-size 20GB --dry-run",
         "pjrt-hub cache prune --older-than 30d",
-    ),
+    )
 )
 @click.option("--max-size", help="What the plugins may take together, such as 20GB.")
 @click.option("--older-than", help="For how long the others were not used, such as 30d.")
@@ -149,57 +128,43 @@ def prune(max_size: str | None, older_than: str | None, dry_run: bool, as_json: 
         older_than_seconds=None if older_than is None else _seconds(older_than),
         dry_run=dry_run,
     )
-    _show(removal.nbytes, removal.removed, removal.kept, as_json, dry_run=dry_run)
+    _show(removal, as_json, dry_run=dry_run)
 
 
-@command.command(
-    examples=(
-        "pjrt-hub cache clear",
-        "pjrt-hub cache clear --json",
-    ),
-)
+@command.command(examples=("pjrt-hub cache clear", "pjrt-hub cache clear --json"))
 @output.json_option
 def clear(as_json: bool) -> None:
     """Remove compiled programs, and fetched plugins that no process uses."""
-    removal = pjrt_hub.cache().clear()
-    _show(removal.nbytes, removal.removed, removal.kept, as_json)
+    _show(pjrt_hub.cache().clear(), as_json)
 
 
-def _show(
-    nbytes: int,
-    removed: Sequence[Path],
-    kept: Sequence[Path],
-    as_json: bool,
-    *,
-    dry_run: bool = False,
-) -> None:
+def _show(removal: Any, as_json: bool, *, dry_run: bool = False) -> None:
     root = pjrt_hub.cache().root
     if as_json:
         output.show_json(
             {
                 "root": str(root),
-                "freed_nbytes": nbytes,
-                "removed": [str(path) for path in removed],
-                "in_use": [str(path) for path in kept],
+                "freed_nbytes": removal.nbytes,
+                "removed": [str(path) for path in removal.removed],
+                "in_use": [str(path) for path in removal.kept],
                 "dry_run": dry_run,
             }
         )
         return
-    for path in kept:
+    for path in removal.kept:
         print(f"kept {path}: another process uses it")
     if dry_run:
-        for path in removed:
+        for path in removal.removed:
             print(f"would remove {path}")
     verb = "would remove" if dry_run else "removed"
-    print(f"{verb} {size_text(nbytes)} from {root}")
+    print(f"{verb} {size_text(removal.nbytes)} from {root}")
 
 
 def _nbytes(text: str) -> int:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)b?", text.strip().lower())
     if found is None:
-        raise click.BadParameter(
-            f"{text!r} is not a size, such as 500MB or 20GB", param_hint="--max-size"
-        )
+        what = f"{text!r} is not a size, such as 500MB or 20GB"
+        raise click.BadParameter(what, param_hint="--max-size")
     return int(float(found[1]) * _UNITS[found[2]])
 
 

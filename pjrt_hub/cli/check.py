@@ -26,24 +26,14 @@ if TYPE_CHECKING:
 @click.command(
     "check",
     cls=Command,
-    examples=(
-        "pjrt-hub check cpu",
-        "pjrt-hub check libacme.so --area buffers --html report.html",
-    ),
+    examples=("pjrt-hub check cpu", "pjrt-hub check libacme.so --area buffers --html report.html"),
 )
 @click.argument("plugin", required=False)
 @click.option("--area", "areas", multiple=True, metavar="AREA", help="Only this area; repeatable.")
 @click.option(
     "--check", "names", multiple=True, metavar="NAME", help="Only this check; * is anything."
 )
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    callback=named_values.read,
-    metavar="NAME=VALUE",
-    help="A create option of the plugin's clients; repeatable.",
-)
+@named_values.option("--option", "options", "A create option of the plugin's clients; repeatable.")
 @click.option("--target", help="A machine that it describes without hardware; else some.")
 @output.json_option
 @click.option(
@@ -104,7 +94,14 @@ def command(
         )
     except Interrupted as exc:
         report, status = exc.report, exc.status
-    write(report, other, json_path, junit_path, html_path)
+    from pjrt_hub.kit.conformance import junit, page
+
+    if json_path:
+        json_path.write_text(report.to_json(), encoding="utf-8")
+    if junit_path:
+        junit_path.write_text(junit.to_xml(report), encoding="utf-8")
+    if html_path:
+        html_path.write_text(page.to_html(report, other), encoding="utf-8")
     if as_json:
         print(report.to_json(), end="")
     else:
@@ -219,24 +216,6 @@ def progress(name: str, total: int) -> Iterator[Callable[[Result], None]]:
                 console.print(f"{result.verdict:<8} {result.name}", markup=False, highlight=False)
 
         yield advance
-
-
-def write(
-    report: Report,
-    other: Report | None,
-    json_path: Path | None,
-    junit_path: Path | None,
-    html_path: Path | None,
-) -> None:
-    """Write the report into the files that were asked for."""
-    from pjrt_hub.kit.conformance import junit, page
-
-    if json_path:
-        json_path.write_text(report.to_json(), encoding="utf-8")
-    if junit_path:
-        junit_path.write_text(junit.to_xml(report), encoding="utf-8")
-    if html_path:
-        html_path.write_text(page.to_html(report, other), encoding="utf-8")
 
 
 def show(report: Report, other: Report | None) -> None:

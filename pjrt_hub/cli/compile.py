@@ -21,30 +21,12 @@ if TYPE_CHECKING:
 
 def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options `--compile-option`, `--flag` and `--dimension` to a command."""
-    command = click.option(
-        "--dimension",
-        "dimensions",
-        multiple=True,
-        callback=named_values.read,
-        metavar="NAME=SIZE",
-        help="Of an exported function, the size of a symbolic dimension; once for each.",
-    )(command)
-    command = click.option(
-        "--flag",
-        "flags",
-        multiple=True,
-        callback=named_values.read_text,
-        metavar="NAME=VALUE",
-        help="One of XLA's flags, such as xla_gpu_autotune_level=0; once for each.",
-    )(command)
-    return click.option(
-        "--compile-option",
-        "compile_options",
-        multiple=True,
-        callback=named_values.read,
-        metavar="NAME=VALUE",
-        help="One of CompileOptions, such as use_spmd_partitioning=true; once for each.",
-    )(command)
+    what = "Of an exported function, the size of a symbolic dimension; once for each."
+    command = named_values.option("--dimension", "dimensions", what, metavar="NAME=SIZE")(command)
+    what = "One of XLA's flags, such as xla_gpu_autotune_level=0; once for each."
+    command = named_values.option("--flag", "flags", what, as_text=True)(command)
+    what = "One of CompileOptions, such as use_spmd_partitioning=true; once for each."
+    return named_values.option("--compile-option", "compile_options", what)(command)
 
 
 @click.command(
@@ -76,14 +58,10 @@ def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--num-partitions", type=int, metavar="N", help="Parts that the program is split into."
 )
-@click.option(
+@named_values.option(
     "--topology-option",
     "topology_options",
-    multiple=True,
-    callback=named_values.read,
-    metavar="NAME=VALUE",
-    help="More about the machine, such as num_slices=2 or chips_per_host_bounds=[2,2,1]; once for "
-    "each.",
+    "More about the machine, such as num_slices=2 or chips_per_host_bounds=[2,2,1]; once for each.",
 )
 @compiler_options
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")

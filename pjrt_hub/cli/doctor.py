@@ -15,10 +15,7 @@ from pjrt_hub.cli.status import FAILED
 @click.command(
     "doctor",
     cls=Command,
-    examples=(
-        "pjrt-hub doctor tpu --for compile",
-        "pjrt-hub doctor cuda --after torch",
-    ),
+    examples=("pjrt-hub doctor tpu --for compile", "pjrt-hub doctor cuda --after torch"),
 )
 @click.argument("platform", required=False)
 @click.option(

@@ -10,12 +10,7 @@ from pjrt_hub.cli.command import Command
 
 
 @click.command(
-    "fetch",
-    cls=Command,
-    examples=(
-        "pjrt-hub fetch cuda13",
-        "pjrt-hub fetch cuda13 --plugin-only",
-    ),
+    "fetch", cls=Command, examples=("pjrt-hub fetch cuda13", "pjrt-hub fetch cuda13 --plugin-only")
 )
 @click.argument("platform")
 @click.option("--offline", is_flag=True, help="Use the cache only; never the network.")

@@ -14,6 +14,12 @@ from pjrt_hub.cli.command import Command
 from pjrt_hub.cli.compile import compile_options_of, compiler_options, usage_errors
 from pjrt_hub.cli.status import FAILED
 
+#: The documented JSON of one machine has these.
+COLUMNS = (
+    *("target", "device", "num_devices", "peak_nbytes", "limit_nbytes", "headroom_nbytes"),
+    *("fits", "reason"),
+)
+
 
 @click.command(
     "fits",
@@ -57,22 +63,8 @@ def command(
     with usage_errors("--targets"):
         found = pjrt_hub.fits(source, targets, compile_options=options, offline=offline)
     if as_json:
-        output.show_json([as_dict(each) for each in found])
+        output.show_json([{name: getattr(each, name) for name in COLUMNS} for each in found])
     else:
         rows = found.rows()
         output.show_table(tuple(rows[0]), [[*row.values()] for row in rows])
     return 0 if any(each.fits for each in found) else FAILED
-
-
-def as_dict(fit: pjrt_hub.Fit) -> dict[str, Any]:
-    """Return the documented JSON of one machine."""
-    return {
-        "target": fit.target,
-        "device": fit.device,
-        "num_devices": fit.num_devices,
-        "peak_nbytes": fit.peak_nbytes,
-        "limit_nbytes": fit.limit_nbytes,
-        "headroom_nbytes": fit.headroom_nbytes,
-        "fits": fit.fits,
-        "reason": fit.reason,
-    }

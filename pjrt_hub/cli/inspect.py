@@ -98,33 +98,23 @@ def judge(
     from pjrt_hub.frameworks.exported import description
     from pjrt_hub.frameworks.exported.load import client_for, isolates
 
+    told: dict[str, Any] = {"name": None, "platform": platform, "can_run": False}
+    told |= {"reasons": [], "doubts": [], "compiled": None}
     try:
         with client_for(function, platform, offline=offline) as client:
             verdict = description.verdict(function, client)
-            told = {
-                "name": client.plugin.name,
-                "platform": client.platform_name,
-                "can_run": verdict.ok,
-                "reasons": list(verdict.reasons),
-                "doubts": list(verdict.doubts),
-                "compiled": None,
-            }
+            told |= {"name": client.plugin.name, "platform": client.platform_name}
+            told |= {"can_run": verdict.ok, "reasons": list(verdict.reasons)}
+            told["doubts"] = list(verdict.doubts)
             if compiles and verdict.ok and not function.is_symbolic:
                 try:
                     pjrt_hub.Exported(function, client, isolated=isolates()).compile()
                     told["compiled"] = True
                 except PjrtHubError as exc:
                     told |= {"compiled": False, "can_run": False, "reasons": [exc.message]}
-            return told
     except PjrtHubError as exc:
-        return {
-            "name": None,
-            "platform": platform,
-            "can_run": False,
-            "reasons": [exc.message],
-            "doubts": [],
-            "compiled": None,
-        }
+        told["reasons"] = [exc.message]
+    return told
 
 
 def show(told: dict[str, Any]) -> None:

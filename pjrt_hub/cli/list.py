@@ -19,14 +19,7 @@ _HARDWARE = {True: "yes", False: "no", None: "unknown"}
 _STYLES = {"chosen": "bold green", "usable": "", "no": "dim"}
 
 
-@click.command(
-    "list",
-    cls=Command,
-    examples=(
-        "pjrt-hub list",
-        "pjrt-hub list cuda --wide",
-    ),
-)
+@click.command("list", cls=Command, examples=("pjrt-hub list", "pjrt-hub list cuda --wide"))
 @click.argument("platform", required=False)
 @click.option(
     "--wide", is_flag=True, help="Show also who ships it, the priority and the place; cut nothing."
@@ -59,21 +52,11 @@ def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -
 def as_dict(finding: Finding) -> dict[str, Any]:
     """Return the documented JSON of one candidate."""
     return {
-        "name": finding.name,
-        "platform": finding.platform,
-        "version": finding.version,
+        **finding._asdict(),
         "api_version": str(finding.api_version) if finding.api_version else None,
-        "priority": finding.priority,
-        "hardware": {"ok": finding.hardware.ok, "reason": finding.hardware.reason},
-        "source": finding.source,
-        "origin": finding.origin,
+        "hardware": finding.hardware._asdict(),
         "library_path": str(finding.library_path) if finding.library_path else None,
-        "verdict": {"ok": finding.verdict.ok, "reason": finding.verdict.reason},
-        "chosen": finding.chosen,
-        "aside": finding.aside,
-        "package": finding.package,
-        "license": finding.license,
-        "publisher": finding.publisher,
+        "verdict": finding.verdict._asdict(),
     }
 
 

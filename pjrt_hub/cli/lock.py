@@ -13,14 +13,7 @@ from pjrt_hub.cli.command import Command
 from pjrt_hub.cli.status import FAILED
 
 
-@click.command(
-    "lock",
-    cls=Command,
-    examples=(
-        "pjrt-hub lock cpu cuda",
-        "pjrt-hub lock --check",
-    ),
-)
+@click.command("lock", cls=Command, examples=("pjrt-hub lock cpu cuda", "pjrt-hub lock --check"))
 @click.argument("requests", nargs=-1, metavar="[PLATFORM | PACKAGE[==VERSION] | [NAME=]ARCHIVE]...")
 @click.option("--host", "hosts", multiple=True, help="For this machine only: linux-x86_64, ...")
 @click.option("-o", "--output", "path", type=click.Path(path_type=Path), help="Write this file.")

@@ -16,10 +16,7 @@ from pjrt_hub.kit import authoring
 @click.command(
     "new",
     cls=Command,
-    examples=(
-        "pjrt-hub new acme --library libacme.so",
-        "pjrt-hub new acme --c --example",
-    ),
+    examples=("pjrt-hub new acme --library libacme.so", "pjrt-hub new acme --c --example"),
 )
 @click.argument("name")
 @click.option(

@@ -50,11 +50,20 @@ def show_json(value: object) -> None:
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows under their columns' names; the last column may be long."""
-    if sys.stdout.isatty():
-        _show_rich(columns, rows)
+    if not sys.stdout.isatty():
+        for line in align(columns, rows):
+            print(line)
         return
-    for line in align(columns, rows):
-        print(line)
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(column.upper(), overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    Console().print(table)
 
 
 def show_rows(
@@ -78,19 +87,6 @@ def show_rows(
             console.print(text, overflow="ellipsis", no_wrap=True)
         else:
             console.print(text, soft_wrap=True)
-
-
-def _show_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for column in columns:
-        table.add_column(column.upper(), overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
 
 
 def show_lines(lines: Sequence[tuple[str, str, str]]) -> None:

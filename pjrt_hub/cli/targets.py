@@ -14,14 +14,7 @@ if TYPE_CHECKING:
     from pjrt_hub import Target
 
 
-@click.command(
-    "targets",
-    cls=Command,
-    examples=(
-        "pjrt-hub targets",
-        "pjrt-hub targets tpu --json",
-    ),
-)
+@click.command("targets", cls=Command, examples=("pjrt-hub targets", "pjrt-hub targets tpu --json"))
 @click.argument("platform", required=False)
 @output.json_option
 def command(platform: str | None, as_json: bool) -> None:

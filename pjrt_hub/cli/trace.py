@@ -192,7 +192,8 @@ def report(folder: Path, wanted: Wanted) -> int:
     from pjrt_hub.kit.tracing import call_log, recording, summary, timeline
 
     found = recording.read(folder)
-    shown = [call for call in found.calls if matches(call, wanted.filters)]
+    patterns = wanted.filters or ("*",)
+    shown = [each for each in found.calls if any(fnmatchcase(each.function, p) for p in patterns)]
     rows = summary.summary(shown) if wanted.summary else []
     if wanted.timeline is not None:
         events = timeline.events(found, shown)
@@ -219,11 +220,6 @@ def report(folder: Path, wanted: Wanted) -> int:
     if not found.plugins:
         print("the program asked no library for GetPjrtApi by dlsym, so nothing was recorded")
     return FAILED if found.findings else 0
-
-
-def matches(call: Call, filters: tuple[str, ...]) -> bool:
-    """Return whether the function's name matches one of the patterns, or there are none."""
-    return not filters or any(fnmatchcase(call.function, each) for each in filters)
 
 
 def as_row(row: Any) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pjrt_hub.base import progress as displays
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.base.listing import size_text
 from pjrt_hub.door.process import cache, catalog, environment, installed, known_rows, pins, say
@@ -18,6 +19,9 @@ from pjrt_hub.errors import PjrtHubError, PluginNotFoundError, StoreError
 from pjrt_hub.finding.contract.names import did_you_mean
 from pjrt_hub.finding.store.catalog import Artifact, newest_for_each_kind, rows_called
 from pjrt_hub.finding.store.pins import serves
+from pjrt_hub.finding.store.transfer import bundle, download
+from pjrt_hub.finding.store.transfer.partial import enter, report_to
+from pjrt_hub.finding.store.transfer.transport import Patience
 
 #: A licence with one of these phrases does not allow anybody to pass copies on.
 _RESTRICTED = re.compile("terms of service|all rights reserved", re.IGNORECASE)
@@ -54,17 +58,12 @@ def export_bundle(
         StoreError: an archive cannot be fetched, or may not be passed on.
         OSError: `path` cannot be written.
     """
-    from pjrt_hub.base.progress import choose_progress
-    from pjrt_hub.finding.store.transfer import bundle, download
-    from pjrt_hub.finding.store.transfer.partial import enter, report_to
-    from pjrt_hub.finding.store.transfer.transport import Patience
-
     env = environment()
 
     @contextmanager
     def bring(row: Archive, folder: Path) -> Iterator[Path]:
         patience = Patience.from_env(env)
-        with report_to(None if quiet else choose_progress(row.package)) as progress:
+        with report_to(None if quiet else displays.choose_progress(row.package)) as progress:
             yield download.download(row, folder, env=env, progress=progress, patience=patience)
             enter(progress, "done")
 
@@ -101,11 +100,9 @@ def import_bundle(path: Path) -> tuple[str, ...]:
         CacheError: the cache cannot be written.
         OSError: `path` cannot be read.
     """
-    from pjrt_hub.base.progress import choose_progress
-    from pjrt_hub.finding.store.transfer import bundle
-
     known = known_rows(catalog(installed(), pins()))
-    return tuple(map(_summary, bundle.read(path.absolute(), known, cache(), choose_progress)))
+    brought = bundle.read(path.absolute(), known, cache(), displays.choose_progress)
+    return tuple(map(_summary, brought))
 
 
 def _newest_rows(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifact]:

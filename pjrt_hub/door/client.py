@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pjrt_hub.base import log
 from pjrt_hub.base.frames import hide_below
+from pjrt_hub.base.listing import Listing
+from pjrt_hub.door import preflight
+from pjrt_hub.door.plugin import library_path, open_plugin
 from pjrt_hub.door.process import warn, world
 from pjrt_hub.errors import (
     InvalidArgumentError,
@@ -21,9 +24,11 @@ from pjrt_hub.errors import (
     PluginError,
     TargetNotFoundError,
 )
+from pjrt_hub.finding.contract.variables import is_on
+from pjrt_hub.finding.discovery import registry_rows, select
+from pjrt_hub.finding.discovery.survey import reject_unfit, survey
 
 if TYPE_CHECKING:
-    from pjrt_hub.base.listing import Listing
     from pjrt_hub.door.closure import Which
     from pjrt_hub.finding.contract.target import Target
     from pjrt_hub.finding.discovery.finding import Finding
@@ -77,17 +82,14 @@ def client(
         TypeError: an option does not have the type that the plugin takes.
         ValueError: the plugin has no such option, or the shared client has another value of it.
     """
-
-    def make(choice: Choice) -> Client:
-        return connect(
-            choice,
-            options=options,
-            distributed=distributed,
-            shared=shared,
-            offline=offline,
-            progress=progress,
-        )
-
+    make = functools.partial(
+        connect,
+        options=options,
+        distributed=distributed,
+        shared=shared,
+        offline=offline,
+        progress=progress,
+    )
     # The other processes of the job would not follow to another platform.
     if distributed is not None:
         return make(choose(platform, offline=offline, to_run=True))
@@ -114,10 +116,7 @@ def connect(
 
 @hide_below
 def load(
-    path_or_name: str | os.PathLike[str],
-    *,
-    offline: bool = False,
-    progress: Progress | None = None,
+    path_or_name: str | os.PathLike[str], *, offline: bool = False, progress: Progress | None = None
 ) -> Plugin:
     """Load a plugin without making a client: a library by its path, or as `client` chooses.
 
@@ -184,13 +183,9 @@ def targets(platform: str | None = None) -> Listing[Target]:
     Args:
         platform: a plugin, platform or alias, or "distribution:plugin"; None means all of them.
     """
-    from pjrt_hub.base.listing import Listing
-    from pjrt_hub.finding.discovery.select import matches
-    from pjrt_hub.finding.discovery.survey import survey
-
     known = survey(world())
     found: dict[str, list[Target]] = {}
-    for each in known.candidates if platform is None else matches(known, platform):
+    for each in known.candidates if platform is None else select.matches(known, platform):
         if each.name not in found:  # The best candidate of a name comes first.
             found[each.name] = each.manifest.targets.list(each.name, each.library_path)
     return Listing(target for known in found.values() for target in known)
@@ -198,11 +193,7 @@ def targets(platform: str | None = None) -> Listing[Target]:
 
 @hide_below
 def fetch(
-    name: str,
-    *,
-    offline: bool = False,
-    plugin_only: bool = False,
-    progress: Progress | None = None,
+    name: str, *, offline: bool = False, plugin_only: bool = False, progress: Progress | None = None
 ) -> Path:
     """Return the path of a plugin's library; fetch it first if it is missing.
 
@@ -220,8 +211,6 @@ def fetch(
         AmbiguousPluginError: several of equal standing fit.
         StoreError: the plugin cannot be fetched.
     """
-    from pjrt_hub.door.plugin import library_path
-
     choice = choose(name, offline=offline)
     which: Which = "none" if plugin_only else "all"
     return library_path(choice, which=which, offline=offline, progress=progress)
@@ -240,23 +229,21 @@ def plugins(
     Raises:
         PluginLoadError: the path is not a file, or the lock file does not name the file.
     """
-    from pjrt_hub.door import preflight
-    from pjrt_hub.finding.contract.variables import is_on
-    from pjrt_hub.finding.discovery import registry_rows
     from pjrt_hub.finding.discovery.finding import findings
-    from pjrt_hub.finding.discovery.select import Request
-    from pjrt_hub.finding.discovery.survey import reject_unfit, survey
 
     here = world()
-    probes = preflight.memory(here)
-    offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE")
-    row_of = functools.partial(registry_rows.row_of, here)
     if platform is not None and _is_path(platform):
-        given = reject_unfit(survey(here, Path(platform).absolute()), here)
-        return findings(given, None, offline=offline, probes=probes, row_of=row_of)
-    asked = None if platform is None else os.fspath(platform)
-    request = Request.read(asked, here.env)
-    return findings(survey(here), request, offline=offline, probes=probes, row_of=row_of)
+        found, request = reject_unfit(survey(here, Path(platform).absolute()), here), None
+    else:
+        asked = None if platform is None else os.fspath(platform)
+        found, request = survey(here), select.Request.read(asked, here.env)
+    return findings(
+        found,
+        request,
+        offline=offline or is_on(here.env, "PJRT_HUB_OFFLINE"),
+        probes=preflight.memory(here),
+        row_of=functools.partial(registry_rows.row_of, here),
+    )
 
 
 def choose(
@@ -271,10 +258,6 @@ def choose(
     With `to_run`, nothing is fetched for hardware that is absent. `failed` has earlier choices, and
     why each is of no use. With `PJRT_HUB_DEBUG`, every candidate is printed with its reason.
     """
-    from pjrt_hub.finding.contract.variables import is_on
-    from pjrt_hub.finding.discovery import select
-    from pjrt_hub.finding.discovery.survey import survey
-
     here = world()
     if path_or_name is not None and _is_path(path_or_name):
         given = survey(here, Path(path_or_name).absolute())
@@ -321,8 +304,6 @@ def use_first(
 
 
 def _tell(choice: Choice) -> None:
-    from pjrt_hub.finding.discovery import registry_rows, select
-
     for word in choice.unknown:
         warn(f"{word}")
     for lost in choice.rejections:
@@ -342,8 +323,6 @@ def _load(
     progress: Progress | None,
     create_options: Mapping[str, NamedValue] | None = None,
 ) -> Plugin:
-    from pjrt_hub.door.plugin import open_plugin
-
     return open_plugin(
         choice, create_options=create_options, offline=offline, progress=progress, reload=load
     )

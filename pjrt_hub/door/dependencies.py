@@ -194,11 +194,7 @@ def _ways(names: Iterable[str], plugin: str) -> tuple[str, ...]:
 
 
 def _report_strange_parts(
-    opening: Opening,
-    main: Binary,
-    world: World,
-    search: linking.Search,
-    before: Mapping[Path, str],
+    opening: Opening, main: Binary, world: World, search: linking.Search, before: Mapping[Path, str]
 ) -> Iterator[Step]:
     """Report the parts that a library gets from elsewhere although its own lie beside it.
 

@@ -6,34 +6,31 @@ caller, and recorded only if the caller trusts it. Must not decide itself whethe
 
 from __future__ import annotations
 
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pjrt_hub.base import progress as displays
+from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.frames import hide_below
-from pjrt_hub.door.process import (
-    environment,
-    installed,
-    known_rows,
-    lock_path,
-    registry,
-    say,
-)
-from pjrt_hub.errors import (
-    DigestMismatchError,
-    LockFileError,
-    PjrtHubError,
-    PluginNotFoundError,
-)
+from pjrt_hub.base.host import HostTag
+from pjrt_hub.door import preflight
+from pjrt_hub.door.process import environment, installed, known_rows, lock_path, registry, say
+from pjrt_hub.errors import DigestMismatchError, LockFileError, PjrtHubError, PluginNotFoundError
+from pjrt_hub.finding.contract import manifest
 from pjrt_hub.finding.contract.names import canonical, did_you_mean, is_name, look_alike
+from pjrt_hub.finding.discovery.library import plugin_name
 from pjrt_hub.finding.store import pins
 from pjrt_hub.finding.store.catalog import newest_for_each_kind, rows_called
 from pjrt_hub.finding.store.pins import Pins, build, serves
+from pjrt_hub.finding.store.transfer import index, unpinned
 from pjrt_hub.finding.store.transfer.credentials import redact
+from pjrt_hub.finding.store.transfer.partial import enter, report_to
 
 if TYPE_CHECKING:
-    from pjrt_hub.base.host import HostTag
     from pjrt_hub.finding.store.catalog import Artifact
     from pjrt_hub.finding.store.transfer.index import IndexFile
 
@@ -111,11 +108,7 @@ def _addresses(rows: Iterable[Artifact], before: Pins | None, check: bool) -> di
     archives = (each for row in rows for each in row.archives)
     missing = [each for each in archives if not each.urls and each.sha256 not in known]
     if missing and not check:
-        from pjrt_hub.base.progress import choose_progress
-        from pjrt_hub.finding.store.transfer import index
-        from pjrt_hub.finding.store.transfer.partial import enter, report_to
-
-        with report_to(choose_progress(pins.FILE_NAME)) as progress:
+        with report_to(displays.choose_progress(pins.FILE_NAME)) as progress:
             enter(progress, "looking")
             known |= index.locate(missing, environment())
             enter(progress, "done")
@@ -232,8 +225,6 @@ class _Resolving:
         return not self._hosts or serves(row, self._hosts)
 
     def _host(self, text: str) -> HostTag:
-        from pjrt_hub.base.host import HostTag
-
         try:
             return HostTag.parse(text)
         except ValueError as exc:
@@ -257,11 +248,7 @@ class _Resolving:
                 hint=did_you_mean(package, {row.package for row in self.known})
                 or "name its archive by path or address instead, and check where it comes from",
             )
-        from pjrt_hub.base.progress import choose_progress
-        from pjrt_hub.finding.store.transfer import index
-        from pjrt_hub.finding.store.transfer.partial import enter, report_to
-
-        with report_to(choose_progress(request)) as progress:
+        with report_to(displays.choose_progress(request)) as progress:
             enter(progress, "looking")
             files = index.releases(package, environment(), version=version)
         chosen = self._for_machines(files)
@@ -276,11 +263,7 @@ class _Resolving:
 
     def _for_machines(self, files: Iterable[IndexFile]) -> list[IndexFile]:
         """Choose one wheel for each architecture of the hosts, by default for this machine's."""
-        import sys
-
         from packaging.utils import parse_wheel_filename
-
-        from pjrt_hub.base.host import HostTag
 
         # Wheels for different Pythons hold one library, so any would do; this Python's comes first.
         running = (f"cp{sys.version_info.major}{sys.version_info.minor}", "py3")
@@ -318,12 +301,6 @@ class _Resolving:
     def _measure(
         self, url: str, file_name: str, *, plugin: str = "", said: IndexFile | None = None
     ) -> Artifact:
-        import tempfile
-
-        from pjrt_hub.base.progress import choose_progress
-        from pjrt_hub.finding.store.transfer import unpinned
-        from pjrt_hub.finding.store.transfer.partial import enter, report_to
-
         urls = (url,) if said is None else ()  # Files of an index are looked up in the index.
         with tempfile.TemporaryDirectory(prefix="pjrt-hub-") as scratch:
             came, folder = Path(scratch, "came"), Path(scratch, "members")
@@ -332,7 +309,7 @@ class _Resolving:
             if not url.startswith("file:"):
                 say(f"fetching {redact(url)}, to look at it")
             try:
-                with report_to(choose_progress(file_name)) as progress:
+                with report_to(displays.choose_progress(file_name)) as progress:
                     archive_path = unpinned.receive(url, came, env=environment(), progress=progress)
                     enter(progress, "checking")
                     row = unpinned.measure(archive_path, folder, file_name=file_name, urls=urls)
@@ -363,8 +340,6 @@ class _Resolving:
 
     def _with_names(self, row: Artifact, folder: Path, plugin: str) -> Artifact:
         """Give a row the names of its package's rows, else of the request, its manifest or file."""
-        from pjrt_hub.finding.store.transfer.unpinned import UNNAMED
-
         package = canonical(row.package)
         family = [each for each in self.known if canonical(each.package) == package]
         if family and plugin in ("", family[0].plugin):
@@ -395,7 +370,7 @@ class _Resolving:
             plugin=name,
             # A platform of the registry keeps the meaning that the registry gives to it.
             platform=platform if platform and platform not in owners else name,
-            package=name if row.package == UNNAMED else row.package,
+            package=name if row.package == unpinned.UNNAMED else row.package,
         )
 
     def _fail(self, what: str, hint: str) -> LockFileError:
@@ -416,9 +391,6 @@ def _description(row: Artifact) -> str:
 
 
 def _own_names(folder: Path, row: Artifact) -> tuple[str, str]:
-    from pjrt_hub.finding.contract import manifest
-    from pjrt_hub.finding.discovery.library import plugin_name
-
     described = [each for path in folder.rglob(manifest.FILE_NAME) for each in manifest.read(path)]
     if len(described) == 1:
         return described[0].name, described[0].platform
@@ -427,10 +399,6 @@ def _own_names(folder: Path, row: Artifact) -> tuple[str, str]:
 
 def _with_version(row: Artifact, library_path: Path) -> Artifact:
     """Add the API version to a row, by loading the now trusted library in a child process."""
-    from pjrt_hub.base.abi import ApiVersion
-    from pjrt_hub.base.host import HostTag
-    from pjrt_hub.door import preflight
-
     if HostTag.current().runs(row.host):
         return row
     try:
@@ -442,9 +410,7 @@ def _with_version(row: Artifact, library_path: Path) -> Artifact:
 
 
 def _is_archive(request: str) -> bool:
-    from pjrt_hub.finding.store.transfer.unpinned import SUFFIXES
-
-    return "://" in request or "/" in request or request.endswith(SUFFIXES)
+    return "://" in request or "/" in request or request.endswith(unpinned.SUFFIXES)
 
 
 def _absolute(request: str) -> str:

@@ -154,9 +154,7 @@ def known_rows(known: Catalog) -> tuple[Artifact, ...]:
 @once
 def warn(text: str) -> None:
     """Log a warning, once in this process."""
-    import logging
-
-    logging.getLogger("pjrt_hub").warning("%s", text)
+    log.warn("pjrt_hub", "%s", text)
 
 
 def pins() -> Pins | None:
@@ -198,7 +196,7 @@ def world() -> World:
         known = None  # Installed plugins can be used without a cache.
     locked, there = _pins(env), installed()
     rows = catalog(there, locked)
-    return World.current(env, installed=there, catalog=rows, cache=known, pins=locked)
+    return World.current(env, there)._replace(catalog=rows, cache=known, pins=locked)
 
 
 def say(text: str) -> None:

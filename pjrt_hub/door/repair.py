@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pjrt_hub.base.progress import choose_progress
 from pjrt_hub.door import privilege
 from pjrt_hub.door.process import cache, catalog, environment, installed, known_rows, pins, say
 from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.finding.store.transfer import fetch
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store.cache.audit import Audit
@@ -28,9 +30,6 @@ def repair(audit: Audit) -> str:
     Raises:
         CacheError: the entry cannot be moved.
     """
-    from pjrt_hub.base.progress import choose_progress
-    from pjrt_hub.finding.store.transfer import fetch
-
     aside = cache().quarantine(audit.root, audit.verdict.reason)
     moved = f"moved to {aside}" if aside else "another process moved it aside"
     try:

@@ -20,7 +20,7 @@ import wheels
 
 from pjrt_hub.errors import ArchiveError
 from pjrt_hub.finding.store.archive.archive import measure, unpack
-from pjrt_hub.finding.store.catalog import Catalog
+from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 
 Table = dict[str, tuple[Callable[[], bytes], str]]
 Tally = Callable[[str], None]
@@ -499,7 +499,7 @@ def test_a_bomb_takes_little_memory_and_disk(tmp_path: Path, tally: Tally, case:
     tally(f"bombs, {case}: 300 MiB refused with {int(kilobytes) >> 10} MiB more memory")
 
 
-ROWS = {row.file_name: row for row in Catalog.read_shipped().rows()}
+ROWS = {row.file_name: row for row in Catalog([shipped_registry()]).rows()}
 
 
 @pytest.fixture(scope="module")

@@ -28,7 +28,14 @@ from pjrt_hub.door.client import choose
 from pjrt_hub.errors import ArchiveError, CacheError, OfflineError, StoreError
 from pjrt_hub.finding.store.cache import closure
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.catalog import Archive, Artifact, Catalog, Member, Requirement
+from pjrt_hub.finding.store.catalog import (
+    Archive,
+    Artifact,
+    Catalog,
+    Member,
+    Requirement,
+    shipped_registry,
+)
 from pjrt_hub.finding.store.pins import Pins, read
 from pjrt_hub.finding.store.transfer import installers
 
@@ -482,11 +489,13 @@ def test_what_may_not_be_passed_on_is_refused(toys, tmp_path, pin, terms, capsys
 
 
 def test_the_licence_of_libtpu_is_known_not_to_allow_it():
-    rows = [row for row in Catalog.read_shipped().rows() if row.plugin == "tpu"]
+    rows = [row for row in Catalog([shipped_registry()]).rows() if row.plugin == "tpu"]
     assert rows
     with pytest.raises(StoreError, match="libtpu"):
         bundle._require_licenses(rows)
-    others = [row for row in Catalog.read_shipped().rows() if row.plugin in ("cpu", "cuda13")]
+    others = [
+        row for row in Catalog([shipped_registry()]).rows() if row.plugin in ("cpu", "cuda13")
+    ]
     bundle._require_licenses([each for row in others for each in row.archives])
 
 
@@ -500,7 +509,7 @@ def test_the_size_is_refused_before_the_first_byte(toys, here, pin):
 
 def test_the_registry_requires_what_the_extra_installs():
     """CUDA's rows require the libraries that the manifest preloads, and the assembler."""
-    rows = [row for row in Catalog.read_shipped().rows() if row.requires]
+    rows = [row for row in Catalog([shipped_registry()]).rows() if row.requires]
     assert {row.plugin for row in rows} >= {"cuda12", "cuda13"}
     for row in rows:
         files = {one.path.rpartition("/")[2]: one for each in row.requires for one in each.members}

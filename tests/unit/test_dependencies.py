@@ -18,7 +18,7 @@ from pjrt_hub.finding.contract import cuda, manifest
 from pjrt_hub.finding.discovery import library
 from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.source import FIRST_PARTY, World
-from pjrt_hub.finding.store.catalog import Catalog
+from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 
 BLAS, BLAS_LT, DNN = "libcublas.so.13", "libcublasLt.so.13", "libcudnn.so.9"
 DNN_PART, SPARSE, LINKER = "libcudnn_ops.so.9", "libcusparse.so.12", "libnvJitLink.so.13"
@@ -31,7 +31,9 @@ RUN_PATHS = ":".join(f"$ORIGIN/../../{each}" for each in (CU13, CUDNN))
     if each.name == "cuda13"
 ]
 REQUIRED = next(
-    row.requires for row in Catalog.read_shipped().rows() if row.plugin == "cuda13" and row.requires
+    row.requires
+    for row in Catalog([shipped_registry()]).rows()
+    if row.plugin == "cuda13" and row.requires
 )
 #: A host that opens files, the plugin last, and then names; for "a:b" it prints what `a` gets.
 HOST = """
@@ -438,7 +440,7 @@ def test_the_driver(tmp_path, driver, newest, hint):
     file = tmp_path / "machine" / "proc" / "driver" / "nvidia" / "version"
     file.parent.mkdir(parents=True)
     file.write_text(f"NVRM version: NVIDIA UNIX x86_64 Kernel Module  {driver}  Tue\n")
-    world = world_of(tmp_path, {})._replace(catalog=Catalog.read_shipped())
+    world = world_of(tmp_path, {})._replace(catalog=Catalog([shipped_registry()]))
     steps = list(dependencies.report(opening_of(tmp_path, world, ()), world))
     says = f"{driver}{newest}; cuda13 needs 580 or newer"
     assert steps_for(steps, "driver") == [Step("driver", not hint, says, hint)]

@@ -14,7 +14,7 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.door.diagnosis import Step
 from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.source import World
-from pjrt_hub.finding.store.catalog import Catalog
+from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 from pjrt_hub.frameworks.jax import diagnosis, start
 
 MODULE = "jax_plugins.xla_cuda13"
@@ -210,7 +210,9 @@ def test_versions_are_compared_with_those_of_the_release(tmp_path):
     site = jax(tmp_path / "site")
     installed(site, "nvidia-cudnn-cu13", "9.8.0.87", dnn(site / CUDNN))
     installed(site, "nvidia-cublas", "12.0", build(site / CU13 / "libcublas.so.13"))
-    told = "\n".join(step.detail for step in steps_of(tmp_path, catalog=Catalog.read_shipped()))
+    told = "\n".join(
+        step.detail for step in steps_of(tmp_path, catalog=Catalog([shipped_registry()]))
+    )
     assert "it is 9.8.0.87, and the plugin takes <10.0,>=9.12 of nvidia-cudnn-cu13" in told
     assert "nvidia-cublas 12.0, loaded before the plugin\n" in told
 

@@ -15,7 +15,7 @@ from pjrt_hub.finding.discovery.installed import Installed
 from pjrt_hub.finding.discovery.registry_rows import manifest_of
 from pjrt_hub.finding.discovery.select import Choice
 from pjrt_hub.finding.discovery.source import Candidate, World
-from pjrt_hub.finding.store.catalog import Catalog
+from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 
 MEMBERS = wheels.contents(50_000)
 WHEEL = wheels.build(MEMBERS)
@@ -56,7 +56,7 @@ def test_a_library_that_is_not_the_pinned_one_is_not_met(tmp_path, cache, monkey
     ],
 )
 def test_the_command_for_a_missing_compiler(tmp_path, name, pinned, command):
-    rows = Catalog.read_shipped().rows()
+    rows = Catalog([shipped_registry()]).rows()
     row = next(each for each in rows if each.plugin == "cuda13" and each.requires)
     candidate = Candidate(default_manifest(name), "cached", (), artifact=row if pinned else None)
     world = World({}, HostTag.current(), Installed(()))

@@ -13,13 +13,19 @@ import pjrt_hub
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import privilege, process
 from pjrt_hub.errors import ManifestError, PluginNotFoundError
-from pjrt_hub.finding.store.catalog import Artifact, Catalog, read_rows, write_rows
+from pjrt_hub.finding.store.catalog import (
+    Artifact,
+    Catalog,
+    read_rows,
+    shipped_registry,
+    write_rows,
+)
 
 MEMBERS = wheels.contents(5000)
 WHEEL = wheels.build(MEMBERS)
 ROW = wheels.pin(WHEEL, MEMBERS, host=HostTag.current())
 CPU = ROW._replace(plugin="cpu", platform="cpu")
-SHIPPED = Catalog.read_shipped().rows()
+SHIPPED = Catalog([shipped_registry()]).rows()
 OTHERS = tuple(row for row in SHIPPED if row.plugin != "cpu")
 
 

@@ -16,7 +16,7 @@ from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.discovery.select import Choice, Request, choose, explain
 from pjrt_hub.finding.discovery.source import Candidate
 from pjrt_hub.finding.discovery.survey import Survey, survey
-from pjrt_hub.finding.store.catalog import Catalog
+from pjrt_hub.finding.store.catalog import Catalog, shipped_registry
 
 MEMBERS = wheels.contents(100)
 ROW = wheels.pin(wheels.build(MEMBERS), MEMBERS)
@@ -216,7 +216,7 @@ def test_where_no_plugin_can_be_used_none_is_said_to_be_installable(tmp_path: Pa
         pick(None, CUDA13_IDLE)
     assert "no such device" in str(caught.value)
     assert "PJRT_HUB_PLUGIN_PATH" in caught.value.hint
-    there = {"host": HostTag.parse(host), "catalog": Catalog.read_shipped()}
+    there = {"host": HostTag.parse(host), "catalog": Catalog([shipped_registry()])}
     with pytest.raises(PluginNotFoundError, match="no plugin can be used") as caught:
         choose(survey(world(tmp_path, **there, first_party=True)))
     assert "pip install" not in caught.value.hint

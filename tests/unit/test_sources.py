@@ -23,7 +23,7 @@ from pjrt_hub.finding.discovery.library import preloads
 from pjrt_hub.finding.discovery.source import Candidate
 from pjrt_hub.finding.discovery.survey import Survey, survey
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.catalog import Artifact, Catalog
+from pjrt_hub.finding.store.catalog import Artifact, Catalog, shipped_registry
 
 ROOT = Path(__file__).parents[2]
 TOY = MANIFEST.format(name="toy", platform="toy", priority=3, more="")
@@ -493,7 +493,10 @@ def test_a_plugin_of_an_api_that_is_too_old_is_rejected_unfetched(tmp_path: Path
     found = survey(world(tmp_path, site))
     assert reasons(found)["old"].startswith("needs PJRT API 0.57 or newer, the plugin has 0.47")
     assert found.candidates == ()
-    mac = {"host": HostTag("macos", "aarch64", "", (14, 0)), "catalog": Catalog.read_shipped()}
+    mac = {
+        "host": HostTag("macos", "aarch64", "", (14, 0)),
+        "catalog": Catalog([shipped_registry()]),
+    }
     shipped = survey(world(tmp_path, first_party=True, **mac))
     assert "metal" not in [each.name for each in shipped.candidates]
     assert any("0.47" in each.reason for each in shipped.rejections if each.name == "metal")

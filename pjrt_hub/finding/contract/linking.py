@@ -179,11 +179,7 @@ def _brought(opened: Binary, machine: str, search: Search) -> dict[Path, str]:
 
 
 def _places(
-    name: str,
-    machine: str,
-    search: Search,
-    library: Binary | None,
-    inherited: tuple[str, ...],
+    name: str, machine: str, search: Search, library: Binary | None, inherited: tuple[str, ...]
 ) -> Iterator[tuple[str, Path]]:
     """Yield where ld.so looks for a name, in its order, each with the reason."""
     for path in search.preloaded:

@@ -130,11 +130,7 @@ class Manifest(NamedTuple):
         return {name: value for name, value in found.items() if value is not None}
 
     def topology_options(
-        self,
-        name: str,
-        given: Mapping[str, object],
-        library: Path,
-        api: ApiVersion | None = None,
+        self, name: str, given: Mapping[str, object], library: Path, api: ApiVersion | None = None
     ) -> tuple[str, dict[str, OptionValue]]:
         """Return the name and options for `PJRT_TopologyDescription_Create`.
 

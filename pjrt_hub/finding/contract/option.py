@@ -75,8 +75,9 @@ class Option(NamedTuple):
             return float(value)
         if self.type == "int64":
             return self._int64(value)
-        if self.type == "int64_list" and not isinstance(value, str | bytes):
-            return tuple(self._int64(item) for item in self._items(value))
+        is_text = isinstance(value, str | bytes)
+        if self.type == "int64_list" and isinstance(value, Iterable) and not is_text:
+            return tuple(self._int64(item) for item in value)
         raise self._mismatch(value)
 
     def parse(self, text: str) -> OptionValue:
@@ -116,11 +117,6 @@ class Option(NamedTuple):
                 except (TypeError, ValueError) as exc:
                     raise ValueError(f"the variable {name} is {text!r}: {exc}") from None
         return None
-
-    def _items(self, value: object) -> Iterable[object]:
-        if not isinstance(value, Iterable):
-            raise self._mismatch(value)
-        return value
 
     def _int64(self, value: Any) -> int:
         if isinstance(value, bool):

@@ -100,10 +100,7 @@ _SHIPPERS: dict[str, tuple[str, str]] = {
     "libumf.so.1": ("Intel UMF", "pip install 'umf>=1'"),
     "sycl_onednn.so": ("the plugin's own wheel", "keep it in service/gpu beside the plugin"),
     "libur_": ("Intel Unified Runtime", "pip install intel-cmplr-lib-ur"),
-    "libur_adapter_opencl": (
-        "Intel Unified Runtime",
-        "pip install 'intel-cmplr-lib-ur==2025.*'",
-    ),
+    "libur_adapter_opencl": ("Intel Unified Runtime", "pip install 'intel-cmplr-lib-ur==2025.*'"),
     "libze_": ("Level Zero", ""),
     "libze_loader.so.1": ("the Level Zero loader", "install the system package libze1 (Debian)"),
 }

@@ -75,9 +75,7 @@ OURS = (
         "only with `isolated=True`, in `pjrt-hub run` and in `load_exported`",
     ),
     Variable(
-        "PJRT_HUB_ISOLATE_SECONDS",
-        "the time limit of a compilation in a separate process",
-        "86400",
+        "PJRT_HUB_ISOLATE_SECONDS", "the time limit of a compilation in a separate process", "86400"
     ),
     Variable(
         "PJRT_HUB_COMPILE_CACHE_NBYTES",

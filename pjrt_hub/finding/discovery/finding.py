@@ -72,6 +72,8 @@ class Finding(NamedTuple):
 
 
 Finding.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
+_NO = Verdict(False, "nothing usable was found")
+_NOTHING = Finding("", "", "", None, 0, _NO, "", "", None, _NO, False)
 
 
 def findings(
@@ -179,17 +181,9 @@ def _same(one: Candidate, other: Candidate) -> bool:
 
 
 def _unusable(rejection: Rejection) -> Finding:
-    return Finding(
+    return _NOTHING._replace(
         name=rejection.name,
-        platform="",
-        version="",
-        api_version=None,
-        priority=0,
-        hardware=Verdict(False, "nothing usable was found"),
-        source="",
         origin=rejection.origin,
-        library_path=None,
         verdict=Verdict(False, rejection.reason),
-        chosen=False,
         aside=rejection.absent or rejection.shadowed,
     )

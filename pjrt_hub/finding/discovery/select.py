@@ -59,11 +59,7 @@ class Choice(NamedTuple):
 
 
 def choose(
-    survey: Survey,
-    request: Request | None = None,
-    *,
-    offline: bool = False,
-    to_run: bool = False,
+    survey: Survey, request: Request | None = None, *, offline: bool = False, to_run: bool = False
 ) -> Choice:
     """Choose one plugin; without a request, by priority.
 
@@ -143,16 +139,13 @@ def _by_request(survey: Survey, request: Request, to_run: bool) -> Choice:
     usable = [each for each in named if not (to_run and each.must_be_fetched)]
     if usable and not others:
         return _choose_named(survey, request, word, usable, unknown)
-    idle = "" if others or not named else _fetch_hint(named[0])
+    idle = ""
+    if named and not others:
+        idle = (
+            f"nothing was fetched; `pjrt-hub fetch {named[0].name}` fetches it all the same, to "
+            "compile ahead of time or where the hardware is there in spite of this"
+        )
     raise _not_found(survey, request, unknown, idle)
-
-
-def _fetch_hint(idle: Candidate) -> str:
-    """Return the next step for a plugin that is absent, like its hardware."""
-    return (
-        f"nothing was fetched; `pjrt-hub fetch {idle.name}` fetches it all the same, to compile "
-        "ahead of time or where the hardware is there in spite of this"
-    )
 
 
 def _choose_named(

@@ -37,18 +37,9 @@ class World(NamedTuple):
     first_party: Path = FIRST_PARTY  # The folder of our own `pjrt_plugins`.
 
     @classmethod
-    def current(
-        cls,
-        env: Mapping[str, str],
-        *,
-        installed: Installed | None = None,
-        catalog: Catalog | None = None,
-        cache: Cache | None = None,
-        pins: Pins | None = None,
-    ) -> World:
+    def current(cls, env: Mapping[str, str], installed: Installed | None = None) -> World:
         """Return the world of this process: what is installed for it, and this machine."""
-        installed = installed or Installed.current()
-        return cls(env, HostTag.current(), installed, catalog, cache, pins)
+        return cls(env, HostTag.current(), installed or Installed.current())
 
     def refusal(self, library_path: Path) -> str:
         """Return why the lock file forbids a library, or an empty string."""

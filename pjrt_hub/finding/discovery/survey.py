@@ -100,7 +100,8 @@ def _join(found: Iterable[Candidate], world: World) -> Iterator[Found]:
     """Join candidates that are one library under one name; reject other manifests' claims to it."""
     by_library: dict[Path | None, list[Candidate]] = {}
     for candidate in found:
-        by_library.setdefault(_real(candidate), []).append(candidate)
+        path = candidate.library_path
+        by_library.setdefault(path.resolve() if path else None, []).append(candidate)
     for real, group in by_library.items():
         if real is None:
             yield from group
@@ -131,10 +132,6 @@ def _join(found: Iterable[Candidate], world: World) -> Iterator[Found]:
 
 def _by_owner(candidate: Candidate) -> bool:
     return bool(candidate.distribution) and candidate.described_by == candidate.distribution
-
-
-def _real(candidate: Candidate) -> Path | None:
-    return candidate.library_path.resolve() if candidate.library_path else None
 
 
 def _fit(candidates: list[Candidate], world: World) -> Iterator[Found]:

@@ -143,7 +143,7 @@ class Artifact(NamedTuple):
         names = {"plugin": row["plugin"], "platform": row["platform"]}
         requires = tuple(
             Requirement.from_row({**names, **item}, f"{where}, requirement {i}")
-            for i, item in _each(row.get("requires", ()))
+            for i, item in enumerate(row.get("requires", ()), 1)
         )
         return cls(**{**values, "host": host, "api_version": api, "requires": requires})
 
@@ -159,7 +159,8 @@ def _as_row(archive: Archive, columns: Iterable[str]) -> dict[str, Any]:
         if column == "members":
             value = [member.as_row() for member in value]
         elif column == "requires":
-            value = [_without_names(each.as_row()) for each in value]
+            # The enclosing row holds the names of the plugin and the platform.
+            value = [_as_row(each, [*_REQUIREMENT][2:]) for each in value]
         elif column == "urls":
             value = list(value)
         elif column in ("host", "api_version") and value is not None:
@@ -194,11 +195,6 @@ class Catalog:
 
     A missing directory holds no rows; `rows` were read elsewhere, such as those of a lock file.
     """
-
-    @classmethod
-    def read_shipped(cls) -> Catalog:
-        """Read the registry that came with this package."""
-        return cls([shipped_registry()])
 
     def __init__(
         self,
@@ -301,7 +297,7 @@ def _tables(path: Path) -> list[tuple[str, dict[str, Any]]]:
             raise ManifestError(
                 f"{path}: a registry file holds [[artifact]] tables, or a lock file"
             )
-    return [(f"{path}, row {i}", row) for i, row in _each(rows)]
+    return [(f"{path}, row {i}", row) for i, row in enumerate(rows, 1)]
 
 
 def _add_packages(
@@ -413,10 +409,6 @@ _PLAIN_VERSION = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9}){0,9}")
 _PLAIN_CLAUSE = re.compile(rf"(>=|<=|==|<|>){_PLAIN_VERSION.pattern}")
 
 
-def _each(items: Iterable[Any]) -> Iterable[tuple[int, Any]]:
-    return enumerate(items, start=1)
-
-
 def release(version: str) -> tuple[int, ...]:
     """Return the numbers by which a version is compared with others; () if it is malformed."""
     if _PLAIN_VERSION.fullmatch(version):
@@ -427,11 +419,6 @@ def release(version: str) -> tuple[int, ...]:
         return Version(version).release
     except InvalidVersion:
         return ()
-
-
-def _without_names(row: dict[str, Any]) -> dict[str, Any]:
-    """Leave out the columns that the enclosing row holds."""
-    return {column: value for column, value in row.items() if column not in ("plugin", "platform")}
 
 
 def _read(
@@ -476,7 +463,8 @@ def _read(
     if not all(isinstance(item, dict) for item in row.get("requires", ())):
         raise ManifestError(f"{where}: requires must be tables, found {row['requires']!r}")
     _check_pin(row, where)
-    members = tuple(_member(item, f"{where}, member {i}") for i, item in _each(row["members"]))
+    numbered = enumerate(row["members"], 1)
+    members = tuple(_member(item, f"{where}, member {i}") for i, item in numbered)
     return {**row, "members": members, "urls": tuple(row.get("urls", ()))}
 
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from functools import cache as once
 from pathlib import Path
 
-from pjrt_hub.base import digest
+from pjrt_hub.base import digest, log
 from pjrt_hub.errors import CacheError, PjrtHubError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -262,10 +262,8 @@ def suspicion(path: Path) -> str:
 
 @once
 def _pass_over(path: Path, what: str) -> None:
-    import logging
-
     text = "passed over %s: it %s, and lies where every user can put files"
-    logging.getLogger("pjrt_hub.store").warning(text, path, what)
+    log.warn("pjrt_hub.store", text, path, what)
 
 
 def _require(path: Path, found: os.stat_result) -> None:

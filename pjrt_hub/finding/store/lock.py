@@ -16,6 +16,8 @@ from functools import cache as once
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from pjrt_hub.base import log
+
 #: Seconds between two attempts at a lock that somebody else holds.
 _POLL_SECONDS = 0.1
 #: Seconds of waiting before the user gets a message.
@@ -165,11 +167,8 @@ def _holder(file: int) -> str:
 
 @once
 def _warn(folder: Path) -> None:
-    import logging
-
-    logging.getLogger("pjrt_hub.store").warning(
-        "files in %s cannot be locked: processes may fetch the same file more than once", folder
-    )
+    text = "files in %s cannot be locked: processes may fetch the same file more than once"
+    log.warn("pjrt_hub.store", text, folder)
 
 
 def _after_fork() -> None:

@@ -16,7 +16,7 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.errors import LockFileError, ManifestError
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.contract.table import Table, parse, write
-from pjrt_hub.finding.store import disk
+from pjrt_hub.finding.store import disk, pylock
 from pjrt_hub.finding.store.catalog import Artifact
 
 FILE_NAME = "pylock.pjrt.toml"
@@ -99,8 +99,6 @@ class Pins(NamedTuple):
         )
 
     def _tables(self) -> dict[str, Any]:
-        from pjrt_hub.finding.store import pylock
-
         rows = [row.as_row() for row in sorted(self.rows, key=build)]
         own = {"requests": list(self.requests), "hosts": list(self.hosts)}
         return pylock.arrange(rows, self.addresses, own)
@@ -135,15 +133,20 @@ def find(env: Mapping[str, str], folder: Path | None) -> Path | None:
     for each in (folder, *folder.parents) if folder else ():
         path = disk.find(each, FILE_NAME) or disk.find(each, _OLD_NAME)
         if path is not None:
-            _require_ours(path)
+            # The file decides what this user loads, so nobody else may have written it.
+            if what := disk.suspicion(path):
+                raise LockFileError(
+                    f"the lock file {path} {what}, so others could choose what this user loads",
+                    path=path,
+                    hint=f"`chmod o-w` or `chown` it, or say that it is meant: {VARIABLE}={path}; "
+                    f"{VARIABLE}=0 goes without a lock",
+                )
             return path
     return None
 
 
 def read(path: Path, *, is_named: bool = False) -> Pins:
     """Read a lock file; raise LockFileError if unreadable, malformed, or of another format."""
-    from pjrt_hub.finding.store import pylock
-
     try:
         data = parse(digest.content(path, _MAX_NBYTES))
     except OSError as exc:
@@ -185,14 +188,3 @@ def serves(row: Artifact, hosts: Sequence[HostTag]) -> bool:
         not host.runs(row.host) if host.libc else (host.os, host.arch) == row.kind[:2]
         for host in hosts
     )
-
-
-def _require_ours(path: Path) -> None:
-    """Refuse a lock file that others may have written: it decides what this user loads."""
-    if what := disk.suspicion(path):
-        raise LockFileError(
-            f"the lock file {path} {what}, so others could choose what this user loads",
-            path=path,
-            hint=f"`chmod o-w` or `chown` it, or say that it is meant: {VARIABLE}={path}; "
-            f"{VARIABLE}=0 goes without a lock",
-        )

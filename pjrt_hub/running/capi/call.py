@@ -85,7 +85,7 @@ class BoundFunction(hotpath.Function):
         answers = ffi.typeof(pointer).result.kind == "pointer"
         if answers and not not_plain(struct):
             self._compile(
-                _address(pointer),
+                values.address(pointer),
                 ffi.sizeof(struct),
                 self._struct_size if self._sized else 0,
                 tuple(
@@ -129,7 +129,7 @@ class BoundFunction(hotpath.Function):
             assign(args, self._fields[name], value, keep)
         error = self._pointer(args)
         if error:
-            self._raise(_address(error))
+            self._raise(values.address(error))
         for field, known in self._outputs:
             if known and field.direction == "out":
                 _check(self.name, args, field)
@@ -145,7 +145,7 @@ class BoundFunction(hotpath.Function):
         if field.ctype in _KINDS:
             return value
         if not field.count:
-            return _address(value)
+            return values.address(value)
         number, _, sizes = field.count.partition(",")
         if number.startswith("sum "):
             return self._rows(args, field, number.removeprefix("sum "))
@@ -210,7 +210,7 @@ class Struct:
                     have=str(version),
                 )
         self._keep: list[Any] = []
-        self.address = _address(_struct(name, members, self._keep))
+        self.address = values.address(_struct(name, members, self._keep))
 
     def keep(self, *things: Any) -> None:
         """Keep what the struct points at alive as long as the struct."""
@@ -370,7 +370,7 @@ def assign(args: Any, field: table.Field, value: Any, keep: list[Any]) -> None:
         lengths = ffi.new("size_t[]", [len(row) for row in rows])
         keep.append(lengths)
         setattr(args, sizes, ffi.cast(ffi.typeof(getattr(args, sizes)), lengths))
-        value = [_address(row) for row in rows]
+        value = [values.address(row) for row in rows]
     encoded, number = _encode(field, value, keep)
     setattr(args, field.name, encoded)
     # A caller that gives an address gives its count as well. Rows are counted by their lengths.
@@ -446,11 +446,7 @@ def _element_value(element: Any) -> Any:
         return element
     ctype = ffi.typeof(element)
     if ctype.kind != "struct":
-        return _address(element)
+        return values.address(element)
     return tuple(
         getattr(element, field.name) for field in table.FIELDS[ctype.cname.removeprefix("struct ")]
     )
-
-
-def _address(pointer: Any) -> int:
-    return int(ffi.cast("uintptr_t", pointer))

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from pjrt_hub.running.capi import hotpath, table
+from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi._pjrt import ffi
 
 COMMAND_BUFFER_COMPATIBLE = table.ENUMS["PJRT_FFI_Handler_TraitsBits"][
@@ -67,7 +67,7 @@ class Frame:
         number = ffi.new("XLA_FFI_TypeId*")
         number.type_id = type_id
         args = self._ask("XLA_FFI_InvokeContext_Get", type_id=number)
-        return None if args is None else int(ffi.cast("uintptr_t", args.data))
+        return None if args is None else values.address(args.data)
 
     def python_object(self, type_id: int, index: int) -> Any:
         """Return one of the Python objects that the context has for a type; None if it has none."""
@@ -78,7 +78,7 @@ class Frame:
     def stream(self) -> int | None:
         """Return the platform's stream (`XLA_FFI_Stream_Get`), None if there is none."""
         args = self._ask("XLA_FFI_Stream_Get")
-        return None if args is None else int(ffi.cast("uintptr_t", args.stream))
+        return None if args is None else values.address(args.stream)
 
     def device_ordinal(self) -> int | None:
         """Return the device's number (`XLA_FFI_DeviceOrdinal_Get`), None if it has none."""
@@ -107,7 +107,7 @@ class Frame:
         number = ffi.new("XLA_FFI_TypeId*")
         number.type_id = type_id
         staged = [_INSTANTIATE] if self._frame.api.api_version.minor_version >= _STAGED else []
-        words = [0, 0, _number(self._frame.ctx), *staged, _number(number), state]
+        words = [0, 0, values.address(self._frame.ctx), *staged, values.address(number), state]
         if name == "XLA_FFI_State_Set" and self._frame.api.api_version.minor_version < _TYPED:
             words.append(hotpath.ffi_deleter())  # Before FFI 0.2, each state comes with a deleter.
         words[0] = len(words) * _POINTER
@@ -141,7 +141,7 @@ def register(
     target, place = ffi.from_buffer(name.encode()), ffi.from_buffer(platform.encode())
     # Since FFI 0.4, a bundle has one more handler, for recording.
     record = [0] if api.api_version.minor_version >= _RECORDED else []
-    texts = [_number(target), len(target), _number(place), len(place)]
+    texts = [values.address(target), len(target), values.address(place), len(place)]
     words = [0, 0, *texts, *handlers, *record, traits]
     words[0] = len(words) * _POINTER - 4  # The last member has only 32 bits.
     return _ask_in_words(api, "XLA_FFI_Handler_Register", words) is not None
@@ -150,7 +150,7 @@ def register(
 def _ask_in_words(api: Any, name: str, words: list[int]) -> int | None:
     """Call a function of the FFI's table with a struct of these words; return its last word."""
     args = ffi.new("uint64_t[]", words)
-    function = ffi.cast("XLA_FFI_Error*(*)(void*)", _number(getattr(api, name)))
+    function = ffi.cast("XLA_FFI_Error*(*)(void*)", values.address(getattr(api, name)))
     error = function(args)
     if error == ffi.NULL:
         return int(args[len(words) - 1])
@@ -163,10 +163,6 @@ def _drop(api: Any, error: Any) -> None:
     destroy.struct_size = table.STRUCT_SIZE["XLA_FFI_Error_Destroy_Args"]
     destroy.error = error
     api.XLA_FFI_Error_Destroy(destroy)
-
-
-def _number(pointer: Any) -> int:
-    return int(ffi.cast("uintptr_t", pointer))
 
 
 def memory(address: int, nbytes: int) -> Any:
@@ -193,7 +189,7 @@ def address_of(function: object) -> int | None:
     elif type(function).__name__ == "PyCapsule":
         address = hotpath.capsule_address(function)
     elif isinstance(function, ffi.CData):
-        address = int(ffi.cast("uintptr_t", function))
+        address = values.address(function)
     elif ctypes is not None and isinstance(function, ctypes._CFuncPtr):
         address = ctypes.cast(function, ctypes.c_void_p).value or 0
     else:
@@ -217,7 +213,7 @@ def code() -> list[range]:
 def _buffer(pointer: Any) -> Value:
     buffer = ffi.cast("XLA_FFI_Buffer*", pointer)
     shape = tuple(buffer.dims[i] for i in range(buffer.rank))
-    return Value(int(buffer.dtype), shape, int(ffi.cast("uintptr_t", buffer.data)))
+    return Value(int(buffer.dtype), shape, values.address(buffer.data))
 
 
 def _attributes(attrs: Any) -> dict[str, Attribute]:
@@ -231,10 +227,10 @@ def _attribute(kind: int, pointer: Any) -> Attribute:
         return _attributes(ffi.cast("XLA_FFI_Attrs*", pointer))
     if kind == _SCALAR:
         scalar = ffi.cast("XLA_FFI_Scalar*", pointer)
-        return Value(int(scalar.dtype), (), int(ffi.cast("uintptr_t", scalar.value)))
+        return Value(int(scalar.dtype), (), values.address(scalar.value))
     if kind == _ARRAY:
         array = ffi.cast("XLA_FFI_Array*", pointer)
-        address = int(ffi.cast("uintptr_t", array.data))
+        address = values.address(array.data)
         return Value(int(array.dtype), (int(array.size),), address)
     return _text(ffi.cast("XLA_FFI_ByteSpan*", pointer))
 

@@ -38,8 +38,8 @@ def phase_texts(api: Api, name: str, **inputs: Any) -> list[bytes]:
     finally:
         node.call(
             "PJRT_PhaseCompile_C_Buffers_Destroy",
-            char_buffers=int(ffi.cast("uintptr_t", getattr(args, texts.name))),
-            char_buffer_sizes=int(ffi.cast("uintptr_t", getattr(args, sizes))),
+            char_buffers=values.address(getattr(args, texts.name)),
+            char_buffer_sizes=values.address(getattr(args, sizes)),
             num_char_buffers=getattr(args, number),
         )
 
@@ -50,7 +50,7 @@ def optimized_program(api: Api, executable: int) -> tuple[bytes, str]:
     function = api.function(name)
     program = ffi.new("PJRT_Program*")
     program.struct_size = table.STRUCT_SIZE["PJRT_Program"]
-    address = int(ffi.cast("uintptr_t", program))
+    address = values.address(program)
     function.raw(executable=executable, program=address)  # Without `code`, this asks for its size.
     room = values.require_count(name, "code_size", program.code_size, values.MOST_BYTES)
     code = ffi.new("char[]", max(room, 1))
@@ -71,7 +71,7 @@ def fill_array(
     array = next(field for field in fields if field.direction == "inout")
     limit = next(field for field in fields if field.direction == "in" and "max_" in field.name)
     numbers = ffi.new("int32_t[]", capacity)
-    address = int(ffi.cast("uintptr_t", numbers))
+    address = values.address(numbers)
     args = function.raw(**{array.name: address, limit.name: capacity}, **inputs)
     count = values.require_count(name, array.count, getattr(args, array.count), capacity)
     return tuple(numbers[0:count]), args
@@ -82,7 +82,7 @@ def routing_strategy(node: Extension, topology: int, capacity: int) -> str:
     text = ffi.new("char[]", capacity)
     node.function("PJRT_TpuTopology_GetRoutingStrategy").raw(
         topology=topology,
-        routing_strategy=int(ffi.cast("uintptr_t", text)),
+        routing_strategy=values.address(text),
         routing_strategy_len=capacity,
     )
     return bytes(ffi.string(text)).decode()
@@ -100,7 +100,7 @@ def slice_configs(node: Extension, capacity: int, **inputs: Any) -> list[SliceCo
     configs = ffi.new("PJRT_TpuTopology_SliceConfig[]", capacity)
     name = "PJRT_TpuTopology_GetSliceConfigs"
     args = node.function(name).raw(
-        slice_configs=int(ffi.cast("uintptr_t", configs)), max_slice_configs=capacity, **inputs
+        slice_configs=values.address(configs), max_slice_configs=capacity, **inputs
     )
     count = values.require_count(name, "num_slice_configs", args.num_slice_configs, capacity)
     return [_slice_config(configs[i]) for i in range(count)]
@@ -110,7 +110,7 @@ def slice_config(node: Extension, **inputs: Any) -> SliceConfig:
     """Return a slice's dimensions, wrap and twist (`PJRT_TpuTopology_GetSliceConfig`)."""
     config = ffi.new("PJRT_TpuTopology_SliceConfig*")
     node.function("PJRT_TpuTopology_GetSliceConfig").raw(
-        slice_config=int(ffi.cast("uintptr_t", config)), **inputs
+        slice_config=values.address(config), **inputs
     )
     return _slice_config(config)
 
@@ -130,7 +130,7 @@ def executable_metadata(node: Extension, executable: int) -> bytes:
     try:
         return values.text(name, "serialized_metadata", data, nbytes)
     finally:
-        address = int(ffi.cast("uintptr_t", metadata))
+        address = values.address(metadata)
         node.call("PJRT_ExecutableMetadata_DestroySerializedMetadata", metadata=address)
 
 
@@ -143,7 +143,7 @@ def default_device_assignment(
         client=client,
         num_replicas=num_replicas,
         num_partitions=num_partitions,
-        default_assignment=int(ffi.cast("uintptr_t", ids)),
+        default_assignment=values.address(ids),
         default_assignment_size=len(ids),
     )
     return list(ids)

@@ -43,7 +43,7 @@ class Entry(NamedTuple):
             address,
             int(api.struct_size),
             ApiVersion(version.major_version, version.minor_version),
-            _number(api.extension_start),
+            values.address(api.extension_start),
         )
 
     def slots(self) -> list[int]:
@@ -55,7 +55,7 @@ class Entry(NamedTuple):
         """Yield address, type and struct_size of each node; a faulty chain may never end."""
         node = ffi.cast("PJRT_Extension_Base*", self.extension_start)
         while node:
-            yield _number(node), int(node.type), int(node.struct_size)
+            yield values.address(node), int(node.type), int(node.struct_size)
             node = node.next
 
 
@@ -79,7 +79,7 @@ class Sized:
             self._bytes[self._end :] = bytes([_JUNK]) * (len(self._bytes) - self._end)
         self._struct.struct_size = size
         self._behind = self._bytes[self._end :]
-        self.address = _number(self._memory)
+        self.address = values.address(self._memory)
 
     def overwritten(self) -> int:
         """Return how many bytes after the struct's end have changed."""
@@ -88,20 +88,20 @@ class Sized:
 
     def __getattr__(self, member: str) -> Any:
         value = getattr(self._struct, member)
-        return _number(value) if isinstance(value, ffi.CData) else value
+        return values.address(value) if isinstance(value, ffi.CData) else value
 
 
 def call(functions: Api | Extension, name: str, args: Sized) -> None:
     """Call a function with a struct of any size."""
     function = functions.function(name)
     if error := function._pointer(ffi.cast(f"{function.struct}*", args.address)):
-        raise_error(function._api_address, _number(error), name)
+        raise_error(function._api_address, values.address(error), name)
 
 
 def pointers(node: Extension) -> dict[str, int]:
     """Return the address of each function that a node is large enough for, 0 for NULL."""
     return {
-        name: _number(getattr(node._node, field))
+        name: values.address(getattr(node._node, field))
         for name, (field, function) in node._rows.items()
         if function.offset + _WORD <= node.size
     }
@@ -193,7 +193,7 @@ class UserData:
 
     def get(self, key: int) -> int:
         """Return the address that is stored under a key, 0 for none."""
-        return _number(self._table.get_user_data(self._memory, ffi.cast("void*", key)))
+        return values.address(self._table.get_user_data(self._memory, ffi.cast("void*", key)))
 
     def set(self, key: int, data: int, destroy: int) -> None:
         """Store an address under a key; destroying the memory calls `destroy` with the address."""
@@ -207,7 +207,3 @@ class UserData:
 
 class _Found(Exception):
     """The plugin answered with an error."""
-
-
-def _number(pointer: Any) -> int:
-    return int(ffi.cast("uintptr_t", pointer))

@@ -31,6 +31,11 @@ _FLOAT = _TYPES["PJRT_NamedValue_kFloat"]
 _BOOL = _TYPES["PJRT_NamedValue_kBool"]
 
 
+def address(pointer: Any) -> int:
+    """Return a native pointer as a number, as it travels outside of `capi`."""
+    return int(ffi.cast("uintptr_t", pointer))
+
+
 def encode(values: Mapping[str, NamedValue], keep: list[Any]) -> Any:
     """Make a `PJRT_NamedValue[]`; `keep` gets the memory it points to, which must live as long."""
     array = ffi.new("PJRT_NamedValue[]", len(values))

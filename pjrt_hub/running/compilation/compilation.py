@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pjrt_hub.base import log
 from pjrt_hub.errors import (
     FileFormatError,
     IncompatiblePluginError,
@@ -165,10 +166,8 @@ def _compile_isolated(
             return load_bytes(client, Guards.of(client).seal(code, signature))
         except (PjrtError, UnsupportedByPluginError) as exc:
             why = exc.message
-    import logging
-
     text = "%s is compiled in this process, which its compiler may end: %s"
-    logging.getLogger("pjrt_hub.isolation").warning(text, source.origin, why)
+    log.warn("pjrt_hub.isolation", text, source.origin, why)
     return _compile_here(client, source, options)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pjrt_hub.base import log
 from pjrt_hub.errors import PjrtError, UnsupportedByPluginError
 
 if TYPE_CHECKING:
@@ -73,6 +74,4 @@ def keep(cache: CompileCache, key: str, executable: LoadedExecutable, program: P
 
 def warn(text: str) -> None:
     """Log what the cache cannot do; it only ever saves time, so that is no error."""
-    import logging
-
-    logging.getLogger("pjrt_hub.compile_cache").warning(text)
+    log.warn("pjrt_hub.compile_cache", text)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from pjrt_hub.base import log
 from pjrt_hub.running.device.device import DeviceClient
 
 if TYPE_CHECKING:
@@ -74,10 +75,8 @@ class DefaultFlags:
         if refused not in sent.flags or refused in given.flags:
             return False
         self._refused.add(refused)
-        import logging
-
         text = f"compiling without the default flag {refused}: {error.message}"
-        logging.getLogger("pjrt_hub.compile_flags").warning(text)
+        log.warn("pjrt_hub.compile_flags", text)
         return True
 
 

@@ -13,6 +13,7 @@ from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.listing import Listing
 from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.array import display
+from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.handle import ClientHandle, Closing
 from pjrt_hub.running.capi.status import answer_or_none
 
@@ -368,8 +369,6 @@ class DeviceClient(ClientHandle):
                 f"{num_replicas} replica(s) of {num_partitions} partition(s) cannot be placed on "
                 f"{there} device(s)"
             )
-        from pjrt_hub.running.capi import irregular
-
         with self._in_call():
             ids = irregular.default_device_assignment(self.api, self.address, *counts)
         return tuple(

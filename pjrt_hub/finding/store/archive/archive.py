@@ -6,12 +6,12 @@ Owns the choice of the reader, by the archive's name. Takes only pinned members.
 from __future__ import annotations
 
 import hashlib
-import logging
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO
 
+from pjrt_hub.base import log
 from pjrt_hub.errors import ArchiveError
 from pjrt_hub.finding.store.archive import record, unpacking
 from pjrt_hub.finding.store.archive.unpacking import Files, refusal
@@ -42,9 +42,7 @@ def unpack(
         for path in sorted(left):
             raise refusal(name, path, "is pinned and not in it")
         if wrong := _wrong_record(file, name, pins.values()):
-            logging.getLogger("pjrt_hub.store").warning(
-                "%s: %s; its members are the pinned ones", name, wrong
-            )
+            log.warn("pjrt_hub.store", "%s: %s; its members are the pinned ones", name, wrong)
 
 
 def measure(

@@ -115,10 +115,7 @@ def write(archive: str, member: Member, content: Iterable[bytes], destination: P
         (destination / folder).chmod(0o755)
     hashing = hashlib.sha256()
     # Hashing and writing release the GIL, so they run while the next chunk is inflated.
-    with (
-        open(target, "xb", buffering=0) as out,
-        ThreadPoolExecutor(1, "pjrt-hub write") as beside,
-    ):
+    with open(target, "xb", buffering=0) as out, ThreadPoolExecutor(1, "pjrt-hub write") as beside:
 
         def take(chunk: bytes) -> None:
             hashing.update(chunk)

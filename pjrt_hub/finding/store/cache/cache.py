@@ -10,10 +10,11 @@ import os
 import stat
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pjrt_hub.base import log
 from pjrt_hub.errors import CacheError
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache.layout import (
@@ -274,13 +275,13 @@ class Cache:
         """Return the size of the whole cache on disk, in bytes."""
         return disk.tree_nbytes(self._own.tree)
 
-    @contextmanager
-    def fetch_lock(self, artifact: Archive, wait: lock.Wait) -> Iterator[lock.FileLock]:
+    def fetch_lock(
+        self, artifact: Archive, wait: lock.Wait
+    ) -> AbstractContextManager[lock.FileLock]:
         """Keep other processes from fetching the same artifact during a `with` block."""
         with disk.cache_errors("cannot write to", self._own.tree):
             self._own.area("locks")
-        with self._own.fetch_lock(artifact.sha256, wait) as held:
-            yield held
+        return self._own.fetch_lock(artifact.sha256, wait)
 
     @contextmanager
     def workspace(self, artifact: Archive) -> Iterator[Path]:
@@ -334,9 +335,7 @@ def _inode(folder: Path) -> int | None:
 @contextmanager
 def _skip_unsound(layout: CacheLayout) -> Iterator[None]:
     """Skip a cache of the machine that is corrupted or unsafe, with a warning in the log."""
-    import logging
-
     try:
         yield
     except CacheError as exc:
-        logging.getLogger("pjrt_hub.store").warning("left out %s: %s", layout.root, exc.message)
+        log.warn("pjrt_hub.store", "left out %s: %s", layout.root, exc.message)

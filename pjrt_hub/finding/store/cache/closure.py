@@ -5,7 +5,6 @@ Owns these folders, which hold nothing but links: to cache entries, and to insta
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import shutil
@@ -46,14 +45,10 @@ def lay_out(layout: CacheLayout, files: Mapping[str, Path]) -> Path:
             disk.make(layout.root, link.parent)
             link.symlink_to(file)
         private.chmod(0o755)
-        try:
+        if not layout.settle(private, root) and not holds(root, files):
+            # Otherwise another process has made the folder.
+            shutil.rmtree(layout.move_aside(root, "trash"), ignore_errors=True)
             private.rename(root)
-        except OSError as exc:
-            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            if not holds(root, files):  # Otherwise another process has made the folder.
-                shutil.rmtree(layout.move_aside(root, "trash"), ignore_errors=True)
-                private.rename(root)
     finally:
         shutil.rmtree(private, ignore_errors=True)
     return root

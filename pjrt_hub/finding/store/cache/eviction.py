@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 
+from pjrt_hub.base import log
 from pjrt_hub.errors import CacheError
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache import closure
@@ -92,8 +93,6 @@ def quarantine(layout: CacheLayout, root: Path, reason: str) -> Path | None:
     in memory outlive the file's name. Return None if another process has moved the entry; raise
     CacheError if it cannot be moved.
     """
-    import logging
-
     try:
         aside = layout.move_aside(root, "quarantine")
     except FileNotFoundError:
@@ -108,9 +107,7 @@ def quarantine(layout: CacheLayout, root: Path, reason: str) -> Path | None:
     older = sorted(aside.parent.iterdir(), key=_mtime, reverse=True)[_QUARANTINED:]
     for path in older:
         shutil.rmtree(path, ignore_errors=True)
-    logging.getLogger("pjrt_hub.store").warning(
-        "moved the corrupted cache entry %s to %s: %s", root, aside, reason
-    )
+    log.warn("pjrt_hub.store", "moved the corrupted cache entry %s to %s: %s", root, aside, reason)
     return aside
 
 

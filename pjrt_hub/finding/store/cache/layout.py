@@ -5,12 +5,13 @@ Owns the paths, and the private directories of one process. Must not read member
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -108,6 +109,16 @@ class CacheLayout:
         root.rename(aside)
         return aside
 
+    def settle(self, private: Path, root: Path) -> bool:
+        """Rename a private directory into its place; return False if a directory is there."""
+        try:
+            private.rename(root)
+        except OSError as exc:
+            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            return False
+        return True
+
     def last_use(self, root: Path) -> float:
         """Return when an entry was used or published, in seconds of the epoch; exact to a day."""
         for path in (self._use_path(root.name), root):
@@ -131,19 +142,15 @@ class CacheLayout:
                         os.utime(held.file if os.utime in os.supports_fd else path)
             yield held
 
-    @contextmanager
-    def removal_lock(self, sha256: str) -> Iterator[lock.FileLock]:
+    def removal_lock(self, sha256: str) -> AbstractContextManager[lock.FileLock]:
         """Keep an entry from being used; the lock's state is "taken" if somebody uses the entry."""
         from pjrt_hub.finding.store import lock
 
-        with self._lock(self._use_path(sha256), lock.NO_WAIT) as held:
-            yield held
+        return self._lock(self._use_path(sha256), lock.NO_WAIT)
 
-    @contextmanager
-    def fetch_lock(self, sha256: str, wait: lock.Wait) -> Iterator[lock.FileLock]:
+    def fetch_lock(self, sha256: str, wait: lock.Wait) -> AbstractContextManager[lock.FileLock]:
         """Keep others from fetching the same artifact."""
-        with self._lock(self.tree / "locks" / sha256, wait) as held:
-            yield held
+        return self._lock(self.tree / "locks" / sha256, wait)
 
     @contextmanager
     def _lock(

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache as once
 from pathlib import Path
 
-from pjrt_hub.base import digest
+from pjrt_hub.base import digest, log
 from pjrt_hub.errors import CacheError
 from pjrt_hub.finding.contract import variables
 from pjrt_hub.finding.store import disk
@@ -25,6 +25,7 @@ COMPILER_VARIABLES = tuple(row.name for row in variables.COMPILERS)
 _FLAGS = frozenset({"LIBTPU_INIT_ARGS", "TF_XLA_FLAGS", "XLA_FLAGS"})
 #: The most bytes of all files together, unless PJRT_HUB_COMPILE_CACHE_NBYTES sets another bound.
 MAX_NBYTES = 2 * 1024**3
+_LOGGER = "pjrt_hub.store"
 _MAGIC = b"\x93pjrt-hub compiled 1\n"
 _HEADER_NBYTES = len(_MAGIC) + 32  # A sha256 follows the magic number.
 _PARTIAL = ".partial."
@@ -87,7 +88,7 @@ class ProgramCache:
             os.utime(path)  # Evictions use this time.
         value = content[_HEADER_NBYTES:]
         if content[:_HEADER_NBYTES] != _header(value):
-            _log(f"removed the damaged compiled program {path}")
+            log.warn(_LOGGER, f"removed the damaged compiled program {path}")
             with suppress(OSError):
                 path.unlink()
             return None
@@ -120,7 +121,7 @@ class ProgramCache:
         except CacheError as exc:
             _leave_out(exc.message)
         except OSError as exc:
-            _log(f"the compiled program cannot be kept in {self.root}: {exc}")
+            log.warn(_LOGGER, f"the compiled program cannot be kept in {self.root}: {exc}")
 
     def nbytes(self) -> int:
         """Return the size of all files, in bytes."""
@@ -176,10 +177,5 @@ def _sha256(value: bytes) -> bytes:
 @once
 def _leave_out(why: str) -> None:
     hint = "make it this user's alone, or set PJRT_HUB_COMPILE_CACHE to a directory that is"
-    _log(f"programs are compiled without the compile cache: {why}\n\nhint: {hint}")
-
-
-def _log(text: str) -> None:
-    import logging
-
-    logging.getLogger("pjrt_hub.store").warning(text)
+    text = f"programs are compiled without the compile cache: {why}\n\nhint: {hint}"
+    log.warn(_LOGGER, text)

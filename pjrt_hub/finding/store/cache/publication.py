@@ -5,7 +5,6 @@ A published file is never written to again: it is made in a private directory.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
@@ -47,7 +46,11 @@ def publish(
         private.chmod(0o755)
         for inside, _, _ in os.walk(private):
             disk.sync_directory(Path(inside))
-        _rename_into_place(artifact, private, root, lookup)
+        if not layout.settle(private, root):
+            # Another process has published it meanwhile; that entry stays if it is sound.
+            found = lookup(artifact)
+            if found is None or found.root != root:
+                private.rename(root)
         for folder in (root.parent, layout.tree):
             disk.sync_directory(folder)
     finally:
@@ -56,17 +59,3 @@ def publish(
     with layout.removal_lock(artifact.sha256):
         pass  # This makes the lock file, so that the first use has nothing to write.
     return root
-
-
-def _rename_into_place(
-    artifact: Archive, private: Path, root: Path, lookup: Callable[[Archive], CacheEntry | None]
-) -> None:
-    try:
-        private.rename(root)
-    except OSError as exc:
-        if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-            raise
-        # Another process has published it meanwhile; that entry stays if it is sound.
-        found = lookup(artifact)
-        if found is None or found.root != root:
-            private.rename(root)

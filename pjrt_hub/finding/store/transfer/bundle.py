@@ -11,7 +11,6 @@ import os
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -75,37 +74,26 @@ def read(
         slots = list(_slots(path, file, known))
         with report_to(listen(path.name)) as progress:
             enter(progress, "checking")
-            for slot in slots:
-                file.seek(slot.offset)
-                _copy(file, slot.row, path, lambda chunk: None)
-        for slot in slots:
-            if cache.lookup(slot.row):
+            for row, offset in slots:
+                file.seek(offset)
+                _copy(file, row, path, lambda chunk: None)
+        for row, offset in slots:
+            if cache.lookup(row):
                 continue
-            with (
-                cache.workspace(slot.row) as folder,
-                report_to(listen(slot.row.package)) as progress,
-            ):
+            with cache.workspace(row) as folder, report_to(listen(row.package)) as progress:
                 enter(progress, "unpacking")
-                cache.require_space(slot.row.size + slot.row.nbytes)
+                cache.require_space(row.size + row.nbytes)
                 archive_path = folder / "archive"
                 with archive_path.open("wb") as out:
-                    file.seek(slot.offset)
-                    _copy(file, slot.row, path, out.write)
-                cache.publish(slot.row, archive_path)
+                    file.seek(offset)
+                    _copy(file, row, path, out.write)
+                cache.publish(row, archive_path)
                 enter(progress, "done")
-    return tuple(slot.row for slot in slots)
+    return tuple(row for row, _ in slots)
 
 
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A known archive, and where it begins in the bundle."""
-
-    row: Archive
-    offset: int
-
-
-def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_Slot]:
-    """Check that the file has the form of a bundle, without reading the archives."""
+def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[tuple[Archive, int]]:
+    """Yield known archives, and where they begin in a file, if it has the form of a bundle."""
     by_name: dict[str, list[Archive]] = {}
     for plugin in known:
         for each in plugin.archives:
@@ -127,7 +115,7 @@ def _slots(path: Path, file: BinaryIO, known: Sequence[Artifact]) -> Iterator[_S
             row = next(iter(rows.values()))
             if len(rows) > 1:  # Packages may pin different files of one name and size.
                 row = rows.get(_sha256(file, info.size), row)
-            yield _Slot(row, begin)
+            yield row, begin
         file.seek(begin + info.size)
         padding = _pad(info.size)
         if file.read(len(padding)) != padding:

@@ -52,12 +52,12 @@ class IndexFile:
     @property
     def package(self) -> str:
         """The normalized name of its distribution; empty if it is not a wheel."""
-        return _wheel(self.name)[0]
+        return identity(self.name)[0]
 
     @property
     def version(self) -> str:
         """Its distribution's version; empty if it is not a wheel."""
-        return _wheel(self.name)[1]
+        return identity(self.name)[1]
 
 
 def releases(
@@ -266,15 +266,9 @@ def _files(page: Page, base: str) -> list[IndexFile]:
             if urlsplit(url).scheme != "file" or urlsplit(page.url).scheme == "file"
         ]
     # json raises RecursionError for deep nesting; html raises AssertionError for odd markup.
-    except (
-        ValueError,
-        TypeError,
-        AttributeError,
-        KeyError,
-        RecursionError,
-        AssertionError,
-    ) as exc:
-        raise Refused(f"the page {redact(page.url)} is malformed: {_brief(exc)}") from exc
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError, AssertionError) as exc:
+        why = str(exc)[:200] or type(exc).__name__
+        raise Refused(f"the page {redact(page.url)} is malformed: {why}") from exc
 
 
 def _in_json(text: str, url: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -330,10 +324,6 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _brief(exc: Exception) -> str:
-    return str(exc)[:200] or type(exc).__name__
-
-
 def _with_credentials(url: str, base: str) -> str:
     """Add an index's user and password to addresses of its own files only."""
     ours, theirs = urlsplit(base), urlsplit(url)
@@ -344,7 +334,8 @@ def _with_credentials(url: str, base: str) -> str:
     return urlunsplit(theirs._replace(netloc=f"{credentials}@{theirs.netloc}"))
 
 
-def _wheel(name: str) -> tuple[str, str]:
+def identity(name: str) -> tuple[str, str]:
+    """Return the package and the version in a wheel's file name; empty for other files."""
     from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
     try:

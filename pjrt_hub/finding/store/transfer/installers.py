@@ -18,6 +18,7 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from pjrt_hub.base import digest, safe_path
 from pjrt_hub.errors import StoreError
+from pjrt_hub.finding.contract.table import parse
 from pjrt_hub.finding.store import disk
 
 _INSTALLER_SECONDS = 60
@@ -303,8 +304,6 @@ def _uv_bases(env: Mapping[str, str]) -> Iterable[Path]:
 
 
 def _toml(path: Path) -> dict[str, Any]:
-    from pjrt_hub.finding.contract.table import parse
-
     try:
         return parse(digest.content(path))
     except (OSError, ValueError):  # The file is absent, or uv reports the error.

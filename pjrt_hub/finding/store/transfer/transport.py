@@ -170,11 +170,7 @@ class Transport:
     """
 
     def __init__(
-        self,
-        env: Mapping[str, str],
-        *,
-        sources: Sources | None = None,
-        patience: Patience,
+        self, env: Mapping[str, str], *, sources: Sources | None = None, patience: Patience
     ) -> None:
         import httpx
 

@@ -19,7 +19,7 @@ from pjrt_hub.finding.contract.binary import ENTRY_POINT
 from pjrt_hub.finding.contract.manifest import FILE_NAME
 from pjrt_hub.finding.store.archive import archive
 from pjrt_hub.finding.store.catalog import Artifact, Member
-from pjrt_hub.finding.store.transfer import installers
+from pjrt_hub.finding.store.transfer import index, installers
 from pjrt_hub.finding.store.transfer.credentials import redact
 from pjrt_hub.finding.store.transfer.installers import Sources
 from pjrt_hub.finding.store.transfer.partial import Partial, Progress, copy, fill
@@ -147,16 +147,11 @@ def needs(
 
 def _identity(file_name: str, sha256: str) -> tuple[str, str]:
     """Read the package and the version from a file name; else use the digest as version."""
-    from packaging.utils import (
-        InvalidSdistFilename,
-        InvalidWheelFilename,
-        parse_sdist_filename,
-        parse_wheel_filename,
-    )
+    from packaging.utils import InvalidSdistFilename, parse_sdist_filename
 
-    with suppress(InvalidWheelFilename):
-        name, version, _, _ = parse_wheel_filename(file_name)
-        return name, str(version)
+    package, wheels_version = index.identity(file_name)
+    if package:
+        return package, wheels_version
     with suppress(InvalidSdistFilename):
         name, version = parse_sdist_filename(file_name)
         return name, str(version)
