@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
@@ -220,28 +220,27 @@ def environment_reads(known: dict[str, Module]) -> Iterator[str]:
                 yield f"{module.name}:{found.line} reads {found.target}"
 
 
-def unsafe_starts(known: dict[str, Module]) -> Iterator[str]:
+def uses(
+    known: dict[str, Module], names: Set[str], allowed: Set[str], instead: str
+) -> Iterator[str]:
+    """Yield the uses of names for which there is a module `instead`, but for the allowed ones."""
     for module in known.values():
-        if module.name.partition(".")[2] in MAY_START:
+        if module.name.partition(".")[2] in allowed:
             continue
         for node in ast.walk(module.tree):
-            if isinstance(node, ast.Attribute) and (name := ast.unparse(node)) in STARTS:
-                yield f"{module.name}:{node.lineno} uses {name}: see safe_path"
+            if isinstance(node, ast.Attribute) and (name := ast.unparse(node)) in names:
+                yield f"{module.name}:{node.lineno} uses {name}: see {instead}"
         for found in imports(module):
-            if found.target in STARTS:
-                yield f"{module.name}:{found.line} imports {found.target}: see safe_path"
+            if found.target in names:
+                yield f"{module.name}:{found.line} imports {found.target}: see {instead}"
+
+
+def unsafe_starts(known: dict[str, Module]) -> Iterator[str]:
+    return uses(known, STARTS, MAY_START, "safe_path")
 
 
 def locks_that_forks_copy(known: dict[str, Module]) -> Iterator[str]:
-    for module in known.values():
-        if module.name.partition(".")[2] in MAY_LOCK:
-            continue
-        for node in ast.walk(module.tree):
-            if isinstance(node, ast.Attribute) and (name := ast.unparse(node)) in LOCKS:
-                yield f"{module.name}:{node.lineno} uses {name}: see fork"
-        for found in imports(module):
-            if found.target in LOCKS:
-                yield f"{module.name}:{found.line} imports {found.target}: see fork"
+    return uses(known, LOCKS, MAY_LOCK, "fork")
 
 
 def work_at_import(known: dict[str, Module]) -> Iterator[str]:

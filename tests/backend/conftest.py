@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 
+import finished
 import pytest
 from children import command
 
@@ -21,14 +21,7 @@ def python(environment: dict[str, str]) -> Callable[..., Ended]:
     """`python(words, NAME=value)` runs a Python; its status, output and errors."""
 
     def run(*words: str, cwd: Path | None = None, seconds: float = 200, **env: str) -> Ended:
-        done = subprocess.run(
-            [sys.executable, *words],
-            env={**environment, **env},
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            timeout=seconds,
-        )
+        done = finished.python(*words, seconds=seconds, env={**environment, **env}, cwd=cwd)
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
+import finished
 import pytest
 
 
@@ -16,14 +16,8 @@ def check(tmp_path):
     """`check(*words, NAME=value)` runs the command with variables, in a folder of its own."""
 
     def run(*words, **env):
-        return subprocess.run(
-            [sys.executable, "-P", "-m", "pjrt_hub.cli", "check", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=120,
-            env={**os.environ, **env},
-        )
+        words = ("-P", "-m", "pjrt_hub.cli", "check", *words)
+        return finished.python(*words, seconds=120, cwd=tmp_path, env={**os.environ, **env})
 
     return run
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import zipfile
 
+import finished
 import pytest
 
 from pjrt_hub.base.abi import ApiVersion
@@ -33,13 +33,8 @@ def without(clean_env):
     def run(names: str, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
         layer = {"PJRT_HUB_LAYERS": "without", "PJRT_HUB_WITHOUT": names}
         layer["LD_PRELOAD"] = str(layers.preload_path())
-        return subprocess.run(
-            [sys.executable, "-m", "pjrt_hub.cli", *map(str, words)],
-            env={**clean_env, **(layer if names else {}), **env},
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
+        own = {**clean_env, **(layer if names else {}), **env}
+        return finished.cli(*words, seconds=200, env=own)
 
     return run
 

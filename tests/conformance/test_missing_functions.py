@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import finished
 import pytest
 
 from pjrt_hub.kit.conformance.host import hosts
@@ -20,12 +19,7 @@ def looked(library):
     """Function left out -> what is NULL, what is UNIMPLEMENTED, whether functions were called."""
     matters = {name for host in hosts() for name in host.unimplemented} - UNTOLD
     program = Path(__file__).with_name("missing_functions.py")
-    ended = subprocess.run(
-        [sys.executable, program, str(library), "", *sorted(matters)],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    ended = finished.python(program, library, "", *sorted(matters), check=True)
     rows = [json.loads(line) for line in ended.stdout.splitlines()]
     assert len(rows) == 1 + len(matters)
     return {name: (null, unimplemented, asked) for name, null, unimplemented, asked in rows}

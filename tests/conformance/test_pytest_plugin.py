@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 
+import finished
 import pytest
 
 PLUGIN = "pjrt_hub.kit.pytest_plugin"
@@ -19,9 +19,7 @@ def run(tmp_path):
     def pytest_(*words):
         plugins = ["-p", "no:randomly", "-p", PLUGIN]
         command = [sys.executable, "-m", "pytest", *plugins, *words]
-        return subprocess.run(
-            command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-        )
+        return finished.run(*command, seconds=120, cwd=tmp_path)
 
     return pytest_
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import finished
 import numpy as np
 import pytest
 from children import HAS_TILES, IS_CPU, PLATFORM, PROGRAMS, SLOW, command, device_count
@@ -117,13 +116,9 @@ def child(clean_env):
     """
 
     def child(function, *arguments, status=0, stderr="", timeout=120, prepared=True, **env):
-        done = subprocess.run(
-            command(function, *arguments, prepared=prepared),
-            capture_output=True,
-            text=True,
-            timeout=timeout,
-            env={**clean_env, "PYTHONFAULTHANDLER": "1", **env},
-        )
+        words = command(function, *arguments, prepared=prepared)
+        own = {**clean_env, "PYTHONFAULTHANDLER": "1", **env}
+        done = finished.run(*words, seconds=timeout, env=own)
         assert (done.returncode, done.stderr) == (status, stderr), done.stdout + done.stderr
         return done.stdout
 
@@ -136,14 +131,7 @@ def script(clean_env):
     """Run a module of this folder as a script, and give the process that is done."""
 
     def script(*words):
-        return subprocess.run(
-            [sys.executable, "-m", *words],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=200,
-            env=clean_env,
-        )
+        return finished.python("-m", *words, seconds=200, cwd=Path(__file__).parent, env=clean_env)
 
     return script
 

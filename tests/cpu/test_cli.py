@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import finished
 import numpy as np
 import pytest
 from children import NAME, PLATFORM, PROGRAMS
@@ -21,14 +21,7 @@ def hub(clean_env, tmp_path):
     clean = {**clean_env, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
     def call(*args, status=0, input=None, **env):
-        done = subprocess.run(
-            [*COMMAND, *map(str, args)],
-            input=input,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            env={**clean, **env},
-        )
+        done = finished.run(*COMMAND, *args, input=input, env={**clean, **env})
         assert done.returncode == status, done.stdout + done.stderr
         return done
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import sysconfig
 import textwrap
 from pathlib import Path
 
+import finished
 import pytest
 
 import pjrt_hub
@@ -66,13 +65,8 @@ def start(bare, clean_env):
     """Run Python code where no plugin is installed, and return the finished process."""
 
     def start(code, cache, **env):
-        return subprocess.run(
-            [sys.executable, "-S", "-P", "-c", REPORT + textwrap.dedent(code)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            env={**clean_env, "PYTHONPATH": bare, "PJRT_HUB_CACHE": str(cache), **env},
-        )
+        own = {**clean_env, "PYTHONPATH": bare, "PJRT_HUB_CACHE": str(cache), **env}
+        return finished.python("-S", "-P", "-c", REPORT + textwrap.dedent(code), env=own)
 
     return start
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import finished
 import pytest
 
 pytestmark = pytest.mark.cpu("what locks hold")
@@ -28,15 +29,7 @@ def hub(tmp_path, project, clean_env):
     env = {**clean_env, **without_index, "PJRT_HUB_CACHE": str(tmp_path / "cache")}
 
     def call(*args, status=0, cwd=project, **more):
-        done = subprocess.run(
-            [*COMMAND, *map(str, args)],
-            capture_output=True,
-            text=True,
-            timeout=300,
-            cwd=cwd,
-            env={**env, **more},
-            stdin=subprocess.DEVNULL,
-        )
+        done = finished.run(*COMMAND, *args, cwd=cwd, env={**env, **more}, stdin=subprocess.DEVNULL)
         assert done.returncode == status, done.stdout + done.stderr
         return done
 
@@ -201,11 +194,7 @@ def test_discovery_imports_nothing(tmp_path, clean_env):
         (site / path).parent.mkdir(parents=True, exist_ok=True)
         (site / path).write_text(body)
     paths = [str(site), *filter(None, [clean_env.get("PYTHONPATH")])]
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(line[4:] for line in code.splitlines())],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**clean_env, "PYTHONPATH": os.pathsep.join(paths)},
-    )
+    script = "\n".join(line[4:] for line in code.splitlines())
+    own = {**clean_env, "PYTHONPATH": os.pathsep.join(paths)}
+    done = finished.python("-c", script, env=own)
     assert done.stdout == "[]\n", done.stderr

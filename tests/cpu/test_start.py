@@ -1,11 +1,10 @@
 """What a start imports, and when: each module delays the first result."""
 
 import json
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
+import finished
 import pytest
 from children import ADD, PLATFORM
 
@@ -28,8 +27,7 @@ def run(client, clean_env):
     del client
 
     def run(code: str) -> list[str]:
-        command = [sys.executable, "-c", MARK + textwrap.dedent(code)]
-        child = subprocess.run(command, env=clean_env, capture_output=True, text=True, timeout=120)
+        child = finished.python("-c", MARK + textwrap.dedent(code), seconds=120, env=clean_env)
         assert child.returncode == 0, child.stderr
         return child.stdout.splitlines()
 

@@ -5,6 +5,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+import finished
 import pytest
 
 pytestmark = pytest.mark.cpu("traps in place of it")
@@ -65,15 +66,7 @@ def run(folder, sprung, clean_env, tmp_path):
     env["PATH"] = f":{env['PATH']}:.:"
 
     def run(*command, status=0, **more):
-        done = subprocess.run(
-            list(map(str, command)),
-            cwd=folder,
-            env={**env, **more},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        done = finished.run(*command, cwd=folder, env={**env, **more}, stdin=subprocess.DEVNULL)
         assert not sprung.exists(), (command, sprung.read_text(), done.stderr)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout

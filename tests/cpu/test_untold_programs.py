@@ -2,10 +2,9 @@
 
 import pickle
 import runpy
-import subprocess
-import sys
 from pathlib import Path
 
+import finished
 import numpy as np
 import pytest
 from children import ADD, PLATFORM
@@ -61,13 +60,8 @@ def test_all_that_users_do_with_programs(child, clean_env, program, tmp_path, un
     lacking = {"PJRT_HUB_LAYERS": "without", "PJRT_HUB_WITHOUT": UNTOLD[untold]}
     assert "kinds   [0, 0, 1, 0]" in child(use, str(tmp_path), **lacking)
     child(use_pickle, str(tmp_path), **lacking)
-    command = [sys.executable, "-m", "pjrt_hub.cli", "run", program("add")]
-    done = subprocess.run(
-        [*command, "--platform", PLATFORM, "--arg", "f32[8]:1", "--arg", "f32[8]:2"],
-        env=clean_env | lacking,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    words = ["run", program("add"), "--platform", PLATFORM, "--arg", "f32[8]:1"]
+    words += ["--arg", "f32[8]:2"]
+    done = finished.cli(*words, seconds=120, env=clean_env | lacking)
     assert (done.returncode, done.stderr) == (0, ""), done
     assert done.stdout.startswith("[3. 3. 3. 3. 3. 3. 3. 3.]\n")

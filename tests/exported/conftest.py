@@ -1,8 +1,8 @@
 """The real XLA CPU plugin, and artifacts that `make_artifacts.py` wrote."""
 
-import subprocess
 from pathlib import Path
 
+import finished
 import pytest
 from children import command
 from packaging.version import Version
@@ -40,13 +40,8 @@ def child(clean_env):
     """Call a function in a process of its own, and return what it prints; `in_child` uses this."""
 
     def child(function, *arguments, prepared=False, **env):
-        done = subprocess.run(
-            command(function, *arguments, prepared=prepared),
-            env={**clean_env, **env},
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        words = command(function, *arguments, prepared=prepared)
+        done = finished.run(*words, env={**clean_env, **env})
         assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
         return done.stdout
 

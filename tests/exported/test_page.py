@@ -1,10 +1,10 @@
 """docs/exported.md: its code runs, and prints what it shows."""
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
+import finished
 import pytest
 
 PAGE = (Path(__file__).parents[2] / "docs" / "exported.md").read_text(encoding="utf-8")
@@ -19,9 +19,7 @@ def test_the_code_prints_what_is_shown(tmp_path, clean_env):
     pytest.importorskip("jax")
 
     def run(*command):
-        done = subprocess.run(
-            command, cwd=tmp_path, env=clean_env, capture_output=True, text=True, timeout=120
-        )
+        done = finished.run(*command, seconds=120, cwd=tmp_path, env=clean_env)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

@@ -19,27 +19,19 @@ FUNCTION(PJRT_TopologyDescription_Create) {
   return NULL;
 }
 
-FUNCTION(PJRT_TopologyDescription_Destroy) { return NULL; }
+DOES(PJRT_TopologyDescription_Destroy, (void)0)
 
-FUNCTION(PJRT_TopologyDescription_PlatformName) {
-  args->platform_name = "stub";
-  args->platform_name_size = 4;
-  return NULL;
-}
+DOES(PJRT_TopologyDescription_PlatformName, args->platform_name = "stub",
+     args->platform_name_size = 4)
 
-FUNCTION(PJRT_TopologyDescription_GetDeviceDescriptions) {
-  args->descriptions = ((PJRT_TopologyDescription *)args->topology)->descriptions;
-  args->num_descriptions = 1;
-  return NULL;
-}
+DOES(PJRT_TopologyDescription_GetDeviceDescriptions,
+     args->descriptions = ((PJRT_TopologyDescription *)args->topology)->descriptions,
+     args->num_descriptions = 1)
 
 static char *compiled_text; /* it belongs to the last program */
 
-FUNCTION(PJRT_Compile) {
-  args->executable = make(sizeof(PJRT_Executable), VIEW, NULL);
-  compiled_text = strndup(args->program->code, args->program->code_size);
-  return NULL;
-}
+DOES(PJRT_Compile, args->executable = make(sizeof(PJRT_Executable), VIEW, NULL);
+     compiled_text = strndup(args->program->code, args->program->code_size))
 
 FUNCTION(PJRT_Client_Load) {
   PJRT_Executable *given = enter(args->executable, VIEW);

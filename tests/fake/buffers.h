@@ -124,12 +124,10 @@ TELLS(PJRT_Client_BufferFromHostBuffer, client, CLIENT,
       args->buffer->signal->fired = true;
       args->done_with_host_buffer = new_event(it, args->buffer->signal))
 
-FUNCTION(PJRT_Buffer_Destroy) {
-  if (args->buffer->lent != 0) die("destroyed while lent out", BUFFER);
-  destroy(args->buffer, BUFFER);
-  poison(args->buffer);
-  return NULL;
-}
+DOES(PJRT_Buffer_Destroy,
+     if (args->buffer->lent != 0) die("destroyed while lent out", BUFFER);
+     destroy(args->buffer, BUFFER);
+     poison(args->buffer))
 
 TELLS(PJRT_Buffer_Delete, buffer, BUFFER, it->deleted = true)
 
@@ -239,26 +237,14 @@ static PJRT_Client *client_of(PJRT_Memory *memory) {
   return enter(((StubMemory *)memory)->client, CLIENT);
 }
 
-FUNCTION(PJRT_Memory_AddressableByDevices) {
-  PJRT_Client *client = client_of(args->memory);
-  args->devices = client->devices;
-  args->num_devices = 1;
-  leave(client);
-  return NULL;
-}
+DOES(PJRT_Memory_AddressableByDevices, PJRT_Client *client = client_of(args->memory);
+     args->devices = client->devices, args->num_devices = 1;
+     leave(client))
 
-FUNCTION(PJRT_Memory_Id) {
-  leave(client_of(args->memory));
-  args->id = 0;
-  return NULL;
-}
+DOES(PJRT_Memory_Id, leave(client_of(args->memory)); args->id = 0)
 
-FUNCTION(PJRT_Memory_Kind) {
-  leave(client_of(args->memory));
-  args->kind = "device";
-  args->kind_size = 6;
-  return NULL;
-}
+DOES(PJRT_Memory_Kind, leave(client_of(args->memory));
+     args->kind = "device", args->kind_size = 6)
 
 TELLS(PJRT_Buffer_Memory, buffer, BUFFER, args->memory = &it->head.client->memory.memory)
 
@@ -344,28 +330,20 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_Destroy) {
   return NULL;
 }
 
-FUNCTION(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer) {
-  args->buffer_out = part(args->transfer_manager, args->buffer_index);
-  if (args->transfer_manager->retrieved[args->buffer_index]) die("retrieved twice", BUFFER);
-  args->transfer_manager->retrieved[args->buffer_index] = true;
-  return NULL;
-}
+DOES(PJRT_AsyncHostToDeviceTransferManager_RetrieveBuffer,
+     args->buffer_out = part(args->transfer_manager, args->buffer_index);
+     if (args->transfer_manager->retrieved[args->buffer_index]) die("retrieved twice", BUFFER);
+     args->transfer_manager->retrieved[args->buffer_index] = true)
 
-FUNCTION(PJRT_AsyncHostToDeviceTransferManager_BufferCount) {
-  args->buffer_count = args->transfer_manager->count;
-  return NULL;
-}
+DOES(PJRT_AsyncHostToDeviceTransferManager_BufferCount,
+     args->buffer_count = args->transfer_manager->count)
 
-FUNCTION(PJRT_AsyncHostToDeviceTransferManager_BufferSize) {
-  PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
-  args->buffer_size = buffer->count * buffer->width;
-  return NULL;
-}
+DOES(PJRT_AsyncHostToDeviceTransferManager_BufferSize,
+     PJRT_Buffer *buffer = part(args->transfer_manager, args->buffer_index);
+     args->buffer_size = buffer->count * buffer->width)
 
-FUNCTION(PJRT_AsyncHostToDeviceTransferManager_Device) {
-  args->device_out = args->transfer_manager->head.client->devices[0];
-  return NULL;
-}
+DOES(PJRT_AsyncHostToDeviceTransferManager_Device,
+     args->device_out = args->transfer_manager->head.client->devices[0])
 
 static PJRT_Event *done(PJRT_Buffer *buffer, bool complete) {
   Signal *taken = new_signal();
@@ -405,11 +383,9 @@ FUNCTION(PJRT_AsyncHostToDeviceTransferManager_TransferLiteral) {
   return NULL;
 }
 
-FUNCTION(PJRT_AsyncHostToDeviceTransferManager_SetBufferError) {
-  settle(part(args->transfer_manager, args->buffer_index)->signal, (int)args->error_code,
-         args->error_message, args->error_message_size);
-  return NULL;
-}
+DOES(PJRT_AsyncHostToDeviceTransferManager_SetBufferError,
+     settle(part(args->transfer_manager, args->buffer_index)->signal, (int)args->error_code,
+            args->error_message, args->error_message_size))
 
 FUNCTION(PJRT_AsyncHostToDeviceTransferManager_AddMetadata) {
   stub_metadata[0] = 0;

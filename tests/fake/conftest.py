@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import finished
 import pytest
 
 from pjrt_hub.running.interpose import layers
@@ -58,13 +59,8 @@ def host(header_folder: Path, stub: Stub) -> Host:
 
     def run(name: str, *macros: str, **env: str) -> subprocess.CompletedProcess[str]:
         plugins = [stub(*macros), *([stub("MINOR=116")] if name == "another_plugin" else [])]
-        return subprocess.run(
-            [program, *plugins, name],
-            env={**os.environ, "LD_PRELOAD": str(layers.preload_path()), **env},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
+        own = {**os.environ, "LD_PRELOAD": str(layers.preload_path()), **env}
+        return finished.run(program, *plugins, name, seconds=60, env=own)
 
     return run
 

@@ -53,11 +53,7 @@ TELLS(PJRT_Device_CreateAsyncTrackingEvent, device->client, CLIENT,
       args->event = (PJRT_AsyncTrackingEvent *)strndup(args->description, args->description_size);
       stub_tracked++)
 
-FUNCTION(PJRT_AsyncTrackingEvent_Destroy) {
-  free(args->event);
-  stub_tracked--;
-  return NULL;
-}
+DOES(PJRT_AsyncTrackingEvent_Destroy, free(args->event); stub_tracked--)
 
 char stub_processes[256]; /* the processes that the host told last, as text */
 

@@ -211,16 +211,17 @@ static PJRT_Api api;
   __attribute__((constructor)) static void list_##name(void) { api.name = name; }         \
   static PJRT_Error *name##_of_any_size(name##_Args *args)
 
-/* Defines a function that cannot fail, by what it does with its object, which is called `it`:
-   TELLS(name, client, CLIENT, args->a = it->b). */
-#define TELLS(name, object, kind, ...)   \
-  FUNCTION(name) {                       \
-    __auto_type it = args->object;       \
-    enter(it, kind);                     \
-    __VA_ARGS__;                         \
-    leave(it);                           \
-    return NULL;                         \
+/* Defines a function that cannot fail, by what it does: DOES(name, args->a = 1). */
+#define DOES(name, ...)   \
+  FUNCTION(name) {        \
+    __VA_ARGS__;          \
+    return NULL;          \
   }
+
+/* Defines one by what it does with its object, which is called `it`:
+   TELLS(name, client, CLIENT, args->a = it->b). */
+#define TELLS(name, object, kind, ...)                                            \
+  DOES(name, __auto_type it = args->object; enter(it, kind); __VA_ARGS__; leave(it))
 
 FUNCTION(PJRT_Error_GetCode) {
   Error *error = enter(args->error, ERROR);
@@ -329,10 +330,7 @@ static PJRT_Event *new_event(PJRT_Client *client, Signal *signal) {
   return event;
 }
 
-FUNCTION(PJRT_Event_Destroy) {
-  destroy(args->event, EVENT);
-  return NULL;
-}
+DOES(PJRT_Event_Destroy, destroy(args->event, EVENT))
 
 TELLS(PJRT_Event_IsReady, event, EVENT, pthread_mutex_lock(&it->signal->mutex);
       args->is_ready = it->signal->fired;
@@ -368,10 +366,7 @@ FUNCTION(PJRT_Event_OnReady) {
   return NULL;
 }
 
-FUNCTION(PJRT_Event_Create) {
-  args->event = new_event(NULL, new_signal());
-  return NULL;
-}
+DOES(PJRT_Event_Create, args->event = new_event(NULL, new_signal()))
 
 /* Fires a promised signal with the code and the message of an error, or with the code 0. */
 static void settle(Signal *signal, int code, const char *message, size_t message_size) {

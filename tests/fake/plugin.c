@@ -55,10 +55,7 @@
 
 /* The plugin and its client */
 
-FUNCTION(PJRT_Plugin_Initialize) {
-  ON_INITIALIZE;
-  return NULL;
-}
+DOES(PJRT_Plugin_Initialize, ON_INITIALIZE)
 
 FUNCTION(PJRT_Plugin_Attributes) {
   ON_ATTRIBUTES;
@@ -173,10 +170,7 @@ FUNCTION(PJRT_Client_Compile) {
   return error;
 }
 
-FUNCTION(PJRT_LoadedExecutable_Destroy) {
-  destroy(args->executable, EXECUTABLE);
-  return NULL;
-}
+DOES(PJRT_LoadedExecutable_Destroy, destroy(args->executable, EXECUTABLE))
 
 TELLS(PJRT_LoadedExecutable_AddressableDevices, executable, EXECUTABLE,
       args->addressable_devices = it->head.client->devices, args->num_addressable_devices = DEVICES)
@@ -185,10 +179,7 @@ TELLS(PJRT_LoadedExecutable_GetExecutable, loaded_executable, EXECUTABLE,
       args->executable = make(sizeof(PJRT_Executable), VIEW, it->head.client);
       args->executable->loaded = it)
 
-FUNCTION(PJRT_Executable_Destroy) {
-  destroy(args->executable, VIEW);
-  return NULL;
-}
+DOES(PJRT_Executable_Destroy, destroy(args->executable, VIEW))
 
 #ifdef COUNTS_OUTPUTS
 TELLS(PJRT_Executable_NumOutputs, executable, VIEW, args->num_outputs = 1)

@@ -6,10 +6,10 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import finished
 import pytest
 from images import macho, pe
 from trees import compile_library
@@ -28,8 +28,7 @@ PRELOAD = '[[preload]]\nmodule = "vendor.libs"\nlibraries = ["libcudnn.so.99", "
 
 def hub(env: dict[str, str], *words: str) -> subprocess.CompletedProcess[str]:
     """Run `pjrt-hub` with these words."""
-    command = [sys.executable, "-m", "pjrt_hub.cli", *words]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    return finished.cli(*words, seconds=120, env=env)
 
 
 @pytest.fixture

@@ -37,20 +37,12 @@ FUNCTION(PJRT_CopyToDeviceStream_Destroy) {
   return NULL;
 }
 
-FUNCTION(PJRT_CopyToDeviceStream_TotalBytes) {
-  args->total_bytes = alive(args->stream)->total;
-  return NULL;
-}
+DOES(PJRT_CopyToDeviceStream_TotalBytes, args->total_bytes = alive(args->stream)->total)
 
-FUNCTION(PJRT_CopyToDeviceStream_GranuleSize) {
-  args->granule_size_in_bytes = alive(args->stream) != NULL ? GRANULE : 0;
-  return NULL;
-}
+DOES(PJRT_CopyToDeviceStream_GranuleSize,
+     args->granule_size_in_bytes = alive(args->stream) != NULL ? GRANULE : 0)
 
-FUNCTION(PJRT_CopyToDeviceStream_CurrentBytes) {
-  args->current_bytes = alive(args->stream)->current;
-  return NULL;
-}
+DOES(PJRT_CopyToDeviceStream_CurrentBytes, args->current_bytes = alive(args->stream)->current)
 
 typedef struct {
   PJRT_CopyToDeviceStream *stream;

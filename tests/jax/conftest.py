@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
-import subprocess
-import sys
 import textwrap
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import finished
 import pytest
 from children import IS_CPU, command
 
@@ -85,14 +84,8 @@ def python(environment: dict[str, str], tmp_path: Path) -> Callable[..., Ended]:
     """`python(script, *words, NAME=value)` runs a script in a child."""
 
     def run(script: str, *words: str, **env: str) -> Ended:
-        done = subprocess.run(
-            [sys.executable, "-c", textwrap.dedent(script), *words],
-            env={**environment, **env},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
+        given, own = ("-c", textwrap.dedent(script), *words), {**environment, **env}
+        done = finished.python(*given, seconds=200, env=own, cwd=tmp_path)
         return Ended(done.returncode, done.stdout, done.stderr)
 
     return run
@@ -103,15 +96,9 @@ def child(environment: dict[str, str], tmp_path: Path) -> Callable[..., str]:
     """Call a function where JAX's default device is one of the plugin's four; for `in_child`."""
 
     def child(function: Callable[..., object], *arguments: object, prepared: bool = False) -> str:
-        options = {"JAX_PJRT_CLIENT_CREATE_OPTIONS": "cpu_device_count:4"}
-        done = subprocess.run(
-            command(function, *arguments, prepared=prepared),
-            env={**environment, "PJRT_HUB_JAX": "cpu", **options},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=200,
-        )
+        own = {"PJRT_HUB_JAX": "cpu", "JAX_PJRT_CLIENT_CREATE_OPTIONS": "cpu_device_count:4"}
+        words = command(function, *arguments, prepared=prepared)
+        done = finished.run(*words, seconds=200, env={**environment, **own}, cwd=tmp_path)
         assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
         return done.stdout
 

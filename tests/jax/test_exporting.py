@@ -7,10 +7,10 @@ plugin has.
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
+import finished
 import numpy as np
 import pytest
 from children import command
@@ -117,12 +117,7 @@ def run(folder):
 def test_they_give_what_jax_gives(environment, tmp_path):
     flags = {"XLA_FLAGS": f"--xla_force_host_platform_device_count={DEVICES}"}
     for function, env in ((export, {"JAX_PLATFORMS": "cpu", **flags}), (run, {})):
-        done = subprocess.run(
-            command(function, str(tmp_path), prepared=False),
-            env={**environment, **env},
-            capture_output=True,
-            text=True,
-            timeout=250,
-        )
+        words = command(function, str(tmp_path), prepared=False)
+        done = finished.run(*words, seconds=250, env={**environment, **env})
         assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.split() == list(FUNCTIONS)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+import finished
 import pytest
 
 RUNNER = Path(__file__).parents[2] / "tools" / "jax_tests"
@@ -72,14 +72,9 @@ class Runner:
         (self.tests / "unreadable_test.py").write_text(UNREADABLE)
 
     def __call__(self, *options: str) -> subprocess.CompletedProcess[str]:
-        places = [str(self.tests), f"--json={self.json}", f"--known={self.known}"]
-        return subprocess.run(
-            [sys.executable, RUNNER, "--test-seconds=25", *places, *options],
-            capture_output=True,
-            text=True,
-            env=self.env,
-            timeout=280,
-        )
+        words = [RUNNER, "--test-seconds=25", self.tests, f"--json={self.json}"]
+        words += [f"--known={self.known}", *options]
+        return finished.python(*words, seconds=280, env=self.env)
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """all-MiniLM-L6-v2 in JAX on the plugin, in JAX on its own backend, and without JAX: one result."""
 
 import json
-import subprocess
-import sys
 from importlib.util import find_spec
 from itertools import combinations
 from pathlib import Path
 
+import finished
 import numpy as np
 import pytest
 
@@ -38,9 +37,7 @@ assert not {"jax", "jaxlib"} & set(sys.modules)
 
 
 def run(*command):
-    done = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, cwd=ROOT / "docs", timeout=240
-    )
+    done = finished.python(*command, seconds=240, cwd=ROOT / "docs")
     assert done.returncode == 0, done.stderr
     return done.stdout
 

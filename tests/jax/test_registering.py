@@ -186,18 +186,24 @@ def test_a_library_by_its_path(python):
     assert (ended.status, ended.printed) == (0, "hubcpu\nplugin 2\n"), ended.errors
 
 
-def test_too_late_is_said(python):
-    ended = python(
-        """
-        import jax
-        jax.devices()
-        import pjrt_hub.jax
-        pjrt_hub.jax.register("cpu")
-        """
-    )
+TOO_LATE = "cpu cannot be registered: JAX has made its clients"
+TOO_OLD = "JAX 0.4.31 is too old: plugins of pjrt-hub need 0.4.33"
+
+
+@pytest.mark.parametrize(
+    ("before", "error", "hint"),
+    [
+        ("import jax; jax.devices()", TOO_LATE, "hint: register it before the first array"),
+        ("import sys; sys.modules['jax'] = None", "JAX cannot be imported", ""),
+        ("import jax; jax.__version_info__, jax.__version__ = (0, 4, 31), '0.4.31'", TOO_OLD, ""),
+    ],
+    ids=["too late", "none", "too old"],
+)
+def test_a_jax_that_cannot_take_a_plugin_is_said(python, before, error, hint):
+    ended = python(f"{before}\nimport pjrt_hub.jax\npjrt_hub.jax.register('cpu')")
     assert ended.status == 1
-    assert "FrameworkError: cpu cannot be registered: JAX has made its clients" in ended.errors
-    assert "hint: register it before the first array" in ended.errors
+    assert f"FrameworkError: {error}" in ended.errors
+    assert hint in ended.errors
 
 
 @pytest.mark.parametrize("asked", ["cpu,", "=cpu", "UP=cpu", "mine="])
@@ -211,29 +217,3 @@ def test_a_malformed_variable_is_said(python, asked):
 def test_a_platform_called_cuda_without_a_gpu_is_warned_of(python):
     ended = python(DEFAULT, PJRT_HUB_JAX="cuda=cpu", JAX_PLATFORMS="cuda")
     assert "JAX makes no client of a platform that is called 'cuda'" in ended.errors
-
-
-def test_without_jax(python):
-    ended = python(
-        """
-        import sys
-        sys.modules["jax"] = None
-        import pjrt_hub.jax
-        pjrt_hub.jax.register("cpu")
-        """
-    )
-    assert ended.status == 1
-    assert "FrameworkError: JAX cannot be imported" in ended.errors
-
-
-def test_a_jax_that_is_too_old_is_refused(python):
-    ended = python(
-        """
-        import jax
-        jax.__version_info__, jax.__version__ = (0, 4, 31), "0.4.31"
-        import pjrt_hub.jax
-        pjrt_hub.jax.register("cpu")
-        """
-    )
-    assert ended.status == 1
-    assert "FrameworkError: JAX 0.4.31 is too old: plugins of pjrt-hub need 0.4.33" in ended.errors

@@ -1,10 +1,9 @@
 """A training loop on JAX through pjrt-hub: it learns, and as JAX's own CPU backend does."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import finished
 import numpy as np
 import pytest
 
@@ -18,9 +17,7 @@ def runs():
 
 
 def train(backend):
-    done = subprocess.run(
-        [sys.executable, SCRIPT, backend], capture_output=True, text=True, timeout=240
-    )
+    done = finished.python(SCRIPT, backend, seconds=240)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import finished
 import pytest
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -22,13 +22,7 @@ def run(library: Path, environment: dict[str, str]) -> Run:
     }
 
     def python(*args: object, **env: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, *map(str, args)],
-            env={**environment, **own, **env},
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
+        return finished.python(*args, seconds=280, env={**environment, **own, **env})
 
     return python
 

@@ -8,13 +8,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import finished
 import pytest
 import wheels
 from trees import MANIFEST, Site, compile_library
@@ -150,8 +150,7 @@ def at(library: Path, path: str) -> Path:
 def answer(library: Path) -> str:
     """The answer of a library that is loaded in a child process, or why it cannot be loaded."""
     call = "import ctypes, sys; print(ctypes.CDLL(sys.argv[1]).answer())"
-    command = [sys.executable, "-c", call, str(library)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    done = finished.python("-c", call, library, seconds=60)
     return done.stdout.strip() or done.stderr
 
 

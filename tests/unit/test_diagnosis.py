@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
+import finished
 import pytest
 from test_dependencies import CU13, CUDNN, DNN, RUN_PATHS, build, dnn, in_path, installed, traced
 from trees import OLD
@@ -255,9 +255,8 @@ def test_the_winners_are_those_of_jaxs_start(made, tmp_path):
 
 def test_nothing_of_jax_is_imported(tmp_path):
     jax(tmp_path / "site")
-    command = [sys.executable, "-m", "pjrt_hub.cli", "doctor", "--jax", "--json"]
     env = {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PJRT_HUB_LOCK": "0"}
-    ran = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    ran = finished.cli("doctor", "--jax", "--json", seconds=120, env=env)
     steps = json.loads(ran.stdout)
     registers = next(step["detail"] for step in steps if step["what"] == "registers")
     assert registers.startswith(MODULE)

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import finished
 import wheels
 from fetching import FILE, PIN, WHEEL, assert_empty, assert_whole, env, get
 from loopback import Answer, Loopback
@@ -40,13 +41,7 @@ cache = Cache(Path(sys.argv[2]))
 def printed(server: Loopback, cache: Cache, code: str, pin: Artifact = PIN) -> str:
     """The output of such a child process, which must succeed."""
     given = [json.dumps(pin.as_row()), str(cache.root)]
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + code, *given],
-        env=child_env(server),
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    done = finished.python("-c", BEGIN + code, *given, seconds=120, env=child_env(server))
     assert done.returncode == 0, done.stderr
     return done.stdout
 

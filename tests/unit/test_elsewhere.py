@@ -9,12 +9,11 @@ import hashlib
 import json
 import os
 import random
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import finished
 import images
 import pytest
 import wheels
@@ -71,14 +70,8 @@ class Elsewhere:
 
     def run(self, *lines: str, **more: str) -> list[Said]:
         """Run command lines in one process that sees the other system."""
-        done = subprocess.run(
-            [sys.executable, Path(__file__).with_name("elsewhere.py"), self.system, *lines],
-            env={**self.env, **more},
-            cwd=self.folder,
-            capture_output=True,
-            text=True,
-            timeout=300,
-        )
+        words = [Path(__file__).with_name("elsewhere.py"), self.system, *lines]
+        done = finished.python(*words, env={**self.env, **more}, cwd=self.folder)
         assert done.returncode == 0, done.stderr
         return [Said(*each) for each in json.loads(done.stdout)]
 

@@ -1,10 +1,9 @@
 """What an interrupt leaves: records of long work, and whose they are."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
+import finished
 import pytest
 
 from pjrt_hub.finding.store.cache.journal import Journal
@@ -62,8 +61,7 @@ print(json.dumps(journal.records))
 
 def second(root: Path) -> list[dict[str, int]]:
     """What another process finds, which adds a record and ends its work."""
-    command = [sys.executable, "-c", SECOND, root]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    done = finished.python("-c", SECOND, root, seconds=60, check=True)
     return json.loads(done.stdout)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import finished
 import pytest
 from trees import NEW, OLD, OPENS, compile_library
 
@@ -153,9 +154,7 @@ def test_the_winner_is_the_loaders(case, tmp_path, monkeypatch):
     subprocess.run(compile_host, input=HOST.encode(), check=True, capture_output=True)
     words = [host, name, *before, plugin]
     kept = {key: value for key, value in os.environ.items() if not key.startswith("LD_")}
-    ran = subprocess.run(
-        words, env={**kept, **env}, cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
+    ran = finished.run(*words, seconds=60, env={**kept, **env}, cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout
     monkeypatch.chdir(tmp_path)
     search = preflight.search(before, env, host)

@@ -15,9 +15,13 @@ def table(built_with: ApiVersion | None) -> int:
     return padding.table(PLUGIN, "JAX 0.4.33", built_with, "pjrt_hub.jax")
 
 
-@pytest.mark.parametrize("minor", [81, 112])
-def test_a_framework_as_new_as_the_plugin_has_the_plugin_s_own_table(monkeypatch, minor):
-    monkeypatch.setenv("PJRT_HUB_LAYERS", "validate")
+@pytest.mark.parametrize(
+    ("layers", "minor"), [("validate", 81), ("validate", 112), ("validate, pad", 54)]
+)
+def test_a_newer_framework_or_one_that_is_padded_for_has_the_plugin_s_own_table(
+    monkeypatch, layers, minor
+):
+    monkeypatch.setenv("PJRT_HUB_LAYERS", layers)
     assert table(ApiVersion(0, minor)) == 64
 
 
@@ -27,8 +31,3 @@ def test_the_layers_of_a_process_must_pad_for_an_older_one(monkeypatch, built_wi
     with pytest.raises(FrameworkError, match=r"smaller structs than cpu, 0\.81") as caught:
         table(built_with)
     assert "hint: PJRT_HUB_LAYERS=validate, trace,pad" in str(caught.value)
-
-
-def test_a_plugin_that_is_seen_through_the_padding_already_is_not_wrapped_again(monkeypatch):
-    monkeypatch.setenv("PJRT_HUB_LAYERS", "validate, pad")
-    assert table(ApiVersion(0, 54)) == 64

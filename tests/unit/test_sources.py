@@ -2,11 +2,11 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import finished
 import pytest
 import wheels
 from trees import MANIFEST, SENTINEL, Site, only, plugin_bytes, world
@@ -470,8 +470,7 @@ def test_nothing_is_imported_and_nothing_depends_on_hashing(site: Site):
     outputs = set()
     for seed in range(4):
         env = {"PYTHONPATH": f"{site.folder}:{ROOT}", "PYTHONHASHSEED": str(seed)}
-        command = [sys.executable, "-c", CHILD]
-        child = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+        child = finished.python("-c", CHILD, seconds=60, env=env)
         assert (child.returncode, child.stderr) == (0, "")
         outputs.add(child.stdout)
     (output,) = outputs

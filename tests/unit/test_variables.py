@@ -4,11 +4,10 @@ import ast
 import json
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import finished
 import pytest
 
 import pjrt_hub
@@ -140,8 +139,7 @@ print(json.dumps(sorted({name for names in asked.values() if len(names) < 5 for 
 def test_what_commands_read_is_in_the_table(tmp_path):
     env = {**os.environ, **{f"SOMETHING_ELSE_{count}": "x" for count in range(5)}}
     env |= {"PJRT_HUB_CACHE": str(tmp_path), "PYTHONPATH": str(PACKAGE.parent)}
-    command = [sys.executable, "-c", RECORD]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+    done = finished.python("-c", RECORD, seconds=120, env=env)
     asked = json.loads(done.stdout.splitlines()[-1])
     assert {"PJRT_HUB_CACHE", "PJRT_HUB_PLATFORMS", "PJRT_HUB_PLUGIN_PATH"} <= set(asked)
     assert [name for name in asked if variables.find(name) is None] == []
