@@ -12,9 +12,7 @@ os.environ["WALKED_LAYERS"] = os.environ.pop("PJRT_HUB_LAYERS")
 
 import torch
 import walk
-
-A = torch.arange(6, dtype=torch.float32).reshape(2, 3)
-PRODUCT = (A @ A.T).tolist()
+from torch_steps import A, get, gradient, put, random, result, show
 
 
 def table(path: str) -> int:
@@ -44,35 +42,15 @@ def device(at: Any) -> None:
     assert torch.zeros(3, device=at.device).is_tpu
 
 
-def put(at: Any) -> None:
-    at.a = A.to(at.device)
-    assert at.a.shape == (2, 3)
-
-
-def get(at: Any) -> None:
-    assert at.a.cpu().tolist() == A.tolist()
-
-
 def eager(at: Any) -> None:
     at.product = at.a @ at.a.T
     torch.accelerator.synchronize()
-
-
-def result(at: Any) -> None:
-    assert at.product.cpu().tolist() == PRODUCT
 
 
 def compile(at: Any) -> None:
     double = torch.compile(lambda x: x * 2)
     for _ in range(2):
         assert double(at.a).cpu().tolist() == (A * 2).tolist()
-
-
-def gradient(at: Any) -> None:
-    weight = torch.tensor(3.0, device=at.device, requires_grad=True)
-    (weight**2).backward()
-    assert weight.grad is not None
-    assert weight.grad.item() == 6
 
 
 def step(at: Any) -> None:
@@ -83,14 +61,6 @@ def step(at: Any) -> None:
     layer(at.a).sum().backward()
     optimizer.step()
     assert abs(before - layer.bias.cpu().item() - 1) < 1e-6
-
-
-def random(at: Any) -> None:
-    assert torch.rand(3, device=at.device).cpu().shape == (3,)
-
-
-def show(at: Any) -> None:
-    assert "2., 3." in str(torch.tensor([2.0, 3.0], device=at.device))
 
 
 def export(at: Any) -> None:
