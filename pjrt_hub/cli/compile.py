@@ -92,7 +92,7 @@ def command(
     with usage_errors("--compile-option"):
         options = compile_options_of({**compile_options, **given}, flags)
     # A bad program is an error before a plugin is fetched for it.
-    source = program_file.read(program)
+    source = program_file.read(program, whole=True)
     if not isinstance(source, pjrt_hub.Program):
         refuse_elsewhere(source, platform)
     with usage_errors("--topology-option" if topology_options else "--target"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,33 +34,39 @@ _OTHERS = (
 PROGRAM = click.Path(exists=True, allow_dash=True, path_type=Path)
 
 
-def read(path: Path, name: str | None = None) -> ExportedFunction | Program:
-    """Read an exported function, else a program by itself; read only once, because of pipes."""
+def read(path: Path, name: str | None = None, *, whole: bool = False) -> ExportedFunction | Program:
+    """Read an exported function, else a program by itself; read only once, because of pipes.
+
+    If the program must be `whole`, its large constants stay in it.
+    """
     from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder, torch_file
+    from pjrt_hub.frameworks.exported.contents import Contents
 
     if path.is_dir():
         return stablehlo_folder.read(path, name)
     is_input = path == Path("-")
     try:
-        code = sys.stdin.buffer.read() if is_input else path.read_bytes()
+        with nullcontext(sys.stdin.buffer) if is_input else path.open("rb") as file:
+            contents = Contents(file)
     except OSError:
         # This raises the error that says why the file cannot be read.
         return pjrt_hub.Program.of(path)
+    code = contents.data()
     origin = "standard input" if is_input else str(path)
     for magic, kind, taker in _OTHERS:
-        if code.startswith(magic):
+        if code[: len(magic)] == magic:
             hint = taker.format(path=path)
             raise FileFormatError(f"{origin} is {kind}, not a program", path=path, hint=hint)
-    if torch_file.is_file(code) and not is_input:
+    if torch_file.is_file(code[: torch_file.HEAD_NBYTES]) and not is_input:
         return torch_file.read(path)
     try:
-        return jax_blob.read(code, origin)
+        return jax_blob.read(contents, origin, hoists=not whole)
     except FileFormatError:
         if "export" in path.suffix or "jaxexp" in path.suffix:
             raise
         try:
-            return pjrt_hub.Program.of(code, origin)
+            return pjrt_hub.Program.of(bytes(code), origin)
         except FileFormatError:
-            if not pjrt_hub.Program.is_inside(code):
+            if not pjrt_hub.Program.is_inside(bytes(code)):
                 raise
         raise  # The file is an exported function, but damaged.

@@ -158,6 +158,34 @@ def linear_algebra(x):
     }
 
 
+def constants_of(dtype, count=1):
+    """Return arrays that no two programs of these tests share; the test makes them again."""
+    return [(np.arange(64).reshape(8, 8) % (7 + n) - 3).astype(dtype) for n in range(count)]
+
+
+def constants(x):
+    """Uses constants in functions that call each other, in loops and in branches."""
+    first, second, third = map(jnp.asarray, constants_of(np.float32, 3))
+    inner = jax.jit(lambda x: x @ first + third)
+    middle = jax.jit(lambda x: inner(x) + inner(x @ second))
+    looped = jax.lax.fori_loop(0, 2, lambda i, x: middle(x) / 64 + i, x)
+    return {
+        "looped": looped,
+        "chosen": jax.lax.cond(x[0, 0] > 0, lambda x: x @ second, middle, x),
+        "reduced": jnp.sum(x * third, axis=0),
+        "bfloat16": x.astype(jnp.bfloat16) * jnp.asarray(*constants_of(jnp.bfloat16)),
+        "int8": jnp.asarray(*constants_of(np.int8)) + x.astype(np.int8),
+        "complex": x * jnp.asarray(*constants_of(np.complex64)),
+        "bool": jnp.asarray(*constants_of(bool)) & (x > 0),
+    }
+
+
+def constants_and_sizes(x):
+    """Uses a constant beside a size of the argument."""
+    [first] = map(jnp.asarray, constants_of(np.float32))
+    return jax.jit(lambda x: x @ first)(x) + x.shape[0]
+
+
 def main():
     jax.config.update("jax_hlo_source_file_canonicalization_regex", ".*/")
     HERE.mkdir(exist_ok=True)
@@ -196,6 +224,8 @@ def main():
     write("composite", on(jax.scipy.special.erf)(of((3,))))
     write("special", on(special, "cuda", "cpu")(of((3, 4))))
     write("special_symbolic", on(special)(of((b, 4))))
+    write("constants", on(constants, "cuda", "cpu")(of((8, 8))))
+    write("constants_symbolic", on(constants_and_sizes)(of((b, 8))))
     write("split", split())
     write("open", leave_open(lay("x", "y")))
     write("open_platforms", leave_open(lay("x", "y"), "cuda", "cpu"))

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from io import BytesIO
 from pathlib import Path
+from unittest.mock import patch
 
 import wheels
 from packaging.version import Version
@@ -33,9 +34,10 @@ from pjrt_hub.finding.store.catalog import Artifact, Catalog, read_rows, shipped
 from pjrt_hub.finding.store.transfer import bundle, index
 from pjrt_hub.finding.store.transfer.transport import Page, Refused
 from pjrt_hub.frameworks.exported import description, jax_blob, stablehlo_folder
+from pjrt_hub.frameworks.exported.contents import Contents
 from pjrt_hub.frameworks.exported.function import Weight
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.program import hlo
+from pjrt_hub.running.program import bytecode_constants, hlo
 from pjrt_hub.running.program.bytecode import MAGIC
 from pjrt_hub.running.program.entry import signature
 from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, Slot
@@ -172,7 +174,8 @@ class Exported(Parser):
 
     def one(self, data: bytes) -> None:
         try:
-            function = jax_blob.read(data, "some file")
+            with patch.multiple(bytecode_constants, MIN_NBYTES=1, MIN_CONSTANT_NBYTES=1):
+                function = jax_blob.read(Contents(data), "some file")
         except (errors.FileFormatError, errors.NotRunnableError):
             return
         described = description.describe(function)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks.exported.aval import Aval, Place
+from pjrt_hub.frameworks.exported.function import Constant, Weight
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.host_array import convert
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
+    from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.frameworks.exported.tree import Tree
     from pjrt_hub.running.buffer.buffer import Buffer
     from pjrt_hub.running.device.device import Device
@@ -69,11 +70,24 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
     return array
 
 
-def put_weights(weights: Iterable[Weight], device: Device) -> dict[Weight, Buffer]:
-    """Move weights to a device, from the files that hold them, which are mapped.
+def put_brought(
+    arguments: Iterable[int | Weight | Constant], device: Device
+) -> dict[Weight | Constant, Buffer]:
+    """Move what a function brings beside its program to a device, once each.
 
     A file that is missing, malformed, or holds another type raises FileFormatError.
     """
+    brought = dict.fromkeys(each for each in arguments if not isinstance(each, int))
+    weights = _put_weights([each for each in brought if isinstance(each, Weight)], device)
+    return {
+        each: each.contents.buffer(each.start, each.aval, device)
+        if isinstance(each, Constant)
+        else weights[each]
+        for each in brought
+    }
+
+
+def _put_weights(weights: Iterable[Weight], device: Device) -> dict[Weight, Buffer]:
     from pjrt_hub.frameworks import safetensors
     from pjrt_hub.running.buffer.buffer import HostBufferSemantics
 

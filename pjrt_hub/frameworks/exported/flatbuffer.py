@@ -7,6 +7,7 @@ beginning, cuts strings short, and may visit one table without end. Must not kno
 from __future__ import annotations
 
 import struct
+from mmap import mmap
 
 #: No tree of arguments is nested this deeply, and Python's own limit is far above this.
 _MAX_DEPTH = 200
@@ -22,7 +23,7 @@ class FlatTable:
 
     __slots__ = ("_budget", "_data", "_depth", "_fields", "_position", "_vtable")
 
-    def __init__(self, data: bytes, position: int, depth: int, budget: list[int]) -> None:
+    def __init__(self, data: bytes | mmap, position: int, depth: int, budget: list[int]) -> None:
         self._data = data
         self._position = position
         self._depth = depth
@@ -37,7 +38,7 @@ class FlatTable:
         self._fields = (nbytes - 4) // 2
 
     @classmethod
-    def root(cls, data: bytes) -> FlatTable:
+    def root(cls, data: bytes | mmap) -> FlatTable:
         """Return the table that a buffer begins with, or raise ValueError if there is none."""
         if len(data) < 8:
             raise ValueError(f"{len(data)} bytes are too few")
@@ -60,8 +61,16 @@ class FlatTable:
 
     def bytes(self, field: int) -> bytes:
         """Return a list of bytes."""
+        return bytes(self.view(field))
+
+    def view(self, field: int) -> memoryview:
+        """Return a list of bytes where it lies, which `place` tells."""
         start, count = self._vector(field, 1)
-        return self._data[start : start + count]
+        return memoryview(self._data)[start : start + count]
+
+    def place(self, field: int) -> int:
+        """Return the place of a list's first element in the buffer."""
+        return self._vector(field, 1)[0]
 
     def text(self, field: int) -> str:
         """Return a string."""

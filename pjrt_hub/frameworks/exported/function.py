@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.frameworks.exported.aval import Aval, evaluate
+from pjrt_hub.frameworks.exported.contents import Contents
 from pjrt_hub.frameworks.exported.tree import Tree
 from pjrt_hub.running.program.bytecode import Uses, uses
 from pjrt_hub.running.program.program import Program
@@ -61,6 +62,14 @@ class Weight(NamedTuple):
     aval: Aval
 
 
+class Constant(NamedTuple):
+    """An argument that was a constant of the program."""
+
+    contents: Contents  # The file that holds it.
+    start: int  # The place of its first byte there.
+    aval: Aval
+
+
 @dataclass(frozen=True)
 class ExportedFunction:
     """An exported function, as its file describes it.
@@ -76,7 +85,8 @@ class ExportedFunction:
     inputs: tuple[Aval, ...]  # One for each leaf of `in_tree`.
     out_tree: Tree
     outputs: tuple[Aval, ...]  # One for each leaf of `out_tree`.
-    arguments: tuple[int | Weight, ...]  # What the program takes: inputs' numbers or weights.
+    #: What the program takes: inputs' numbers, and what the function brings itself.
+    arguments: tuple[int | Weight | Constant, ...]
     platforms: tuple[str, ...] = ()  # By JAX's names; empty if the file names none.
     calling_convention_version: int | None = None  # The number in jax.export, or None.
     ordered_effects: tuple[str, ...] = ()  # Effects that must happen in order, such as printing.

@@ -6,11 +6,16 @@ both as of JAX 0.12, with the fields of older releases. Must not import JAX.
 
 from __future__ import annotations
 
+from mmap import mmap
+
 from pjrt_hub.errors import FileFormatError, NotRunnableError
 from pjrt_hub.frameworks.exported import tree
 from pjrt_hub.frameworks.exported.aval import Aval, names
+from pjrt_hub.frameworks.exported.contents import Contents
 from pjrt_hub.frameworks.exported.flatbuffer import FlatTable
-from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProgram
+from pjrt_hub.frameworks.exported.function import Constant, ExportedFunction, PortableProgram
+from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.program import bytecode_constants
 from pjrt_hub.running.program.bytecode import MAGIC
 from pjrt_hub.running.program.program import Program
 
@@ -29,21 +34,23 @@ _DTYPES = (
     *("key<fry>", "key<rbg>", "key<unsafe_rbg>"),
 )
 _LONGEST_DIMENSION = 1000
+#: The number of the field that holds the program.
+_PROGRAM = 13
 
 
-def read(data: bytes, origin: str) -> ExportedFunction:
+def read(contents: Contents, origin: str, *, hoists: bool = True) -> ExportedFunction:
     """Read what `jax.export` serialized.
 
-    Data that is damaged, or something else, raises FileFormatError; a calling convention that
-    pjrt-hub does not know, NotRunnableError.
+    With `hoists`, a program's large constants become arguments. A damaged or another file raises
+    FileFormatError; a calling convention that pjrt-hub does not know, NotRunnableError.
     """
-    version = _NEWEST_VERSION
+    version, data = _NEWEST_VERSION, contents.data()
     try:
         root = FlatTable.root(data)
         version = root.number(0, "H")
         if version < _OLDEST_VERSION:
             raise ValueError(f"its serialization version is {version}, below {_OLDEST_VERSION}")
-        function = _function(root, origin)
+        function = _function(root, origin, contents if hoists else None)
     except (ValueError, RecursionError) as exc:
         if isinstance(exc, FileFormatError):
             raise
@@ -62,17 +69,17 @@ def read(data: bytes, origin: str) -> ExportedFunction:
     return function
 
 
-def _hint(data: bytes) -> str:
+def _hint(data: bytes | mmap) -> str:
     try:
-        Program.of(data)
+        Program.of(bytes(data))
     except FileFormatError:
         return "write it with jax.export.export(jax.jit(f))(...).serialize()"
     return "it is a program by itself, which client.compile(program) and `pjrt-hub run` take"
 
 
-def _function(root: FlatTable, origin: str) -> ExportedFunction:
-    code = root.bytes(13)
-    if not code.startswith(MAGIC):
+def _function(root: FlatTable, origin: str, hoisted_from: Contents | None) -> ExportedFunction:
+    code = root.view(_PROGRAM)
+    if code[: len(MAGIC)] != MAGIC:
         raise ValueError("it holds no program in MLIR's bytecode")
     convention = root.number(14, "H")
     if convention not in CALLING_CONVENTIONS:
@@ -98,16 +105,29 @@ def _function(root: FlatTable, origin: str) -> ExportedFunction:
     platforms = root.texts(9)
     if not platforms or not all(platforms):
         raise ValueError("it names no platform")
+    nr_devices = root.number(18, "I") or root.number(6, "h") or 1
+    constants: tuple[Constant, ...] = ()
+    found = bytecode_constants.hoist(code) if hoisted_from and nr_devices == 1 else None
+    if hoisted_from and found:
+        first = root.place(_PROGRAM)
+        constants = tuple(
+            Constant(
+                hoisted_from,
+                first + each.start,
+                Aval(dtypes.of_type(each.element).name, each.shape),
+            )
+            for each in found[1]
+        )
     return ExportedFunction(
         origin=origin,
         exporter="jax.export",
         function_name=root.text(1),
-        program=PortableProgram(code, "mlir", origin),
+        program=PortableProgram(found[0] if found else bytes(code), "mlir", origin),
         in_tree=in_tree,
         inputs=inputs,
         out_tree=out_tree,
         outputs=outputs,
-        arguments=kept,
+        arguments=(*kept, *constants),
         platforms=platforms,
         calling_convention_version=convention,
         ordered_effects=_effects(root, 10),
@@ -115,7 +135,7 @@ def _function(root: FlatTable, origin: str) -> ExportedFunction:
         disabled_checks=tuple(
             each.text(1) if each.number(0, "b") else "platform" for each in root.tables(12)
         ),
-        nr_devices=root.number(18, "I") or root.number(6, "h") or 1,
+        nr_devices=nr_devices,
         uses_global_constants=bool(root.number(16, "B")),
         jax_version=root.text(26),
     )

@@ -21,7 +21,7 @@ from pjrt_hub.frameworks.exported import (
     specialisation,
 )
 from pjrt_hub.frameworks.exported.aval import Aval, solve
-from pjrt_hub.frameworks.exported.function import ExportedFunction, Weight
+from pjrt_hub.frameworks.exported.function import Constant, ExportedFunction, Weight
 from pjrt_hub.frameworks.exported.tree import LEAF, Tree, Types
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi.handle import Closing
@@ -92,7 +92,7 @@ class Exported(Closing):
         self._bound: tuple[Buffer, ...] = ()
         self._taken = 0
         self._ready: dict[_Sizes, _Ready] = {}
-        self._weights: dict[Device, dict[Weight, Buffer]] = {}
+        self._brought: dict[Device, dict[Weight | Constant, Buffer]] = {}
         self._lock = Lock()
         self._closed = threading.Event()
         self._make = function.out_tree.maker(self._types)
@@ -240,7 +240,7 @@ class Exported(Closing):
         for ready in self._ready.values():
             ready.executable.close()
         self._ready.clear()
-        self._weights.clear()
+        self._brought.clear()
         if self._owns_client:
             self.client.close()
 
@@ -328,13 +328,13 @@ class Exported(Closing):
                 number = np.int32(obstacle.platform_index(function, platform) or 0)
                 template.append(client.buffer_from_host(number, device=device))
             slots = []
-            weights = self._weights_on(device)
+            brought = self._brought_on(device)
             for each in function.arguments:
-                if isinstance(each, Weight):
-                    template.append(weights[each])
-                else:
+                if isinstance(each, int):
                     slots.append((len(template), each))
                     template.append(None)
+                else:
+                    template.append(brought[each])
             inputs = tuple(each.at(dict(sizes)) for each in function.inputs)
             ready = _Ready(executable, inputs, device, tuple(template), tuple(slots))
             if function.nr_devices > 1:
@@ -380,12 +380,11 @@ class Exported(Closing):
             )
         ), True
 
-    def _weights_on(self, device: Device) -> dict[Weight, Buffer]:
-        """Return the weights on a device: their files are mapped, and moved there once."""
-        if device not in self._weights:
-            weights = [each for each in self.function.arguments if isinstance(each, Weight)]
-            self._weights[device] = argument.put_weights(weights, device)
-        return self._weights[device]
+    def _brought_on(self, device: Device) -> dict[Weight | Constant, Buffer]:
+        """Return what the function brings beside its program, moved to a device once."""
+        if device not in self._brought:
+            self._brought[device] = argument.put_brought(self.function.arguments, device)
+        return self._brought[device]
 
     def __repr__(self) -> str:
         inputs = ", ".join(map(str, self.inputs[:8])) + (", ..." if len(self.inputs) > 8 else "")

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder, torch_file
+from pjrt_hub.frameworks.exported.contents import Contents
 from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
 def read(
-    source: str | os.PathLike[str] | bytes | ExportedFunction, name: str | None = None
+    source: str | os.PathLike[str] | bytes | ExportedFunction,
+    name: str | None = None,
 ) -> ExportedFunction:
     """Read what an exporter wrote.
 
@@ -28,17 +30,16 @@ def read(
     if isinstance(source, ExportedFunction):
         return source
     if isinstance(source, bytes | bytearray | memoryview):
-        return jax_blob.read(bytes(source), "the exported function")
+        return jax_blob.read(Contents(bytes(source)), "the exported function")
     path = Path(source)
     if os.fspath(source) and path.is_dir():
         return stablehlo_folder.read(path, name)
     try:
         # `Path("")` would be this folder, so the name is opened as it is.
         with open(source, "rb") as file:
-            data = file.read(torch_file.HEAD_NBYTES)
-            if torch_file.is_file(data):
+            if torch_file.is_file(file.peek(torch_file.HEAD_NBYTES)):
                 return torch_file.read(path)
-            data += file.read()
+            contents = Contents(file)
     except (OSError, ValueError) as exc:  # A NUL in the path is a ValueError.
         why = exc.strerror if isinstance(exc, OSError) else str(exc)
         raise FileFormatError(
@@ -46,4 +47,4 @@ def read(
             path=path,
             hint="give a file of jax.export or pjrt_hub.torch.export, or a folder of torch_xla",
         ) from None
-    return jax_blob.read(data, str(path))
+    return jax_blob.read(contents, str(path))

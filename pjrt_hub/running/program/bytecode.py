@@ -7,7 +7,7 @@ attributes are those of StableHLO's VhloBytecode.cpp. Must not read what program
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ MAGIC = b"ML\xefR"
 #: bodies, a count of the operations, and properties apart from an operation's other attributes.
 VERSIONED_DIALECTS, LAZY_BODIES, _COUNTED_OPERATIONS, NATIVE_PROPERTIES = 1, 2, 4, 5
 _VERSIONS = range(7)
-_STRINGS, _DIALECTS, _ATTRIBUTES, _OFFSETS, OPERATIONS, _PROPERTIES = 0, 1, 2, 3, 4, 8
+_STRINGS, _DIALECTS, ATTRIBUTES, OFFSETS, OPERATIONS, RESOURCES, PROPERTIES = 0, 1, 2, 3, 4, 5, 8
 #: The kinds of attributes in the dialect builtin: dictionaries, strings, integers.
 _DICTIONARY, _TEXT, _INTEGER = 1, 2, 8
 _COUNTS = ("mhlo.num_replicas", "mhlo.num_partitions")
@@ -64,7 +64,7 @@ def module(code: bytes) -> Module | None:
 def words(code: bytes) -> bytes:
     """Return all strings of a program: names, and attributes' text; empty if `uses` gives None."""
     try:
-        part = _sections_of(code)[1][_STRINGS]
+        part = _sections_of(code)[2][_STRINGS]
     except (ValueError, LookupError):
         return b""
     return part.rest()
@@ -73,6 +73,7 @@ def words(code: bytes) -> bytes:
 class Contents(NamedTuple):
     """The sections of bytecode by their numbers, and the names that they refer to by number."""
 
+    head: bytes  # What comes before the sections.
     version: int
     sections: dict[int, Reader]
     strings: list[bytes]
@@ -88,19 +89,19 @@ class TableEntry(NamedTuple):
     content: Reader
 
 
-def contents(code: bytes) -> Contents:
+def contents(code: bytes | memoryview) -> Contents:
     """Take bytecode apart; ValueError or LookupError: it is malformed, or of an unknown version."""
-    version, sections = _sections_of(code)
+    head, version, sections = _sections_of(code)
     strings = _strings(sections[_STRINGS])
     dialects, operations = _operations(sections[_DIALECTS].again(), strings, version)
-    return Contents(version, sections, strings, dialects, operations)
+    return Contents(head, version, sections, strings, dialects, operations)
 
 
 class Entries:
     """All attributes and types of a program, each extracted when it is asked for."""
 
     def __init__(self, opened: Contents) -> None:
-        offsets, self._data = opened.sections[_OFFSETS].again(), opened.sections[_ATTRIBUTES]
+        offsets, self._data = opened.sections[OFFSETS].again(), opened.sections[ATTRIBUTES]
         self.attributes = offsets.varint()  # The number of attributes; the types follow them.
         total = require_count(self.attributes + offsets.varint(), offsets)
         self._sizes = list[int]()
@@ -112,17 +113,28 @@ class Entries:
         ends = accumulate((size >> 1 for size in self._sizes), initial=self._data.position)
         self._begins = list(ends)
 
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def groups(self) -> Iterator[tuple[str, range]]:
+        """Yield the places of entries of one dialect; attributes come first, then types."""
+        ends = [*self._firsts[1:], len(self)]
+        for dialect, first, end in zip(self._dialects, self._firsts, ends, strict=True):
+            if first < end:
+                yield dialect, range(first, end)
+
     def attribute(self, number: int) -> TableEntry:
         """Give an attribute by its number."""
         if number >= self.attributes:
             raise LookupError(f"there is no attribute {number}")
-        return self._at(number)
+        return self.at(number)
 
     def type(self, number: int) -> TableEntry:
         """Give a type by its number."""
-        return self._at(self.attributes + number)
+        return self.at(self.attributes + number)
 
-    def _at(self, place: int) -> TableEntry:
+    def at(self, place: int) -> TableEntry:
+        """Give an attribute, or a type, whose places follow those of the attributes."""
         begin, size = self._begins[place], self._sizes[place]
         reader = Reader(self._data.data, begin, self._data.end)
         dialect = self._dialects[bisect_right(self._firsts, place) - 1]
@@ -131,9 +143,9 @@ class Entries:
 
 def properties(opened: Contents) -> list[Reader]:
     """Return the properties of operations, which refer to them by number."""
-    if _PROPERTIES not in opened.sections:
+    if PROPERTIES not in opened.sections:
         return []
-    reader = opened.sections[_PROPERTIES].again()
+    reader = opened.sections[PROPERTIES].again()
     return [reader.part(reader.varint()) for _ in range(require_count(reader.varint(), reader))]
 
 
@@ -193,26 +205,28 @@ def _dictionaries(opened: Contents) -> tuple[list[tuple[str, int]], dict[int, Re
     return [(texts[name], value) for name, value in named if name in texts], integers
 
 
-def _sections_of(code: bytes) -> tuple[int, dict[int, Reader]]:
-    """Return the version, and the sections by their numbers."""
-    if not code.startswith(MAGIC):
+def _sections_of(code: bytes | memoryview) -> tuple[bytes, int, dict[int, Reader]]:
+    """Return what comes before the sections, the version, and the sections by their numbers."""
+    reader = Reader(code, 0, len(code))
+    if reader.take(len(MAGIC)) != MAGIC:
         raise ValueError("no bytecode")
-    reader = Reader(code, len(MAGIC), len(code))
     version = reader.varint()
     if version not in _VERSIONS:
         raise ValueError("another version of bytecode")
-    reader.position = code.index(b"\0", reader.position) + 1  # This skips the producer's name.
+    while reader.take(1) != b"\0":  # This skips the producer's name.
+        pass
+    head = bytes(code[: reader.position])
     sections = dict[int, Reader]()
     while reader:
         number, content = section(reader)
         sections[number] = content
-    return version, sections
+    return head, version, sections
 
 
 class Reader:
     """Bytes and a position in them; reading past their end raises IndexError or ValueError."""
 
-    def __init__(self, data: bytes, position: int, end: int) -> None:
+    def __init__(self, data: bytes | memoryview, position: int, end: int) -> None:
         self.data = data
         self.position = position
         self.end = end
@@ -255,7 +269,7 @@ class Reader:
     def take(self, count: int) -> bytes:
         """Return the next bytes."""
         taken = self.part(count)
-        return self.data[taken.position : taken.end]
+        return bytes(self.data[taken.position : taken.end])
 
     def rest(self) -> bytes:
         """Return all that is left."""
@@ -283,6 +297,23 @@ def section(reader: Reader) -> tuple[int, Reader]:
             raise ValueError("no alignment")
         reader.take(-reader.position % alignment)
     return number & 0x7F, reader.part(length)
+
+
+def write_numbers(*numbers: int) -> bytes:
+    """Write numbers as `Reader.varint` reads them."""
+    written = bytearray()
+    for number in numbers:
+        count = max(1, -(-number.bit_length() // 7))
+        if count > 8:
+            written += b"\0" + number.to_bytes(8, "little")
+        else:
+            written += (number << count | 1 << (count - 1)).to_bytes(count, "little")
+    return bytes(written)
+
+
+def write_section(number: int, content: bytes) -> bytes:
+    """Write a section whose content needs no alignment."""
+    return bytes([number]) + write_numbers(len(content)) + content
 
 
 def _strings(reader: Reader) -> list[bytes]:
