@@ -69,16 +69,19 @@ class RawLoop:
             ctypes.c_long(count),
         )
 
-    def donate(
-        self, executable: LoadedExecutable, first: Buffer, second: Buffer, count: int
+    def carry(
+        self, executable: LoadedExecutable, arguments: list[Buffer], carried: int, count: int
     ) -> float:
-        """Seconds for `count` executions whose result is the next one's first argument.
+        """Seconds for `count` executions whose first results are the next one's first arguments.
 
-        The first argument is donated.
+        These are donated; the other results are destroyed.
         """
-        addresses = (ctypes.c_void_p(each.address) for each in (first, second))
+        addresses = (ctypes.c_void_p * len(arguments))(*(each.address for each in arguments))
+        sizes = len(arguments), carried, len(executable.signature.outputs)
         pointer = ctypes.c_void_p(executable.address)
-        return self._seconds("raw_donate", pointer, *addresses, ctypes.c_long(count))
+        return self._seconds(
+            "raw_carry", pointer, addresses, *map(ctypes.c_size_t, sizes), ctypes.c_long(count)
+        )
 
     def threads(
         self, executable: LoadedExecutable, arguments: list[Buffer], count: int, threads: int

@@ -154,19 +154,27 @@ double raw_call_rows(const PJRT_Api *api, PJRT_LoadedExecutable *executable,
   return now() - start;
 }
 
-/* Each result is the first argument of the next turn, in which the program reuses its memory. The
-   caller keeps `first`. */
-double raw_donate(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buffer *first,
-                  PJRT_Buffer *second, long count) {
-  PJRT_Buffer *arguments[] = {first, second}, *output;
+/* The first results are the first arguments of the next turn, in which the program reuses their
+   memory; the others are destroyed. The caller keeps the arguments of the first turn. */
+double raw_carry(const PJRT_Api *api, PJRT_LoadedExecutable *executable, PJRT_Buffer **given,
+                 size_t num_arguments, size_t num_carried, size_t num_outputs, long count) {
+  PJRT_Buffer **arguments = calloc(num_arguments, sizeof(PJRT_Buffer *));
+  PJRT_Buffer **outputs = calloc(num_outputs, sizeof(PJRT_Buffer *));
+  memcpy(arguments, given, num_arguments * sizeof(PJRT_Buffer *));
   double start = now();
   for (long turn = 0; turn < count; turn++) {
-    execute(api, executable, arguments, 2, &output);
-    if (turn > 0) destroy_buffer(api, arguments[0]);
-    arguments[0] = output;
+    execute(api, executable, arguments, num_arguments, outputs);
+    for (size_t i = 0; i < num_carried; i++) {
+      if (turn > 0) destroy_buffer(api, arguments[i]);
+      arguments[i] = outputs[i];
+    }
+    for (size_t i = num_carried; i < num_outputs; i++) destroy_buffer(api, outputs[i]);
   }
-  if (count > 0) destroy_buffer(api, output);
-  return now() - start;
+  for (size_t i = 0; count > 0 && i < num_carried; i++) destroy_buffer(api, arguments[i]);
+  double seconds = now() - start;
+  free(arguments);
+  free(outputs);
+  return seconds;
 }
 
 typedef struct {

@@ -29,6 +29,7 @@ from pjrt_hub.finding.store.pins import Pins as Pins
 from pjrt_hub.frameworks.exported.aval import Aval as Aval
 from pjrt_hub.frameworks.exported.load import load_exported as load_exported
 from pjrt_hub.frameworks.exported.loaded_function import Exported as Exported
+from pjrt_hub.frameworks.exported.stepping import ExportedStepper as ExportedStepper
 from pjrt_hub.running.array.host_array import empty_aligned as empty_aligned
 from pjrt_hub.running.buffer.buffer import Buffer as Buffer
 from pjrt_hub.running.buffer.buffer import HostBufferSemantics as HostBufferSemantics
@@ -57,6 +58,7 @@ from pjrt_hub.running.executable.execute_options import ExecuteOptions as Execut
 from pjrt_hub.running.executable.facts import Parameter as Parameter
 from pjrt_hub.running.executable.loaded_executable import BoundCall as BoundCall
 from pjrt_hub.running.executable.loaded_executable import LoadedExecutable as LoadedExecutable
+from pjrt_hub.running.executable.stepper import Stepper as Stepper
 from pjrt_hub.running.program.compile_options import CompileOptions as CompileOptions
 from pjrt_hub.running.program.entry import signature as signature
 from pjrt_hub.running.program.program import Program as Program

@@ -1,6 +1,8 @@
 """The examples that are a single file each, tested by the values that they print."""
 
+import importlib
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -38,6 +40,22 @@ def test_choose_gives_a_reason_for_each_plugin_mistake_and_platform(run):
     printed = run("choose.py", "tpu")
     assert re.search(r"^  -> tpu +", printed, re.M)
     assert re.search(r"^  no hardware +absent", printed, re.M)
+
+
+def test_the_decoder_gives_the_tokens_of_jax(run, monkeypatch):
+    jax = pytest.importorskip("jax")
+    monkeypatch.syspath_prepend(EXAMPLES / "decoder")
+    generate, export = (importlib.import_module(name) for name in ("generate", "export"))
+    decode = jax.jit(export.decode)
+    state, token, tokens = generate.empty_state(), np.int32(1), []
+    for _ in range(200):
+        result = decode(generate.random_weights(), state, token)
+        state, token = result["state"], result["token"]
+        tokens.append(int(token))
+    for name in ("generate", "export"):
+        del sys.modules[name]  # Other examples have modules of these names.
+    assert len(set(tokens)) == 10
+    assert list(map(int, run("decoder/generate.py", "200").split())) == tokens
 
 
 def test_pipeline_computes_every_batch(run):

@@ -28,6 +28,7 @@ from pjrt_hub.running.capi.handle import Closing
 from pjrt_hub.running.compilation import compile_cache
 
 if TYPE_CHECKING:
+    from pjrt_hub.frameworks.exported.stepping import ExportedStepper
     from pjrt_hub.running.client.client import Client
     from pjrt_hub.running.compilation.policy import CompileCache
     from pjrt_hub.running.device.device import Device
@@ -212,6 +213,48 @@ class Exported(Closing):
         other._positional = self._positional[len(args) :]
         other._taken = self._taken + len(args)
         return other
+
+    def stepper(
+        self,
+        carry: Mapping[str, str],
+        fixed: Mapping[str, Any] | None = None,
+        state: Mapping[str, Any] | None = None,
+    ) -> ExportedStepper:
+        """Give it a state: results that become arguments of the next call, as of a KV cache.
+
+        `step = f.stepper(carry={"result[1]": "args[1]"}, fixed={"args[0]": weights}, state=
+        {"args[1]": cache})`, then `logits = step(token)`. Names are those of `pjrt-hub inspect`;
+        the name of a container means all that it holds. The function is compiled at once, and stays
+        open as long as the stepper is used.
+
+        Args:
+            carry: for each carried result the argument that it becomes.
+            fixed: arguments that stay the same; what was bound stays, too.
+            state: the carried arguments before the first step, as `reset` takes them.
+
+        Raises:
+            ValueError: there is no such name, a result does not fit its argument, symbolic
+                dimensions have no sizes, or it was exported for several devices.
+            TypeError, PjrtError, ClosedError: as for a call.
+        """
+        from pjrt_hub.frameworks.exported.stepping import ExportedStepper
+
+        self.compile()
+        ready = self._prepare(tuple(sorted(self._given.items())))
+        if ready.split is not None:
+            raise ValueError(f"{self.function.origin} was exported for several devices")
+        positions = {index: position for position, index in ready.slots}
+        brought = {n: each for n, each in enumerate(ready.template) if each is not None}
+        bound = dict(zip(self.function.input_paths, self._bound, strict=False))
+        return ExportedStepper(
+            self.function,
+            ready.executable,
+            positions,
+            brought,
+            carry,
+            {**bound, **(fixed or {})},
+            state,
+        )
 
     @hide_below
     def compile(self, **dimensions: int) -> LoadedExecutable:

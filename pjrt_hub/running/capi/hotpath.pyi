@@ -292,3 +292,33 @@ class BoundCall(Generic[_Results]):
             ClosedError: an argument was deleted or donated, or the executable or client closed.
             PjrtError: the plugin refused.
         """
+
+class Stepper:
+    executable: Any
+    _num_fed: int
+    def _bind(
+        self,
+        executable: LoadedExecutable[Any],
+        carry: tuple[tuple[int, int], ...],
+        fixed: tuple[tuple[int, Any], ...],
+        /,
+    ) -> None: ...
+    def _reset(self, row: tuple[Any, ...], /) -> None: ...
+    def _state(self) -> tuple[Any, ...]: ...
+    def __call__(self, *arguments: Any) -> Any:
+        """Take a step (`PJRT_LoadedExecutable_Execute`), not waiting for results.
+
+        Args:
+            arguments: buffers or arrays for the parameters that are neither carried nor fixed, in
+                their order. On several devices a row of them for each device.
+
+        Returns:
+            The results that are not carried: a Buffer, or a tuple where there are not just one. On
+            several devices a list of these.
+
+        Raises:
+            TypeError, ValueError, ClosedError: as for `exe(...)`; ValueError also if there is no
+                state.
+            PjrtError: the plugin refused. The state is what it was, unless a note of the exception
+                says that it was donated to the call that failed.
+        """

@@ -29,6 +29,7 @@ from pjrt_hub.running.program.signature import Signature
 
 if TYPE_CHECKING:
     from pjrt_hub.running.executable.execute_options import ExecuteOptions
+    from pjrt_hub.running.executable.stepper import Stepper
 
 _Results = TypeVar("_Results")
 
@@ -204,6 +205,32 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
                 donates an argument, which can be given only once.
         """
         return bind(self, self._rows(arguments), False, False)
+
+    def stepper(
+        self,
+        carry: Mapping[int, int],
+        fixed: Mapping[int, Any] | None = None,
+        state: Mapping[int, Any] | None = None,
+    ) -> Stepper:
+        """Give it a state: results that become arguments of the next call, as of a KV cache.
+
+        `step = exe.stepper(carry={1: 0}, fixed={1: weights}, state={0: cache})`, then
+        `logits = step(token)`. A call checks nothing but its own arguments.
+
+        Args:
+            carry: for each carried result, by its number, the parameter that it becomes.
+            fixed: values of parameters that stay the same; arrays are copied to the device once.
+            state: the values of the carried parameters before the first step, as
+                `Stepper.reset` takes them.
+
+        Raises:
+            ValueError: a result does not fit its parameter, a parameter is named twice, or the
+                program donates one that is fixed.
+            TypeError, ClosedError: as for `exe(...)`.
+        """
+        from pjrt_hub.running.executable import stepper
+
+        return stepper.make(self, carry, fixed or {}, state)
 
     def _call_with(self, options: ExecuteOptions, row: tuple[Any, ...], simplify: bool) -> Any:
         """Serve `exe(a, b, options=...)`."""

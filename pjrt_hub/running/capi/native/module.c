@@ -12,6 +12,7 @@
 #include "kv_store.h"
 #include "owned.h"
 #include "staging.h"
+#include "stepper.h"
 #include "ticket.h"
 #include "view.h"
 
@@ -216,6 +217,7 @@ PyMODINIT_FUNC PyInit_hotpath(void) {
       add_type(module, &HostViewType, &host_view_spec, "HostView") < 0 ||
       add_type(module, &ExecutableType, &executable_spec, "LoadedExecutable") < 0 ||
       add_type(module, &BoundCallType, &bound_call_spec, "BoundCall") < 0 ||
+      add_type(module, &StepperType, &stepper_spec, "Stepper") < 0 ||
       pthread_atfork(staging_before_fork, staging_after_fork, in_forked_child) != 0 ||
       pthread_atfork(ticket_before_fork, ticket_after_fork, ticket_after_fork) != 0) {
     Py_DECREF(module);

@@ -59,8 +59,10 @@ static PyObject *wrap_asked(ExecutableObject *exe, const Slot *slot, PJRT_Buffer
   return buffer;
 }
 
-static PyObject *wrap_output(ExecutableObject *exe, Slot *slot, PJRT_Buffer *output,
-                             PyObject *where) {
+/* Makes a Buffer of an output, which is destroyed if that fails. */
+PyObject *output_buffer(ExecutableObject *exe, Py_ssize_t index, PJRT_Buffer *output,
+                        PyObject *where) {
+  const Slot *slot = &exe->outputs[index];
   if (output == NULL)
     return raise_answer("PJRT_LoadedExecutable_Execute", "no buffer for an output");
   if (slot->dtype == 0 || slot->shape == NULL) return wrap_asked(exe, slot, output, where);
@@ -84,12 +86,12 @@ static void prove_layouts(ExecutableObject *exe, PyObject *outputs) {
 static PyObject *wrap_outputs(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
                               bool simplify) {
   if (simplify && exe->num_outputs == 1)
-    return wrap_output(exe, &exe->outputs[0], outputs[0], where);
+    return output_buffer(exe, 0, outputs[0], where);
   PyObject *result = PyTuple_New(exe->num_outputs);
   for (Py_ssize_t i = 0; i < exe->num_outputs; i++) {
     PyObject *buffer = NULL;
     if (result != NULL)
-      buffer = wrap_output(exe, &exe->outputs[i], outputs[i], where);
+      buffer = output_buffer(exe, i, outputs[i], where);
     else if (outputs[i] != NULL)
       buffer_destroy_native(exe->client, outputs[i]);
     if (buffer != NULL)

@@ -3,5 +3,7 @@
 
 #include "loaded_executable.h"
 
+PyObject *output_buffer(ExecutableObject *exe, Py_ssize_t index, PJRT_Buffer *output,
+                        PyObject *where);
 PyObject *output_result(ExecutableObject *exe, PyObject *where, PJRT_Buffer **outputs,
                         bool simplify);

@@ -1,0 +1,200 @@
+"""Steppers: programs whose results are arguments of their next call, such as a KV cache.
+
+Owns which results are carried, what is fixed, and programs on several devices; the compiled call
+path keeps the state of a program on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from pjrt_hub.base.fork import Lock
+from pjrt_hub.errors import PjrtError
+from pjrt_hub.running.buffer.buffer import Buffer
+from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.executable.argument import put
+
+if TYPE_CHECKING:
+    from pjrt_hub.running.device.device import Device
+    from pjrt_hub.running.program.signature import Signature
+
+
+class Stepper(hotpath.Stepper):
+    """A program with a state: `step = exe.stepper(carry={1: 0})`, then `step(token)`.
+
+    Each call takes what the last one returned for the carried parameters. If the program donates
+    them, the state stays in its memory. Threads take steps one after the other.
+
+    Attributes:
+        executable: the executable that it runs.
+        carry: the parameter that each carried result becomes.
+    """
+
+    __module__ = "pjrt_hub"
+    carry: dict[int, int]
+
+    @property
+    def state(self) -> dict[int, Any]:
+        """The buffer of each carried parameter, which the next step takes.
+
+        On several devices it is a row of buffers. Where the program donates the parameter, that
+        step consumes them; `snapshot` copies them.
+
+        Raises:
+            ValueError: there is no state.
+        """
+        return dict(zip(self.carry.values(), self._state(), strict=True))
+
+    def reset(self, state: Mapping[int, Any]) -> None:
+        """Set the state.
+
+        Args:
+            state: a Buffer or an array for each carried parameter; on several devices a row of
+                them. Arrays are copied; buffers are consumed where the program donates them.
+
+        Raises:
+            TypeError, ValueError: a parameter is missing or not carried, or its value does not fit.
+        """
+        if state.keys() != set(self.carry.values()):
+            raise ValueError(
+                f"the carried parameters are {sorted(self.carry.values())}, the state has "
+                f"{sorted(state)}"
+            )
+        self._reset(tuple(self._put(each, state[each]) for each in self.carry.values()))
+
+    def snapshot(self) -> dict[int, Any]:
+        """Return a copy of the state, for `reset`; no step consumes it.
+
+        Raises:
+            ValueError: there is no state.
+        """
+        return {parameter: _copy(value) for parameter, value in self.state.items()}
+
+    def _put(self, parameter: int, value: Any) -> Any:
+        return _buffer(self.executable, parameter, value, self.executable.devices[0])
+
+    def _refuse(self) -> NoReturn:
+        raise ValueError(
+            "the stepper has no state\n\n"
+            "hint: step.reset({parameter: array}) gives it one, as exe.stepper(state=...) does"
+        )
+
+    def _note_loss(self, error: BaseException) -> None:
+        error.add_note("The state was donated to this call: step.reset(...) gives a new one.")
+
+    def __repr__(self) -> str:
+        return f"<Stepper of {self.executable!r}>"
+
+
+class RowStepper(Stepper):
+    """A stepper of a program on several devices, with a row of arguments for each."""
+
+    def __init__(self, executable: Any, fixed: Mapping[int, Any]) -> None:
+        self._executable = executable
+        self._fixed = {each: self._put(each, row) for each, row in fixed.items()}
+        self._kept: tuple[Any, ...] | None = None
+        self._lock = Lock()
+
+    @property
+    def executable(self) -> Any:
+        """The executable that it runs."""
+        return self._executable
+
+    def __call__(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """Take a step with a row of arguments for each device, as `execute` takes them."""
+        with self._lock:
+            bound = {**self._fixed, **self.state}
+            full = [self._row(bound, number, row) for number, row in enumerate(rows)]
+            try:
+                results = self._executable.execute(full)
+            except PjrtError as exc:
+                if any(each.is_deleted for row in self._state() for each in row):
+                    self._kept = None
+                    self._note_loss(exc)
+                raise
+            self._kept = tuple(tuple(row[output] for row in results) for output in self.carry)
+        given = [[each for n, each in enumerate(row) if n not in self.carry] for row in results]
+        return [row[0] if len(row) == 1 else tuple(row) for row in given]
+
+    def _row(self, bound: Mapping[int, Any], device: int, given: Sequence[Any]) -> list[Any]:
+        rest = iter(given)
+        count = len(bound) + len(given)
+        return [bound[each][device] if each in bound else next(rest) for each in range(count)]
+
+    def _put(self, parameter: int, value: Any) -> Any:
+        devices = self._executable.devices
+        if isinstance(value, Buffer) or len(value) != len(devices):
+            raise TypeError(f"parameter {parameter} needs a row of {len(devices)}, one a device")
+        places = zip(value, devices, strict=True)
+        return tuple(_buffer(self._executable, parameter, each, place) for each, place in places)
+
+    def _reset(self, row: tuple[Any, ...]) -> None:
+        with self._lock:
+            self._kept = row
+
+    def _state(self) -> tuple[Any, ...]:
+        return self._refuse() if self._kept is None else self._kept
+
+
+def make(
+    executable: Any,
+    carry: Mapping[int, int],
+    fixed: Mapping[int, Any],
+    state: Mapping[int, Any] | None,
+) -> Stepper:
+    """Serve `LoadedExecutable.stepper`."""
+    signature: Signature = executable.signature
+    _check(signature, carry, fixed)
+    executable._require_open()
+    if len(executable.devices) == 1:
+        step, [device] = Stepper(), executable.devices
+        held = ((each, _buffer(executable, each, fixed[each], device)) for each in fixed)
+        step._bind(executable, tuple(carry.items()), tuple(held))
+    else:
+        step = RowStepper(executable, fixed)
+    step.carry = dict(carry)
+    if state is not None:
+        step.reset(state)
+    return step
+
+
+def _check(signature: Signature, carry: Mapping[int, int], fixed: Mapping[int, Any]) -> None:
+    takes, gives = signature.parameters, signature.outputs
+    if signature.open:
+        raise ValueError("the plugin does not tell how many arguments the program takes")
+    if not carry:
+        raise ValueError("no result is carried\n\nhint: exe.bind(a, b) keeps arguments alone")
+    for result, parameter in carry.items():
+        if result not in range(len(gives)) or parameter not in range(len(takes)):
+            raise ValueError(
+                f"result {result} cannot become parameter {parameter}: the program has "
+                f"{len(gives)} result(s) and {len(takes)} parameter(s)"
+            )
+        told, wanted = gives[result], takes[parameter]
+        differ = told.code and wanted.code and told.code != wanted.code
+        if differ or (None not in (told.shape, wanted.shape) and told.shape != wanted.shape):
+            raise ValueError(f"result {result} is {told}, and parameter {parameter} takes {wanted}")
+        if told.dynamic or wanted.dynamic:
+            raise ValueError(f"result {result} is {told}, whose size changes from call to call")
+    wrong = [each for each in fixed if each not in range(len(takes))]
+    twice = [each for each in fixed if each in carry.values()]
+    if wrong or twice or len(set(carry.values())) != len(carry):
+        raise ValueError(
+            f"{[*carry.values(), *fixed]} are not different parameters of {len(takes)}"
+        )
+    if donated := [each for each in fixed if each in signature.donated]:
+        raise ValueError(
+            f"the program donates parameter {donated[0]}, which it can take only once, so that it "
+            "cannot be fixed"
+        )
+
+
+def _buffer(executable: Any, parameter: int, value: Any, device: Device) -> Buffer:
+    return value if isinstance(value, Buffer) else put(executable, parameter, value, device)[0]
+
+
+def _copy(value: Any) -> Any:
+    if not isinstance(value, Buffer):
+        return tuple(map(_copy, value))
+    return value.copy_to_memory(value.memory)
