@@ -26,7 +26,7 @@ HEAVY = {
     "importlib_metadata": (),
     "lief": (),
     "ml_dtypes": ("running", "frameworks", "kit.conformance"),
-    "numpy": ("running", "frameworks", "kit.conformance"),
+    "numpy": ("running", "frameworks", "kit.conformance", "kit.tracing.xspace"),
     "packaging": (),
     "platformdirs": (),
     "redis": (),
