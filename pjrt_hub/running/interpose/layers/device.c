@@ -150,7 +150,7 @@ static void listen(const Call *call, const PJRT_LoadedExecutable_Execute_Args *a
     if (device == NULL && i < on.num_addressable_devices) device = on.addressable_devices[i];
     SIZED(PJRT_Device_LocalHardwareId_Args, told, .device = device);
     bool known = device != NULL && ask(call->plugin, FN_PJRT_Device_LocalHardwareId, &told);
-    execution.device = known ? told.local_hardware_id : (int)i;
+    execution.device = known && told.local_hardware_id >= 0 ? told.local_hardware_id : (int)i;
     PJRT_Event *event = args->device_complete_events[i];
     Execution *copy = event != NULL ? malloc(sizeof *copy) : NULL;
     if (copy == NULL) continue;
@@ -169,7 +169,8 @@ static bool listens(const Call *call) {
 /* Asks for the events that tell of the ends, where the host does not. */
 static void before(Call *call) {
   PJRT_LoadedExecutable_Execute_Args *args = (PJRT_LoadedExecutable_Execute_Args *)call->args;
-  if (number_of(call) == FN_PJRT_Client_Destroy) count_client(call->plugin, false);
+  bool destroys = number_of(call) == FN_PJRT_Client_Destroy && !call->answered;
+  if (destroys) count_client(call->plugin, false);
   if (listens(call) && args->device_complete_events == NULL)
     args->device_complete_events = call->events = calloc(args->num_devices, sizeof *call->events);
 }
