@@ -1,5 +1,7 @@
 """Reading XSpaces: what each field means, and that hostile ones are refused."""
 
+from resource import RUSAGE_SELF, getrusage
+
 import pytest
 from xspaces import BEGAN, ENVIRONMENT, GPU, HOST, event, line, plane
 
@@ -106,3 +108,23 @@ def test_a_larger_file_than_any_message_is_not_opened(tmp_path):
         file.truncate(1 << 31)
     with pytest.raises(FileFormatError, match="it has 2147483648 bytes"):
         xspace.read(path)
+
+
+@pytest.mark.slow
+def test_a_hundred_megabytes_take_less_than_five_hundred(tmp_path):
+    """All of them are short events of one line, which is the worst case."""
+    path, before = tmp_path / "large.xplane.pb", getrusage(RUSAGE_SELF).ru_maxrss
+    some = b"".join(event((n % 50 + 1, n * 10**8, 10**6)) for n in range(1000))
+    times = 100_000_000 // len(some)
+    head = line("Stream #1", 0, [])[2:]  # The size of a line is written anew.
+    body = length_delimited(2, b"/device:GPU:0")
+    nbytes = len(head) + times * len(some)
+    body += varint(0, nbytes).replace(b"\0", b"\x1a", 1) + head
+    with path.open("wb") as file:
+        file.write(varint(0, len(body) + times * len(some)).replace(b"\0", b"\x0a", 1) + body)
+        for _ in range(times):
+            file.write(some)
+    [found] = xspace.read(path).planes[0].lines
+    assert found.titles.size == 1000 * times > 6_000_000
+    assert found.starts_ns[:3].tolist() == [0, 100_000, 200_000]
+    assert getrusage(RUSAGE_SELF).ru_maxrss - before < 480_000  # in KiB
