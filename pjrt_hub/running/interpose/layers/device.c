@@ -78,7 +78,7 @@ static void finish(Profile *profile) {
     /* Most plugins lend their memory; some want the host's, and are asked again. */
     uint8_t *own = collect.buffer == NULL ? malloc(collect.buffer_size_in_bytes + 1) : NULL;
     if (own != NULL) collect.buffer = own;
-    if (own == NULL || !failed(api, api->collect_data(&collect)))
+    if (collect.buffer != NULL && (own == NULL || !failed(api, api->collect_data(&collect))))
       save(collect.buffer, without_nul(collect.buffer, collect.buffer_size_in_bytes));
     free(own);
   }
