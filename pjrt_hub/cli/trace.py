@@ -23,7 +23,13 @@ from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
     from pjrt_hub.kit.tracing.call import Call
+    from pjrt_hub.kit.tracing.devices import Device
     from pjrt_hub.kit.tracing.recording import Recording
+    from pjrt_hub.kit.tracing.xspace import Profile
+
+#: The most operations of a device that are shown, the most letters of each name, and the least
+#: share of the device's time that is shown as a wait.
+MOST_OPERATIONS, MOST_LETTERS, LEAST_SHARE = 20, 80, 0.001
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,7 @@ class Wanted:
     log: bool
     summary: bool
     validate: bool
+    device: bool
     timeline: Path | None
     filters: tuple[str, ...]
     as_json: bool
@@ -43,13 +50,16 @@ class Wanted:
     cls=Command,
     examples=(
         "pjrt-hub trace -- python train.py",
-        "pjrt-hub trace --summary --output calls -- python train.py",
+        "pjrt-hub trace --device --output calls -- python train.py",
     ),
     context_settings={"allow_interspersed_args": False},
 )
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[--] PROGRAM [ARGS]...")
 @click.option("--log", is_flag=True, help="Show every call; the default where nothing else is.")
 @click.option("--summary", is_flag=True, help="Show each function's count and times.")
+@click.option(
+    "--device", is_flag=True, help="Show each device's operations, and what it waited for."
+)
 @click.option(
     "--timeline",
     type=output.OutputFile(),
@@ -86,15 +96,16 @@ class Wanted:
 @click.option(
     "--from",
     "source",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    metavar="DIR",
-    help="Run no program: read a recording that was kept.",
+    type=click.Path(path_type=Path, exists=True),
+    metavar="PATH",
+    help="Run no program: read a recording that was kept, or with --device a profile.",
 )
 @output.json_option
 def command(
     command_line: tuple[str, ...],
     log: bool,
     summary: bool,
+    device: bool,
     timeline: Path | None,
     validate: bool,
     pad: bool,
@@ -110,14 +121,15 @@ def command(
     recording is shown on stderr after the program has ended; with --from, on stdout. Exits with the
     program's status.
     """
-    default = not (summary or timeline or validate)
-    wanted = Wanted(log or default, summary, validate, timeline, filters, as_json)
+    default = not (summary or timeline or validate or device)
+    wanted = Wanted(log or default, summary, validate, device, timeline, filters, as_json)
     if (source is None) == (not command_line):
-        raise click.UsageError("Give a program to run, or --from DIR.")
+        raise click.UsageError("Give a program to run, or --from PATH.")
     if source is not None:
-        refuse_empty(source)
+        refuse_empty(source, device)
         return report(source, wanted)
-    names = ["validate"] * validate + ["trace"] + ["pad"] * pad + ["without"] * bool(without)
+    names = ["validate"] * validate + ["trace"] + ["device"] * device + ["pad"] * pad
+    names += ["without"] * bool(without)
     with recording_folder(out) as folder:
         status = run(command_line, names, folder, without)
         with redirect_stdout(sys.stderr):
@@ -139,15 +151,15 @@ def recording_folder(out: Path | None) -> Iterator[Path]:
     yield out
 
 
-def refuse_empty(folder: Path) -> None:
-    """Refuse to read a folder that holds no recording."""
+def refuse_empty(source: Path, device: bool) -> None:
+    """Refuse to read what holds no recording, nor a profile where `device` asks for one."""
     from pjrt_hub.kit.tracing import recording
 
-    if not recording.files_of(folder):
+    if not recording.files_of(source) and not (device and recording.profiles_of(source)):
         raise PjrtHubError(
-            f"{folder} holds no recording",
-            hint="give the folder that `pjrt-hub trace --output` wrote; it stays empty where the "
-            "program asks no library for GetPjrtApi by dlsym",
+            f"{source} holds no recording",
+            hint="give the folder that `pjrt-hub trace --output` wrote, or a profile and --device; "
+            "the folder stays empty where the program asks no library for GetPjrtApi by dlsym",
         )
 
 
@@ -187,19 +199,34 @@ def run(
         signal.signal(signal.SIGTERM, earlier)
 
 
-def report(folder: Path, wanted: Wanted) -> int:
+def report(source: Path, wanted: Wanted) -> int:
     """Show what is wanted of a recording; return 1 if the validation layer found something."""
     from pjrt_hub.kit.tracing import call_log, recording, summary, timeline
 
-    found = recording.read(folder)
+    found = recording.read(source) if source.is_dir() else recording.Recording()
+    profiles: list[tuple[int, Profile]] = []
+    used: list[Device] = []
+    if wanted.device:
+        from pjrt_hub.kit.tracing import devices
+
+        profiles = devices.profiles(source, found)
+        used = [each for profile in profiles for each in devices.devices(*profile, found)]
     patterns = wanted.filters or ("*",)
     shown = [each for each in found.calls if any(fnmatchcase(each.function, p) for p in patterns)]
     rows = summary.summary(shown) if wanted.summary else []
     if wanted.timeline is not None:
-        events = timeline.events(found, shown)
+        events = timeline.events(found, shown, profiles)
         wanted.timeline.write_text(json.dumps(events, allow_nan=False), encoding="utf-8")
     if wanted.as_json:
-        output.show_json(as_dict(found, shown if wanted.log else [], [asdict(row) for row in rows]))
+        told = as_dict(found, shown if wanted.log else [], [asdict(row) for row in rows])
+        told["devices"] = [
+            {
+                key: [each._asdict() for each in value] if isinstance(value, tuple) else value
+                for key, value in device._asdict().items()
+            }
+            for device in used
+        ]
+        output.show_json(told)
         return FAILED if found.findings else 0
     if wanted.log:
         for line in call_log.lines(found, shown):
@@ -207,6 +234,13 @@ def report(folder: Path, wanted: Wanted) -> int:
     if wanted.summary:
         columns = ("function", "calls", "errors", "total", "mean", "p50", "p99", "max")
         output.show_table(columns, [as_row(row) for row in rows])
+    for device in used:
+        show_device(device)
+    for _, profile in profiles:
+        for message in profile.messages:
+            print(f"the profiler says: {message}")
+    if wanted.device and not used:
+        print("no device ran an operation that was recorded")
     for by_plugin in (False, True):
         findings = [each for each in found.findings if each.is_plugins == by_plugin]
         if findings and by_plugin:
@@ -217,7 +251,7 @@ def report(folder: Path, wanted: Wanted) -> int:
         print(f"no misuse found in {len(found.calls)} calls")
     if lost := sum(thread.lost for thread in found.threads):
         print(f"{lost} records are missing: the disk or PJRT_HUB_TRACE_NBYTES had no room for them")
-    if not found.plugins:
+    if not (found.plugins or profiles):
         print("the program asked no library for GetPjrtApi by dlsym, so nothing was recorded")
     return FAILED if found.findings else 0
 
@@ -228,6 +262,25 @@ def as_row(row: Any) -> tuple[str, ...]:
 
     times = (row.total, row.mean, row.p50, row.p99, row.max)
     return (row.function, str(row.count), str(row.errors), *map(duration, times))
+
+
+def show_device(device: Device) -> None:
+    """Print what a device did; all shares are of its whole time."""
+    from pjrt_hub.kit.tracing.call_log import duration
+
+    def cells(time: float) -> tuple[str, str]:
+        return duration(time), f"{100 * time / (device.span or 1):.1f} %"
+
+    where = f"{device.name} of process {device.process}" if device.process else device.name
+    print(f"{where}: busy for {cells(device.busy)[1]} of {duration(device.span)}")
+    waits = [each for each in device.waits if each.total >= LEAST_SHARE * device.span]
+    if waits:
+        columns = ("waited for", "time", "share")
+        output.show_table(columns, [(each.function, *cells(each.total)) for each in waits])
+    rows = []
+    for name, runs, total in device.operations[:MOST_OPERATIONS]:
+        rows.append((name[:MOST_LETTERS], str(runs), duration(total / runs), *cells(total)))
+    output.show_table(("operation", "runs", "mean", "total", "share"), rows)
 
 
 def as_dict(found: Recording, calls: list[Call], rows: list[dict[str, Any]]) -> dict[str, Any]:

@@ -297,6 +297,11 @@ void ended(void) {
   _exit(0);
 }
 
+void left(void) {
+  destroy(put());
+  exit(0);
+}
+
 static void *thread_of_its_own(void *unused) {
   destroy(put());
   return unused;

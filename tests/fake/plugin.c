@@ -9,6 +9,7 @@
 #include "transfers.h"
 #include "create_options.h"
 #include "faults.h"
+#include "profiler.h"
 
 #ifndef ON_LOAD
 #define ON_LOAD (void)0

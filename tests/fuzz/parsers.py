@@ -20,6 +20,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import wheels
+import xspaces
 from packaging.version import Version
 from trees import compile_library, plugin_bytes
 
@@ -36,6 +37,7 @@ from pjrt_hub.finding.store.transfer.transport import Page, Refused
 from pjrt_hub.frameworks.exported import description, jax_blob, stablehlo_folder
 from pjrt_hub.frameworks.exported.contents import Contents
 from pjrt_hub.frameworks.exported.function import Weight
+from pjrt_hub.kit.tracing import devices, xspace
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.program import bytecode_constants, hlo
 from pjrt_hub.running.program.bytecode import MAGIC
@@ -358,6 +360,24 @@ class Tar(Parser):
             theirs = [(info.name, info.size) for info in archive.getmembers() if info.isfile()]
         assert ours == [(name.removeprefix("./"), size) for name, size in theirs]
         unpack(path, members, emptied("out"))
+
+
+class XSpace(Parser):
+    """A profile gives arrays of times, from which a report can be made."""
+
+    def seeds(self) -> Iterator[bytes]:
+        """Devices and hosts, with few events of a line and with many."""
+        yield xspaces.GPU + xspaces.HOST + xspaces.ENVIRONMENT
+        yield xspaces.plane("/device:TPU:0", [xspaces.line("XLA Ops", 1, [xspaces.KERNELS] * 9)])
+
+    def one(self, data: bytes) -> None:
+        try:
+            profile = xspace.read(data)
+        except errors.FileFormatError:
+            return
+        for device in devices.devices(0, profile):
+            assert 0 <= device.busy <= device.span
+            assert all(each.runs > 0 and each.total >= 0 for each in device.operations)
 
 
 class Zip(Parser):

@@ -9,6 +9,7 @@ from tiles import ARRAYS, dtype_of
 
 import pjrt_hub
 from pjrt_hub import errors
+from pjrt_hub.kit.tracing import xspace
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.extensions import (
     abi_version,
@@ -220,27 +221,6 @@ def test_custom_calls_compile(name):
             function()
 
 
-#: Reads the field numbers of an XSpace, and the names of each plane's events.
-def read(xspace):
-    numbers, events = set(), {}
-    for number, plane in wire.fields(memoryview(xspace)):
-        numbers.add(number)
-        if number != 1:
-            continue
-        members = list(wire.fields(plane))
-        [title] = [bytes(value).decode() for member, value in members if member == 2]
-        kinds = [dict(wire.fields(value)) for member, value in members if member == 4]
-        names = {each[1]: bytes(dict(wire.fields(each[2])).get(2, b"")).decode() for each in kinds}
-        events[title] = [
-            names[dict(wire.fields(event))[1]]
-            for member, line in members
-            if member == 3
-            for inner, event in wire.fields(line)
-            if inner == 4
-        ]
-    return numbers, events
-
-
 @pytest.mark.parametrize("name", SIZES)
 @in_child
 def test_a_profile(name, tmp_path):
@@ -249,11 +229,13 @@ def test_a_profile(name, tmp_path):
     profiler = plugin.profiler(path)
     with profiler:
         topology.compile(ADD)
-    numbers, events = read(profiler.xspace)
     assert path.stat().st_size == len(profiler.xspace) > 0
-    assert numbers <= {1, 2, 3, 4}  # they are planes, errors, warnings, host names
+    profile = xspace.read(profiler.xspace)
+    assert profile.messages == ()
+    [host] = [plane for plane in profile.planes if plane.name == "/host:CPU"]
     step = {"cuda12": "call-inliner", "cuda13": "call-inliner", "tpu": "dce"}[name]
-    assert step in events["/host:CPU"]
+    titles = {title for line in host.lines for title in line.titles.tolist()}
+    assert step in {host.names[title] for title in titles}
     other = plugin.profiler()
     refused = errors_of(other.stop, other.collect)
     other.close()

@@ -101,8 +101,8 @@ OURS = (
     ),
     Variable(
         "PJRT_HUB_LAYERS",
-        "the layers of calls to plugins: some of `trace`, `validate`, `pad`, `without`, separated "
-        "by commas; `pjrt-hub trace` sets it",
+        "the layers of calls to plugins: some of `trace`, `device`, `validate`, `pad`, `without`, "
+        "separated by commas; `pjrt-hub trace` sets it",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(

@@ -81,6 +81,17 @@ class Call:
         return words or (f"error {self.error:#x}" if self.error else "")
 
 
+@dataclass(frozen=True)
+class End:
+    """The end of an execution on one device, where the plugin has no profiler."""
+
+    number: int  # That of the call.
+    pid: int
+    device: int  # The number of the device in its process.
+    name: str  # The name of the program, or "".
+    time_ns: int
+
+
 @dataclass
 class Upcall:
     """A plugin's call of an event's callback; `number` is that of the call that registered it."""

@@ -14,14 +14,22 @@ from pathlib import Path
 
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.kit.tracing.arguments import results, value
-from pjrt_hub.kit.tracing.call import ARGS, Call, RecordedMemory, RecordedPlugin, Thread, Upcall
+from pjrt_hub.kit.tracing.call import (
+    ARGS,
+    Call,
+    End,
+    RecordedMemory,
+    RecordedPlugin,
+    Thread,
+    Upcall,
+)
 from pjrt_hub.running.capi import table
 from pjrt_hub.running.interpose import layers
 
 VERSION = 1
 MAGIC = b"PJRTREC\0"
 HEADER_NBYTES = 4096
-_HEADER = struct.Struct("<8s6I 3Q 4Q 16s")
+_HEADER = struct.Struct("<8s6I 3Q 4Q 16s Q")
 _RECORD = struct.Struct("<HHHBBQ")
 _REGION = struct.Struct("<QII")
 
@@ -40,6 +48,7 @@ class Type(IntEnum):
     FINDING = 6
     UPCALL = 7
     RETURN = 8
+    END = 9
 
 
 #: Findings from this number on are mistakes of the plugin; lower numbers are the host's.
@@ -72,6 +81,8 @@ class Recording:
     calls: list[Call] = field(default_factory=list)
     upcalls: list[Upcall] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
+    ends: list[End] = field(default_factory=list)
+    zero_ns: int = 0  # When the recording began, in nanoseconds since 1970.
 
     def minor(self, call: Call) -> int:
         """Return the minor PJRT API version of a call's plugin, or 0 if it is unknown.
@@ -92,6 +103,15 @@ def files_of(folder: str | os.PathLike[str]) -> list[Path]:
     return sorted(Path(folder).glob("*-*.pjrt"))
 
 
+def profiles_of(source: str | os.PathLike[str]) -> list[Path]:
+    """Return the files of profiles in a folder, each `*.xplane.pb` at any depth.
+
+    Args:
+        source: the folder, or one such file.
+    """
+    return sorted(Path(source).rglob("*.xplane.pb")) if os.path.isdir(source) else [Path(source)]
+
+
 def read(folder: str | os.PathLike[str]) -> Recording:
     """Read every file of a recording, complete or truncated.
 
@@ -104,10 +124,12 @@ def read(folder: str | os.PathLike[str]) -> Recording:
     recording = Recording()
     files = [_File(path) for path in files_of(folder)]
     clock = _clock([moment for file in files for moment in file.moments])
+    recording.zero_ns = min(((file.moments[0], file.realtime) for file in files), default=(0, 0))[1]
     for file in files:
         file.read(recording, clock)
     recording.calls.sort(key=lambda call: (call.start_ns, call.number))
     recording.upcalls.sort(key=lambda upcall: upcall.start_ns)
+    recording.ends.sort(key=lambda end: end.time_ns)
     recording.findings.sort(key=lambda finding: (finding.thread.pid, finding.call))
     _ask_errors(recording.calls)
     return recording
@@ -133,7 +155,7 @@ class _File:
             )
         fields = _HEADER.unpack_from(self.data)
         _, version, self.window, count, pid, tid, number = fields[:7]
-        self.logged, self.window_from, lost, *clocks, name = fields[7:]
+        self.logged, self.window_from, lost, *clocks, name, self.realtime = fields[7:]
         self.names = layers.function_names()
         if (version, count) != (VERSION, len(self.names)):
             raise PjrtHubError(
@@ -171,6 +193,10 @@ class _File:
                     self.open.append(upcall)
                 case Type.RETURN:
                     self.close("", time)
+                case Type.END:
+                    number, device = record.words()
+                    ended = End(number, self.thread.pid, device, record.text(), time)
+                    recording.ends.append(ended)
                 case Type.PLUGIN:
                     whose = self.thread.pid, record.plugin
                     known = RecordedPlugin(*whose, record.words()[1], record.text())

@@ -1,31 +1,42 @@
-"""A recording as trace events for Perfetto and chrome://tracing."""
+"""A recording, and profiles of devices, as trace events for Perfetto and chrome://tracing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.kit.tracing.arguments import as_json, inputs, results
 from pjrt_hub.kit.tracing.call import Call, Upcall
 from pjrt_hub.kit.tracing.recording import Recording
 
+if TYPE_CHECKING:
+    from pjrt_hub.kit.tracing.xspace import Profile
+
 Event = dict[str, Any]
+#: The tracks of devices get numbers of processes from here on, which Linux does not give.
+_FIRST_PID = 1 << 23
+#: No more events of a profile are shown, since viewers cannot; they are the longest.
+_MOST_EVENTS = 1 << 18
 
 
-def events(recording: Recording, calls: Iterable[Call]) -> dict[str, Any]:
-    """Return the trace as a JSON object, with a track for each thread.
+def events(
+    recording: Recording, calls: Iterable[Call], profiles: Iterable[tuple[int, Profile]] = ()
+) -> dict[str, Any]:
+    """Return the trace as a JSON object, with a track for each thread and each stream of a device.
 
     Arrows lead from an execution to the moment when the host learned that a result was ready.
 
     Args:
         recording: the recording that has the calls.
         calls: the calls to show; arrows are shown for all calls.
+        profiles: processes and profiles, as `devices.profiles` gives them.
     """
     shown = [
         *_tracks(recording),
         *(_slice(recording, call) for call in calls),
         *(_upcall(upcall) for upcall in recording.upcalls),
         *_arrows(recording),
+        *_profiles(recording.zero_ns, profiles),
     ]
     return {"traceEvents": shown, "displayTimeUnit": "ns"}
 
@@ -38,6 +49,29 @@ def _tracks(recording: Recording) -> Iterator[Event]:
     for plugin in recording.plugins.values():
         name = f"PJRT calls to {plugin.path.rpartition('/')[2]} (API 0.{plugin.minor})"
         yield {"ph": "M", "pid": plugin.pid, "name": "process_name", "args": {"name": name}}
+
+
+def _profiles(zero_ns: int, profiles: Iterable[tuple[int, Profile]]) -> Iterator[Event]:
+    import numpy as np  # Recordings without profiles do not need it.
+
+    number = _FIRST_PID
+    for pid, profile in profiles:
+        lines = [line for plane in profile.planes for line in plane.lines if line.titles.size]
+        zero_ns = zero_ns or min((int(line.starts_ns.min()) for line in lines), default=0)
+        times = np.concatenate([line.durations_ps for line in lines] or [np.zeros(0, np.int64)])
+        beyond = np.sort(times)[-_MOST_EVENTS] if times.size > _MOST_EVENTS else -1
+        for plane in profile.planes:
+            number += 1
+            title = f"{plane.name} of process {pid}" if pid else plane.name
+            yield {"ph": "M", "pid": number, "name": "process_name", "args": {"name": title}}
+            for tid, line in enumerate(plane.lines):
+                place = {"pid": number, "tid": tid}
+                yield {**place, "ph": "M", "name": "thread_name", "args": {"name": line.name}}
+                kept = line.durations_ps > beyond
+                rows = zip(*(each[kept].tolist() for each in line[1:]), strict=True)
+                for start, duration, name in rows:
+                    span = {"ph": "X", "ts": (start - zero_ns) / 1000, "dur": duration / 1e6}
+                    yield {**place, **span, "name": plane.names.get(name, ""), "cat": "device"}
 
 
 def _at(event: Call | Upcall, kind: str, time_ns: int) -> Event:

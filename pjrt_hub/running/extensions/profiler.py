@@ -1,7 +1,7 @@
 """The profiler of a plugin: what a device and its compiler do, as an XSpace.
 
-From the extension Profiler. An XSpace is the message that TensorBoard's profile plugin and
-Perfetto's converters open; nothing here looks inside.
+From the extension Profiler. An XSpace is the message that TensorBoard's profile plugin opens, and
+that `pjrt_hub.kit.tracing.xspace` reads; nothing here looks inside.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class Profiler:
 
     Attributes:
         path: where the context manager writes, or None.
-        xspace: what was collected, serialized; None before that.
+        xspace: what was collected, serialized, as `pjrt_hub.kit.tracing.xspace.read` takes it;
+            None before that.
     """
 
     def __init__(

@@ -18,7 +18,7 @@ from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi._pjrt import ffi
 
 #: The names of all layers, in the order from the host to the plugin.
-LAYERS = ("validate", "trace", "pad", "options", "without", "discrete")
+LAYERS = ("validate", "trace", "device", "pad", "options", "without", "discrete")
 #: From this minor version on, no host was seen to give too small a `struct_size`. JAX 0.6.2
 #: (0.70) gives 24 bytes for `PJRT_Plugin_Attributes_Args`, which has always had 32.
 TRUE_SIZES = 85
@@ -82,9 +82,10 @@ def read(
             f"there is no layer {unknown[0]!r}",
             hint=f"name some of {', '.join(LAYERS)}, joined by commas",
         )
-    if "trace" in names and (folder is None or not os.path.isdir(folder)):
+    recording = [name for name in names if name in ("trace", "device")]
+    if recording and (folder is None or not os.path.isdir(folder)):
         raise PjrtHubError(
-            f"the layer trace has no folder to record to: {folder}",
+            f"the layer {recording[0]} has no folder to record to: {folder}",
             hint="make a folder and name it in PJRT_HUB_TRACE",
         )
     taken = ",".join(removals(without or "")) if "without" in names else ""

@@ -5,7 +5,7 @@
 #include "objects.h"
 
 /* They go from host to plugin. `pad` is last, so that the others see the host's own structs. */
-static const Layer *const known_layers[] = {&validate_layer, &trace_layer, &pad_layer};
+static const Layer *const known_layers[] = {&validate_layer, &trace_layer, &device_layer, &pad_layer};
 enum { KNOWN_LAYERS = sizeof known_layers / sizeof *known_layers };
 
 static const Layer *chain[KNOWN_LAYERS];
@@ -92,6 +92,7 @@ static PJRT_Error *pass(unsigned plugin, unsigned function, void *args) {
   call.error = NULL;
   call.answered = false;
   call.padding = NULL;
+  call.events = NULL;
   for (unsigned i = 0; i < chain_length; i++) chain[i]->before(&call);
   if (!call.answered) call.error = reach(&call, function);
   for (unsigned i = chain_length; i-- > 0;) chain[i]->after(&call);
@@ -167,6 +168,7 @@ static void forked(void) {
   pthread_mutex_init(&wrapping, NULL);
   outputs_forked();
   objects_forked();
+  device_forked();
   discrete_forked();
 }
 

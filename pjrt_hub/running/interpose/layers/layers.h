@@ -5,8 +5,8 @@
    from the host to the plugin, and back. The plugin's memory is never changed. Nothing here uses
    Python, because the library is also loaded into programs that have none.
 
-   Each file uses those before it: options, refusal, without, plugin, outputs, recording, trace, objects,
-   findings, validate, pad, chain, preload. */
+   Each file uses those before it: options, refusal, without, plugin, outputs, recording, trace, device,
+   objects, findings, validate, pad, chain, preload. */
 #ifndef PJRT_HUB_LAYERS_H
 #define PJRT_HUB_LAYERS_H
 
@@ -105,6 +105,7 @@ typedef struct {
   PJRT_Error *error;
   bool answered;           /* A layer answered, so the plugin is not called. */
   struct Padding *padding; /* What the layer pad undoes after the call. */
+  PJRT_Event **events;     /* What the layer device does. */
 } Call;
 
 /* An event's callback on its way from the plugin to the host. */
@@ -186,7 +187,12 @@ HIDDEN bool recording(void);
 /* trace.c: the layer that records calls, and the recording of plugins and findings */
 extern HIDDEN const Layer trace_layer;
 HIDDEN void record_plugin(const Plugin *plugin);
+HIDDEN void record_end(const Plugin *plugin, uint64_t number, int device, const char *name);
 HIDDEN void record_finding(unsigned code, const Call *call, uint64_t handle, const char *text);
+
+/* device.c: the layer that records what devices do */
+extern HIDDEN const Layer device_layer;
+HIDDEN void device_forked(void);
 
 /* The other two layers: validate.c, with objects.c and findings.c (see objects.h), and pad.c */
 extern HIDDEN const Layer validate_layer, pad_layer;

@@ -71,6 +71,7 @@ static bool fill(Thread *thread, unsigned number) {
                      .thread = (uint32_t)syscall(SYS_gettid), .number = number};
   pthread_getname_np(pthread_self(), header->name, sizeof header->name);
   header->first = moment();
+  header->realtime_ns = clock_ns(CLOCK_REALTIME);
   /* 100 us of waiting tell the rate of the ticks to 0.1 %, even if the process is killed soon. */
   do header->last = moment();
   while (header->last.monotonic_ns - header->first.monotonic_ns < 100000);
@@ -87,11 +88,15 @@ static void finish(void *ended) {
   self = NULL;
 }
 
+int recording_create(unsigned number, const char *ending) {
+  char path[PATH_MAX];
+  snprintf(path, sizeof path, "%s/%d-%u.%s", folder_path, (int)getpid(), number, ending);
+  return open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+}
+
 static Thread *begin(void) {
   unsigned number = atomic_fetch_add(&num_threads, 1) + 1;
-  char path[PATH_MAX];
-  snprintf(path, sizeof path, "%s/%d-%u.pjrt", folder_path, (int)getpid(), number);
-  int file = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  int file = recording_create(number, "pjrt");
   Thread *thread = file >= 0 ? calloc(1, sizeof *thread) : NULL;
   if (thread == NULL) return NULL;
   thread->file = file;

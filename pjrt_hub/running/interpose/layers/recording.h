@@ -41,7 +41,8 @@ typedef struct {
   uint64_t window_from; /* The offset in the log of the window's first byte. */
   uint64_t lost;        /* The number of records for which there was no room. */
   Moment first, last;
-  char name[16]; /* The name of the thread. */
+  char name[16];        /* The name of the thread. */
+  uint64_t realtime_ns; /* The first moment, since 1970. */
 } Header;
 
 enum {
@@ -52,7 +53,8 @@ enum {
   RECORD_ANSWERED,   /* It replaces LEAVE if a layer answered, not the plugin. */
   RECORD_FINDING,    /* The call, the code, the handle and a text. */
   RECORD_UPCALL,     /* The registering call, event and error, before the host's callback. */
-  RECORD_RETURN      /* It marks the end of the host's callback. */
+  RECORD_RETURN,     /* It marks the end of the host's callback. */
+  RECORD_END         /* An execution has ended on a device: the call, the device, the name. */
 };
 
 /* The head of every record. Its nbytes is written last: 0 means that there is no record. */
@@ -76,6 +78,9 @@ typedef struct {
   Record *record;
   char *at, *end;
 } Draft;
+
+/* Makes a file PID-NUMBER.ENDING of the recording; returns its descriptor, or -1. */
+HIDDEN int recording_create(unsigned number, const char *ending);
 
 HIDDEN Draft draft(unsigned type, const Plugin *plugin, unsigned function);
 HIDDEN void commit(Draft *draft);

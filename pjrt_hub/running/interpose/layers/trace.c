@@ -160,6 +160,18 @@ void record_plugin(const Plugin *plugin) {
   commit(&to);
 }
 
+void record_end(const Plugin *plugin, uint64_t number, int device, const char *name) {
+  uint64_t now = ticks();
+  Draft to = draft(RECORD_END, plugin, FN_PJRT_LoadedExecutable_Execute);
+  if (to.record == NULL) return;
+  append_word(&to, number);
+  append_word(&to, (uint64_t)device);
+  fix(&to);
+  region(&to, name, strlen(name), TEXT);
+  to.record->ticks = now;
+  commit(&to);
+}
+
 void record_finding(unsigned code, const Call *call, uint64_t handle, const char *text) {
   Draft to = draft(RECORD_FINDING, call->plugin, number_of(call));
   if (to.record == NULL) return;
