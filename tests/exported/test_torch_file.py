@@ -13,7 +13,12 @@ from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks import safetensors
 from pjrt_hub.frameworks.exported import torch_file
 from pjrt_hub.frameworks.exported.aval import Aval
-from pjrt_hub.frameworks.exported.function import ExportedFunction, TemplateProgram, Weight
+from pjrt_hub.frameworks.exported.function import (
+    ExportedFunction,
+    PortableProgram,
+    TemplateProgram,
+    Weight,
+)
 from pjrt_hub.frameworks.exported.tree import CONSTANT, DICT, LEAF, TUPLE, Tree
 
 #: result["mean"] is the mean of each column of x, and result["both"] is x and weight added, twice.
@@ -141,3 +146,21 @@ def test_what_is_written_is_what_is_read(file, tmp_path):
     again = pjrt_hub.load_exported(tmp_path / "again.pjrt", platform="cpu").function
     named = replace(function.program, origin=again.origin)
     assert replace(function, origin=again.origin, program=named) == again
+
+
+def test_a_function_without_weights(tmp_path, client):
+    text = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> { return %x : tensor<3xf32> }"
+    function = ExportedFunction(
+        origin="Model",
+        exporter="torch.export",
+        function_name="Model",
+        program=PortableProgram(text, "mlir"),
+        in_tree=Tree(TUPLE, (Tree(TUPLE, (Tree(LEAF),)), Tree(DICT))),
+        inputs=(Aval("f32", (3,)),),
+        out_tree=Tree(LEAF),
+        outputs=(Aval("f32", (3,)),),
+        arguments=(0,),
+    )
+    torch_file.write(function, tmp_path / "model.pjrt")
+    with pjrt_hub.load_exported(tmp_path / "model.pjrt", client=client) as loaded:
+        assert loaded(WEIGHT).tolist() == [1, 2, 3]

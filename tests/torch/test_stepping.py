@@ -32,10 +32,26 @@ class Decoder(torch.nn.Module):
         return self.head(self.norm(x)).argmax(), position + 1, keys, values
 
 
+class Pair(torch.nn.Module):
+    """A module without weights."""
+
+    def forward(self, a, b):
+        return a * 2, b + 1
+
+
+def test_one_tensor_may_stand_for_two_arguments(tmp_path):
+    """torch.export by itself would take both for the second."""
+    zeros = torch.zeros(3)
+    path = pjrt_hub.torch.export(Pair(), (zeros, zeros), tmp_path / "pair.pjrt")
+    with pjrt_hub.load_exported(path) as pair:
+        a, b = pair(np.float32([1, 2, 3]), np.float32([5, 6, 7]))
+        assert (a.tolist(), b.tolist()) == ([2, 4, 6], [6, 7, 8])
+
+
 def test_two_hundred_tokens_are_those_of_torch(tmp_path):
     torch.manual_seed(0)
-    decoder = Decoder().eval().double()  # In float32 two likely tokens may change places.
-    cache = torch.zeros(LONGEST, HEADS, SIZE // HEADS, dtype=torch.float64)
+    decoder = Decoder().eval()
+    cache = torch.zeros(LONGEST, HEADS, SIZE // HEADS)
     first = torch.tensor(1), torch.tensor(0), cache, cache
     arguments, wanted = first, []
     with torch.no_grad():

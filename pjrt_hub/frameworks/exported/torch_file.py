@@ -106,7 +106,7 @@ def _function(path: Path, description: Mapping[str, Any]) -> ExportedFunction:
         outputs=outputs,
         ranges={str(each): _range(*bounds) for each, bounds in description["ranges"].items()},
         arguments=tuple(
-            _argument(each, path.with_name(name), len(inputs)) for each in description["arguments"]
+            _argument(each, path.parent / name, len(inputs)) for each in description["arguments"]
         ),
     )
 

@@ -55,7 +55,7 @@ def export(
         raise ValueError(f"{target} is the name for the weights; call the file {target.stem}.pjrt")
     if not framework.has_device():
         registration.register(None)
-    given = dict(kwargs or {})
+    args, given = _apart(args, dict(kwargs or {}))
     exported = torch.export.export(module, args, given, dynamic_shapes=dynamic_shapes)
     _refuse_effects(exported)
     names = _names(exported, module, args, given, dynamic_shapes)
@@ -67,6 +67,23 @@ def export(
     moved = move_to_device_pass(exported, framework.DEVICE)
     torch_file.write(_translate(moved, function, names), target)
     return target
+
+
+def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments with a copy in place of a tensor that was there before.
+
+    torch.export takes two arguments that are the same tensor for one, whose value is the last.
+    """
+    seen = set[int]()
+
+    def copy(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or id(leaf) not in seen:
+            seen.add(id(leaf))
+            return leaf
+        return leaf.clone()
+
+    apart: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map(copy, (args, kwargs))
+    return apart
 
 
 def _refuse_effects(exported: ExportedProgram) -> None:
