@@ -50,5 +50,5 @@ if __name__ == "__main__":
     arguments = random_weights(), empty_state(), jnp.int32(0)
     types = jax.tree.map(lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype), arguments)
     # A step then writes into the memory of the state that it was given.
-    exported = export.export(jax.jit(decode, donate_argnums=1), platforms=["cpu"])
+    exported = export.export(jax.jit(decode, donate_argnums=1), platforms=["cpu", "cuda", "tpu"])
     Path(sys.argv[1]).write_bytes(exported(*types).serialize())

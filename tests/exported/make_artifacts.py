@@ -224,6 +224,7 @@ def main():
     write("composite", on(jax.scipy.special.erf)(of((3,))))
     write("special", on(special, "cuda", "cpu")(of((3, 4))))
     write("special_symbolic", on(special)(of((b, 4))))
+    write("sine", on(jnp.sin, "cuda", "cpu")(of((2,))))
     write("constants", on(constants, "cuda", "cpu")(of((8, 8))))
     write("constants_symbolic", on(constants_and_sizes)(of((b, 8))))
     write("split", split())

@@ -86,7 +86,6 @@ def test_each_large_constant_becomes_an_argument_once(path, hoisted):
 @pytest.mark.parametrize("large", [0, contents._LARGE_NBYTES], ids=["mapped", "read"])
 @pytest.mark.parametrize("form", ["file", "bytes"])
 def test_the_values_are_the_same(path, client, hoisted, monkeypatch, sign, large, form):
-    """On CPUs jaxlib would remove the branches of other platforms; this function has none."""
     monkeypatch.setattr(contents, "_LARGE_NBYTES", large)
     source = path("constants") if form == "file" else path("constants").read_bytes()
     with pjrt_hub.load_exported(source, client=client, isolated=False) as function:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from pjrt_hub.errors import NotRunnableError
-from pjrt_hub.frameworks.exported import specialisation
+from pjrt_hub.frameworks.exported import lapack, reading, specialisation
 from pjrt_hub.running.program import bytecode
+
+from .conftest import ARTIFACTS
 
 needs_jaxlib = pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
 
@@ -49,13 +51,25 @@ def test_the_second_process_needs_no_jaxlib(load, monkeypatch):
     np.testing.assert_array_equal(value, 2 * rows(4) + 4)
 
 
-@needs_jaxlib
-def test_branches_of_other_platforms_go(load, client, monkeypatch):
-    seen = []
-    monkeypatch.setattr(type(client), "compile", lambda self, code, *_, **how: seen.append(code))
-    with pytest.raises(AttributeError):
-        load("cholesky").compile()
-    assert bytecode.uses(seen[0].code).custom_calls == ("lapack_spotrf_ffi",)
+def test_branches_of_other_platforms_are_never_taken(load, monkeypatch):
+    """The compiler knows no function of CUDA, and need not, although it reads its name."""
+    monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
+    cholesky = load("cholesky")
+    assert "cusolver_potrf_ffi" in cholesky.function.custom_calls
+    assert load("platforms").compile().signature.parameters[0].shape == (4,)
+    if lapack.handlers(cholesky.function.custom_calls, cholesky.client):
+        np.testing.assert_allclose(cholesky(4 * np.eye(4, dtype=np.float32)), 2 * np.eye(4))
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_program_without_constants_becomes_one_for_a_platform(client, index):
+    """It gets an operation whose name it did not have."""
+    function = reading.read(ARTIFACTS / "sine.jaxexport")
+    assert "vhlo.constant_v1" not in function.uses.operations
+    program = function.for_platform(index).program
+    assert "vhlo.constant_v1" in bytecode.uses(program.code).operations
+    x = np.float32([0.5, 2])
+    np.testing.assert_allclose(client.compile(program)(x), np.sin(x), rtol=1e-5)
 
 
 ERF_OF, ERF = np.array([-1, 0, 0.5], np.float32), [-0.8427008, 0, 0.5204999]
@@ -107,16 +121,9 @@ def test_functions_of_the_dialect_chlo(load, name):
         np.testing.assert_allclose(result[key], expected, rtol=1e-5, err_msg=key)
 
 
-@pytest.mark.parametrize(
-    ("name", "given", "message"),
-    [
-        ("symbolic", rows(2), "the symbolic dimensions b must become numbers"),
-        ("cholesky", np.eye(4, dtype=np.float32), "with cusolver_potrf_ffi, must go"),
-    ],
-)
-def test_without_jaxlib(load, monkeypatch, name, given, message):
+def test_without_jaxlib(load, monkeypatch):
     monkeypatch.setattr(specialisation, "has_jaxlib", lambda: False)
-    refused(load(name), given, message)
+    refused(load("symbolic"), rows(2), "the symbolic dimensions b must become numbers")
 
 
 def test_without_jaxlib_a_plugin_needs_the_operations_stablehlo(load, row, reads, monkeypatch):

@@ -67,7 +67,7 @@ def verdict(function: ExportedFunction, client: Client) -> RunVerdict:
     platform = obstacle.platform_for(function, client)
     reasons += obstacle.find_obstacles(function, platform, len(client.devices))
     doubts = obstacle.doubts(function, client)
-    needs = specialisation.needs(function, platform, client.plugin.attributes)
+    needs = specialisation.needs(function, client.plugin.attributes)
     if needs and specialisation.has_jaxlib():
         doubts.insert(0, f"{'; '.join(needs)}: jaxlib, which is here, has to do that")
     elif needs:

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
+from pjrt_hub.errors import NotRunnableError
 from pjrt_hub.frameworks.exported.aval import Aval, evaluate
 from pjrt_hub.frameworks.exported.contents import Contents
 from pjrt_hub.frameworks.exported.tree import Tree
 from pjrt_hub.running.program.bytecode import Uses, uses
+from pjrt_hub.running.program.bytecode_constants import fix_first
 from pjrt_hub.running.program.program import Program
 
 
@@ -102,6 +104,23 @@ class ExportedFunction:
         """The StableHLO version of the program, "1.8.0"; empty if the program does not say."""
         version = self.program.stablehlo_version
         return ".".join(map(str, version)) if version else ""
+
+    def for_platform(self, index: int) -> ExportedFunction:
+        """Return the function for one of its platforms, whose number its program does not take.
+
+        The branches of the others are then never taken, which compilers see. A malformed program
+        raises NotRunnableError.
+        """
+        if len(self.platforms) < 2:
+            return self
+        code = fix_first(self.program.code, index)
+        if code is None:
+            raise NotRunnableError(
+                f"{self.origin} has a program that cannot be made one for {self.platforms[index]}",
+                hint=f"export it again, with platforms=[{self.platforms[index]!r}]",
+            )
+        program = PortableProgram(code, "mlir", self.origin)
+        return replace(self, platforms=(self.platforms[index],), program=program)
 
     def program_at(self, sizes: Mapping[str, int]) -> Program:
         """Return the program for sizes of symbolic dimensions; it may still have them itself.

@@ -34,7 +34,6 @@ def main() -> None:
 
 def specialise(
     code: bytes,
-    platform_index: int | None,
     types: dict[str, str],
     refine: bool,
     single_device: bool,
@@ -42,11 +41,10 @@ def specialise(
 ) -> bytes:
     """Make a program with fewer unknowns and for an older StableHLO.
 
-    `code` is a portable artifact of jax.export, and `platform_index` the platform to fix, or None
-    if the program takes no platform's number. `types` has types without symbols, by the number of
-    an argument after the platform's; `refine` says whether other shapes follow from these types,
-    `single_device` whether shardings can be left out. `version` is the StableHLO version of the
-    result. A program that is malformed, or newer than this jaxlib, raises UnreadError.
+    `code` is a portable artifact of jax.export. `types` has types without symbols, by the number of
+    an argument; `refine` says whether other shapes follow from these types, `single_device` whether
+    shardings can be left out. `version` is the StableHLO version of the result. A program that is
+    malformed, or newer than this jaxlib, raises UnreadError.
     """
     import jaxlib
     from jaxlib import _jax
@@ -66,11 +64,6 @@ def specialise(
             if isinstance(each, func.FuncOp) and each.name.value == "main"
         ]
         block, inputs = main.entry_block, list(main.type.inputs)
-        known = "arg_attrs" in main.attributes
-        attributes = list(main.arg_attrs) if known else [ir.DictAttr.get()] * len(inputs)
-        if platform_index is not None:
-            _replace_by_number(block, inputs[0], platform_index)
-            inputs, attributes = inputs[1:], attributes[1:]
         for number, text in types.items():
             wanted, argument = ir.Type.parse(text), block.arguments[int(number)]
             given = inputs[int(number)]
@@ -81,7 +74,6 @@ def specialise(
                 # was written for.
                 converted = stablehlo.convert(given, argument)
             argument.replace_all_uses_except(converted, converted.owner.operation)
-        main.attributes["arg_attrs"] = ir.ArrayAttr.get(attributes)
         type_of = ir.FunctionType.get(inputs, list(main.type.results))
         main.attributes["function_type"] = ir.TypeAttr.get(type_of)
         if refine:
@@ -114,19 +106,6 @@ def _context() -> Any:
     chlo.register_dialect(context)
     sdy.register_dialect(context)
     return context
-
-
-def _replace_by_number(block: Any, tensor: Any, value: int) -> None:
-    """Replace a block's first argument by a constant, so that other branches can be removed."""
-    from jaxlib.mlir import ir
-    from jaxlib.mlir.dialects import stablehlo
-
-    ranked = ir.RankedTensorType(tensor)
-    with ir.InsertionPoint.at_block_begin(block):
-        number = ir.IntegerAttr.get(ranked.element_type, value)
-        constant = stablehlo.constant(ir.DenseElementsAttr.get_splat(ranked, number))
-    block.arguments[0].replace_all_uses_with(constant)
-    block.erase_argument(0)
 
 
 def _without_sharding(operation: Any) -> Any:

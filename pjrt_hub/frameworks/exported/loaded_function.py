@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pjrt_hub.base.fork import Lock
+from pjrt_hub.base.fork import Lock, cached_property
 from pjrt_hub.base.frames import hide_below
 from pjrt_hub.errors import ClosedError, UnknownError
 from pjrt_hub.frameworks.exported import (
@@ -360,16 +360,9 @@ class Exported(Closing):
         with self._lock:
             if sizes in self._ready:
                 return self._ready[sizes]
-            function, client = self.function, self.client
-            executable, specialised = self._compile(sizes)
+            function, executable = self._here, self._compile(sizes)
             device = executable.devices[0]
             template: list[Any] = []
-            if len(function.platforms) > 1 and not specialised:
-                import numpy as np
-
-                platform = obstacle.platform_for(function, client)
-                number = np.int32(obstacle.platform_index(function, platform) or 0)
-                template.append(client.buffer_from_host(number, device=device))
             slots = []
             brought = self._brought_on(device)
             for each in function.arguments:
@@ -385,14 +378,11 @@ class Exported(Closing):
             self._ready[sizes] = ready
             return ready
 
-    def _compile(self, sizes: _Sizes) -> tuple[LoadedExecutable, bool]:
-        """Compile the program, or what jaxlib makes of it; log first what may go wrong.
-
-        The second result is whether jaxlib made the program, which then takes no platform's number.
-        """
-        function, client = self.function, self.client
+    def _compile(self, sizes: _Sizes) -> LoadedExecutable:
+        """Compile the program, or what jaxlib makes of it; log first what may go wrong."""
+        function, client = self._here, self.client
         lapack.register(function.custom_calls, client)
-        for doubt in obstacle.doubts(function, client):
+        for doubt in obstacle.doubts(self.function, client):
             import logging
 
             logging.getLogger("pjrt_hub.exported").info("%s: %s", function.origin, doubt)
@@ -402,11 +392,10 @@ class Exported(Closing):
                 program, self._options, cache=self._cache, isolated=self._isolated
             )
 
-        platform = obstacle.platform_for(function, client)
-        needs = specialisation.needs(function, platform, client.plugin.attributes)
+        needs = specialisation.needs(function, client.plugin.attributes)
         if not needs:
             try:
-                return compile_program(function.program_at(dict(sizes))), False
+                return compile_program(function.program_at(dict(sizes)))
             except UnknownError as exc:  # MLIR's parser and verifier fail with this code.
                 newest = obstacle.newest_stablehlo(client.plugin.attributes)
                 stamp = function.program.stablehlo_version
@@ -418,10 +407,14 @@ class Exported(Closing):
                 ]
         kept = compile_cache.choose(client, self._cache)
         return compile_program(
-            specialisation.program(
-                function, platform, client.plugin.attributes, dict(sizes), needs, kept
-            )
-        ), True
+            specialisation.program(function, client.plugin.attributes, dict(sizes), needs, kept)
+        )
+
+    @cached_property
+    def _here(self) -> ExportedFunction:
+        """The function for the client's platform."""
+        platform = obstacle.platform_for(self.function, self.client)
+        return self.function.for_platform(obstacle.platform_index(self.function, platform) or 0)
 
     def _brought_on(self, device: Device) -> dict[Weight | Constant, Buffer]:
         """Return what the function brings beside its program, moved to a device once."""

@@ -31,14 +31,12 @@ _SECONDS = 300
 _FORM = b"specialised 1"
 
 
-def needs(function: ExportedFunction, platform: str, attributes: Mapping[str, Any]) -> list[str]:
+def needs(function: ExportedFunction, attributes: Mapping[str, Any]) -> list[str]:
     """Return why a program must be changed before a plugin can compile it; usually empty."""
     reasons = []
     if function.is_symbolic and not isinstance(function.program, TemplateProgram):
         names = sorted({n for a in function.inputs for n in a.names})
         reasons.append(f"the symbolic dimensions {', '.join(names)} must become numbers")
-    elif foreign := obstacle.foreign_calls(function, platform):
-        reasons.append(f"the branches of other platforms, with {', '.join(foreign)}, must go")
     if newer := obstacle.newer_operations(function, attributes):
         reasons.append(
             f"{', '.join(newer)} must be written for StableHLO "
@@ -49,19 +47,18 @@ def needs(function: ExportedFunction, platform: str, attributes: Mapping[str, An
 
 def program(
     function: ExportedFunction,
-    platform: str,
     attributes: Mapping[str, Any],
     sizes: Mapping[str, int],
     reasons: list[str],
     cache: CompileCache | None = None,
 ) -> Program:
-    """Make the program for one platform and for sizes; it no longer takes a platform's number.
+    """Make the program for sizes, of a function for one platform.
 
     The plugin's `attributes` say what StableHLO it reads; `reasons` are what `needs` returned;
     `cache` remembers results, so that jaxlib is needed once. If jaxlib is not installed, or cannot
     do it, it raises NotRunnableError.
     """
-    request = _request(function, platform, attributes, sizes)
+    request = _request(function, attributes, sizes)
     key = _key(function, request)
     code = cache.get(key) if cache is not None else None
     if code is None:
@@ -81,11 +78,10 @@ def for_topology(
     """
     platform, attributes = topology.platform_name, topology.api.attributes
     obstacle.refuse_platform(function, platform, len(topology.device_descriptions))
-    reasons = needs(function, platform, attributes)
-    if len(function.platforms) > 1 and not reasons:
-        reasons = ["it takes the number of a platform, which must be fixed"]
+    function = function.for_platform(obstacle.platform_index(function, platform) or 0)
+    reasons = needs(function, attributes)
     if reasons:
-        return program(function, platform, attributes, sizes, reasons)
+        return program(function, attributes, sizes, reasons)
     return function.program_at(sizes)
 
 
@@ -97,18 +93,13 @@ def has_jaxlib() -> bool:
 
 
 def _request(
-    function: ExportedFunction,
-    platform: str,
-    attributes: Mapping[str, Any],
-    sizes: Mapping[str, int],
+    function: ExportedFunction, attributes: Mapping[str, Any], sizes: Mapping[str, int]
 ) -> dict[str, object]:
-    several = len(function.platforms) > 1
     types = {}
     for number, index in enumerate(function.arguments):
         if isinstance(index, int) and not function.inputs[index].is_static:
             types[str(number)] = function.inputs[index].at(sizes).mlir
     return {
-        "platform_index": obstacle.platform_index(function, platform) if several else None,
         "types": types,
         "refine": function.uses_global_constants,
         "single_device": function.nr_devices == 1,
@@ -136,8 +127,7 @@ def _run_jaxlib(
             f"{why}. That is MLIR's work, which jaxlib does and which is not installed",
             reasons=reasons,
             hint=f"install jaxlib (jax itself is not needed){version and f', best {version}'}; or "
-            "export it again for one platform, with numbers for dimensions, by a JAX as old as the "
-            "plugin",
+            "export it again with numbers for dimensions, by a JAX as old as the plugin",
         )
     script = jaxlib_process.__file__
     ours = ("-m", jaxlib_process.__name__) if safe_path.is_frozen() else (script,)

@@ -16,7 +16,7 @@ MAGIC = b"ML\xefR"
 #: bodies, a count of the operations, and properties apart from an operation's other attributes.
 VERSIONED_DIALECTS, LAZY_BODIES, _COUNTED_OPERATIONS, NATIVE_PROPERTIES = 1, 2, 4, 5
 _VERSIONS = range(7)
-_STRINGS, _DIALECTS, ATTRIBUTES, OFFSETS, OPERATIONS, RESOURCES, PROPERTIES = 0, 1, 2, 3, 4, 5, 8
+STRINGS, DIALECTS, ATTRIBUTES, OFFSETS, OPERATIONS, RESOURCES, PROPERTIES = 0, 1, 2, 3, 4, 5, 8
 #: The kinds of attributes in the dialect builtin: dictionaries, strings, integers.
 _DICTIONARY, _TEXT, _INTEGER = 1, 2, 8
 _COUNTS = ("mhlo.num_replicas", "mhlo.num_partitions")
@@ -64,7 +64,7 @@ def module(code: bytes) -> Module | None:
 def words(code: bytes) -> bytes:
     """Return all strings of a program: names, and attributes' text; empty if `uses` gives None."""
     try:
-        part = _sections_of(code)[2][_STRINGS]
+        part = _sections_of(code)[2][STRINGS]
     except (ValueError, LookupError):
         return b""
     return part.rest()
@@ -92,8 +92,8 @@ class TableEntry(NamedTuple):
 def contents(code: bytes | memoryview) -> Contents:
     """Take bytecode apart; ValueError or LookupError: it is malformed, or of an unknown version."""
     head, version, sections = _sections_of(code)
-    strings = _strings(sections[_STRINGS])
-    dialects, operations = _operations(sections[_DIALECTS].again(), strings, version)
+    strings = _strings(sections[STRINGS])
+    dialects, operations = _operations(sections[DIALECTS].again(), strings, version)
     return Contents(head, version, sections, strings, dialects, operations)
 
 

@@ -1,12 +1,13 @@
-"""Large constants of a portable program, made parameters of its main function.
+"""Constants of a portable program made parameters of its main function, and the reverse.
 
-A program then is as small as its operations, compiles as quickly, and takes the constants' bytes
-from where they lie. Owns the changes to bytecode; must not know who gives the parameters.
+Without its large constants a program is as small as its operations, compiles as quickly, and takes
+the bytes from where they lie. Owns the changes to bytecode; must not know who gives the parameters.
 """
 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ from pjrt_hub.running.program.bytecode_region import (
     write_region,
 )
 from pjrt_hub.running.program.bytecode_values import TypeNumber
-from pjrt_hub.running.program.main_function import Unreadable
+from pjrt_hub.running.program.main_function import TensorType, Unreadable
 
 #: A program keeps its constants if the large ones have fewer bytes together, and the small ones.
 #: Compilers compute with small constants beforehand, and copy large ones several times.
@@ -64,6 +65,17 @@ def hoist(code: bytes | memoryview) -> tuple[bytes, tuple[Constant, ...]] | None
         return None
 
 
+def fix_first(code: bytes, value: int) -> bytes | None:
+    """Return a program without its first parameter, an i32, for which this value stands.
+
+    None if the program has a form in which it cannot be changed.
+    """
+    try:
+        return _Hoisting(code, sys.maxsize).with_first(value)
+    except (ValueError, LookupError, RecursionError):
+        return None
+
+
 class _Large(NamedTuple):
     """An attribute that is a large constant."""
 
@@ -97,22 +109,49 @@ class _Hoisting:
         self._needs = dict[int, tuple[int, ...]]()  # The constants that each function takes.
         self._attributes, self._types = list[bytes](), list[bytes]()  # Those that are new.
         self._properties = dict[int, bytes]()  # Those that replace others.
+        self._written = dict[int, bytes]()  # The sections that are written anew.
         self._main = self._find_main()
         self.constants = tuple(self._large[each].constant for each in self._need(self._main))
 
     def program(self) -> bytes:
-        """Write the program anew."""
+        """Write the program anew, with parameters in place of large constants."""
         self._refuse_references()
+        return self._write({n: self._change(n, each) for n, each in self._needs.items() if each})
+
+    def with_first(self, value: int) -> bytes:
+        """Write the program anew, with a constant in place of the first parameter."""
+        function = self._functions[self._main]
+        [(kind, _), *_] = function.body.blocks[0].arguments
+        if self._reader.values.type(kind) != (TensorType("i32", ()),):
+            raise Unreadable("the first parameter is no number")
+        number = self._add_attribute(_TENSOR, kind, 4, content=value.to_bytes(4, "little"))
+        properties = len(bytecode.properties(self._opened))
+        self._properties[properties] = write_numbers(number)
+        location = function.body.blocks[0].operations[0].location
+        constant = Operation(self._constant_name(), location, None, properties, [kind], (), (), ())
+        return self._write({self._main: self._change(self._main, (), constant)})
+
+    def _constant_name(self) -> int:
+        """Return the number of the constants' name among those of operations; maybe a new one."""
+        if _CONSTANT in self._opened.operations:
+            return self._opened.operations.index(_CONSTANT)
+        dialect, _, word = _CONSTANT.partition(".")
+        strings, sections = [*self._opened.strings, word.encode()], self._opened.sections
+        lengths = [len(each) + 1 for each in reversed(strings)]
+        self._written[bytecode.STRINGS] = write_numbers(len(strings), *lengths) + b"".join(
+            each + b"\0" for each in strings
+        )
+        named = write_numbers(self._opened.dialects.index(dialect), 1, (len(strings) - 1) << 1 | 1)
+        self._written[bytecode.DIALECTS] = sections[bytecode.DIALECTS].again().rest() + named
+        return len(self._opened.operations)
+
+    def _write(self, changed: Mapping[int, Operation]) -> bytes:
         [block] = self._body.blocks
-        changed = {
-            id(self._functions[name].operation): self._change(name)
-            for name, needed in self._needs.items()
-            if needed
-        }
-        operations = [changed.get(id(each), each) for each in block.operations]
+        places = {id(self._functions[name].operation): each for name, each in changed.items()}
+        operations = [places.get(id(each), each) for each in block.operations]
         body = write_region(Region(self._body.num_values, [Block(block.arguments, operations)]))
         module = self._module._replace(regions=[Reader(body, 0, len(body))])
-        written = self._tables()
+        written = self._written | self._tables()
         written[bytecode.OPERATIONS] = write_numbers(1 << 1) + write_operation(module)
         parts = [self._opened.head]
         for number, content in self._opened.sections.items():
@@ -205,9 +244,14 @@ class _Hoisting:
         numbers = self._reader.properties(operation)
         return [each for each in numbers if each < self._entries.attributes]
 
-    def _change(self, name: int) -> Operation:
-        """Return a function that takes its constants as its last parameters."""
-        function, needed = self._functions[name], self._needs[name]
+    def _change(
+        self, name: int, needed: Sequence[int], first: Operation | None = None
+    ) -> Operation:
+        """Return a function that takes constants as its last parameters.
+
+        The constant `first` takes the place of its first parameter.
+        """
+        function, kept = self._functions[name], slice(first is not None, None)
         properties = list(function.properties)
         kind = self._reader.values.attribute(properties[_SIGNATURE])
         if not isinstance(kind, TypeNumber):
@@ -215,26 +259,26 @@ class _Hoisting:
         content = self._entries.type(kind.number).content.again()
         content.varint()
         inputs, outputs = (content.varints(content.varint()) for _ in range(2))
-        inputs += [self._large[each].type_number for each in needed]
+        inputs = [*inputs[kept], *(self._large[each].type_number for each in needed)]
         new = self._add_type(_FUNCTION_TYPE, len(inputs), *inputs, len(outputs), *outputs)
         properties[_SIGNATURE] = self._add_attribute(_TYPE, new)
         content = self._entries.attribute(properties[_PARAMETERS]).content.again()
         if content.varint() != _ARRAY:
             raise Unreadable("attributes of parameters that are no list")
         if said := content.varints(content.varint()):
-            said += [self._add_attribute(_DICTIONARY, 0)] * len(needed)
+            said = said[kept] + [self._add_attribute(_DICTIONARY, 0)] * len(needed)
             properties[_PARAMETERS] = self._add_attribute(_ARRAY, len(said), *said)
         if function.operation.properties is None or not function.body.blocks:
             raise Unreadable("a function without a body")
         self._properties[function.operation.properties] = write_numbers(*properties)
-        first = len(function.body.blocks[0].arguments)
-        parameters = {each: first + number for number, each in enumerate(needed)}
-        body = self._without_constants(function.body, parameters, {}, added=needed)
+        count = len(function.body.blocks[0].arguments)
+        parameters = {each: count + number for number, each in enumerate(needed)}
+        body = self._without_constants(function.body, parameters, {}, added=needed, first=first)
         written = write_region(body)
         return function.operation._replace(regions=[Reader(written, 0, len(written))])
 
-    def _add_attribute(self, *numbers: int) -> int:
-        self._attributes.append(write_numbers(*numbers))
+    def _add_attribute(self, *numbers: int, content: bytes = b"") -> int:
+        self._attributes.append(write_numbers(*numbers) + content)
         return self._entries.attributes + len(self._attributes) - 1
 
     def _add_type(self, *numbers: int) -> int:
@@ -268,8 +312,8 @@ class _Hoisting:
             len(entries) - entries.attributes + len(self._types),
         )
         properties = [each.again().rest() for each in bytecode.properties(self._opened)]
-        for number, content in self._properties.items():
-            properties[number] = content
+        for number, content in sorted(self._properties.items()):
+            properties[number : number + 1] = [content]
         return {
             bytecode.ATTRIBUTES: b"".join(data),
             bytecode.OFFSETS: b"".join([counts, *offsets]),
@@ -285,12 +329,14 @@ class _Hoisting:
         old: int = 0,
         new: int = 0,
         added: Sequence[int] = (),
+        first: Operation | None = None,
     ) -> Region:
         """Return a region in which the function's parameters stand for constants.
 
         Its values were numbered from `old` on, and get numbers from `new` on; `values` has the new
         number of each by its old one. `parameters` are the values of the function's new parameters,
-        by their constants, and `added` are those that the region's first block gets.
+        by their constants, and `added` are those that the region's first block gets. The operation
+        `first`, with which it then begins, takes the place of its first argument.
         """
         found = [self._constant(each) for block in region.blocks for each in block.operations]
         num_values = region.num_values + len(added) - sum(each is not None for each in found)
@@ -298,10 +344,15 @@ class _Hoisting:
         blocks = list[Block]()
         for block in region.blocks:
             arguments, operations = list(block.arguments), list[Operation]()
-            for _ in arguments:
-                values[old], old, new = new, old + 1, new + 1
+            begin, old = old, old + len(arguments)
+            del arguments[: first is not None]
+            for each in range(old - len(arguments), old):
+                values[each], new = new, new + 1
             arguments += [(self._large[each].type_number, None) for each in added]
             new, added = new + len(added), ()
+            if first is not None:
+                operations.append(first)
+                values[begin], new, first = new, new + 1, None
             for operation in block.operations:
                 constant = self._constant(operation)
                 if constant is not None:
