@@ -9,12 +9,8 @@ import mmap
 import os
 import stat
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
-
-from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.array.shape_spec import ShapeSpec
-from pjrt_hub.running.buffer import placement, upload
-from pjrt_hub.running.buffer.buffer import HostBufferSemantics
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.aval import Aval
@@ -23,7 +19,6 @@ if TYPE_CHECKING:
 
 #: The size in bytes from which on a file is mapped.
 _LARGE_NBYTES = 16 << 20
-_COPIED = HostBufferSemantics.IMMUTABLE_ONLY_DURING_CALL
 
 
 class Contents:
@@ -57,12 +52,14 @@ class Contents:
 
         FileFormatError: the file has become shorter.
         """
+        from pjrt_hub.running.array.shape_spec import ShapeSpec
+        from pjrt_hub.running.buffer import upload
+
         shape = tuple(map(int, aval.dimensions))
         if self._file is not None:
             spec = ShapeSpec(shape, aval.element)
             return upload.from_file(device.client, self._file, spec, start, device)
         import numpy as np
 
-        dtype = dtypes.numpy_dtype(aval.element.code)
-        array = np.ndarray(shape, dtype, self._bytes, start)
-        return placement.from_host(device.client, array, None, (device, None), _COPIED, None)
+        put: Callable[..., Buffer] = device.client.buffer_from_host
+        return put(np.ndarray(shape, aval.dtype, self._bytes, start), device=device)
