@@ -27,6 +27,7 @@ ORDER = (
     "weights",
     "start",
     "exported",
+    "constants",
     "compile",
     "compute",
     "scale",

