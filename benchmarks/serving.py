@@ -82,12 +82,13 @@ def measure() -> list[report.Section]:
         running = {name: servers.enter_context(server(name)) for name in variants}
         for name in variants:
             asyncio.run(ask(*running[name], LOADS["short texts"]))  # This warms caches and threads.
-        for _ in range(ROUNDS):
+        for turn in range(ROUNDS):
+            order = variants[turn:] + variants[:turn]  # Nobody always follows the same one.
             tables.append(
                 {
                     f"{load}, {name}": asyncio.run(ask(*running[name], texts)).figures()
                     for load, texts in LOADS.items()
-                    for name in variants
+                    for name in order
                 }
             )
     # Errors are summed; times are the median of the rounds.
@@ -129,8 +130,8 @@ def kernels() -> report.Section:
     return report.Section(
         "The server's programs",
         f"Milliseconds for rows of word pieces, from numpy to numpy, in turn in one process: the "
-        f"least of {TURNS} turns.\nOn one CPU it is the processor's time, which other processes "
-        "change least.",
+        f"least of {TURNS} turns. No thread spins.\nOn one CPU it is the processor's time, which "
+        "other processes change least.",
         rows,
     )
 
@@ -138,6 +139,7 @@ def kernels() -> report.Section:
 def once() -> rounds.Rows:
     """The figures of this process, which is on one CPU if it is told so."""
     rounds.quiet()
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # As those of onnxruntime, torch's threads may sleep.
     clock, place = time.perf_counter, "all CPUs"
     if "--one" in sys.argv:
         rounds.pin()
