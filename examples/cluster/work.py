@@ -11,9 +11,10 @@ import numpy as np
 from distributed import Lock
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "serve"))
-from encoder import Encoder
+from encoder import Encoder, Packer, unpacked
 
-BATCH, TOKENS = 32, 32
+#: The texts of a batch; the rows of the program, and the word pieces of a row.
+BATCH, ROWS, TOKENS = 32, 4, 128
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,12 @@ def encoder() -> Encoder:
     the others find it in the compile cache.
     """
     with Lock("compile"):
-        return Encoder("cpu", [BATCH], [TOKENS])
+        return Encoder("cpu", Packer([ROWS], [TOKENS]))
 
 
 def embed(texts: Sequence[str]) -> Embedded:
     """Embeds a batch of up to BATCH texts."""
     ours = encoder()
-    vectors = ours.run(*ours.tokenize(texts)).to_numpy()[: len(texts)]
+    parts = ours.pack(texts)
+    vectors = unpacked(parts, [ours.run(part) for part in parts])
     return Embedded(vectors, os.getpid(), ours.cache.compiled, ours.cache.loaded)

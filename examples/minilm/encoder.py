@@ -65,17 +65,17 @@ def layer_norm(weights, name, x):
 
 
 def attention(weights, layer, x, mask):
-    """Multi-head self-attention in which no token attends to padding."""
+    """Multi-head self-attention in which tokens attend to those that the mask names."""
 
     def heads(name):
         projected = dense(weights, f"{layer}.attention.self.{name}", x)
-        return projected.reshape(TOKENS, HEADS, HIDDEN // HEADS)
+        return projected.reshape(-1, HEADS, HIDDEN // HEADS)
 
     scores = jnp.einsum("qhd,khd->hqk", heads("query"), heads("key"))
     scores = scores / jnp.sqrt(jnp.float32(HIDDEN // HEADS))
     scores = jnp.where(mask, scores, jnp.finfo(jnp.float32).min)
     mixed = jnp.einsum("hqk,khd->qhd", jax.nn.softmax(scores), heads("value"))
-    return dense(weights, f"{layer}.attention.output.dense", mixed.reshape(TOKENS, HIDDEN))
+    return dense(weights, f"{layer}.attention.output.dense", mixed.reshape(-1, HIDDEN))
 
 
 def feed_forward(weights, layer, x):
@@ -97,9 +97,34 @@ def encode(input_ids, attention_mask, weights):
         f32[HIDDEN] of length 1: the mean over the sentence's tokens, normalised.
     """
     mask = attention_mask.astype(bool)
+    x = transform(input_ids, slice(len(input_ids)), mask, weights)
+    pooled = jnp.where(mask[:, None], x, 0).sum(0) / mask.sum()
+    return pooled / jnp.linalg.norm(pooled)
+
+
+def encode_row(input_ids, positions, texts, weights):
+    """Embeds the sentences of a row, in which they stand one after the other.
+
+    Args:
+        input_ids: s32[TOKENS] word-piece numbers.
+        positions: s32[TOKENS], that of each token in its sentence.
+        texts: s32[TOKENS], the number of each token's sentence; padding has one of its own.
+        weights: f32 arrays by name, as weight_shapes() lists them.
+
+    Returns:
+        f32[TOKENS, HIDDEN]: for each token, what `encode` gives for its sentence.
+    """
+    same = texts[:, None] == texts  # A token attends to its own sentence.
+    x = transform(input_ids, positions, same, weights)
+    pooled = same.astype(jnp.float32) @ x / same.sum(-1, keepdims=True)
+    return pooled / jnp.linalg.norm(pooled, axis=-1, keepdims=True)
+
+
+def transform(input_ids, positions, mask, weights):
+    """Give each token's vector after the last layer, f32[TOKENS, HIDDEN]."""
     x = (
         weights["embeddings.word_embeddings.weight"][input_ids]
-        + weights["embeddings.position_embeddings.weight"][:TOKENS]
+        + weights["embeddings.position_embeddings.weight"][positions]
         + weights["embeddings.token_type_embeddings.weight"][0]
     )
     x = layer_norm(weights, "embeddings.LayerNorm", x)
@@ -108,8 +133,7 @@ def encode(input_ids, attention_mask, weights):
         attended = attention(weights, layer, x, mask)
         x = layer_norm(weights, f"{layer}.attention.output.LayerNorm", x + attended)
         x = layer_norm(weights, f"{layer}.output.LayerNorm", x + feed_forward(weights, layer, x))
-    pooled = jnp.where(mask[:, None], x, 0).sum(0) / mask.sum()
-    return pooled / jnp.linalg.norm(pooled)
+    return x
 
 
 def exported():

@@ -27,6 +27,7 @@ class Limits:
 
     body_nbytes: int = 256 * 1024
     texts: int = 64
+    batch_texts: int = 32
     waiting_texts: int = 1024
     seconds: float = 10.0
     connections: int = 1000
@@ -115,7 +116,7 @@ class Service:
                     raise
 
         self.metrics.compiled.set(encoder.cache.compiled)
-        size, bound = max(encoder.batches), self.limits.waiting_texts
+        size, bound = self.limits.batch_texts, self.limits.waiting_texts
         async with Batcher(compute, max_batch=size, max_waiting=bound) as batcher:
             self.metrics.waiting.set_function(lambda: batcher.waiting)
             self.batcher = batcher
@@ -217,7 +218,8 @@ def main() -> None:
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--platform", help="where to compute (default: the best that is here)")
-    parser.add_argument("--batches", type=int, nargs="+", default=[1, 4, 16, 32])
+    parser.add_argument("--batch", type=int, default=Limits.batch_texts, metavar="TEXTS")
+    parser.add_argument("--rows", type=int, nargs="+", default=[1, 2, 3, 4, 6, 8])
     parser.add_argument("--lengths", type=int, nargs="+", default=[16, 32, 64, 128])
     parser.add_argument("--deadline", type=float, default=Limits.seconds, metavar="SECONDS")
     options = parser.parse_args()
@@ -225,9 +227,10 @@ def main() -> None:
     def load() -> Any:
         import encoder
 
-        return encoder.Encoder(options.platform, options.batches, options.lengths)
+        packer = encoder.Packer(options.rows, options.lengths)
+        return encoder.Encoder(options.platform, packer)
 
-    limits = Limits(seconds=options.deadline)
+    limits = Limits(seconds=options.deadline, batch_texts=options.batch)
     uvicorn.run(
         Service(load, limits).app,
         host=options.host,

@@ -1,9 +1,12 @@
-"""all-MiniLM-L6-v2 in a program for each shape of a batch, and its weights once for all of them."""
+"""all-MiniLM-L6-v2 in a program for each number of rows, and its weights once for all of them.
+
+Texts stand one after the other in rows, so that hardly anything is computed for padding.
+"""
 
 import asyncio
 import json
 from collections.abc import Sequence
-from itertools import product
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +29,12 @@ TEMPLATE = HERE / "encoder.mlir.in"
 SIGNATURE = HERE.parent / "minilm" / "encoder.json"
 
 
-def program(batch: int, tokens: int) -> str:
-    """The encoder of `batch` sentences of `tokens` word pieces, as StableHLO text.
+def program(rows: int, tokens: int) -> str:
+    """The encoder of `rows` rows of `tokens` word pieces, as StableHLO text.
 
-    The template has the words BATCH and TOKENS where its types have these sizes.
+    The template has the words ROWS and TOKENS where its types have these sizes.
     """
-    return TEMPLATE.read_text().replace("BATCH", str(batch)).replace("TOKENS", str(tokens))
+    return TEMPLATE.read_text().replace("ROWS", str(rows)).replace("TOKENS", str(tokens))
 
 
 class CountingCache:
@@ -53,6 +56,82 @@ class CountingCache:
         self._kept.put(key, value)
 
 
+@dataclass(frozen=True)
+class Packed:
+    """What one program takes, three arrays of s32[rows, tokens], and where its texts begin.
+
+    Attributes:
+        pieces: the word pieces.
+        positions: that of each in its text.
+        numbers: of each piece's text; padding is one more text, with the number -1.
+        starts: a text's number -> the row and the column of its first piece.
+    """
+
+    pieces: np.ndarray
+    positions: np.ndarray
+    numbers: np.ndarray
+    starts: dict[int, tuple[int, int]]
+
+
+class Packer:
+    """Splits texts into word pieces and lays them in rows of the programs that there are.
+
+    Args:
+        rows: how many rows a program takes; fewer are filled up to the next number.
+        lengths: how many word pieces a row has; longer texts are cut. Only the longest is for
+            more than one row.
+    """
+
+    def __init__(
+        self,
+        rows: Sequence[int] = (1, 2, 3, 4, 6, 8),
+        lengths: Sequence[int] = (16, 32, 64, 128),
+    ) -> None:
+        self.rows, self.lengths = sorted(rows), sorted(lengths)
+        self.shapes = [(1, tokens) for tokens in self.lengths[:-1]]
+        self.shapes += [(count, self.lengths[-1]) for count in self.rows]
+        self.tokenizer = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
+        self.tokenizer.enable_truncation(self.lengths[-1])
+        self.tokenizer.no_padding()
+
+    def __call__(self, texts: Sequence[str]) -> list[Packed]:
+        """Pack texts for as few programs as take them, the longest text first."""
+        ids = [encoding.ids for encoding in self.tokenizer.encode_batch(texts)]
+        rows: list[list[int]] = []
+        room: list[int] = []
+        for text in sorted(range(len(ids)), key=lambda text: -len(ids[text])):
+            wide = (row for row, left in enumerate(room) if left >= len(ids[text]))
+            row = next(wide, len(rows))
+            if row == len(rows):
+                rows.append([])
+                room.append(self.lengths[-1])
+            rows[row].append(text)
+            room[row] -= len(ids[text])
+        most = self.rows[-1]
+        return [self._packed(ids, rows[at : at + most]) for at in range(0, len(rows), most)]
+
+    def _packed(self, ids: Sequence[Sequence[int]], rows: Sequence[Sequence[int]]) -> Packed:
+        longest = max(sum(len(ids[text]) for text in row) for row in rows)
+        shape = next(
+            (count, tokens)
+            for count, tokens in self.shapes
+            if count >= len(rows) and tokens >= longest
+        )
+        pieces, positions, numbers = np.zeros((3, *shape), np.int32)
+        numbers[:] = -1
+        starts = {}
+        for row, texts in enumerate(rows):
+            start = 0
+            for text in texts:
+                here = slice(start, start + len(ids[text]))
+                pieces[row, here] = ids[text]
+                positions[row, here] = range(len(ids[text]))
+                numbers[row, here] = text
+                starts[text] = row, start
+                start = here.stop
+        return Packed(pieces, positions, numbers, starts)
+
+
 class Encoder:
     """The model on a client of its own: texts in, vectors of length 1 out.
 
@@ -61,61 +140,50 @@ class Encoder:
 
     Args:
         platform: where to compute; without one, as `pjrt_hub.client` chooses.
-        batches: how many texts a program takes; fewer are filled up to the next number.
-        lengths: how many word pieces of each; shorter texts are filled up, longer ones cut.
+        pack: says which programs there are.
     """
 
-    def __init__(
-        self,
-        platform: str | None = None,
-        batches: Sequence[int] = (1, 4, 16, 32),
-        lengths: Sequence[int] = (16, 32, 64, 128),
-    ) -> None:
-        self.batches, self.lengths = sorted(batches), sorted(lengths)
+    def __init__(self, platform: str | None = None, pack: Packer | None = None) -> None:
+        self.pack = pack or Packer()
         self.client = client = pjrt_hub.client(platform)
-        self.tokenizer = Tokenizer.from_file(str(MODEL_DIR / "tokenizer.json"))
-        self.tokenizer.enable_truncation(self.lengths[-1])
-        self.tokenizer.no_padding()
         names = [weight["name"] for weight in json.loads(SIGNATURE.read_text())["weights"]]
         weights = safetensors.load_file(MODEL_DIR / "model.safetensors", client, names=names)
         self.weights = list(weights.values())
         self.cache = CountingCache(client)
         self.programs = {
-            shape: client.compile(program(*shape), cache=self.cache)
-            for shape in product(self.batches, self.lengths)
+            shape: client.compile(program(*shape), cache=self.cache) for shape in self.pack.shapes
         }
         for shape in self.programs:
-            self.run(*np.ones((2, *shape), np.int32)).ready.wait()
+            self.run(Packed(*np.zeros((3, *shape), np.int32), {})).ready.wait()
 
-    def tokenize(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Word pieces and their mask, s32 arrays of the smallest shape that has a program."""
-        encodings = self.tokenizer.encode_batch(texts)
-        longest = max(len(encoding) for encoding in encodings)
-        batch = next(size for size in self.batches if size >= len(texts))
-        tokens = next(size for size in self.lengths if size >= longest)
-        ids, mask = np.zeros((2, batch, tokens), np.int32)
-        mask[:, 0] = 1  # An unused row gets one word piece: a mean over none is undefined.
-        for row, encoding in enumerate(encodings):
-            ids[row, : len(encoding)] = encoding.ids
-            mask[row, : len(encoding)] = 1
-        return ids, mask
-
-    def run(self, ids: np.ndarray, mask: np.ndarray) -> pjrt_hub.Buffer:
-        """The embeddings of a tokenized batch, f32[batch, 384], on their way: nothing waits."""
+    def run(self, packed: Packed) -> pjrt_hub.Buffer:
+        """The embedding of each piece's text, f32[rows, tokens, 384], on its way: nothing waits."""
         put = self.client.buffer_from_host
-        return self.programs[ids.shape](put(ids), put(mask), *self.weights)
+        inputs = (packed.pieces, packed.positions, packed.numbers)
+        return self.programs[packed.pieces.shape](*map(put, inputs), *self.weights)
 
     async def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds up to the largest batch of texts: f32[len(texts), 384].
+        """Embeds texts: f32[len(texts), 384].
 
         The thread is for the tokenizer, which takes milliseconds. The device needs none: its
         event is awaited.
         """
-        ids, mask = await asyncio.to_thread(self.tokenize, texts)
-        embeddings = self.run(ids, mask)
-        await embeddings.ready
-        return embeddings.to_numpy()[: len(texts)]
+        parts = await asyncio.to_thread(self.pack, texts)
+        results = [self.run(part) for part in parts]
+        for result in results:
+            await result.ready
+        return unpacked(parts, results)
 
     def close(self) -> None:
         """End the client, with all that it holds."""
         self.client.close()
+
+
+def unpacked(parts: Sequence[Packed], results: Sequence[pjrt_hub.Buffer]) -> np.ndarray:
+    """The texts' embeddings in their order, from what the programs give for each piece."""
+    rows = {
+        text: embeddings[start]
+        for part, embeddings in zip(parts, map(np.asarray, results), strict=True)
+        for text, start in part.starts.items()
+    }
+    return np.array([rows[text] for text in range(len(rows))])

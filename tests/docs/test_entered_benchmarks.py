@@ -117,7 +117,10 @@ ENTRIES = {
         "Transfers, by the bytes",
     ),
     "serving": Entry(
-        {"CLIENTS": 2, "REQUESTS": 1, "ROUNDS": 1}, ["Serving"], "starlette", "clusters"
+        {"CLIENTS": 2, "REQUESTS": 1, "ROUNDS": 1, "SHAPES": ((1, 16),)},
+        ["Serving", "The server's programs"],
+        "starlette",
+        "clusters",
     ),
     "small": Entry({"CALLS": 2}, ["Small calls"]),
     "start": Entry({"FEW": 1, "SOME": 2, "MANY": 3}, ["Starting"]),

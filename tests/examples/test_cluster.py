@@ -55,10 +55,12 @@ def test_a_worker_is_killed_and_nothing_is_lost(example, tmp_path):
     assert len(processes) in (2, 3)
     assert len([path for path in (tmp_path / "compiled").rglob("*") if path.is_file()]) == 1
 
-    encoder = example.work.Encoder("cpu", [32], [32])
+    work = example.work
+    encoder = work.Encoder("cpu", work.Packer([work.ROWS], [work.TOKENS]))
     assert (encoder.cache.compiled, encoder.cache.loaded) == (0, 1)
     for start, batch in zip(range(0, TEXTS, 32), batches, strict=True):
-        alone = encoder.run(*encoder.tokenize(texts[start : start + 32])).to_numpy()
+        parts = encoder.pack(texts[start : start + 32])
+        alone = work.unpacked(parts, [encoder.run(part) for part in parts])
         assert np.array_equal(batch.vectors, alone)
     encoder.close()
 

