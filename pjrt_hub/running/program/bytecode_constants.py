@@ -57,10 +57,10 @@ def hoist(code: bytes | memoryview) -> tuple[bytes, tuple[Constant, ...]] | None
     if len(code) < MIN_NBYTES:
         return None
     try:
-        hoisting = _Hoisting(code, MIN_CONSTANT_NBYTES)
-        if sum(each.nbytes for each in hoisting.constants) < max(MIN_NBYTES, 1):
+        rewriting = _Rewriting(code, MIN_CONSTANT_NBYTES)
+        if sum(each.nbytes for each in rewriting.constants) < max(MIN_NBYTES, 1):
             return None
-        return hoisting.program(), hoisting.constants
+        return rewriting.program(), rewriting.constants
     except (ValueError, LookupError, RecursionError):
         return None
 
@@ -71,7 +71,7 @@ def fix_first(code: bytes, value: int) -> bytes | None:
     None if the program has a form in which it cannot be changed.
     """
     try:
-        return _Hoisting(code, sys.maxsize).with_first(value)
+        return _Rewriting(code, sys.maxsize).with_first(value)
     except (ValueError, LookupError, RecursionError):
         return None
 
@@ -91,7 +91,7 @@ class _Function(NamedTuple):
     properties: Sequence[int]
 
 
-class _Hoisting:
+class _Rewriting:
     """A program, and what is added to the numbered attributes and types of its bytecode.
 
     Functions and constants are named by the numbers of their attributes: its name, its value.
@@ -100,7 +100,7 @@ class _Hoisting:
     def __init__(self, code: bytes | memoryview, min_constant_nbytes: int) -> None:
         self._reader = ProgramReader(code)
         opened = self._opened = self._reader.opened
-        if opened.version != _VERSION or opened.sections[bytecode.RESOURCES]:
+        if opened.version != _VERSION or opened.sections.get(bytecode.RESOURCES):
             raise Unreadable("another form of bytecode")
         self._entries = bytecode.Entries(opened)
         self._large = dict(self._find_large(min_constant_nbytes))
