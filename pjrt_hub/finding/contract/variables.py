@@ -90,7 +90,7 @@ OURS = (
     Variable(
         "PJRT_HUB_DISCRETE",
         "settings of the layer `discrete`, separated by commas: `seed=7`, `window=8`, "
-        "`capacity=64MiB`, `platform=tpu`, `silence=100`, `hold`, `tiled`",
+        "`capacity=64MiB`, `platform=tpu`, `silence=100`, `hold`, `prompt`, `tiled`",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
