@@ -140,6 +140,11 @@ OURS = (
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
+        "PJRT_HUB_BUFFER_ORIGINS",
+        "`1` records the line that makes each buffer, and when, for `client.memory_report()` and "
+        "for errors when memory runs out; each buffer then takes a few microseconds longer",
+    ),
+    Variable(
         "PJRT_HUB_CAPTURE",
         "`1` turns what plugins write to stderr into records of the logger `pjrt_hub.native`",
     ),
