@@ -41,6 +41,8 @@ from pjrt_hub.running.buffer.placeholder import Alias as Alias
 from pjrt_hub.running.buffer.placeholder import ControlDependency as ControlDependency
 from pjrt_hub.running.buffer.transfer import Transfer as Transfer
 from pjrt_hub.running.client.client import Client as Client
+from pjrt_hub.running.client.memory_report import Holder as Holder
+from pjrt_hub.running.client.memory_report import MemoryReport as MemoryReport
 from pjrt_hub.running.client.plugin import Plugin as Plugin
 from pjrt_hub.running.client.topology import Topology as Topology
 from pjrt_hub.running.device.device import AsyncTrackingEvent as AsyncTrackingEvent

@@ -1,10 +1,13 @@
-"""Tracebacks without our own frames below a public function, unless PJRT_HUB_DEBUG is set."""
+"""Tracebacks without our own frames below a public function, unless PJRT_HUB_DEBUG is set.
+
+Also finds the frame of the user that called us.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import ParamSpec, TypeVar
 
 from pjrt_hub.errors import PjrtHubError
@@ -40,6 +43,17 @@ def _outside(traceback: TracebackType | None) -> TracebackType | None:
         return None
     rest = _outside(traceback.tb_next)
     frame = traceback.tb_frame
-    if frame.f_globals.get("__name__", "").partition(".")[0] == "pjrt_hub":
+    if _is_ours(frame):
         return rest
     return TracebackType(rest, frame, traceback.tb_lasti, traceback.tb_lineno)
+
+
+def outside(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame outside of this package that leads to `frame`, or None."""
+    while frame is not None and _is_ours(frame):
+        frame = frame.f_back
+    return frame
+
+
+def _is_ours(frame: FrameType) -> bool:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0] == "pjrt_hub"

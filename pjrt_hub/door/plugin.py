@@ -18,6 +18,7 @@ from pjrt_hub.base import digest, log
 from pjrt_hub.door import privilege
 from pjrt_hub.door.process import cache, distrust, say, world
 from pjrt_hub.errors import PluginLoadError
+from pjrt_hub.finding.contract.variables import is_on
 
 if TYPE_CHECKING:
     from pjrt_hub.door.closure import Which
@@ -98,6 +99,10 @@ def _load(
     from pjrt_hub.door.policy import FoundPolicy
     from pjrt_hub.running.client.plugin import Plugin
 
+    if is_on(here.env, "PJRT_HUB_BUFFER_ORIGINS"):
+        from pjrt_hub.running.client import memory_report
+
+        memory_report.record_origins()
     policy = FoundPolicy(candidate, path, here, env, compared, user_flags)
     policy.reload = functools.partial(reload, name)
     return Plugin(api, policy)

@@ -115,6 +115,25 @@ def test_results_for_which_there_is_no_room_are_errors_and_later_ones_are_right(
     assert np.array_equal(donate(buffer).to_numpy(), 2 * EIGHT)
 
 
+@in_child(**ON, PJRT_HUB_DISCRETE="capacity=1MiB,prompt,seed=4")
+def test_a_prompt_device_refuses_in_the_call(client):
+    [device], large = client.devices, client.compile(LARGE)
+    buffer = client.buffer_from_host(EIGHT)
+    part = client.buffer_from_host(np.ones(400_000, np.uint8))
+    copy = part.copy_to_device(device)
+    for call in (
+        lambda: large(buffer),
+        lambda: large.execute([[buffer]], return_events=True),
+        lambda: part.copy_to_device(device),
+        lambda: pjrt_hub.Transfer(client, [((400_000,), "ui8")]),
+    ):
+        with pytest.raises(ResourceExhaustedError, match=r"allocate (400000|2097152) bytes"):
+            call()
+    assert np.array_equal(client.compile(DONATE)(buffer).to_numpy(), 2 * EIGHT)
+    assert np.array_equal(copy.to_numpy(), part.to_numpy())
+    assert device.memory_stats()["bytes_in_use"] <= 800_064
+
+
 @pytest.mark.parametrize("tiled", ["", ",tiled"])
 def test_what_an_array_is_like_is_told_though_it_never_comes(child, tiled):
     child(ask_of_missing, tiled, **ON, PJRT_HUB_DISCRETE=f"capacity=1MiB{tiled}")

@@ -202,6 +202,16 @@ def test_close_frees_the_state():
             raise AssertionError("it was usable after close")
 
 
+def test_its_state_is_reported(client, step):
+    step(full(0))
+    step(full(0))
+    step_buffers = {each.address for each in step.state.values()}
+    step(full(0))
+    shown = {each.address for each in client.live_buffers()}
+    assert {each.address for each in step.state.values()} <= shown
+    assert not step_buffers & shown or step_buffers & {b.address for b in step.state.values()}
+
+
 @in_child
 def test_nothing_is_left_of_a_stepper():
     import pjrt_hub

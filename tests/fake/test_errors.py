@@ -41,6 +41,70 @@ from pjrt_hub.running.extensions.execute_context import ExecuteContext
 ROOT = Path(__file__).parents[2]
 
 
+def waste(client):
+    """Make a buffer that only a collection of garbage frees."""
+    cycle = [client.buffer_from_host(ONE_TO_FOUR)]
+    cycle.append(cycle)
+
+
+@with_stub()
+def test_what_lacks_memory_is_tried_once_more_when_garbage_is_collected(client, a):
+    gc.disable()
+    exe = client.compile(func("identity error=8:full crowd=1"))
+    options = ExecuteOptions(launch_id=1)
+    for make in (
+        lambda: client.compile(func("reject error=8:full crowd=1")),
+        lambda: exe(a),
+        lambda: exe(a, options=options),
+        exe.bind(a),
+        lambda: exe.execute([[a]]),
+    ):
+        waste(client)
+        assert live()["buffer"] == 2
+        make()
+        assert live()["buffer"] == 1
+
+
+@with_stub()
+def test_what_lacks_memory_in_vain_is_tried_twice(client, a):
+    gc.disable()
+    exe, kept = client.compile(func("identity error=8:full crowd=1")), client.buffer_from_host([1])
+    collected = []
+    gc.callbacks.append(lambda phase, _: collected.append(phase) if phase == "start" else None)
+    calls = [
+        lambda: client.compile(func("reject error=8:full crowd=1")),
+        lambda: exe(a),
+        exe.bind(a),
+        lambda: exe.execute([[a]]),
+    ]
+    for count, make in enumerate(calls, 1):
+        error = raises(errors.ResourceExhaustedError, make)
+        assert error.message.endswith(": full")
+        assert "16 B: 1 x f32[4] on cpu:0\n  4 B: 1 x i32[1] on cpu:0" in error.hint, error.hint
+        assert len(collected) == 2 * count  # before the second try, and before holders are named
+    del kept
+    assert list(exe(a).to_numpy()) == [1, 2, 3, 4]
+
+
+@with_stub()
+def test_what_a_collection_closes_is_not_called_again(client, a):
+    gc.disable()
+
+    class Closing:
+        def __init__(self, exe):
+            self.exe, self.itself = exe, self
+
+        def __del__(self):
+            self.exe.close()
+
+    for is_bound in (False, True):
+        exe = client.compile(func("identity error=8:full crowd=1"))
+        call = exe.bind(a) if is_bound else lambda exe=exe: exe(a)
+        waste(client)
+        Closing(exe)
+        raises(errors.ClosedError, call)
+
+
 @with_stub()
 def test_every_status_code_has_its_class(client, a):
     for code in range(1, 17):

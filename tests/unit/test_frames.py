@@ -1,5 +1,6 @@
 """Tracebacks of users' mistakes only show users' frames, while those of bugs show all."""
 
+import sys
 import traceback
 
 import pytest
@@ -43,3 +44,12 @@ def test_frames_of_a_users_callback_stay(monkeypatch, kind, count):
     # A ValueError has the frames of the test and the callback; a KeyError, a bug, also has ours.
     assert len(names(caught)) == count
     assert names(caught)[-1] == "fail"
+
+
+def test_the_users_frame_is_the_innermost_that_is_not_ours():
+    space = {"__name__": "pjrt_hub.somewhere", "frames": frames, "sys": sys}
+    exec("def ours(): return frames.outside(sys._getframe())", space)
+    assert (
+        space["ours"]().f_code.co_name == "test_the_users_frame_is_the_innermost_that_is_not_ours"
+    )
+    assert frames.outside(None) is None

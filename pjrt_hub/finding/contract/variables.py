@@ -90,7 +90,7 @@ OURS = (
     Variable(
         "PJRT_HUB_DISCRETE",
         "settings of the layer `discrete`, separated by commas: `seed=7`, `window=8`, "
-        "`capacity=64MiB`, `platform=tpu`, `silence=100`, `hold`, `tiled`",
+        "`capacity=64MiB`, `platform=tpu`, `silence=100`, `hold`, `prompt`, `tiled`",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
@@ -138,6 +138,11 @@ OURS = (
         "what the layer `without` hides: functions, which then answer UNIMPLEMENTED, functions "
         "with `:null` and extensions, separated by commas",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
+    ),
+    Variable(
+        "PJRT_HUB_BUFFER_ORIGINS",
+        "`1` records the line that makes each buffer, and when, for `client.memory_report()` and "
+        "for errors when memory runs out; each buffer then takes a few microseconds longer",
     ),
     Variable(
         "PJRT_HUB_CAPTURE",

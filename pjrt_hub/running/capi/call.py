@@ -16,7 +16,7 @@ from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi._pjrt import ffi
-from pjrt_hub.running.capi.status import raise_error, refuse_answer
+from pjrt_hub.running.capi.status import REPEATABLE, raise_error, refuse_answer
 
 #: The letters by which the compiled call path names plain types, as the module `struct` does.
 _KINDS = {
@@ -75,6 +75,7 @@ class BoundFunction(hotpath.Function):
         self.struct = struct
         self._api_address = api_address
         self._raising = raising
+        self._repeats = raising is raise_error and name in REPEATABLE
         self._pointer = pointer
         self._pointer_type = ffi.typeof(f"{struct}*")
         self._struct_size = table.STRUCT_SIZE[struct]
@@ -127,16 +128,19 @@ class BoundFunction(hotpath.Function):
             args.struct_size = self._struct_size
         for name, value in inputs.items():
             assign(args, self._fields[name], value, keep)
-        error = self._pointer(args)
-        if error:
-            self._raise(values.address(error))
+        if error := self._pointer(args):
+            self._fail(values.address(error))
+            if error := self._pointer(args):
+                self._fail(values.address(error), again=True)
         for field, known in self._outputs:
             if known and field.direction == "out":
                 _check(self.name, args, field)
         return args
 
-    def _raise(self, error: int) -> NoReturn:
-        self._raising(self._api_address, error, self.name)
+    def _fail(self, error: int, again: bool = False) -> None:
+        """Raise for an error, unless the function may be called `again`, and was not yet."""
+        if again or not self._repeats or not hotpath.reclaim(self._api_address, error):
+            self._raising(self._api_address, error, self.name)
 
     def _output(self, args: Any, field: table.Field, known: bool) -> Any:
         if not known:

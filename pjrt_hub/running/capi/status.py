@@ -1,7 +1,7 @@
 """PJRT_Error -> exception: the one place where a plugin's error is read and freed; and back.
 
-Owns the class of each status code, and what a plugin is told of an exception in a function that
-it calls (`native/upcall.c`); must not decide what to do about an error.
+Owns the class of each status code, which calls are made again when memory was short, and what a
+plugin is told of an exception in a function that it calls (`native/upcall.c`).
 """
 
 from __future__ import annotations
@@ -27,6 +27,21 @@ _CLASSES: dict[int, type[errors.PjrtError]] = {
     for cls in vars(errors).values()
     if isinstance(cls, type) and issubclass(cls, errors.PjrtError) and cls is not errors.PjrtError
 }
+#: What makes buffers or programs and, when it fails, has taken nothing: memory that runs out may
+#: be there once garbage is collected. The compiled call path does so itself, for what it calls.
+REPEATABLE = frozenset(
+    {
+        "PJRT_Buffer_CopyToDevice",
+        "PJRT_Buffer_CopyToMemory",
+        "PJRT_Client_BufferFromHostBuffer",
+        "PJRT_Client_Compile",
+        "PJRT_Client_CreateBuffersForAsyncHostToDevice",
+        "PJRT_Client_CreateUninitializedBuffer",
+        "PJRT_Executable_DeserializeAndLoad",
+    }
+)
+#: Names what holds the memory of a plugin, by the address of its `PJRT_Api`. Set by client.py.
+name_holders: Callable[[int], str] | None = None
 #: The largest size of a message in bytes; one that claims to be longer is not read.
 _LONGEST = 1 << 28
 
@@ -48,9 +63,9 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
     cls = error_class(code)
     # The messages of some plugins already begin with the function's name.
     where = f"{function}: " if function and not message.startswith(function) else ""
-    raise cls(
-        where + (message or cls.__doc__ or ""), code=code, function=function, payloads=payloads
-    )
+    message = where + (message or cls.__doc__ or "")
+    hint = name_holders(api) if cls is errors.ResourceExhaustedError and name_holders else ""
+    raise cls(message, code=code, function=function, payloads=payloads, hint=hint)
 
 
 def raise_absent(api: int, slot: int) -> NoReturn:

@@ -13,11 +13,18 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pjrt_hub.running.client.exit  # noqa: F401  (It closes clients when Python ends.)
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frames import hide_below
-from pjrt_hub.errors import PjrtError, PluginError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.errors import (
+    ClosedError,
+    PjrtError,
+    PluginError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
 from pjrt_hub.running.array import display
 from pjrt_hub.running.array.shape_spec import ShapeSpec, known_shapes
 from pjrt_hub.running.buffer import placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.capi import hotpath, status
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.handle import Closing, register
 from pjrt_hub.running.capi.library import Api
@@ -27,6 +34,7 @@ from pjrt_hub.running.device.device import Device, Memory, default_memory
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
+    from pjrt_hub.running.client.memory_report import MemoryReport
     from pjrt_hub.running.client.topology import Topology
     from pjrt_hub.running.executable.executable import Executable
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
@@ -319,6 +327,33 @@ class Client(Closing, CompilingClient):
 
         return compilation.load(self, serialized)
 
+    def live_buffers(self) -> list[Buffer]:
+        """Return its buffers that are neither deleted nor donated, the oldest first.
+
+        Those of garbage, which Python has not collected yet, are among them, and the states of
+        steppers.
+        """
+        self._require_open()
+        for each in self._children():
+            if isinstance(each, hotpath.Stepper):
+                with suppress(ValueError, RuntimeError, ClosedError):  # There may be no state.
+                    each._state()
+        return self._living()
+
+    def _living(self) -> list[Buffer]:
+        """Return the buffers that are Python's objects, and wait for nothing."""
+        listed = reversed(self._children())
+        return [each for each in listed if isinstance(each, Buffer) and not each._is_gone]
+
+    def memory_report(self) -> MemoryReport:
+        """Report what holds the memory: buffers by type and place, beside what devices count.
+
+        With `PJRT_HUB_BUFFER_ORIGINS=1` also the line that made each buffer, and its age.
+        """
+        from pjrt_hub.running.client import memory_report
+
+        return memory_report.of(self)
+
     def close(self) -> None:
         """Free everything that belongs to the client, then the client; may be called again.
 
@@ -357,6 +392,15 @@ class Client(Closing, CompilingClient):
             return f"<Client {self.platform_name} closed>"
         count = len(self.devices)
         return f"<Client {self.platform_name} with {count} device{'s' if count != 1 else ''}>"
+
+
+def _name_holders(api: int) -> str:
+    from pjrt_hub.running.client import memory_report  # Few processes run out of memory.
+
+    return memory_report.hint(api)
+
+
+status.name_holders = _name_holders
 
 
 def _require_devices(platform: str, devices: Sequence[int]) -> None:

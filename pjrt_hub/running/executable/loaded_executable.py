@@ -131,6 +131,11 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         return signature_sources.require(self._signature, self.client.api)
 
     @property
+    def _donates(self) -> bool:
+        """Whether a call may take an argument's memory; True if nobody tells."""
+        return self._signature is None or bool(self._signature.donated)
+
+    @property
     def gil(self) -> Literal["release", "adaptive"]:
         """How a launch treats Python's global lock: by default the launch releases the lock.
 

@@ -180,6 +180,7 @@ _SETTINGS = {
     "platform": r"platform=[a-z0-9_]{1,31}",
     "hold": r"hold",
     "silence": r"silence=[1-9]\d{0,6}",
+    "prompt": r"prompt",
     "tiled": r"tiled",
 }
 
@@ -193,7 +194,7 @@ def settings(text: str) -> list[str]:
             raise PjrtHubError(
                 f"the layer discrete has no setting {each!r}",
                 hint="PJRT_HUB_DISCRETE takes seed=7, window=8, capacity=64MiB, platform=tpu, "
-                "silence=100, hold and tiled, joined by commas",
+                "silence=100, hold, prompt and tiled, joined by commas",
             )
     return given
 

@@ -35,8 +35,23 @@ static PyObject *run_single(BoundCallObject *call, Launch *launch) {
   ExecutableObject *exe = call->exe;
   SIZED(PJRT_ExecuteOptions, options);
   PJRT_Error *error = launch_run(launch, exe, &options);
-  if (error != NULL) return launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
+  if (error != NULL)
+    return launch_recover(launch, exe, error, PyTuple_GetItem(call->rows, 0), call->simplify);
   return output_result(exe, exe->device, launch->outputs[0], call->simplify);
+}
+
+/* Goes on after run_alone's launch failed. */
+COLD static PyObject *recover(BoundCallObject *call, PJRT_Error *error) {
+  Launch launch;
+  if (launch_prepare(&launch, call->exe, 1, call->num_arguments, NULL) < 0) {
+    drop_error(call->exe->client->api, error);
+    return NULL;
+  }
+  launch.inputs = (PJRT_Buffer *const *const *)call->lists;
+  PyObject *row = PyTuple_GetItem(call->rows, 0);
+  PyObject *result = launch_recover(&launch, call->exe, error, row, call->simplify);
+  launch_end(&launch, call->exe);
+  return result;
 }
 
 /* Works like run_single, but takes no turn. Most calls come here, so it does nothing more. */
@@ -48,7 +63,7 @@ static PyObject *run_alone(BoundCallObject *call) {
   PJRT_Error *error = launch_alone(exe, (PJRT_Buffer *const *const *)call->lists, call->num_arguments, &list);
   PyObject *result = error == NULL
                          ? output_result(exe, exe->device, outputs, call->simplify)
-                         : launch_failed(exe, error, PyTuple_GetItem(call->rows, 0));
+                         : recover(call, error);
   client_leave(exe->client);
   return result;
 }

@@ -52,8 +52,33 @@ static PyTypeObject *spares_type; /* Instances of other types may be larger. */
 
 void buffer_type_made(PyTypeObject *type) { spares_type = type; }
 
+/* What makes the memory of a Buffer without a spare. */
+static allocfunc allocate = PyType_GenericAlloc;
+static PyObject *origin_noter;
+
+static PyObject *allocate_noting(PyTypeObject *type, Py_ssize_t items) {
+  PyObject *buffer = PyType_GenericAlloc(type, items);
+  if (buffer == NULL) return NULL;
+  PyObject *none =
+      PyObject_CallFunction(origin_noter, "K", (unsigned long long)(uintptr_t)buffer);
+  if (none == NULL) Py_CLEAR(buffer);
+  Py_XDECREF(none);
+  return buffer;
+}
+
+/* note_origins(callable): from now on, each new Buffer's id is told to callable(id), on the thread
+   that makes the Buffer. No spares are used any more, so this costs nothing before it is called. */
+PyObject *buffer_note_origins(PyObject *module, PyObject *callable) {
+  GUARD;
+  Py_XDECREF(origin_noter);
+  origin_noter = Py_NewRef(callable);
+  allocate = allocate_noting;
+  spares_type = NULL;
+  Py_RETURN_NONE;
+}
+
 static BufferObject *buffer_new(PyTypeObject *type) {
-  if (type != spares_type || num_spares == 0) return (BufferObject *)PyType_GenericAlloc(type, 0);
+  if (type != spares_type || num_spares == 0) return (BufferObject *)allocate(type, 0);
   BufferObject *buffer = spares[--num_spares];
   memset(&buffer->child, 0, sizeof(*buffer) - offsetof(BufferObject, child));
   PyObject_Init((PyObject *)buffer, type);

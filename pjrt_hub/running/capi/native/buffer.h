@@ -21,11 +21,13 @@ typedef struct {
   /* If these were __slots__ in Python, each deallocation would search for their descriptors. */
   PyObject *weakrefs, *ready;
 } BufferObject;
+LISTED(BufferObject);
 
 extern PyTypeObject *BufferType;
 extern PyType_Slot buffer_slots[];
 bool buffer_refuse(const BufferObject *buffer);
 void buffer_type_made(PyTypeObject *type);
+PyObject *buffer_note_origins(PyObject *module, PyObject *callable);
 PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
                       PyObject *shape, PyObject *layout, PyObject *device);
 bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr);

@@ -208,6 +208,32 @@ static PyObject *client_closed(PyObject *self, void *unused) {
   return PyBool_FromLong(client->closed || client->generation != fork_generation);
 }
 
+/* Returns a new reference to a listed object, or NULL if it is being freed: its last reference is
+   gone, and it is listed only until its destructor gets to run. */
+static PyObject *living(PyObject *object) {
+#ifdef Py_GIL_DISABLED
+  PyObject *strong = NULL, *weak = PyWeakref_NewRef(object, NULL);
+  if (weak == NULL || PyWeakref_GetRef(weak, &strong) < 0) PyErr_Clear();
+  Py_XDECREF(weak);
+  return strong;
+#else
+  return Py_REFCNT(object) > 0 ? Py_NewRef(object) : NULL;
+#endif
+}
+
+/* _children() -> the native objects' owners, the newest first. */
+static PyObject *client_children(PyObject *self, PyObject *unused) {
+  GUARD;
+  PyObject *list = PyList_New(0);
+  Child *child = ((ClientObject *)self)->children;
+  for (; list != NULL && child != NULL; child = child->next) {
+    PyObject *object = living((PyObject *)(void *)((char *)child - sizeof(PyObject)));
+    if (object != NULL && PyList_Append(list, object) < 0) Py_CLEAR(list);
+    Py_XDECREF(object);
+  }
+  return list;
+}
+
 static PyObject *client_num_children(PyObject *self, void *unused) {
   GUARD;
   Py_ssize_t count = 0;
@@ -241,6 +267,7 @@ static PyMethodDef methods[] = {
      "_call(function, /, **inputs): calls a C function while close() waits."},
     {"_in_call", client_in_call, METH_NOARGS,
      "As _call, around several steps: until the end of `with` close() frees nothing."},
+    {"_children", client_children, METH_NOARGS, "Its events, buffers, executables, ... that live."},
     {"_close", client_close, METH_NOARGS, "Destroys the children and then the client."},
     {"_destroy_idle", client_destroy_idle, METH_NOARGS, "The end of a close that was put off."},
     {NULL, NULL, 0, NULL},

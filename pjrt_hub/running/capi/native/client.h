@@ -34,6 +34,9 @@ typedef struct {
 /* The object that contains a Child. */
 #define OWNER(type, pointer) ((type *)(void *)((char *)(pointer)-offsetof(type, child)))
 
+/* Checks that a type begins with its Child, so that the client finds the object without the type. */
+#define LISTED(type) _Static_assert(offsetof(type, child) == sizeof(PyObject), #type)
+
 extern PyTypeObject *ClientType, *InCallType;
 extern PyType_Spec client_spec, in_call_spec;
 bool client_refuse(const ClientObject *client);

@@ -22,6 +22,11 @@ PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_
   Py_BEGIN_ALLOW_THREADS;
   error = api->PJRT_Buffer_CopyToDevice(&copy);
   Py_END_ALLOW_THREADS;
+  if (error != NULL && reclaim(api, error)) {
+    Py_BEGIN_ALLOW_THREADS;
+    error = api->PJRT_Buffer_CopyToDevice(&copy);
+    Py_END_ALLOW_THREADS;
+  }
   if (error == NULL && copy.dst_buffer == NULL) {
     raise_answer("PJRT_Buffer_CopyToDevice", "no buffer");
   } else if (error == NULL) {

@@ -12,6 +12,7 @@ typedef struct {
   Latch *latch;    /* NULL until a thread has to wait for the event. */
   PyObject *kept;  /* An object that the work uses until the event is known to be ready, or NULL. */
 } EventObject;
+LISTED(EventObject);
 
 extern PyTypeObject *EventType;
 extern PyType_Spec event_spec;

@@ -118,16 +118,15 @@ static PyObject *as_tuple(PyObject *const *arguments, Py_ssize_t count) {
   return tuple;
 }
 
-static PyObject *failed(ExecutableObject *exe, PJRT_Error *error, PyObject *const *arguments,
-                        Py_ssize_t count) {
-  PyObject *tuple = as_tuple(arguments, count);
-  if (tuple == NULL) {
+COLD static PyObject *recover(Launch *launch, ExecutableObject *exe, PJRT_Error *error,
+                              PyObject *const *arguments, bool simplify) {
+  PyObject *tuple = as_tuple(arguments, launch->num_arguments), *result = NULL;
+  if (tuple == NULL)
     drop_error(exe->client->api, error);
-    return NULL;
-  }
-  launch_failed(exe, error, tuple);
-  Py_DECREF(tuple);
-  return NULL;
+  else
+    result = launch_recover(launch, exe, error, tuple, simplify);
+  Py_XDECREF(tuple);
+  return result;
 }
 
 /* Returns whether exe(a, b) is possible; if not, raises an error that says what to call. */
@@ -156,7 +155,7 @@ static PyObject *call_one_device(ExecutableObject *exe, PyObject *const *argumen
     SIZED(PJRT_ExecuteOptions, options);
     PJRT_Error *error = launch_run(&launch, exe, &options);
     result = error == NULL ? output_result(exe, exe->device, launch.outputs[0], simplify)
-                           : failed(exe, error, arguments, count);
+                           : recover(&launch, exe, error, arguments, simplify);
   }
   launch_end(&launch, exe);
   return result;

@@ -207,14 +207,19 @@ static void begin(const FunctionObject *function, Arguments *args) {
   if (function->struct_size > 0) memcpy(args->bytes, &function->struct_size, sizeof(size_t));
 }
 
+/* Calls the function, and again if `_fail` raises nothing for its error. */
 static PyObject *finish(FunctionObject *function, Arguments *args) {
-  PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS;
-  error = function->pointer(args->bytes);
-  Py_END_ALLOW_THREADS;
-  if (error == NULL) return read_outputs(function, args->bytes);
-  return PyObject_CallMethod((PyObject *)function, "_raise", "K",
-                             (unsigned long long)(uintptr_t)error);
+  for (int again = 0;; again = 1) {
+    PJRT_Error *error;
+    Py_BEGIN_ALLOW_THREADS;
+    error = function->pointer(args->bytes);
+    Py_END_ALLOW_THREADS;
+    if (error == NULL) return read_outputs(function, args->bytes);
+    PyObject *none = PyObject_CallMethod((PyObject *)function, "_fail", "Ki",
+                                         (unsigned long long)(uintptr_t)error, again);
+    if (none == NULL) return NULL;
+    Py_DECREF(none);
+  }
 }
 
 static PyObject *call_in_python(PyObject *function, PyObject *inputs) {

@@ -187,6 +187,25 @@ void launch_refused(Launch *launch, ExecutableObject *exe) {
   if (launch->gate != NULL) gate_give_up(launch->gate, launch->together, false);
 }
 
+/* Runs a program once more that failed on its only device because memory was short. This is not
+   done if it donates an argument, into which the first run may have written, or transfers data to
+   and from the host. Returns the error that is left; NULL may also mean an exception. */
+COLD PJRT_Error *launch_again(Launch *launch, ExecutableObject *exe,
+                                  PJRT_ExecuteOptions *options, PJRT_Error *error) {
+  const PJRT_Api *api = exe->client->api;
+  PyObject *donates = PyObject_GetAttrString((PyObject *)exe, "_donates");
+  if (donates == NULL) {
+    drop_error(api, error);
+    return NULL;
+  }
+  Py_DECREF(donates);
+  if (donates != Py_False || exe->num_devices > 1 ||
+      options->num_send_ops + options->num_recv_ops > 0 || !reclaim(api, error))
+    return error;
+  if (!executable_usable(exe) || !launch_turn(launch, exe)) return NULL;
+  return launch_run(launch, exe, options);
+}
+
 /* Raises for a failed launch. The usual cause is an input that an earlier call donated, so that is
    reported instead of the plugin's error. */
 PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments) {
@@ -197,6 +216,15 @@ PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *argu
   }
   Py_DECREF(none);
   return raise_status(exe->client->api, error, "PJRT_LoadedExecutable_Execute");
+}
+
+/* Goes on after a launch on one device failed: runs it again, or raises. */
+COLD PyObject *launch_recover(Launch *launch, ExecutableObject *exe, PJRT_Error *error,
+                              PyObject *arguments, bool simplify) {
+  SIZED(PJRT_ExecuteOptions, options);
+  error = launch_again(launch, exe, &options, error);
+  if (error != NULL) return launch_failed(exe, error, arguments);
+  return PyErr_Occurred() ? NULL : output_result(exe, exe->device, launch->outputs[0], simplify);
 }
 
 /* Refuses deleted inputs early: a launch that failed on one device would block the others. */
@@ -232,6 +260,14 @@ static void rows_launch(PyObject *rows, bool begins) {
         deletion_catch_up((BufferObject *)argument);
     }
   }
+}
+
+static PJRT_Error *run_together(Launch *launch, ExecutableObject *exe,
+                                PJRT_ExecuteOptions *options, PyObject *rows) {
+  rows_launch(rows, true);
+  PJRT_Error *error = launch_run(launch, exe, options);
+  rows_launch(rows, false);
+  return error;
 }
 
 static void rows_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *rows) {
@@ -281,13 +317,12 @@ static PyObject *rows_outputs(ExecutableObject *exe, Launch *launch, PyObject *d
 /* Runs the program, whose turn it must be, on the rows' devices. Returns rows_outputs' result. */
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type) {
-  PyObject *result = NULL;
-  if (launch->together) rows_launch(rows, true);
-  PJRT_Error *error = launch_run(launch, exe, options);
-  if (launch->together) rows_launch(rows, false);
-  if (error == NULL)
-    result = rows_outputs(exe, launch, devices, event_type);
-  else
-    rows_failed(exe, error, rows);
-  return result;
+  PJRT_Error *error = launch->together ? run_together(launch, exe, options, rows)
+                                       : launch_run(launch, exe, options);
+  if (error != NULL) {
+    error = launch_again(launch, exe, options, error);
+    if (error != NULL) rows_failed(exe, error, rows);
+    if (PyErr_Occurred()) return NULL;
+  }
+  return rows_outputs(exe, launch, devices, event_type);
 }

@@ -5,9 +5,6 @@
 
 enum { ON_STACK = 256 };
 
-/* Marks functions that few calls need. Kept out of line, they cost the other calls nothing. */
-#define COLD __attribute__((cold, noinline))
-
 /* The state of a launch, with memory for one device and up to ON_STACK arguments and outputs. */
 typedef struct {
   PJRT_Buffer *const *const *inputs; /* [num_devices][num_arguments] */
@@ -31,7 +28,11 @@ PJRT_Error *launch_alone(ExecutableObject *exe, PJRT_Buffer *const *const *input
                          Py_ssize_t arguments, PJRT_Buffer ***outputs);
 PJRT_Error *launch_run(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options);
 void launch_refused(Launch *launch, ExecutableObject *exe);
+PJRT_Error *launch_again(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
+                         PJRT_Error *error);
 PyObject *launch_failed(ExecutableObject *exe, PJRT_Error *error, PyObject *arguments);
+PyObject *launch_recover(Launch *launch, ExecutableObject *exe, PJRT_Error *error,
+                         PyObject *arguments, bool simplify);
 int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows);
 PyObject *launch_rows(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
                       PyObject *rows, PyObject *devices, PyTypeObject *event_type);

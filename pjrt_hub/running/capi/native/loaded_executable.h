@@ -35,6 +35,7 @@ typedef struct {
   bool doubted;  /* The last sample contradicted `brief`. */
   int unsampled; /* The number of launches until the next sample. */
 } ExecutableObject;
+LISTED(ExecutableObject);
 
 /* Returns whether the executable can still run; if not, raises ClosedError. */
 static inline bool executable_usable(const ExecutableObject *exe) {

@@ -150,6 +150,8 @@ static PyMethodDef functions[] = {
     {"get_pjrt_api", get_pjrt_api, METH_VARARGS, NULL},
     {"preload_library", preload_library, METH_VARARGS, NULL},
     {"payloads", error_payloads, METH_VARARGS, NULL},
+    {"reclaim", process_reclaim, METH_VARARGS, NULL},
+    {"note_origins", buffer_note_origins, METH_O, NULL},
     {"wake", dispatcher_wake, METH_O, NULL},
     {"dispatch", dispatcher_dispatch, METH_NOARGS, NULL},
     {"end", dispatcher_end, METH_NOARGS, NULL},

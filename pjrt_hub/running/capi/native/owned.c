@@ -9,6 +9,7 @@ typedef struct {
   ClientObject *client;
   PyObject *release; /* Frees the native object, then is NULL. It must not refer to the Owned. */
 } OwnedObject;
+LISTED(OwnedObject);
 
 PyTypeObject *OwnedType;
 

@@ -139,13 +139,39 @@ void drop_error(const PJRT_Api *api, PJRT_Error *error) {
   api->PJRT_Error_Destroy(&args);
 }
 
-/* Returns whether an error says that the plugin does not have the function that was called. */
-bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
-  if (error == NULL || is_absent(error)) return error != NULL;
+/* Returns an error's status code, or -1 if the plugin does not tell it. */
+static int code_of(const PJRT_Api *api, PJRT_Error *error) {
+  if (is_absent(error)) return PJRT_Error_Code_UNIMPLEMENTED;
   SIZED(PJRT_Error_GetCode_Args, code, .error = error);
   PJRT_Error *failure = api->PJRT_Error_GetCode(&code);
   drop_error(api, failure);
-  return failure == NULL && code.code == PJRT_Error_Code_UNIMPLEMENTED;
+  return failure == NULL ? (int)code.code : -1;
+}
+
+/* Returns whether an error says that the plugin does not have the function that was called. */
+bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
+  return error != NULL && code_of(api, error) == PJRT_Error_Code_UNIMPLEMENTED;
+}
+
+/* Collects garbage if a call failed because memory is short: buffers in cycles of references hold
+   some. Returns whether it did and the call may be made again; the error is then freed. */
+COLD bool reclaim(const PJRT_Api *api, PJRT_Error *error) {
+  if (code_of(api, error) != PJRT_Error_Code_RESOURCE_EXHAUSTED) return false;
+  PyObject *gc = PyImport_ImportModule("gc");
+  PyObject *count = gc != NULL ? PyObject_CallMethod(gc, "collect", NULL) : NULL;
+  if (count == NULL) PyErr_Clear(); /* Python is ending. */
+  Py_XDECREF(gc);
+  Py_XDECREF(count);
+  drop_error(api, error);
+  return true;
+}
+
+/* reclaim(api, error) -> what the function above returns. */
+PyObject *process_reclaim(PyObject *module, PyObject *args) {
+  GUARD;
+  unsigned long long api, error;
+  if (!PyArg_ParseTuple(args, "KK", &api, &error)) return NULL;
+  return PyBool_FromLong(reclaim((const PJRT_Api *)(uintptr_t)api, (PJRT_Error *)(uintptr_t)error));
 }
 
 /* Frees an object of a type that is defined here, once the references that it held are released. */

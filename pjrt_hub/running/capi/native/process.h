@@ -50,6 +50,9 @@ extern char absent_functions[];
 #define CALL(api, function, args) \
   ((api)->function != NULL ? (api)->function(args) : ABSENT(function))
 
+/* Marks functions that few calls need. Kept out of line, they cost the other calls nothing. */
+#define COLD __attribute__((cold, noinline))
+
 extern unsigned fork_generation;
 extern bool python_is_asked;
 PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function);
@@ -57,6 +60,8 @@ PyObject *raise_closed(const char *message);
 PyObject *raise_answer(const char *function, const char *what);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error);
+bool reclaim(const PJRT_Api *api, PJRT_Error *error);
+PyObject *process_reclaim(PyObject *module, PyObject *args);
 void object_free(PyObject *self);
 PyObject *tuple_of(const int64_t *numbers, Py_ssize_t count);
 PyObject *process_install(PyObject *module, PyObject *args);

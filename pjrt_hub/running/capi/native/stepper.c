@@ -32,6 +32,7 @@ typedef struct {
   PyThread_type_lock lock; /* Held by the thread that takes a step, or reads or sets the state. */
   unsigned long owner;
 } StepperObject;
+LISTED(StepperObject);
 
 /* Waits until no other thread uses the state; returns false with an exception set. */
 static bool stepper_enter(StepperObject *stepper) {
@@ -231,8 +232,11 @@ static PyObject *step(StepperObject *stepper, PyObject *args) {
   if (begin_step(stepper, &launch, args)) {
     SIZED(PJRT_ExecuteOptions, options);
     PJRT_Error *error = launch_run(&launch, exe, &options);
-    result = error == NULL ? finish_step(stepper, launch.outputs[0])
-                           : step_failed(stepper, error, args);
+    if (error != NULL) error = launch_again(&launch, exe, &options, error);
+    if (error != NULL)
+      result = step_failed(stepper, error, args);
+    else if (!PyErr_Occurred())
+      result = finish_step(stepper, launch.outputs[0]);
   }
   launch_end(&launch, exe);
   return result;

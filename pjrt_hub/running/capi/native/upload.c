@@ -82,6 +82,16 @@ static bool may_stage(const ClientObject *client, const HostMemory *host) {
          host->memory == NULL && !element_packed(host->dtype);
 }
 
+/* Puts once more if memory was short and garbage was collected; returns the error that is left. */
+COLD static PJRT_Error *put_again(const PJRT_Api *api, PJRT_Client_BufferFromHostBuffer_Args *put,
+                                  PJRT_Error *error) {
+  if (!reclaim(api, error)) return error;
+  Py_BEGIN_ALLOW_THREADS;
+  error = CALL(api, PJRT_Client_BufferFromHostBuffer, put);
+  Py_END_ALLOW_THREADS;
+  return error;
+}
+
 /* Copies contiguous memory to a device. The caller encloses it in client_enter and client_leave. */
 PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer) {
   const PJRT_Api *api = client->api;
@@ -99,6 +109,7 @@ PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **b
     error = CALL(api, PJRT_Client_BufferFromHostBuffer, &put);
     Py_END_ALLOW_THREADS;
   }
+  if (error != NULL) error = put_again(api, &put, error);
   if (error != NULL) return error;
   event_destroy_native(api, put.done_with_host_buffer);
   *buffer = put.buffer;
@@ -280,6 +291,7 @@ PyObject *upload_put(PyObject *type, PyObject *args) {
     Py_BEGIN_ALLOW_THREADS;
     error = CALL(client->api, PJRT_Client_BufferFromHostBuffer, &put);
     Py_END_ALLOW_THREADS;
+    if (error != NULL) error = put_again(client->api, &put, error);
   }
   PyBuffer_Release(&view);
   if (error != NULL) {

@@ -249,6 +249,7 @@ static bool only_during_call(const PJRT_Client_BufferFromHostBuffer_Args *args) 
 
 PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args) {
   PJRT_Error *error;
+  const Status *full = NULL;
   if (answer(plugin, function, args, &error)) return error;
   switch (function) {
     case FN_PJRT_Client_Create:
@@ -256,6 +257,10 @@ PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args) {
       return of_client(plugin, function, args);
     case FN_PJRT_Client_CreateViewOfDeviceBuffer:
       return view(plugin, args);
+    case FN_PJRT_Client_CreateBuffersForAsyncHostToDevice:
+      if (settings.prompt) full = room_for_transfer(plugin, args);
+      if (full != NULL) return status_error(full);
+      break;
     case FN_PJRT_LoadedExecutable_Execute:
       return operation_execute(plugin, args);
     case FN_PJRT_Client_BufferFromHostBuffer:

@@ -75,7 +75,7 @@ typedef struct {
   char platform[32];
   uint64_t seed, capacity, silence; /* `capacity` is in bytes, `silence` in ms; 0 is unset. */
   unsigned window;
-  bool hold, tiled;
+  bool hold, prompt, tiled;
 } Settings;
 extern HIDDEN Settings settings;
 HIDDEN void settings_read(const char *text);
@@ -199,7 +199,10 @@ HIDDEN PJRT_Layouts_MemoryLayout *layout_of(const Description *like);
 
 /* room.c: whether a device has room for a buffer */
 HIDDEN PJRT_Device *room_device(Plugin *plugin, const PJRT_Client_BufferFromHostBuffer_Args *args);
+HIDDEN PJRT_Memory *room_memory(Plugin *plugin, unsigned function, void *args);
 HIDDEN const Status *room_make(PJRT_Device *device, size_t nbytes);
+HIDDEN const Status *room_for_transfer(
+    Plugin *plugin, const PJRT_Client_CreateBuffersForAsyncHostToDevice_Args *args);
 HIDDEN const Status *room_charge(Plugin *plugin, Buffer *buffer, PJRT_Buffer *real);
 
 /* arguments.c: copies of a call's arguments, which outlive the call */

@@ -442,19 +442,22 @@ static void discard(Operation *operation) {
   drop(operation);
 }
 
-/* Returns the memory of the array that a call makes, or NULL if only `real` tells it. */
-static PJRT_Memory *destination(Plugin *plugin, unsigned function, void *args) {
-  PJRT_Client_BufferFromHostBuffer_Args *array = args;
-  switch (function) {
-    case FN_PJRT_Client_BufferFromHostBuffer:
-      return array->memory != NULL ? array->memory : default_memory(plugin, array->device);
-    case FN_PJRT_Buffer_CopyToDevice:
-      return default_memory(plugin, ((PJRT_Buffer_CopyToDevice_Args *)args)->dst_device);
-    case FN_PJRT_Buffer_CopyToMemory:
-      return ((PJRT_Buffer_CopyToMemory_Args *)args)->dst_memory;
-    default:
-      return NULL;
+/* Lets an operation begin. With the setting `prompt`, waits until its results exist; if they cannot,
+   takes back what the host was told, and returns the error. */
+static PJRT_Error *start(Operation *operation, bool has_events) {
+  const Status *failed = NULL;
+  operation->refs++;
+  schedule_add(&operation->task);
+  for (size_t i = 0; settings.prompt && i < operation->num_results; i++) {
+    Buffer *buffer = operation->results[i].buffer;
+    if (buffer != NULL) moment_await(&buffer->made);
+    if (buffer != NULL && buffer->made.status != NULL) failed = buffer->made.status;
   }
+  for (size_t i = 0; failed != NULL && i < operation->num_results; i++)
+    if (operation->results[i].buffer != NULL) buffer_drop(operation->results[i].buffer);
+    else if (has_events) event_drop(operation->results[i].event);
+  drop(operation);
+  return failed != NULL ? status_error(failed) : NULL;
 }
 
 /* Begins a call that moves data. With `at_once` it runs now, before the host reuses its memory. */
@@ -463,7 +466,7 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
       function == FN_PJRT_Client_BufferFromHostBuffer ? args : NULL;
   PJRT_Device *device = array != NULL ? room_device(plugin, array) : NULL;
   size_t nbytes = device != NULL ? layout_nbytes_of(array) : 0;
-  PJRT_Memory *memory = destination(plugin, function, args);
+  PJRT_Memory *memory = room_memory(plugin, function, args);
   schedule_lock();
   const Status *refusal = check_inputs(plugin, function, args);
   if (refusal == NULL) refusal = room_make(device, nbytes);
@@ -501,13 +504,13 @@ PJRT_Error *operation_begin(Plugin *plugin, unsigned function, void *args, bool 
   }
   set_time(operation);
   tell_host(operation, args);
-  if (!at_once) schedule_add(&operation->task);
+  PJRT_Error *error = at_once ? NULL : start(operation, true);
   schedule_unlock();
   if (at_once) {
     deliver(operation);
     await_results(operation);
   }
-  return NULL;
+  return error;
 }
 
 /* Programs */
@@ -590,7 +593,7 @@ PJRT_Error *operation_execute(Plugin *plugin, PJRT_LoadedExecutable_Execute_Args
       args->device_complete_events[i] = (PJRT_Event *)result->event;
     else
       event_drop(result->event);
-  schedule_add(&operation->task);
+  PJRT_Error *error = start(operation, args->device_complete_events != NULL);
   schedule_unlock();
-  return NULL;
+  return error;
 }

@@ -34,6 +34,8 @@ void settings_read(const char *text) {
       settings.silence = number(value);
     } else if (is_key(at, length, "hold")) {
       settings.hold = true;
+    } else if (is_key(at, length, "prompt")) {
+      settings.prompt = true;
     } else if (is_key(at, length, "tiled")) {
       settings.tiled = true;
     } else if (is_key(at, length, "platform") && nbytes < sizeof settings.platform) {
