@@ -427,7 +427,6 @@ def test_texts_take_the_smallest_program(weights):
     ]
 
 
-@pytest.mark.slow
 def test_a_text_means_the_same_beside_others(weights):
     """The reference's ten texts twice, of which one fills a row: more rows than the program has."""
     from encoder import Encoder, Packer
