@@ -202,14 +202,11 @@ def test_close_frees_the_state():
             raise AssertionError("it was usable after close")
 
 
-def test_its_state_is_reported(client, step):
-    step(full(0))
-    step(full(0))
-    step_buffers = {each.address for each in step.state.values()}
-    step(full(0))
-    shown = {each.address for each in client.live_buffers()}
-    assert {each.address for each in step.state.values()} <= shown
-    assert not step_buffers & shown or step_buffers & {b.address for b in step.state.values()}
+def test_its_state_is_among_the_clients_buffers(client, step):
+    for _ in range(2):  # The state of the first step is Buffers, that of the second is not.
+        step(full(0))
+        shown = {each.address for each in client.live_buffers()}
+        assert {each.address for each in step.state.values()} <= shown
 
 
 @in_child
