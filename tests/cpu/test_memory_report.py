@@ -150,9 +150,11 @@ def test_a_report_of_nothing(own):
     assert "0 buffers, 0 B" in own.memory_report()._repr_html_()
 
 
-def test_a_report_keeps_no_buffer(own):
+def test_a_report_keeps_nothing(own):
     kept = made(own)
+    children = own._num_children
     report = own.memory_report()
+    assert own._num_children == children
     del kept
     assert own.live_buffers() == []
     assert len(report.holders) == 3

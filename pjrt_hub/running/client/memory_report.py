@@ -22,6 +22,7 @@ from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import handle, hotpath
+from pjrt_hub.running.device.event import Event
 
 #: The most rows of a table, and the most holders that an error names.
 _SHOWN, _NAMED = 20, 5
@@ -186,8 +187,12 @@ def _group(clients: Iterable[Any], *, is_asked: bool) -> list[Holder]:
 def _has_failed(buffer: Buffer) -> bool:
     """Return whether the value is known to have failed, so that it holds no memory."""
     try:
-        if buffer.ready.is_ready():
-            buffer.ready.wait(0)
+        event = getattr(buffer, "_ready", None)
+        if event is None:  # The property `ready` would leave an event with each buffer.
+            with buffer.client._in_call():
+                event = Event.of(buffer.client, buffer._ask("PJRT_Buffer_ReadyEvent"))
+        if event.is_ready():
+            event.wait(0)
     except PjrtHubError as exc:  # Another than PjrtError says that the plugin does not tell.
         return isinstance(exc, PjrtError)
     return False
