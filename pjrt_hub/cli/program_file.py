@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -46,8 +45,11 @@ def read(path: Path, name: str | None = None, *, whole: bool = False) -> Exporte
         return stablehlo_folder.read(path, name)
     is_input = path == Path("-")
     try:
-        with nullcontext(sys.stdin.buffer) if is_input else path.open("rb") as file:
-            contents = Contents(file)
+        if is_input:
+            contents = Contents(sys.stdin.buffer.read())
+        else:
+            with path.open("rb") as file:
+                contents = Contents(file)
     except OSError:
         # This raises the error that says why the file cannot be read.
         return pjrt_hub.Program.of(path)

@@ -15,8 +15,7 @@ from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
 def read(
-    source: str | os.PathLike[str] | bytes | ExportedFunction,
-    name: str | None = None,
+    source: str | os.PathLike[str] | bytes | ExportedFunction, name: str | None = None
 ) -> ExportedFunction:
     """Read what an exporter wrote.
 
