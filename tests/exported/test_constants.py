@@ -10,9 +10,10 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub.errors import FileFormatError
-from pjrt_hub.frameworks.exported import contents, reading, specialisation
+from pjrt_hub.frameworks.exported import contents, jax_blob, reading, specialisation
 from pjrt_hub.frameworks.exported.flatbuffer import FlatTable
 from pjrt_hub.frameworks.exported.function import Constant
+from pjrt_hub.running.compilation import isolation
 from pjrt_hub.running.program import bytecode_constants
 from pjrt_hub.running.program.bytecode_constants import hoist
 
@@ -179,6 +180,19 @@ def test_one_executable_serves_other_constants(path, client, hoisted):
             wanted = expected(X, first * factor)
             np.testing.assert_allclose(function(X)["chosen"], wanted["chosen"], rtol=1e-5)
     assert len(kept) == 1
+
+
+def test_an_isolated_compiler_gets_no_large_constants(path, client, hoisted, monkeypatch):
+    """The program itself is compiled in this process, with its constants."""
+    contents_of = contents.Contents(path("constants").read_bytes())
+    program = jax_blob.read(contents_of, "constants", hoists=False).program
+    asked, compile = [], isolation.compile
+    monkeypatch.setattr(isolation, "compile", lambda *all: asked.append(all[1]) or compile(*all))
+    executable = client.compile(program, isolated=True)
+    assert [len(each.code) < len(program.code) for each in asked] == [True]
+    assert [slot.shape for slot in executable.signature.parameters] == [(), (8, 8)]
+    *_, reduced = executable(np.int32(1), X)
+    np.testing.assert_allclose(reduced, expected(X)["reduced"], rtol=1e-5)
 
 
 def test_damaged_programs_are_left_as_they_are(path, hoisted):

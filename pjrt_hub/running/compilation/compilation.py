@@ -152,16 +152,25 @@ def _compile_here(
 def _compile_isolated(
     client: CompilingClient, source: Program, options: CompileOptions
 ) -> LoadedExecutable:
-    """Compile in another process and load it here; if that cannot be, compile here and warn."""
+    """Compile in another process and load it here; if that cannot be, compile here and warn.
+
+    A program of large constants is compiled there without them, and then here: compilers die of
+    operations, and constants would be copied back and forth.
+    """
     from pjrt_hub.running.compilation import isolation
     from pjrt_hub.running.executable.serialized import Guards
+    from pjrt_hub.running.program import bytecode_constants
 
     client._require_open()
+    hoisted = bytecode_constants.hoist(source.code)
+    tried = Program(hoisted[0], source.format, source.origin) if hoisted else source
     try:
-        code, signature = isolation.compile(client, source, options, _import_results)
+        code, signature = isolation.compile(client, tried, options, _import_results)
     except isolation.NotIsolatedError as exc:
         why = str(exc)
     else:
+        if hoisted:
+            return _compile_here(client, source, options)
         try:
             return load_bytes(client, Guards.of(client).seal(code, signature))
         except (PjrtError, UnsupportedByPluginError) as exc:
