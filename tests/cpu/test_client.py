@@ -17,7 +17,7 @@ def test_what_completion_offers_stays_small(client, plugin):
     buffer = client.buffer_from_host(1.0)
     few = (plugin, client.devices[0], client.memories[0], buffer.ready, client.topology)
     several = (client, buffer)
-    for most, objects in ((25, few), (27, several), (31, [client.compile(programs.ADD)])):
+    for most, objects in ((25, few), (27, several), (32, [client.compile(programs.ADD)])):
         for each in objects:
             assert len([name for name in dir(each) if name[0] != "_"]) <= most, each
 
