@@ -94,16 +94,34 @@ class ExportedStepper:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The carried arguments by name, nested as the function takes them."""
+        """The carried arguments by name, nested as the function takes them.
+
+        Where the program donates them, the next step consumes the buffers; `snapshot` copies them.
+
+        Raises:
+            ValueError: there is no state.
+        """
         return self._nested(self._stepper.state)
 
     def reset(self, state: Mapping[str, Any]) -> None:
-        """Set the state: all carried arguments by name, whole or in parts."""
+        """Set the state.
+
+        Args:
+            state: all carried arguments by name, whole or in parts. Arrays are copied; buffers are
+                consumed where the program donates them.
+
+        Raises:
+            TypeError, ValueError: an argument is missing or not carried, or its value does not fit.
+        """
         leaves = self._leaves(state)
         self._stepper.reset({self._positions.get(each, -1): leaves[each] for each in leaves})
 
     def snapshot(self) -> dict[str, Any]:
-        """Return a copy of the state, for `reset`; no step consumes it."""
+        """Return a copy of the state, for `reset`; no step consumes it.
+
+        Raises:
+            ValueError: there is no state.
+        """
         return self._nested(self._stepper.snapshot())
 
     def _nested(self, state: Mapping[int, Any]) -> dict[str, Any]:
