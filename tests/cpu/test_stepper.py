@@ -154,6 +154,7 @@ def test_a_deleted_weight_or_state_is_refused(client, adding):
         step(full(0))
 
 
+@pytest.mark.cpu("its own words")
 def test_a_call_that_the_plugin_refuses_leaves_the_state(step):
     step(full(0))
     with pytest.raises(InvalidArgumentError, match="donated") as caught:
