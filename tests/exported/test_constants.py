@@ -10,7 +10,13 @@ import pytest
 
 import pjrt_hub
 from pjrt_hub.errors import FileFormatError
-from pjrt_hub.frameworks.exported import contents, jax_blob, reading, specialisation
+from pjrt_hub.frameworks.exported import (
+    contents,
+    jax_blob,
+    jaxlib_process,
+    reading,
+    specialisation,
+)
 from pjrt_hub.frameworks.exported.flatbuffer import FlatTable
 from pjrt_hub.frameworks.exported.function import Constant
 from pjrt_hub.running.compilation import isolation
@@ -193,6 +199,31 @@ def test_an_isolated_compiler_gets_no_large_constants(path, client, hoisted, mon
     assert [slot.shape for slot in executable.signature.parameters] == [(), (8, 8)]
     *_, reduced = executable(np.int32(1), X)
     np.testing.assert_allclose(reduced, expected(X)["reduced"], rtol=1e-5)
+
+
+@pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
+def test_a_function_that_nobody_calls_may_have_the_same_constant(client, hoisted):
+    from jaxlib import _jax
+    from jaxlib.mlir import ir
+
+    [values] = constants_of(np.float32)
+    kind = "tensor<8x8xf32>"
+    constant = f'%c = stablehlo.constant dense<"0x{values.tobytes().hex()}"> : {kind}'
+    text = f"""
+    func.func public @main(%x: {kind}) -> {kind} {{
+      {constant}
+      %0 = stablehlo.add %x, %c : {kind}
+      return %0 : {kind}
+    }}
+    func.func private @unused() -> {kind} {{
+      {constant}
+      return %c : {kind}
+    }}"""
+    with jaxlib_process._context(), ir.Location.unknown():
+        code = _jax.mlir.serialize_portable_artifact(ir.Module.parse(text), "1.13.0")
+    program, [constant] = hoist(bytes(code))
+    assert constant.shape == (8, 8)
+    np.testing.assert_array_equal(client.compile(program)(X, values), X + values)
 
 
 def test_damaged_programs_are_left_as_they_are(path, hoisted):

@@ -115,6 +115,8 @@ class _Rewriting:
 
     def program(self) -> bytes:
         """Write the program anew, with parameters in place of large constants."""
+        for name in self._functions:  # One that nobody calls may have the same constants.
+            self._need(name)
         self._refuse_references()
         return self._write({n: self._change(n, each) for n, each in self._needs.items() if each})
 
@@ -223,10 +225,15 @@ class _Rewriting:
         return number
 
     def _refuse_references(self) -> None:
-        """Refuse a program that uses a function with constants otherwise than by calling it."""
+        """Refuse a program that uses a function with constants otherwise than by calling it.
+
+        So is one that has a constant where no parameter can stand for it.
+        """
         values, seen = self._reader.values, set[int]()
         names = {values.attribute(each) for each, needed in self._needs.items() if needed}
         for function in self._functions.values():
+            if any(self._constant(each) is not None for each in _walk_apart(function.body)):
+                raise Unreadable("a large constant in a region that stands alone")
             used = [each for each in _walk(function.body) if self._called(each) is None]
             for operation in (*used, *_walk_apart(function.body)):
                 for number in self._properties_once(operation, seen):

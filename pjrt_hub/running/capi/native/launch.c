@@ -190,8 +190,8 @@ void launch_refused(Launch *launch, ExecutableObject *exe) {
 /* Runs a program once more that failed on its only device because memory was short. This is not
    done if it donates an argument, into which the first run may have written, or transfers data to
    and from the host. Returns the error that is left; NULL may also mean an exception. */
-COLD PJRT_Error *launch_again(Launch *launch, ExecutableObject *exe,
-                                  PJRT_ExecuteOptions *options, PJRT_Error *error) {
+COLD PJRT_Error *launch_again(Launch *launch, ExecutableObject *exe, PJRT_ExecuteOptions *options,
+                              PJRT_Error *error) {
   const PJRT_Api *api = exe->client->api;
   PyObject *donates = PyObject_GetAttrString((PyObject *)exe, "_donates");
   if (donates == NULL) {
