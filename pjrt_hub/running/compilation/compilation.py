@@ -23,7 +23,7 @@ from pjrt_hub.errors import (
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.handle import compiler_platform
 from pjrt_hub.running.compilation import compile_cache
-from pjrt_hub.running.program import entry, partitioning
+from pjrt_hub.running.program import partitioning
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
 
@@ -138,6 +138,8 @@ def attempt(
 def _compile_here(
     client: CompilingClient, source: Program, options: CompileOptions
 ) -> LoadedExecutable:
+    from pjrt_hub.running.program import entry
+
     return obtain(
         client,
         "PJRT_Client_Compile",

@@ -13,7 +13,7 @@ from pjrt_hub.errors import PjrtError, PluginError, UnsupportedByPluginError
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.capi.status import refuse_answer
-from pjrt_hub.running.program import entry, hlo, signature
+from pjrt_hub.running.program import hlo, signature
 from pjrt_hub.running.program.program import Program
 from pjrt_hub.running.program.signature import ANYTHING, UNTOLD_LAYOUT, UNTOLD_TYPE, Signature, Slot
 
@@ -111,6 +111,8 @@ def _read_optimized(api: Api, view: int) -> ExecutableSignature | None:
         return None
     code, form = answer
     if not form.startswith("hlo"):
+        from pjrt_hub.running.program import entry
+
         read = entry.signature(Program(code, "mlir"))
         return None if read is None else ExecutableSignature(read)
     try:
