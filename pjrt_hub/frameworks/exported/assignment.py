@@ -25,16 +25,12 @@ def assign(
     "args[0]['l1']['w']". A value that is missing, given twice, or belongs nowhere raises TypeError.
     """
     positional, named = function.in_tree.children
-    subtrees = {f"args[{index}]": child for index, child in enumerate(positional.children)}
-    subtrees |= dict(zip(named.keys, named.children, strict=True))
-    places: dict[str, Tree] = {}
-    for path, child in subtrees.items():
-        places.update((_bare(place), tree) for place, tree in _places(child, path))
+    places = {_bare(each.path): each.tree for each in function.input_nodes()}
     leaves: dict[str, Any] = {}
     given = [_bare(name) for name, _ in values if name is not None]
     free = [
         path
-        for path in list(subtrees)[: len(positional.children)]
+        for path in (f"args[{index}]" for index in range(len(positional.children)))
         if not any(name == path or name.startswith((path + "[", path + ".")) for name in given)
     ]
     for name, value in values:
@@ -72,12 +68,6 @@ def assign(
 def _bare(name: str) -> str:
     """Return a place without the quotes that a shell removes."""
     return re.sub(r"""\[(?:'([^']*+)'|"([^"]*+)")\]""", r"[\1\2]", name)
-
-
-def _places(tree: Tree, path: str) -> Iterator[tuple[str, Tree]]:
-    yield path, tree
-    for step, child in tree.steps():
-        yield from _places(child, path + step)
 
 
 def _leaves(tree: Tree, value: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -6,7 +6,7 @@ Must not touch a plugin.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,7 +15,7 @@ from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import NotRunnableError
 from pjrt_hub.frameworks.exported.aval import Aval, evaluate
 from pjrt_hub.frameworks.exported.contents import Contents
-from pjrt_hub.frameworks.exported.tree import Tree
+from pjrt_hub.frameworks.exported.tree import LEAF, Node, Tree
 from pjrt_hub.running.program.bytecode import Uses, uses
 from pjrt_hub.running.program.bytecode_constants import fix_first
 from pjrt_hub.running.program.program import Program
@@ -151,13 +151,19 @@ class ExportedFunction:
         """Whether an input has symbolic dimensions."""
         return not all(each.is_static for each in self.inputs)
 
+    def input_nodes(self) -> Iterator[Node]:
+        """Yield the arguments and all that they hold: "args[0]['w']", or "x" if passed by name."""
+        positional, named = self.in_tree.children
+        by_place = ((f"args{step}", child) for step, child in positional.steps())
+        first = 0
+        for path, child in (*by_place, *zip(named.keys, named.children, strict=True)):
+            yield from child.nodes(path, first)
+            first += child.count
+
     @cached_property
     def input_paths(self) -> tuple[str, ...]:
-        """Where each input is: "args[0]['w']", or "x" for one that is passed by name."""
-        positional, named = self.in_tree.children
-        by_name = zip(named.keys, named.children, strict=True)
-        found = (path for key, child in by_name for path in child.paths(key))
-        return (*positional.paths("args"), *found)
+        """Where each input is, as `input_nodes` says."""
+        return tuple(each.path for each in self.input_nodes() if each.tree.kind == LEAF)
 
     @cached_property
     def output_paths(self) -> tuple[str, ...]:

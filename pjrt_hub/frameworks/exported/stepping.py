@@ -5,24 +5,17 @@ Owns what the names mean; `running/executable/stepper` takes the steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.frameworks.exported import argument
-from pjrt_hub.frameworks.exported.tree import Tree
+from pjrt_hub.frameworks.exported.tree import LEAF, Node
 from pjrt_hub.running.buffer.buffer import Buffer
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
     from pjrt_hub.running.executable.stepper import Stepper
-
-
-class _Place(NamedTuple):
-    """An argument, a result, or a part of one."""
-
-    leaves: range  # The numbers of its leaves.
-    tree: Tree
 
 
 class ExportedStepper:
@@ -51,8 +44,8 @@ class ExportedStepper:
         """
         self._function = function
         self._positions = positions
-        self._inputs = dict(_input_places(function))
-        results = dict(_places(function.out_tree, "result", 0))
+        self._inputs = _by_path(function.input_nodes())
+        results = _by_path(function.out_tree.nodes("result"))
         self._carried = tuple(carry.values())
         pairs = dict[int, int]()
         for result, parameter in carry.items():
@@ -127,8 +120,9 @@ class ExportedStepper:
     def _nested(self, state: Mapping[int, Any]) -> dict[str, Any]:
         made = {}
         for name in self._carried:
-            leaves, tree = self._inputs[name]
-            made[name] = tree.maker({})(state[self._positions[each]] for each in leaves)
+            place = self._inputs[name]
+            leaves = (state[self._positions[each]] for each in place.leaves)
+            made[name] = place.tree.maker({})(leaves)
         return made
 
     def _leaves(self, values: Mapping[str, Any]) -> dict[int, Any]:
@@ -155,26 +149,13 @@ class ExportedStepper:
         return f"<ExportedStepper of {self._function.function_name}>"
 
 
-def _input_places(function: ExportedFunction) -> Iterator[tuple[str, _Place]]:
-    positional, named = function.in_tree.children
-    start = 0
-    roots = [(f"args[{number}]", child) for number, child in enumerate(positional.children)]
-    for path, child in [*roots, *zip(named.keys, named.children, strict=True)]:
-        yield from _places(child, path, start)
-        start += child.count
+def _by_path(nodes: Iterable[Node]) -> dict[str, Node]:
+    return {each.path: each for each in nodes}
 
 
-def _places(tree: Tree, path: str, start: int) -> Iterator[tuple[str, _Place]]:
-    """Yield a tree and all its parts, each with its place as Python writes it."""
-    yield path, _Place(range(start, start + tree.count), tree)
-    for step, child in tree.steps():
-        yield from _places(child, path + step, start)
-        start += child.count
-
-
-def _find(places: Mapping[str, _Place], name: str) -> _Place:
+def _find(places: Mapping[str, Node], name: str) -> Node:
     if name not in places:
-        known = [each for each, place in places.items() if place.tree.kind == "leaf"]
+        known = [path for path, place in places.items() if place.tree.kind == LEAF]
         shown = ", ".join(known[:8]) + (", ..." if len(known) > 8 else "")
         raise ValueError(f"there is no {name!r}\n\nhint: there are {shown}, and what holds them")
     return places[name]

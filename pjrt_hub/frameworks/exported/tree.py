@@ -10,7 +10,7 @@ import keyword
 from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pjrt_hub.base.fork import cached_property
 
@@ -19,6 +19,14 @@ LEAF, NONE, TUPLE, LIST, DICT, CUSTOM, CONSTANT = KINDS
 
 #: The function that makes a container from its children, for each one that a user registered.
 Types = Mapping[str, Callable[..., Any]]
+
+
+class Node(NamedTuple):
+    """A tree among those that hold it."""
+
+    path: str  # Where it is, as Python writes it.
+    leaves: range  # The numbers of its leaves.
+    tree: Tree
 
 
 @dataclass(frozen=True)
@@ -58,13 +66,16 @@ class Tree:
             return ()
         return tuple(names) if len(set(names)) == len(self.children) else ()
 
+    def nodes(self, path: str = "", first: int = 0) -> Iterator[Node]:
+        """Yield the tree and all that it holds; its own place is `path`, its first leaf `first`."""
+        yield Node(path, range(first, first + self.count), self)
+        for step, child in self.steps():
+            yield from child.nodes(path + step, first)
+            first += child.count
+
     def paths(self, path: str = "") -> Iterator[str]:
         """Yield where each leaf is, as Python would write it after `path`."""
-        if self.kind == LEAF:
-            yield path
-            return
-        for step, child in self.steps():
-            yield from child.paths(path + step)
+        return (each.path for each in self.nodes(path) if each.tree.kind == LEAF)
 
     def steps(self) -> Iterator[tuple[str, Tree]]:
         """Return the children of a container, each with its place as Python writes it."""
