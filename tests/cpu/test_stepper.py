@@ -66,11 +66,29 @@ def test_a_snapshot_is_consumed_by_no_step(step):
         step(full(0))
     assert seen[0].is_deleted  # Its parameter is donated, that of the other is not.
     assert {each: float(np.asarray(buffer)[0]) for each, buffer in kept.items()} == {0: 2, 3: 98}
-    for _ in range(2):
-        step.reset({each: np.asarray(buffer) for each, buffer in kept.items()})
+    for _ in range(3):
+        step.reset(kept)
+        assert held(step) == {0: 2, 3: 98}
         assert step(full(0)).tolist() == [4] * 8
-    step.reset(kept)
-    assert held(step) == {0: 2, 3: 98}
+    with pytest.raises(ClosedError):
+        step.reset({0: seen[0], 3: full(0)})
+    assert held(step) == {0: 4, 3: 96}
+
+
+def test_a_snapshot_is_whole_whatever_other_threads_do(step):
+    """The sum stays 100, and no step consumes what is being copied."""
+    sums = set()
+
+    def steps():
+        for _ in range(500):
+            step(full(0))
+
+    def snapshots():
+        for _ in range(200):
+            sums.add(sum(float(np.asarray(each)[0]) for each in step.snapshot().values()))
+
+    in_threads(steps, steps, snapshots)
+    assert sums == {100}
 
 
 def test_all_results_or_none_may_be_carried(client):
@@ -170,7 +188,7 @@ def test_a_state_that_another_call_consumed_is_gone(adding, step):
     with pytest.raises(ClosedError, match="argument 0 is a buffer that was deleted") as caught:
         step(full(0))
     [note] = caught.value.__notes__
-    assert note == "The state was donated to this call: step.reset(...) gives a new one."
+    assert note == "The state was donated and is gone: step.reset(...) gives a new one."
     with pytest.raises(ValueError, match="has no state"):
         step(full(0))
     step.reset({0: full(0), 3: full(0)})

@@ -100,11 +100,12 @@ class ExportedStepper:
         """Set the state.
 
         Args:
-            state: all carried arguments by name, whole or in parts. Arrays are copied; buffers are
-                consumed where the program donates them.
+            state: all carried arguments by name, whole or in parts. Arrays are copied, and buffers
+                where the program donates them.
 
         Raises:
             TypeError, ValueError: an argument is missing or not carried, or its value does not fit.
+            ClosedError: a buffer was deleted.
         """
         leaves = self._leaves(state)
         self._stepper.reset({self._positions.get(each, -1): leaves[each] for each in leaves})

@@ -337,7 +337,7 @@ class Client(Closing, CompilingClient):
         for each in self._children():
             if isinstance(each, hotpath.Stepper):
                 with suppress(ValueError, RuntimeError, ClosedError):  # There may be no state.
-                    each._state()
+                    each._state(tuple)
         return self._living()
 
     def _living(self) -> list[Buffer]:

@@ -6,7 +6,7 @@ path keeps the state of a program on one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub.base.fork import Lock
@@ -44,17 +44,19 @@ class Stepper(hotpath.Stepper):
         Raises:
             ValueError: there is no state.
         """
-        return dict(zip(self.carry.values(), self._state(), strict=True))
+        return self._by_parameter(tuple)
 
     def reset(self, state: Mapping[int, Any]) -> None:
         """Set the state.
 
         Args:
             state: a Buffer or an array for each carried parameter; on several devices a row of
-                them. Arrays are copied; buffers are consumed where the program donates them.
+                them. Arrays are copied, and buffers where the program donates them, so that no
+                step consumes what was given.
 
         Raises:
             TypeError, ValueError: a parameter is missing or not carried, or its value does not fit.
+            ClosedError: a buffer was deleted. The state is then what it was, as after all errors.
         """
         if state.keys() != set(self.carry.values()):
             raise ValueError(
@@ -69,7 +71,10 @@ class Stepper(hotpath.Stepper):
         Raises:
             ValueError: there is no state.
         """
-        return {parameter: _copy(value) for parameter, value in self.state.items()}
+        return self._by_parameter(_copy)
+
+    def _by_parameter(self, take: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> dict[int, Any]:
+        return dict(zip(self.carry.values(), self._state(take), strict=True))
 
     def _put(self, parameter: int, value: Any) -> Any:
         return _buffer(self.executable, parameter, value, self.executable.devices[0])
@@ -81,7 +86,7 @@ class Stepper(hotpath.Stepper):
         )
 
     def _note_loss(self, error: BaseException) -> None:
-        error.add_note("The state was donated to this call: step.reset(...) gives a new one.")
+        error.add_note("The state was donated and is gone: step.reset(...) gives a new one.")
 
     def __repr__(self) -> str:
         return f"<Stepper of {self.executable!r}>"
@@ -104,12 +109,13 @@ class RowStepper(Stepper):
     def __call__(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """Take a step with a row of arguments for each device, as `execute` takes them."""
         with self._lock:
-            bound = {**self._fixed, **self.state}
+            kept = self._kept or self._refuse()
+            bound = {**self._fixed, **dict(zip(self.carry.values(), kept, strict=True))}
             full = [self._row(bound, number, row) for number, row in enumerate(rows)]
             try:
                 results = self._executable.execute(full)
             except PjrtError as exc:
-                if any(each.is_deleted for row in self._state() for each in row):
+                if any(each.is_deleted for row in kept for each in row):
                     self._kept = None
                     self._note_loss(exc)
                 raise
@@ -133,8 +139,9 @@ class RowStepper(Stepper):
         with self._lock:
             self._kept = row
 
-    def _state(self) -> tuple[Any, ...]:
-        return self._refuse() if self._kept is None else self._kept
+    def _state(self, take: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> tuple[Any, ...]:
+        with self._lock:
+            return take(self._kept or self._refuse())
 
 
 def make(
@@ -191,7 +198,9 @@ def _check(signature: Signature, carry: Mapping[int, int], fixed: Mapping[int, A
 
 
 def _buffer(executable: Any, parameter: int, value: Any, device: Device) -> Buffer:
-    return value if isinstance(value, Buffer) else put(executable, parameter, value, device)[0]
+    if not isinstance(value, Buffer):
+        return put(executable, parameter, value, device)[0]
+    return _copy(value) if parameter in executable.signature.donated else value
 
 
 def _copy(value: Any) -> Any:

@@ -278,8 +278,9 @@ static PyObject *stepper_reset(PyObject *self, PyObject *row) {
   Py_RETURN_NONE;
 }
 
-/* _state() -> a tuple of Buffers, which the stepper uses from then on. */
-static PyObject *stepper_state(PyObject *self, PyObject *unused) {
+/* _state(take): calls `take` with a tuple of Buffers, which the stepper uses from then on, and
+   returns its answer. No step is taken meanwhile. */
+static PyObject *stepper_state(PyObject *self, PyObject *take) {
   GUARD;
   StepperObject *stepper = (StepperObject *)self;
   if (!stepper_enter(stepper)) return NULL;
@@ -304,8 +305,10 @@ static PyObject *stepper_state(PyObject *self, PyObject *unused) {
       PyTuple_SetItem(row, i, Py_NewRef(*holder));
     }
   }
+  PyObject *answer = row == NULL ? NULL : PyObject_CallFunctionObjArgs(take, row, NULL);
+  Py_XDECREF(row);
   stepper_leave(stepper);
-  return row;
+  return answer;
 }
 
 static bool allocate(StepperObject *stepper, const ExecutableObject *exe) {
@@ -393,7 +396,7 @@ static int stepper_traverse(PyObject *self, visitproc visit, void *arg) {
 static PyMethodDef methods[] = {
     {"_bind", stepper_bind, METH_VARARGS, "_bind(executable, carry, fixed)"},
     {"_reset", stepper_reset, METH_O, "_reset(row)"},
-    {"_state", stepper_state, METH_NOARGS, "_state() -> row"},
+    {"_state", stepper_state, METH_O, "_state(take) -> take(row)"},
     {NULL, NULL, 0, NULL},
 };
 
