@@ -104,7 +104,8 @@ def test_an_external_reference_keeps_the_memory(client):
         assert reference.pointer == buffer.to_numpy().__array_interface__["data"][0]
         buffer.delete()
         assert reference.pointer
-    with pytest.raises(errors.ClosedError, match="released"):
+    reference.release()
+    with pytest.raises(errors.ClosedError, match="was released"):
         _ = reference.pointer
     with pytest.raises(errors.ClosedError):
         pjrt_hub.ExternalReference(buffer)

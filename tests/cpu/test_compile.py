@@ -238,19 +238,6 @@ def test_damaged_protos_are_errors(client):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_replicas": 3}, f"3 replica.* need 3 devices, {NAME} has 2"),
-        ({"num_replicas": 2, "num_partitions": 2}, "need 4 devices"),
-        ({"num_replicas": 2**31 - 1, "num_partitions": 2**31 - 1}, f"devices, {NAME} has 2"),
-    ],
-)
-def test_more_devices_than_there_are(pair, text, options, message):
-    with pytest.raises(ValueError, match=message):
-        pair.compile(text, CompileOptions(**options))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
         ({"device_ids": [[7]]}, "device_id 7"),
         ({"flags": {"xla_absent": True}}, "xla_absent"),
         ({"flags": {"": True}}, "No such compile option"),

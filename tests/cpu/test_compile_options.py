@@ -130,13 +130,6 @@ def test_numbers_of_enums():
     assert number == 1
 
 
-def test_what_an_option_does_not_know_is_no_option():
-    """Options of a newer plugin have an unknown field, an unknown effort and DebugOptions."""
-    build = wire.varint(4, 2) + wire.varint(24, 77) + wire.length_delimited(3, b"\x08\x01")
-    message = wire.length_delimited(3, build) + wire.varint(900, 1)
-    assert CompileOptions.parse(message).changed() == {"num_replicas": 2}
-
-
 def test_what_was_not_sent_is_told_as_it_was_understood():
     found = CompileOptions.parse(CompileOptions().serialize())
     assert (found.num_replicas, found.num_partitions) == (1, 1)

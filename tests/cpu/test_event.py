@@ -1,6 +1,5 @@
 """Events: waiting, awaiting and callbacks, of work that is done, pending, and gone."""
 
-import asyncio
 import threading
 
 import numpy as np
@@ -56,17 +55,6 @@ def test_an_event_outlives_its_buffer(slowly):
     del result
     event.wait()
     assert event.is_ready()
-
-
-def test_awaiting(slowly, vector):
-    async def main():
-        result = slowly()
-        await result.ready
-        assert result.ready.is_ready()
-        await vector().ready
-        return result.to_numpy()
-
-    assert np.array_equal(asyncio.run(main()), IDENTITY)
 
 
 def test_callbacks(slowly, vector):
