@@ -133,9 +133,11 @@ def test_a_directory_is_no_program(client, tmp_path):
     ],
 )
 def test_what_the_compiler_says_is_passed_on(client, text, change, message):
+    changed = change(text)
     with pytest.raises(UnknownError, match=message) as caught:
-        client.compile(change(text))
+        client.compile(changed)
     assert caught.value.hint
+    assert isinstance(changed, bytes) or "as text" not in caught.value.hint
     assert caught.value.function == "PJRT_Client_Compile"
 
 
@@ -210,14 +212,6 @@ def test_text_is_not_told_to_be_text(client, text, tail, words):
     with pytest.raises(FileFormatError, match=words) as caught:
         client.compile(text.encode() + tail)
     assert caught.value.hint == "write it as UTF-8 without zero bytes"
-
-
-@pytest.mark.parametrize("old", ["stablehlo.add", "%b: tensor<8xf32>", "@main", "return"])
-def test_refused_text_is_not_told_to_be_text(client, text, old):
-    with pytest.raises(UnknownError) as caught:
-        client.compile(text.replace(old, old + "x"))
-    assert caught.value.hint
-    assert "as text" not in caught.value.hint
 
 
 @in_child
