@@ -7,17 +7,29 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.array import display, dtypes
 from pjrt_hub.running.capi import irregular
-from pjrt_hub.running.capi.handle import free_with
+from pjrt_hub.running.capi.handle import ClientHandle, Handle, free_with
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.facts import ExecutableFacts
 from pjrt_hub.running.executable.serialized import Guards
 from pjrt_hub.running.program.signature import Signature
+
+
+class DescribedDevices(Handle, Protocol):
+    """The topology of an executable: devices that need not be there; see `Topology`."""
+
+    @property
+    def client(self) -> ClientHandle | None: ...
+    @property
+    def platform_name(self) -> str: ...
+
+    def _call(self, function: str, /, **inputs: Any) -> Any: ...
+    def _reduce_executable(self, blob: bytes) -> tuple[Any, ...]: ...
 
 
 class Executable(ExecutableFacts):
@@ -32,8 +44,10 @@ class Executable(ExecutableFacts):
 
     __module__ = "pjrt_hub"
 
-    def __init__(self, topology: Any, address: int, program_signature: Signature | None) -> None:
-        self.topology = topology  # This is a `Topology`, which this module may not import.
+    def __init__(
+        self, topology: DescribedDevices, address: int, program_signature: Signature | None
+    ) -> None:
+        self.topology = topology
         self.api = topology.api
         self.address = address
         self._program_signature = program_signature
@@ -89,8 +103,7 @@ class Executable(ExecutableFacts):
 
         If there is none, a client is made for it and kept, which may fail as for any client.
         """
-        words: tuple[Any, ...] = self.topology._reduce_executable(self.serialize())
-        return words
+        return self.topology._reduce_executable(self.serialize())
 
     @contextlib.contextmanager
     def view(self) -> Iterator[int]:
