@@ -3,7 +3,6 @@
 import os
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -117,17 +116,6 @@ def test_after_a_fork(client):
         os._exit(7)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
     assert call().tolist()[0] == 2.0
-
-
-def test_threads(executables, vector):
-    call = executables("thirty_to_thirty").bind(*(vector(start) for start in range(30)))
-    expected = [(2 * NUMBERS + i + (i + 1) % 30).tolist() for i in range(30)]
-
-    def many(_):
-        return all([each.tolist() for each in call()] == expected for _ in range(100))
-
-    with ThreadPoolExecutor(4) as pool:
-        assert all(pool.map(many, range(4)))
 
 
 @in_child

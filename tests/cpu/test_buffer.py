@@ -116,22 +116,6 @@ def test_repr_in_a_list(client):
     )
 
 
-def test_repr_after_close(plugin):
-    client = plugin.client()
-    buffer = client.buffer_from_host([1])
-    event = buffer.ready
-    device, memory = client.devices[0], client.memories[0]
-    client.close()
-    assert repr(buffer) == "<Buffer deleted, i32[1] of a closed client>"
-    assert [repr(each) for each in (client, event, device, memory)] == [
-        f"<Client {NAME} closed>",
-        "<Event closed>",
-        "<Device closed>",
-        "<Memory closed>",
-    ]
-    assert str(device) == f"{NAME}:0"
-
-
 def test_buffers_do_not_change(vector):
     buffer = vector()
     for name in ("shape", "device", "client", "dtype", "anything"):

@@ -133,9 +133,11 @@ def test_a_directory_is_no_program(client, tmp_path):
     ],
 )
 def test_what_the_compiler_says_is_passed_on(client, text, change, message):
+    changed = change(text)
     with pytest.raises(UnknownError, match=message) as caught:
-        client.compile(change(text))
+        client.compile(changed)
     assert caught.value.hint
+    assert isinstance(changed, bytes) or "as text" not in caught.value.hint
     assert caught.value.function == "PJRT_Client_Compile"
 
 
@@ -212,14 +214,6 @@ def test_text_is_not_told_to_be_text(client, text, tail, words):
     assert caught.value.hint == "write it as UTF-8 without zero bytes"
 
 
-@pytest.mark.parametrize("old", ["stablehlo.add", "%b: tensor<8xf32>", "@main", "return"])
-def test_refused_text_is_not_told_to_be_text(client, text, old):
-    with pytest.raises(UnknownError) as caught:
-        client.compile(text.replace(old, old + "x"))
-    assert caught.value.hint
-    assert "as text" not in caught.value.hint
-
-
 @in_child
 def test_damaged_protos_are_errors(client):
     """Each proto has changed bytes or is cut short."""
@@ -233,19 +227,6 @@ def test_damaged_protos_are_errors(client):
         except (PjrtHubError, ValueError):  # some ask for more devices than exist
             failed += 1
     assert failed > 150
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"num_replicas": 3}, f"3 replica.* need 3 devices, {NAME} has 2"),
-        ({"num_replicas": 2, "num_partitions": 2}, "need 4 devices"),
-        ({"num_replicas": 2**31 - 1, "num_partitions": 2**31 - 1}, f"devices, {NAME} has 2"),
-    ],
-)
-def test_more_devices_than_there_are(pair, text, options, message):
-    with pytest.raises(ValueError, match=message):
-        pair.compile(text, CompileOptions(**options))
 
 
 @pytest.mark.parametrize(

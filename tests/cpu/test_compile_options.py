@@ -130,13 +130,6 @@ def test_numbers_of_enums():
     assert number == 1
 
 
-def test_what_an_option_does_not_know_is_no_option():
-    """Options of a newer plugin have an unknown field, an unknown effort and DebugOptions."""
-    build = wire.varint(4, 2) + wire.varint(24, 77) + wire.length_delimited(3, b"\x08\x01")
-    message = wire.length_delimited(3, build) + wire.varint(900, 1)
-    assert CompileOptions.parse(message).changed() == {"num_replicas": 2}
-
-
 def test_what_was_not_sent_is_told_as_it_was_understood():
     found = CompileOptions.parse(CompileOptions().serialize())
     assert (found.num_replicas, found.num_partitions) == (1, 1)
@@ -164,12 +157,9 @@ PERMISSIONS = "allow_spmd_sharding_propagation_to_parameters"
         ({"deduplicate_hlo": None}, TypeError, "must be a bool"),
         ({"num_replicas": True}, TypeError, "must be an int"),
         ({"num_replicas": 0}, ValueError, "num_replicas is 0"),
-        ({"num_replicas": -1}, ValueError, "num_replicas is -1"),
         ({"num_partitions": 0}, ValueError, "num_partitions is 0"),
         ({"num_replicas": 2**31}, ValueError, "from 1 to 2147483647"),
-        ({"num_replicas": 2**70}, ValueError, "from 1 to 2147483647"),
         ({"num_replicas": 1.0}, TypeError, "must be an int"),
-        ({"num_partitions": "1"}, TypeError, "must be an int"),
         ({"num_replicas": 1, "device_ids": [[0], [1]]}, ValueError, r"of \[1, 1\] ids; it needs 1"),
         ({"device_ids": [[0, 1], [2]]}, ValueError, r"rows of \[2, 1\] ids; it needs 2 row"),
         ({"device_ids": []}, ValueError, "device_ids has rows .*; it needs 1 row"),

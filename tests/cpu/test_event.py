@@ -1,12 +1,12 @@
 """Events: waiting, awaiting and callbacks, of work that is done, pending, and gone."""
 
-import asyncio
 import threading
 
 import numpy as np
 import pytest
 from children import promise
 
+from pjrt_hub import Event
 from pjrt_hub.errors import ClosedError
 
 IDENTITY = np.eye(256, dtype=np.float32)
@@ -22,26 +22,19 @@ def test_what_is_ready(vector):
     assert repr(event) == "<Event ready>"
 
 
-def test_waiting_for_a_value(client):
-    result, keep = promise(client)
-    event = result.ready
-    assert not event.is_ready()
-    assert repr(event) == "<Event pending>"
-    keep()
-    event.wait()
-    assert event.is_ready()
-    assert np.array_equal(result.to_numpy(), IDENTITY)
-
-
+@pytest.mark.parametrize("wait", [Event.wait, Event.result])
 @pytest.mark.parametrize("timeout", [0, 0.001, 0.02, -1, float("nan")])
-def test_a_timeout(client, timeout):
+def test_waiting_for_a_value(client, wait, timeout):
     result, keep = promise(client)
     event = result.ready
+    assert (event.is_ready(), event.done(), repr(event)) == (False, False, "<Event pending>")
     with pytest.raises(TimeoutError, match="the work goes on"):
-        event.wait(timeout)
+        wait(event, timeout)
     keep()
-    event.wait(60)
+    assert wait(event, 60) is wait(event) is None
     assert event.is_ready()
+    assert event.done()
+    assert np.array_equal(result.to_numpy(), IDENTITY)
 
 
 def test_a_very_long_timeout_is_for_ever(slowly):
@@ -56,17 +49,6 @@ def test_an_event_outlives_its_buffer(slowly):
     del result
     event.wait()
     assert event.is_ready()
-
-
-def test_awaiting(slowly, vector):
-    async def main():
-        result = slowly()
-        await result.ready
-        assert result.ready.is_ready()
-        await vector().ready
-        return result.to_numpy()
-
-    assert np.array_equal(asyncio.run(main()), IDENTITY)
 
 
 def test_callbacks(slowly, vector):

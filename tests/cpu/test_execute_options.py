@@ -160,13 +160,6 @@ def test_options_are_execute_options(executables, vector, options):
         executables("add").bind(vector(), vector())(options=options)
 
 
-def test_an_event_tells_when_it_is_done(client, slowly, executables, vector):
-    results, events = executables("add").execute([[vector(), vector()]], return_events=True)
-    assert len(events) == len(results) == 1
-    events[0].wait(10)
-    assert results[0][0].tolist() == (2 * NUMBERS).tolist()
-
-
 def test_a_closed_context(executables, vector, context):
     assert not context.closed
     context.close()

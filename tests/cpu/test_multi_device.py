@@ -45,33 +45,26 @@ def put(eight):
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
-def test_collectives(eight, put, program, name):
-    """The values are small whole numbers, so that the order of a sum does not matter."""
+@pytest.mark.parametrize("order", [None, [3, 1, 4, 0, 5, 7, 2, 6]], ids=["plain", "assigned"])
+def test_collectives(eight, put, program, name, order):
+    """Replica r is on the device of the assignment, and rows are in the order of `devices`.
+
+    The values are small whole numbers, so that the order of a sum does not matter.
+    """
     shape, expected = COLLECTIVES[name]
     rows = np.random.default_rng(0).integers(-9, 9, shape).astype(np.float32)
-    executable = eight.compile(program(name), EIGHT)
-    assert executable.devices == eight.devices
-    for _ in range(3):
-        results = [result.to_numpy() for [result] in executable.execute(put(rows))]
-        assert np.array_equal(np.stack(results), expected(rows))
-
-
-@pytest.mark.parametrize("name", COLLECTIVES)
-def test_collectives_on_other_devices(eight, put, program, name):
-    """Replica r is on the device of the assignment, and rows are in the order of `devices`."""
-    shape, expected = COLLECTIVES[name]
-    rows = np.random.default_rng(1).integers(-9, 9, shape).astype(np.float32)
-    order = [3, 1, 4, 0, 5, 7, 2, 6]
-    executable = eight.compile(
-        program(name), CompileOptions(num_replicas=8, device_ids=[[each] for each in order])
-    )
-    assert sorted(device.id for device in executable.devices) == list(range(8))
+    ids = order and [[each] for each in order]
+    executable = eight.compile(program(name), CompileOptions(num_replicas=8, device_ids=ids))
+    assert {*executable.devices} == {*eight.devices}
+    assert order or executable.devices == eight.devices
+    order = order or [*range(8)]
     assert executable.device_assignment == tuple((each,) for each in order)
     replicas = [replica for replica, _ in executable.addressable_device_logical_ids]
     assert [order[replica] for replica in replicas] == [d.id for d in executable.devices]
-    results = executable.execute(put(rows[replicas], executable.devices))
     wanted = expected(rows)[replicas]
-    assert np.array_equal(np.stack([result.to_numpy() for [result] in results]), wanted)
+    for _ in range(3):
+        results = executable.execute(put(rows[replicas], executable.devices))
+        assert np.array_equal(np.stack([result.to_numpy() for [result] in results]), wanted)
 
 
 def split_rows(devices, a, b):
@@ -171,16 +164,6 @@ def test_wrong_lists(eight, put, program):
     assert [result.tolist() for [result] in executable.execute(rows)] == [[8.0] * 4] * 8
 
 
-def test_an_event_for_each_device(eight, put, program):
-    executable = eight.compile(program("all_reduce"), EIGHT)
-    results, events = executable.execute(put(np.ones((8, 4), np.float32)), return_events=True)
-    assert len(events) == 8
-    for event in events:
-        event.wait(10)
-        assert event.is_ready()
-    assert [result.tolist() for [result] in results] == [[8.0] * 4] * 8
-
-
 def test_a_part_on_a_wrong_device(eight, program, put):
     one = eight.compile(program("matmul_tanh"), CompileOptions(device_ids=[[2]]))
     assert one.devices == (eight.devices[2],)
@@ -234,11 +217,12 @@ def test_a_portable_program_refuses(eight, portable, client):
     assert result.tolist() == [2.0] * 8
 
 
-def test_donation_on_every_device(eight, program):
+def test_donation_and_an_event_on_every_device(eight, program):
     executable = eight.compile(program("donate"), CompileOptions(num_replicas=8))
     ones = np.ones(8, np.float32)
     rows = [[eight.buffer_from_host(ones, device=d) for _ in "ab"] for d in executable.devices]
-    results = executable.execute(rows)
+    results, events = executable.execute(rows, return_events=True)
+    assert [event.wait(10) for event in events] == [None] * 8
     assert [result.tolist() for [result] in results] == [[2.0] * 8] * 8
     assert [[buffer.is_deleted for buffer in row] for row in rows] == [[True, False]] * 8
     with pytest.raises(ClosedError, match="argument 0 is a buffer that was deleted or donated"):

@@ -95,16 +95,19 @@ def test_compiling_needs_the_client(topology, program):
 
 
 @pytest.mark.parametrize(
-    ("options", "error"),
+    ("counts", "words"),
     [
-        (pjrt_hub.CompileOptions(num_replicas=3), ValueError),
-        (pjrt_hub.CompileOptions(num_replicas=2, num_partitions=2), ValueError),
-        ({"num_replicas": 1}, TypeError),
+        ((3, 1), "3 replica.* of 1 partition.* need 3 devices"),
+        ((2, 2), "need 4 devices"),
+        ((2**31 - 1, 2**31 - 1), "devices, "),
     ],
 )
-def test_options_that_no_plugin_sees(topology, program, options, error):
-    with pytest.raises(error):
-        topology.compile(program("add"), options)
+def test_more_devices_than_there_are(topology, pair, program, counts, words):
+    replicas, partitions = counts
+    options = pjrt_hub.CompileOptions(num_replicas=replicas, num_partitions=partitions)
+    for compile, owner in ((topology.compile, "the topology"), (pair.compile, NAME)):
+        with pytest.raises(ValueError, match=f"{words}.*{owner} has 2"):
+            compile(program("add"), options)
 
 
 def test_it_ends_with_its_client(plugin, program):

@@ -1,11 +1,10 @@
-"""What users of arrays and futures write: await, block_until_ready, indexes, formats, done."""
+"""What users of arrays and futures write: await, block_until_ready, indexes and formats."""
 
 import asyncio
-from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from children import ones, promise, start
+from children import ones, start
 
 import pjrt_hub
 from pjrt_hub import errors
@@ -47,19 +46,6 @@ def test_all_of_a_value_is_waited_for(client):
     assert pjrt_hub.block_until_ready(value) is value
     assert [each.ready.is_ready() for each in results] == [True] * 3
     assert other.waited == 1
-
-
-def test_an_event_is_a_future(client):
-    event, seen = start(client, 300).ready, Future()
-    event.add_done_callback(seen.set_result)
-    assert event.result() is None
-    assert event.done()
-    assert seen.result(timeout=30) is event
-    pending, keep = promise(client)
-    with pytest.raises(TimeoutError):
-        pending.ready.result(timeout=0.001)
-    keep()
-    assert pending.ready.result(timeout=60) is None
 
 
 def test_a_part_of_the_hosts_copy(client):

@@ -18,15 +18,17 @@ from stubbed import ONE_TO_FOUR, begin, destroys, func, live, path, raises, with
 from pjrt_hub import errors
 from pjrt_hub.running.capi.library import load
 from pjrt_hub.running.client.plugin import Plugin
+from pjrt_hub.running.device.device import Memory
 
 
 def everything():
-    """A plugin, a client, its device, two buffers, an executable, its result and an event."""
+    """A plugin, a client with its device, a memory, two buffers, an executable, and its result."""
     client = begin()
     a, b = (client.buffer_from_host(ONE_TO_FOUR * each) for each in (1, 10))
     exe = client.compile(func("add"))
     out = exe(a, b)
     own = {"plugin": client.plugin, "client": client, "device": client.devices[0]}
+    own["memory"] = Memory(client, 1)  # The stub tells of none.
     return SimpleNamespace(a=a, b=b, exe=exe, out=out, event=out.ready, **own)
 
 
@@ -90,15 +92,18 @@ def test_after_the_client_is_closed_everything_refuses():
     assert it.exe.closed
     it.a.delete()
     it.exe.close()
-    reprs = [repr(each) for each in (it.client, it.device, it.a, it.event, it.exe)]
+    told = (it.client, it.device, it.memory, it.a, it.event, it.exe)
+    assert str(it.device) == "cpu:0"
+    reprs = [repr(each) for each in told]
     assert reprs == [
         "<Client cpu closed>",
         "<Device closed>",
+        "<Memory closed>",
         "<Buffer deleted, f32[4] of a closed client>",
         "<Event closed>",
         "<LoadedExecutable closed>",
     ], reprs
-    del it
+    del it, told
     gc.collect()
     assert live() == {}, live()
 

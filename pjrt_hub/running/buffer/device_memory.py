@@ -131,7 +131,7 @@ class RawCopy(Promise):
         """
         offset, size = byte_range(buffer, offset, size)
         client, self.nbytes = buffer.client, size
-        await_memory(buffer)
+        buffer.ready.wait()  # Before that, there may be no memory, and the call would crash.
         with client._in_call():
             given = buffer._ask(
                 "PJRT_Buffer_CopyRawToHostFuture", offset=offset, transfer_size=size
@@ -168,17 +168,12 @@ def copy_raw(buffer: BufferHandle, destination: Any, offset: int) -> Event:
             return copied
     memory = writable(destination)
     start, size = byte_range(buffer, offset, memory.nbytes)
-    await_memory(buffer)
+    buffer.ready.wait()  # Before that, there may be no memory, and the call would crash.
     with buffer.client._in_call():
         event = buffer._ask(
             "PJRT_Buffer_CopyRawToHost", dst=address_of(memory), offset=start, transfer_size=size
         )
         return Event.of(buffer.client, event, memory)
-
-
-def await_memory(buffer: BufferHandle) -> None:
-    """Wait for the value: before that, there may be no memory, and asking for it would crash."""
-    buffer.ready.wait()
 
 
 def byte_range(buffer: BufferHandle, offset: int, size: int | None) -> tuple[int, int]:

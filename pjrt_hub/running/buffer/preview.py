@@ -13,8 +13,7 @@ from pjrt_hub.base.listing import WIDTH, escape
 from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.display import THRESHOLD, edge_items, format_array
-from pjrt_hub.running.array.host_array import address_of
-from pjrt_hub.running.device.event import await_work
+from pjrt_hub.running.buffer.device_memory import copy_raw
 
 if TYPE_CHECKING:
     import numpy
@@ -106,17 +105,10 @@ def _indices(size: int, edge: int) -> list[int]:
 
 
 def _fetch(buffer: BufferHandle, start: int, count: int) -> numpy.ndarray[Any, Any]:
-    """Fetch `count` elements from a buffer's device memory (`PJRT_Buffer_CopyRawToHost`)."""
+    """Fetch `count` elements from a buffer's device memory."""
     import numpy
 
-    host = numpy.empty(count * buffer.dtype.itemsize, numpy.uint8)
-    client = buffer.client
-    with client._in_call():
-        address = buffer._ask(
-            "PJRT_Buffer_CopyRawToHost",
-            dst=address_of(host),
-            offset=start * buffer.dtype.itemsize,
-            transfer_size=host.nbytes,
-        )
-        await_work(client, address, host)
+    itemsize = buffer.dtype.itemsize
+    host = numpy.empty(count * itemsize, numpy.uint8)
+    copy_raw(buffer, host, start * itemsize).wait()
     return host.view(buffer.dtype)

@@ -6,27 +6,15 @@ An executable is loaded there on a client of its plugin; its plugin makes a topo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import IncompatiblePluginError, PjrtHubError
 from pjrt_hub.running.capi import handle
-from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.executable import serialized
 
-
-class LoadedPlugin(Protocol):
-    """What `reload` gives: the `Plugin`, loaded in this process."""
-
-    @property
-    def api(self) -> Api: ...
-
-    def client(self, options: Mapping[str, Any] | None = None) -> Any: ...
-    def deserialize_topology(self, serialized: bytes) -> Any: ...
-
-
-#: Loads the plugin in the other process; it is pickled, so it must be importable by its name.
-Reload = Callable[[], LoadedPlugin]
+#: Loads the `Plugin` in the other process; it is pickled, so it must be importable by its name.
+Reload = Callable[[], Any]
 
 #: The clients that were made for unpickled executables, kept for the life of the process.
 _kept: list[Any] = []
@@ -74,9 +62,7 @@ def _open_clients() -> list[Any]:
     return [client for _, client in sorted(handle.clients.items()) if not client.closed]
 
 
-def _reload(
-    reload: Reload | None, platform: str, options: Mapping[str, Any] | None
-) -> LoadedPlugin:
+def _reload(reload: Reload | None, platform: str, options: Mapping[str, Any] | None) -> Any:
     if reload is None:
         wanted = "" if options is None else f" has the options {options!r} that it was pickled with"
         raise PjrtHubError(

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
 from pjrt_hub.running.buffer import placement, tensor
-from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics
+from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, obstacle_to_copy
 from pjrt_hub.running.device.device import Device, DeviceClient
 from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.program.signature import ANYTHING, UNTOLD_LAYOUT, UNTOLD_TYPE, Signature, Slot
@@ -94,9 +94,7 @@ def reject(executable: Called, index: int, given: object) -> None:
     if given._is_gone:
         raise ClosedError(f"argument {index} is a buffer that was deleted or donated")
     if given.client is not executable.client:
-        from pjrt_hub.running.buffer.copy import obstacle
-
-        why_not = obstacle(given)
+        why_not = obstacle_to_copy(given)
         raise ValueError(
             f"argument {index} is a buffer of another client ({given.client!r}) than the "
             f"program ({executable.client!r})"

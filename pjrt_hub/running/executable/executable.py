@@ -14,7 +14,6 @@ from pjrt_hub.errors import ClosedError
 from pjrt_hub.running.array import display, dtypes
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.handle import ClientHandle, Handle, free_with
-from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.facts import ExecutableFacts
 from pjrt_hub.running.executable.serialized import Guards
@@ -40,6 +39,7 @@ class Executable(ExecutableFacts):
 
     Attributes:
         topology: the devices that it was compiled for.
+        api: the function table of its plugin.
     """
 
     __module__ = "pjrt_hub"
@@ -48,6 +48,7 @@ class Executable(ExecutableFacts):
         self, topology: DescribedDevices, address: int, program_signature: Signature | None
     ) -> None:
         self.topology = topology
+        self.api = topology.api
         self.address = address
         self._program_signature = program_signature
         self._is_given_away = False
@@ -103,11 +104,6 @@ class Executable(ExecutableFacts):
         If there is none, a client is made for it and kept, which may fail as for any client.
         """
         return self.topology._reduce_executable(self.serialize())
-
-    @property
-    def api(self) -> Api:
-        """The function table of its plugin."""
-        return self.topology.api
 
     @contextlib.contextmanager
     def view(self) -> Iterator[int]:

@@ -49,14 +49,10 @@ Parameter.__module__ = "pjrt_hub"  # Type checkers refuse this assignment in a N
 class ExecutableFacts:
     """Base of executables: `view` gives the `PJRT_Executable` while it is used."""
 
+    api: Api
     signature: Signature
     #: The options that it was compiled with, where they are known without the plugin.
     _given_options: CompileOptions | None = None
-
-    @property
-    def api(self) -> Api:
-        """The function table of its plugin."""
-        raise NotImplementedError
 
     def view(self) -> AbstractContextManager[int]:
         """Give the address of its `PJRT_Executable` to a `with` block."""

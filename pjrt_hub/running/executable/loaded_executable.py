@@ -16,7 +16,6 @@ from pjrt_hub.running.array import display
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks, hotpath, irregular
 from pjrt_hub.running.capi.handle import compact
-from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.device.device import Device, DeviceClient, device_at
 from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.executable import signature_sources
@@ -104,6 +103,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
 
     Attributes:
         client: the client that it belongs to.
+        api: the function table of its plugin.
         devices: the devices that it runs on, in the order of `execute`'s rows.
         signature: what it takes and gives on one device.
         closed: whether it was closed, itself or with its client, or the process forked since.
@@ -438,12 +438,6 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         client: DeviceClient = self.client
         return client._reduce_executable(self.serialize())
 
-    @property
-    def api(self) -> Api:
-        """The function table of its plugin."""
-        api: Api = self.client.api
-        return api
-
     @contextmanager
     def view(self) -> Iterator[int]:
         """Give the address of its `PJRT_Executable` to a `with` block."""
@@ -541,6 +535,7 @@ def adopt(
     except BaseException:
         client.api.give_back("PJRT_LoadedExecutable_Destroy", executable=address)
         raise
+    executable.api = client.api
     executable._signature = signature
     takes = None if signature is None or signature.open else signature.parameters
     gives = None if signature is None else signature.outputs

@@ -1,4 +1,4 @@
-"""Programs in MLIR's bytecode, read without MLIR: operations, custom calls, the module.
+"""Programs in MLIR's bytecode, read without MLIR: operations and custom calls.
 
 The layout is that of MLIR's BytecodeFormat documentation, versions 0 to 6; the numbers of
 attributes are those of StableHLO's VhloBytecode.cpp. Must not read what programs compute.
@@ -7,7 +7,7 @@ attributes are those of StableHLO's VhloBytecode.cpp. Must not read what program
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -17,13 +17,12 @@ MAGIC = b"ML\xefR"
 VERSIONED_DIALECTS, LAZY_BODIES, _COUNTED_OPERATIONS, NATIVE_PROPERTIES = 1, 2, 4, 5
 _VERSIONS = range(7)
 STRINGS, DIALECTS, ATTRIBUTES, OFFSETS, OPERATIONS, RESOURCES, PROPERTIES = 0, 1, 2, 3, 4, 5, 8
-#: The kinds of attributes in the dialect builtin: dictionaries, strings, integers.
-_DICTIONARY, _TEXT, _INTEGER = 1, 2, 8
-_COUNTS = ("mhlo.num_replicas", "mhlo.num_partitions")
+#: The kinds of attributes in the dialect builtin: dictionaries and strings.
+DICTIONARY, _TEXT = 1, 2
 #: The kinds in the dialect vhlo: the API version, which only custom calls have, and strings.
 _API_VERSION, _STRING = 5, 14
 #: Attributes are sorted by name (api_version, backend_config, ...); this is the target's index.
-_TARGET, _TARGET_NAME = 2, "call_target_name"
+_TARGET, _TARGET_NAME = 2, b"call_target_name"
 
 
 class Uses(NamedTuple):
@@ -38,26 +37,11 @@ class Uses(NamedTuple):
         return tuple(sorted({name.partition(".")[0] for name in self.operations}))
 
 
-class Module(NamedTuple):
-    """What a program says of itself: its dialects, and its counts by name (`mhlo.num_replicas`)."""
-
-    dialects: frozenset[str]
-    counts: Mapping[str, int]
-
-
 def uses(code: bytes) -> Uses | None:
     """Read what a program is made of; None if it is malformed or of an unknown version."""
     try:
         return _uses(code)
     except (ValueError, LookupError):  # UnicodeDecodeError is a ValueError.
-        return None
-
-
-def module(code: bytes) -> Module | None:
-    """Read a program's dialects and counts; None as for `uses`."""
-    try:
-        return _module(code)
-    except (ValueError, LookupError):
         return None
 
 
@@ -154,55 +138,33 @@ def _uses(code: bytes) -> Uses:
     operations = tuple(sorted(set(opened.operations)))
     if not any("custom_call" in name for name in operations):
         return Uses(operations, ())
-    texts, versions, targets = dict[int, str](), set[int](), set[str]()
+    texts, versions, names = dict[int, str](), set[int](), set[int]()
+    named = list[tuple[int, int]]()  # The name and the value of each entry of a dictionary.
     found = Entries(opened)
     for number in range(found.attributes):
         dialect, is_text, content = found.attribute(number)
-        kind = content.varint() if dialect == "vhlo" and not is_text else None
-        if kind == _STRING:
+        kind = content.varint() if dialect in ("builtin", "vhlo") and not is_text else None
+        if (dialect, kind) == ("vhlo", _STRING):
             texts[number] = opened.strings[content.varint()].decode("utf-8", "replace")
-        elif kind == _API_VERSION:
+        elif (dialect, kind) == ("vhlo", _API_VERSION):
             versions.add(number)
+        elif (dialect, kind) == ("builtin", _TEXT):
+            if opened.strings[content.varint()] == _TARGET_NAME:
+                names.add(number)
+        elif (dialect, kind) == ("builtin", DICTIONARY):
+            count = require_count(content.varint(), content)
+            named += ((content.varint(), content.varint()) for _ in range(count))
     if opened.version < NATIVE_PROPERTIES:
-        named = (value for name, value in _dictionaries(opened)[0] if name == _TARGET_NAME)
-        return Uses(operations, tuple(sorted({texts[each] for each in named if each in texts})))
-    for each in properties(opened):
-        numbers = list[int]()
-        while each:
-            numbers.append(each.varint())
-        if len(numbers) > _TARGET and numbers[0] in versions and numbers[_TARGET] in texts:
-            targets.add(texts[numbers[_TARGET]])
-    return Uses(operations, tuple(sorted(targets)))
-
-
-def _module(code: bytes) -> Module:
-    opened = contents(code)
-    named, integers = _dictionaries(opened)
-    # A 32-bit integer is zigzag-encoded: the lowest bit of the varint holds the sign.
-    counts = {
-        name: integers[value].again().varint() >> 1
-        for name, value in named
-        if name in _COUNTS and value in integers
-    }
-    return Module(frozenset(name.partition(".")[0] for name in opened.operations), counts)
-
-
-def _dictionaries(opened: Contents) -> tuple[list[tuple[str, int]], dict[int, Reader]]:
-    """Return the names in dictionaries, with the numbers of their values; and all integers."""
-    texts, integers, named = dict[int, str](), dict[int, Reader](), list[tuple[int, int]]()
-    found = Entries(opened)
-    for number in range(found.attributes):
-        dialect, is_text, content = found.attribute(number)
-        kind = content.varint() if dialect == "builtin" and not is_text else None
-        if kind == _TEXT:
-            texts[number] = opened.strings[content.varint()].decode("utf-8", "replace")
-        elif kind == _INTEGER:
-            content.varint()  # This skips the type.
-            integers[number] = content
-        elif kind == _DICTIONARY:
-            for _ in range(require_count(content.varint(), content)):
-                named.append((content.varint(), content.varint()))
-    return [(texts[name], value) for name, value in named if name in texts], integers
+        targets = {value for name, value in named if name in names}
+    else:
+        targets = set[int]()
+        for each in properties(opened):
+            numbers = list[int]()
+            while each:
+                numbers.append(each.varint())
+            if len(numbers) > _TARGET and numbers[0] in versions:
+                targets.add(numbers[_TARGET])
+    return Uses(operations, tuple(sorted({texts[each] for each in targets if each in texts})))
 
 
 def _sections_of(code: bytes | memoryview) -> tuple[bytes, int, dict[int, Reader]]:

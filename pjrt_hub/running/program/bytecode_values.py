@@ -21,7 +21,6 @@ from pjrt_hub.running.program.main_function import (
 
 T = TypeVar("T")
 
-_DICTIONARY = 1
 _OWN_ELEMENTS = {
     **{1: "index", 3: "bf16", 4: "f16", 5: "f32", 6: "f64", 22: "f8E5M2", 23: "f8E4M3"},
     **{24: "f8E4M3FN", 25: "f8E5M2FNUZ", 26: "f8E4M3FNUZ", 27: "f8E4M3B11FNUZ", 28: "f8E3M4"},
@@ -96,7 +95,7 @@ class Values:
         """Return the numbers of the attributes in a dictionary, by their names."""
         if number not in self._read_numbers:
             dialect, is_text, content = self._entries.attribute(number)
-            if is_text or (dialect, content.varint()) != ("builtin", _DICTIONARY):
+            if is_text or (dialect, content.varint()) != ("builtin", bytecode.DICTIONARY):
                 raise Unreadable("an operation's attributes are not a dictionary")
             pairs = _read_list(content, lambda of: (self._name(of), of.varint()))
             self._read_numbers[number] = dict(pairs)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.program import bytecode, hlo
+from pjrt_hub.running.program.bytecode_function import ProgramReader
 from pjrt_hub.running.program.compile_options import CompileOptions
 from pjrt_hub.running.program.program import Program
 
@@ -46,9 +47,10 @@ class Partitioning(NamedTuple):
             counts = _of_hlo(program.code)
         elif program.code.startswith(bytecode.MAGIC):
             if b"sdy" in outline or _MENTION in outline:
-                module = bytecode.module(program.code)
-                is_shardy |= module is not None and "sdy" in module.dialects
-                counts = module.counts if module else {}
+                with suppress(ValueError, LookupError):  # The compiler reports what is wrong.
+                    reader = ProgramReader(program.code)
+                    is_shardy |= any(each.startswith("sdy.") for each in reader.opened.operations)
+                    counts = _of_bytecode(reader)
         else:
             is_shardy |= b"sdy.mesh" in outline and _MESH.search(outline) is not None
             counts = _of_text(outline)
@@ -112,6 +114,13 @@ def _of_text(text: bytes) -> dict[str, int]:
             if found["name"]:
                 counts.setdefault(found["name"].decode(), int(found["count"]))
     return counts
+
+
+def _of_bytecode(reader: ProgramReader) -> dict[str, int]:
+    """Return the counts of the outermost module."""
+    said = reader.attributes_of(reader.module()[0])
+    found = {name: reader.word(said, name) for name in (_REPLICAS, _PARTITIONS)}
+    return {name: each for name, each in found.items() if isinstance(each, int)}
 
 
 def _of_hlo(code: bytes) -> dict[str, int]:

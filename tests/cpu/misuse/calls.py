@@ -4,17 +4,7 @@ from __future__ import annotations
 
 from children import NAME
 
-from misuse.case import (
-    NUMBERS,
-    PROGRAMS,
-    SPACE,
-    Index,
-    Lying,
-    acting,
-    closed_context,
-    raises,
-    row_that,
-)
+from misuse.case import NUMBERS, PROGRAMS, SPACE, Index, Lying, acting, raises, row_that
 from pjrt_hub import BoundCall, Event, ExecuteOptions, LoadedExecutable
 from pjrt_hub.errors import AlreadyExistsError, ClosedError, InvalidArgumentError, PjrtError
 from pjrt_hub.running.extensions import layouts
@@ -34,33 +24,22 @@ CASES = [
     (lambda c: c.add(c.f, None), TypeError, "argument 1 of 2 .* not NoneType"),
     (lambda c: c.scalar(NUMBERS[:1]), ValueError, r"shape \(1,\)"),
     (lambda c: c.scalar(1.5), TypeError, "argument 0 of 1 .* not float"),
-    (lambda c: c.add(c.f, "f"), TypeError, "argument 1 of 2 .* not str"),
     (lambda c: c.add(type(c.f), c.f), TypeError, "argument 0 of 2 .* not type"),
     (lambda c: c.add(c.f.ready, c.f), TypeError, "argument 0 of 2 .* not Event"),
-    (lambda c: c.add(c.add, c.f), TypeError, "argument 0 .* not LoadedExecutable"),
-    (lambda c: c.add(c.client, c.f), TypeError, "argument 0 of 2 .* not Client"),
     (lambda c: c.add(c.f.address, c.f), TypeError, "argument 0 of 2 .* not int"),
     # Wrong element types
     (lambda c: c.add(c.typed("i32"), c.f), TypeError, r"f32\[8\], .* elements of i32"),
-    (lambda c: c.add(c.f, c.typed("ui32")), TypeError, "elements of ui32"),
-    (lambda c: c.add(c.typed("f64"), c.f), TypeError, "elements of f64"),
-    (lambda c: c.add(c.typed("f16"), c.f), TypeError, "elements of f16"),
     (lambda c: c.add(c.typed("bf16"), c.f), TypeError, "elements of bf16"),
-    (lambda c: c.add(c.typed(bool), c.f), TypeError, "elements of i1"),
     (lambda c: c.add(c.typed("c8"), c.f), TypeError, "of complex<f32>"),
     (lambda c: c.add(c.typed("int4"), c.f), TypeError, "elements of i4"),
     # Wrong shapes
     (lambda c: c.add(c.shaped(2, 4), c.f), ValueError, r"f32\[8\], .*shape \(2, 4\)"),
     (lambda c: c.add(c.f, c.shaped(8, 1)), ValueError, r"shape \(8, 1\)"),
-    (lambda c: c.add(c.shaped(7), c.f), ValueError, r"shape \(7,\)"),
     (lambda c: c.add(c.shaped(9), c.f), ValueError, r"shape \(9,\)"),
-    (lambda c: c.add(c.shaped(0), c.f), ValueError, r"shape \(0,\)"),
     (lambda c: c.add(c.shaped(), c.f), ValueError, r"shape \(\)"),
     (lambda c: c.scalar(c.f), ValueError, r"must be f32\[\], .* shape \(8,\)"),
-    (lambda c: c.scalar(c.shaped(1)), ValueError, r"shape \(1,\)"),
     (lambda c: c.pair(c.shaped(3, 2)), ValueError, r"shape \(3, 2\)"),
-    # Buffers of other clients and devices
-    (lambda c: c.add(c.f, c.foreign), ValueError, "of another client"),
+    # Buffers of other devices
     (lambda c: c.add(c.f, c.far), ValueError, f"on {NAME}:1, .* on {NAME}:0"),
     # Deleted, donated and closed objects
     (lambda c: c.add(c.deleted, c.f), ClosedError, "argument 0 .* deleted"),
@@ -99,12 +78,6 @@ CASES = [
         "non_donatable names argument 2, of 2",
     ),
     (lambda c: c.run(c.f, c.f, non_donatable=[-1]), ValueError, "names argument -1"),
-    (lambda c: c.run(c.f, c.f, context=closed_context(c.client)), ClosedError, "context is closed"),
-    (
-        lambda c: c.add.execute_on([c.f] * 2, c.foreign.device),
-        ValueError,
-        "none of the program's devices",
-    ),
     (lambda c: c.with_new(lambda b: c.donate(b, b)), InvalidArgumentError, "previously donated"),
     # Functions that programs call, and extensions
     (lambda c: c.calling(raises), PjrtError, "on purpose"),

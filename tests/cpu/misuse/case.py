@@ -11,7 +11,6 @@ from texts import custom_call
 import pjrt_hub
 from pjrt_hub import ExecuteOptions
 from pjrt_hub.errors import PluginInternalError
-from pjrt_hub.extensions import execute_context
 from pjrt_hub.running.capi import table
 
 NUMBERS = np.arange(8, dtype=np.float32)
@@ -208,14 +207,6 @@ def taken_twice(client, lent):
     client.from_dlpack(lent)
 
 
-def released(buffer):
-    """An external reference that was released twice."""
-    lent = pjrt_hub.ExternalReference(buffer)
-    lent.release()
-    lent.release()
-    return lent
-
-
 def row_that(act, *buffers):
     """Yield buffers, and act after the first of them."""
     yield buffers[0]
@@ -230,19 +221,6 @@ def acting(act):
 
 #: Memory that raw copies go to.
 SPACE = np.empty(8, np.float32)
-
-
-def damaged(client):
-    serialized = bytearray(client.compile(PROGRAMS / "add.mlir").serialize())
-    serialized[-9] ^= 1
-    return bytes(serialized)
-
-
-def closed_context(client):
-    context = execute_context.ExecuteContext(client)
-    context.close()
-    context.close()
-    return context
 
 
 def write_into(array):

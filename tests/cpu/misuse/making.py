@@ -12,11 +12,10 @@ import numpy as np
 from children import NAME
 
 import pjrt_hub
-from misuse.case import FAILED, NUMBERS, PROGRAMS, damaged, raises
+from misuse.case import FAILED, NUMBERS, PROGRAMS, raises
 from pjrt_hub import Event, LoadedExecutable, Program
 from pjrt_hub.errors import (
     ClosedError,
-    FileFormatError,
     InvalidArgumentError,
     PjrtError,
     PluginCrashedError,
@@ -71,12 +70,8 @@ CASES = [
         "the id is 1099511627776, which does not fit 32 bits",
     ),
     (lambda c: c.client.lookup_device("cpu:0"), TypeError, "str"),
-    (lambda c: c.client.lookup_device(1.0), TypeError, "float"),
-    (lambda c: c.client.lookup_device(None), TypeError, "NoneType"),
     (lambda c: c.client.lookup_device(99, local=True), InvalidArgumentError, "No matching device"),
     (lambda c: c.client.lookup_device(-1, local=True), InvalidArgumentError, "No matching device"),
-    (lambda c: c.client.lookup_device(2**31, local=True), ValueError, "does not fit 32 bits"),
-    (lambda c: c.client.lookup_device(1.0, local=True), TypeError, "float"),
     (lambda c: c.f.device.poison_execution(1, "text"), TypeError, "not a PjrtError"),
     (lambda c: c.f.device.poison_execution(1, ValueError("x")), TypeError, "not a PjrtError"),
     (lambda c: c.f.device.poison_execution(1 << 31, FAILED), ValueError, "does not fit 32 bits"),
@@ -92,7 +87,6 @@ CASES = [
     (lambda c: c.places(2, 2), ValueError, "cannot be placed"),
     (lambda c: c.places(-2, -2), ValueError, "cannot be placed"),
     (lambda c: c.places(1.0, 1), TypeError, "'float' object"),
-    (lambda c: c.places("1", 1), TypeError, "'str' object"),
     (lambda c: c.stale_device.memory_stats(), ClosedError, "client is closed"),
     (lambda c: c.stale_topology.attributes, ClosedError, "client is closed"),
     (lambda c: c.late.lookup_device(0), ClosedError, "client is closed"),
@@ -123,12 +117,7 @@ CASES = [
     (lambda c: c.made(True), TypeError, "found True of type bool"),
     (lambda c: c.made(-1), ValueError, "'cpu_device_count' is -1; it must be at least 0"),
     (lambda c: c.made(2**31 - 1), ValueError, "is 2147483647; it must be at most 4096"),
-    (lambda c: c.made(2**40), ValueError, "at most 4096"),
     (lambda c: c.made(2**63), (ValueError, OverflowError), "cpu_device_count"),
-    (lambda c: c.made(2.0), TypeError, "cpu_device_count"),
-    (lambda c: c.made([2]), TypeError, "cpu_device_count"),
-    (lambda c: c.made(None), TypeError, "cpu_device_count"),
-    (lambda c: c.plugin.client({"": 2}), ValueError, "cpu_device_count"),
     (
         lambda c: c.plugin.client({"nope": 1}),
         ValueError,
@@ -137,14 +126,8 @@ CASES = [
     (lambda c: c.plugin.client({1: 1}), TypeError, "named 1, a int"),
     # Wrong element types and shapes of new buffers
     (lambda c: c.put(NUMBERS, dtype="token"), TypeError, "token"),
-    (lambda c: c.put(np.array([None])), TypeError, "object"),
-    (lambda c: c.put("abc"), TypeError, "str|<U3"),
-    (lambda c: c.put(np.zeros(2, "M8[s]")), TypeError, "datetime64"),
     (lambda c: c.put(np.zeros(2, np.longdouble)), TypeError, "longdouble|float128"),
-    (lambda c: c.put(np.zeros(2, "i4,f4")), TypeError, "void|\\('f0'"),
-    (lambda c: c.put(np.ma.masked_equal([1, 2], 2)), TypeError, "masked"),
     (lambda c: c.put([[1], [1, 2]]), ValueError, "inhomogeneous"),
-    (lambda c: c.put([2**40]), OverflowError, "does not fit int32"),
     (
         lambda c: c.put(np.zeros((2, 3)), layout=(0, 2)),
         ValueError,
@@ -163,11 +146,9 @@ CASES = [
     (lambda c: c.empty((1.5,)), TypeError, r"shape is \(1.5,\)"),
     (lambda c: c.empty(None), TypeError, "shape is None"),
     (lambda c: pjrt_hub.empty_aligned((-1,)), ValueError, "negative"),
-    (lambda c: c.empty((8,), "token"), TypeError, "token"),
     (lambda c: c.empty((2**45,)), ResourceExhaustedError, "memory"),
     (lambda c: c.put(np.broadcast_to(np.int8(1), (2**58,))), ResourceExhaustedError, "memory"),
     # Wrong programs and compile options
-    (lambda c: c.client.compile("junk"), (FileFormatError, OSError), "junk"),
     (lambda c: c.client.compile(Program(b"junk", "mlir")), PjrtError, "PJRT_Client_Compile"),
     (lambda c: c.client.compile(Program(b"x", "nope")), InvalidArgumentError, "nope"),
     (lambda c: c.client.compile("func.func @other() { return }"), PjrtError, "PJRT_Client_Compile"),
@@ -188,9 +169,6 @@ CASES = [
         (ResourceExhaustedError, PluginCrashedError),
         "memory|died of SIGFPE",
     ),
-    (lambda c: c.compile("add", {"a": 1}), TypeError, "CompileOptions"),
-    (lambda c: c.client.load(5), TypeError, "int"),
-    (lambda c: c.client.load(damaged(c.client)), FileFormatError, "damaged"),
     # Objects that users cannot create, copy or pickle
     (lambda c: pjrt_hub.Buffer(), TypeError, "cannot create"),
     (lambda c: object.__new__(pjrt_hub.Buffer), TypeError, "not safe|cannot create"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 import pjrt_hub
-from misuse.case import FAILED, NUMBERS, SPACE, capsule, released, taken_twice, write_into
+from misuse.case import FAILED, NUMBERS, SPACE, capsule, taken_twice, write_into
 from pjrt_hub.errors import ClosedError, PluginInternalError
 
 CASES = [
@@ -40,7 +40,6 @@ CASES = [
     (lambda c: c.add(c.failed(), c.f).copy_raw_to_host(SPACE), PluginInternalError, "on purpose"),
     (lambda c: c.failed().unsafe_pointer(), PluginInternalError, "on purpose"),
     (lambda c: pjrt_hub.ExternalReference(c.failed()), PluginInternalError, "on purpose"),
-    (lambda c: released(c.f).pointer, ClosedError, "was released"),
     # Wrong transfers
     (lambda c: c.transfers([[]]), TypeError, "not a pair"),
     (lambda c: c.transfers([]), ValueError, "one shape spec"),
@@ -120,7 +119,6 @@ CASES = [
     (lambda c: c.alias().fail(None), TypeError, "is not a Pjrt"),
     # Wrong DLPack capsules
     (lambda c: taken_twice(c.client, capsule(8)), ValueError, "taken before"),
-    (lambda c: c.client.from_dlpack(5), TypeError, "not a DLPack capsule"),
     (lambda c: c.client.from_dlpack(capsule(8, ndim=-1)), BufferError, "-1 dimensions"),
     (lambda c: c.client.from_dlpack(capsule(8, ndim=100)), BufferError, "100 dimensions"),
     (lambda c: c.client.from_dlpack(capsule(-8)), ValueError, r"shape is \(-8,\)"),
@@ -160,7 +158,6 @@ OF_HOSTS = [
     (lambda c: np.from_dlpack(c.donated), ClosedError, "deleted or donated"),
     (lambda c: c.stale.__dlpack__(), ClosedError, "closed"),
     (lambda c: c.late.from_dlpack(np.zeros(3)), ClosedError, "closed"),
-    (lambda c: c.f.__dlpack__(dl_device=(2, 0)), BufferError, r"\(2, 0\)"),
     (lambda c: memoryview(c.failed()), PluginInternalError, "on purpose"),
     (lambda c: write_into(memoryview(c.f)), TypeError, "read-only"),
 ]
