@@ -4,10 +4,10 @@ import pytest
 
 from pjrt_hub.errors import PluginError
 from pjrt_hub.running.executable.signature_sources import Outputs, _merge_output
-from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, UNTOLD_TYPE, Signature, known_slot
+from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, UNTOLD_TYPE, Signature, Slot
 
 F32, S32 = 11, 4
-MATRIX = known_slot(F32, (2, 3), UNTOLD_LAYOUT)
+MATRIX = Slot.make(F32, (2, 3), UNTOLD_LAYOUT)
 
 
 @pytest.mark.parametrize(

@@ -144,9 +144,7 @@ class Plugin:
         """
         given = dict(options or {})
         if distributed is not None:
-            from pjrt_hub.running.distributed.kv_store import create_options
-
-            given = {**create_options(distributed, self.policy.takes_option), **given}
+            given = {**distributed.create_options(self.policy.takes_option), **given}
         if not shared:
             return self._make_client(given, distributed)
         with _sharing:  # Concurrent callers get the same client.
@@ -185,24 +183,24 @@ class Plugin:
     def _make_client(
         self, given: Mapping[str, values.NamedValue], distributed: Distributed | None
     ) -> Client:
-        # Some plugins abort on a wrong type, so the options are checked before the call.
-        checked = self.policy.check_create_options(given, self.api_version)
-        callbacks = dict[str, int]()
-        if distributed is None:  # A client that is made on trial would join the other processes.
-            self.policy.try_client(checked)
-        else:
-            from pjrt_hub.running.distributed.kv_store import Exchange, require_joined
+        exchange = None
+        if distributed is not None:
+            from pjrt_hub.running.distributed.kv_store import Exchange
 
             exchange = Exchange(distributed.store)
-            callbacks = exchange.arguments()
+        # Some plugins abort on a wrong type, so the options are checked before the call.
+        checked = self.policy.check_create_options(given, self.api_version)
+        if exchange is None:  # A client that is made on trial would join the other processes.
+            self.policy.try_client(checked)
+        callbacks = exchange.arguments() if exchange else {}
         address = interruptible(
             lambda: self.api.call("PJRT_Client_Create", create_options=checked, **callbacks),
             lambda late: self.api.give_back("PJRT_Client_Destroy", client=late),
         )
         client = Client(self, address, given)
-        if distributed is not None:
+        if distributed is not None and exchange is not None:
             try:
-                require_joined(client, distributed, exchange)
+                distributed.check(client, exchange)
             except BaseException:
                 client.close()
                 raise

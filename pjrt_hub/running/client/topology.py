@@ -29,7 +29,7 @@ from pjrt_hub.running.executable.executable import Executable
 from pjrt_hub.running.extensions.tpu_topology import TpuTopology
 from pjrt_hub.running.program import entry, partitioning
 from pjrt_hub.running.program.compile_options import CompileOptions
-from pjrt_hub.running.program.program import Program, require_readable
+from pjrt_hub.running.program.program import Program
 
 _MAX_ELEMENTS = 1 << 48
 
@@ -165,7 +165,7 @@ class Topology:
             ValueError: the program needs more devices than there are.
         """
         source = Program.of(program)
-        require_readable(source, self.api)
+        source.require_readable(self.api)
         chosen = partitioning.options_for(
             source,
             options,

@@ -25,7 +25,7 @@ from pjrt_hub.running.capi.handle import compiler_platform
 from pjrt_hub.running.compilation import compile_cache
 from pjrt_hub.running.program import partitioning
 from pjrt_hub.running.program.compile_options import CompileOptions
-from pjrt_hub.running.program.program import Program, require_readable
+from pjrt_hub.running.program.program import Program
 
 if TYPE_CHECKING:
     from pjrt_hub.running.compilation.policy import CompileCache, CompilingClient, Policy
@@ -48,7 +48,7 @@ def compile(
 ) -> LoadedExecutable:
     """Compile a program and load it, as `Client.compile` says."""
     source = Program.of(program)
-    require_readable(source, client.api)
+    source.require_readable(client.api)
     chosen = partitioning.options_for(
         source, options, len(client.all_devices), client.platform_name, partial(_more, client)
     )

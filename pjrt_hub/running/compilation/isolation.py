@@ -17,7 +17,7 @@ from pjrt_hub.running.capi import irregular, library, status
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.program import entry
 from pjrt_hub.running.program.program import Program
-from pjrt_hub.running.program.signature import Signature, of_json
+from pjrt_hub.running.program.signature import Signature
 from pjrt_hub.running.sandbox import watch
 from pjrt_hub.running.sandbox.child import Child, crash, describe_end, listen
 
@@ -66,7 +66,7 @@ def compile(
         if "nbytes" in said:
             answer.seek(0)
             told = said["signature"]
-            return answer.read(said["nbytes"]), told and of_json(told)
+            return answer.read(said["nbytes"]), told and Signature.of_lists(told)
     if refusal := said.get("refusal"):
         payloads = {name: bytes.fromhex(value) for name, value in refusal["payloads"].items()}
         raise status.error_class(refusal["code"])(**{**refusal, "payloads": payloads})
@@ -184,7 +184,7 @@ def work(
         file.write(code)
     tell(
         nbytes=len(code),
-        signature=None if takes_tuple else signature,
+        signature=None if takes_tuple or signature is None else signature.to_lists(),
     )
     return 0
 

@@ -185,28 +185,38 @@ class Distributed:
             if not callable(getattr(self.store, method, None)):
                 raise TypeError(f"the store {self.store!r} has no method {method}")
 
+    def create_options(self, takes: Callable[[str], bool]) -> dict[str, int]:
+        """Return the create options for several processes, without those that the plugin lacks.
 
-def create_options(place: Distributed, takes: Callable[[str], bool]) -> dict[str, int]:
-    """Return the create options for several processes that a plugin takes."""
-    told = {"node_id": place.process_id, "num_nodes": place.num_processes}
-    return {name: value for name, value in told.items() if takes(name)}
+        Args:
+            takes: says whether the plugin takes an option of that name.
+        """
+        told = {"node_id": self.process_id, "num_nodes": self.num_processes}
+        return {name: value for name, value in told.items() if takes(name)}
 
+    def check(self, client: DeviceClient, exchange: Exchange) -> None:
+        """Raise an error if a client did not join the others.
 
-def require_joined(client: DeviceClient, place: Distributed, exchange: Exchange) -> None:
-    """Refuse a client of this process alone, or of another number than its place in the job."""
-    try:
-        index = client.process_index
-        processes = {device.process_index for device in client.all_devices}
-    except UnsupportedByPluginError:
-        return
-    alone = len(processes) == 1 and not exchange.used
-    if place.num_processes > 1 and (index != place.process_id or alone):
-        raise PjrtHubError(
-            f"process {place.process_id} of {place.num_processes} did not join the others: the "
-            f"client of {client.platform_name!r} is of process {index}, its devices are of "
-            f"{len(processes)}",
-            hint="this plugin does not join processes, or wants other create options for it",
-        )
+        Args:
+            client: the client that was made with this object.
+            exchange: what the plugin was given to reach the store.
+
+        Raises:
+            PjrtHubError: the plugin made a client of this process alone, or of another number.
+        """
+        try:
+            index = client.process_index
+            processes = {device.process_index for device in client.all_devices}
+        except UnsupportedByPluginError:
+            return
+        alone = len(processes) == 1 and not exchange.used
+        if self.num_processes > 1 and (index != self.process_id or alone):
+            raise PjrtHubError(
+                f"process {self.process_id} of {self.num_processes} did not join the others: the "
+                f"client of {client.platform_name!r} is of process {index}, its devices are of "
+                f"{len(processes)}",
+                hint="this plugin does not join processes, or wants other create options for it",
+            )
 
 
 class Exchange:

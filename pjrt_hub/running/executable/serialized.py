@@ -13,7 +13,7 @@ from pjrt_hub.errors import FileFormatError, IncompatiblePluginError
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.capi.handle import ClientHandle, compiler_platform
 from pjrt_hub.running.capi.status import answer_or_none
-from pjrt_hub.running.program.signature import Signature, of_json
+from pjrt_hub.running.program.signature import Signature
 
 #: The magic number. After it come the sha256 of the rest, the header's length in four
 #: little-endian bytes, the header as JSON, and the plugin's bytes.
@@ -56,7 +56,7 @@ class Guards(NamedTuple):
 
     def seal(self, code: bytes, signature: Signature | None = None) -> bytes:
         """Put the header before a plugin's bytes; without a signature the plugin is asked later."""
-        fields = {**self._asdict(), "signature": signature}
+        fields = {**self._asdict(), "signature": signature and signature.to_lists()}
         header = json.dumps(fields).encode()
         sealed = len(header).to_bytes(_LENGTH_NBYTES, "little") + header + code
         return MAGIC + _sha256(sealed) + sealed
@@ -115,7 +115,7 @@ def parse(blob: bytes) -> Serialized:
     try:
         fields = json.loads(bytes(sealed[_LENGTH_NBYTES:end]))
         told = fields.pop("signature")
-        signature = None if told is None else of_json(told)
+        signature = None if told is None else Signature.of_lists(told)
         guards = Guards(**fields)
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as exc:
         raise _damage("their header cannot be read") from exc

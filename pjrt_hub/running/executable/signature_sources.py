@@ -117,7 +117,7 @@ def _read_optimized(api: Api, view: int) -> ExecutableSignature | None:
         return None if read is None else ExecutableSignature(read)
     try:
         told = ExecutableSignature(
-            signature.of_optimized(code, form), any(signature.tuple_parameters(code, form))
+            Signature.of_optimized(code, form), any(signature.tuple_parameters(code, form))
         )
         hlo.refuse_feeds(code, form)
     except (ValueError, TypeError) as exc:
@@ -187,7 +187,7 @@ def _merge_output(slot: Slot, dtype: int | None, shape: tuple[int, ...] | None) 
     elif slot.code not in (UNTOLD_TYPE, dtype):
         dtype = UNTOLD_TYPE
     dynamic = slot.dynamic if shape == slot.shape else ()
-    return signature.known_slot(dtype, shape, UNTOLD_LAYOUT, dynamic)
+    return Slot.make(dtype, shape, UNTOLD_LAYOUT, dynamic)
 
 
 def _each(told: Sequence[T] | None, count: int) -> Sequence[T | None]:

@@ -24,13 +24,7 @@ from pjrt_hub.running.program.main_function import (
 )
 from pjrt_hub.running.program.partitioning import Partitioning
 from pjrt_hub.running.program.program import Program
-from pjrt_hub.running.program.signature import (
-    UNTOLD_LAYOUT,
-    Signature,
-    Slot,
-    known_slot,
-    of_optimized,
-)
+from pjrt_hub.running.program.signature import UNTOLD_LAYOUT, Signature, Slot
 
 #: Element types that have a name only in XLA; it never occurs in MLIR.
 _NOT_MLIR = frozenset({"s1", "u1"})
@@ -75,7 +69,7 @@ def signature(program: Any, num_partitions: int | None = None) -> Signature | No
 
 
 def _of_hlo(code: bytes, num_partitions: int) -> Signature:
-    told = of_optimized(code, "hlo")
+    told = Signature.of_optimized(code, "hlo")
     if not all(map(_is_coherent, told.parameters + told.outputs)):
         raise Unreadable("a layout or a dynamic dimension of another shape")
     if told.donated and told.donated[-1] >= len(told.parameters):
@@ -105,7 +99,7 @@ def _split_by_protos(slots: Sequence[Slot], told: Sequence[bytes | None]) -> Ite
         part = slot.shape
         if part:  # A scalar is never split.
             part = None if each is None else sharding_attribute.part_of_proto(each, part)
-        yield known_slot(slot.code, part, slot.layout, slot.dynamic)
+        yield Slot.make(slot.code, part, slot.layout, slot.dynamic)
 
 
 def _of_function(
@@ -149,9 +143,7 @@ def _slot(
     whole = shape if len(shape) == rank else None
     if num_partitions > 1 and whole:  # A scalar is never split.
         whole = sharding_attribute.part(attributes, whole, meshes)
-    return known_slot(
-        _dtype(tensor.element), whole, _layout(attributes.get(_LAYOUT), rank), dynamic
-    )
+    return Slot.make(_dtype(tensor.element), whole, _layout(attributes.get(_LAYOUT), rank), dynamic)
 
 
 def _dtype(element: str) -> int:

@@ -118,6 +118,26 @@ class Program:
         match = _PORTABLE.match(self.code)
         return (int(match[1]), int(match[2]), int(match[3])) if match else None
 
+    def require_readable(self, api: Api) -> None:
+        """Raise an error if a plugin is too old to read the program.
+
+        Args:
+            api: the plugin's function table.
+
+        Raises:
+            IncompatiblePluginError: it is a portable artifact of a newer StableHLO.
+        """
+        wanted, newest = self.stablehlo_version, api.attributes.get("stablehlo_current_version")
+        if wanted is None or not isinstance(newest, tuple) or wanted <= newest:
+            return
+        need, have = ".".join(map(str, wanted)), ".".join(map(str, newest))
+        raise IncompatiblePluginError(
+            f"{self.origin} is of StableHLO {need}, the plugin {api.path.name} reads up to {have}",
+            need=f"StableHLO {need}",
+            have=f"StableHLO {have}",
+            hint=f"serialize the program for StableHLO {have}, or use a newer plugin",
+        )
+
     def __repr__(self) -> str:
         return f"<Program {self.format}, {len(self.code)} bytes, from {self.origin}>"
 
@@ -166,20 +186,6 @@ class Program:
                 found, hint = f"text that {_flaw(code)}", "write it as UTF-8 without zero bytes"
         hint = hint or (_EXPORTED_HINT if "export" in Path(origin).suffix else _HINT)
         raise FileFormatError(f"{origin} is {found}", path=origin, hint=hint)
-
-
-def require_readable(program: Program, api: Api) -> None:
-    """Refuse a portable artifact of a newer StableHLO than a plugin reads."""
-    wanted, newest = program.stablehlo_version, api.attributes.get("stablehlo_current_version")
-    if wanted is None or not isinstance(newest, tuple) or wanted <= newest:
-        return
-    need, have = ".".join(map(str, wanted)), ".".join(map(str, newest))
-    raise IncompatiblePluginError(
-        f"{program.origin} is of StableHLO {need}, the plugin {api.path.name} reads up to {have}",
-        need=f"StableHLO {need}",
-        have=f"StableHLO {have}",
-        hint=f"serialize the program for StableHLO {have}, or use a newer plugin",
-    )
 
 
 def _write(module: Any) -> bytes:

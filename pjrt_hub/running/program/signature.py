@@ -77,6 +77,27 @@ class Slot(NamedTuple):
             raise ValueError(f"of {len(dims)} dimension(s) {tuple(dynamic)} cannot be dynamic")
         return cls(code, dims, row_major_or(order), tuple(dynamic))
 
+    @classmethod
+    def make(
+        cls,
+        code: int,
+        shape: Sequence[int] | None,
+        layout: Sequence[int] | None,
+        dynamic: Sequence[int] = (),
+    ) -> Slot:
+        """Make a slot of a compiled program; equal slots share one shape object.
+
+        Args:
+            code: as the attributes.
+            shape: as the attributes.
+            layout: as the attributes.
+            dynamic: as the attributes.
+        """
+        dims = None if shape is None else tuple(shape)
+        order = None if layout is None else tuple(layout)
+        same = None if dims is None else known_shapes.setdefault(dims, dims)
+        return cls(code, same, order, tuple(dynamic))
+
     @property
     def dtype(self) -> numpy.dtype[Any] | None:
         """The dtype of its elements, as `Buffer.dtype`; None if unknown.
@@ -149,6 +170,55 @@ class Signature(NamedTuple):
     donated: tuple[int, ...] = ()
     open: bool = False
 
+    @classmethod
+    def of_optimized(cls, code: bytes, form: str) -> Signature:
+        """Read a signature from the answer of `PJRT_Executable_OptimizedProgram`.
+
+        Args:
+            code: an HloModuleProto, or one with its configuration around it.
+            form: the format that the plugin names, "hlo" or "hlo_with_config".
+
+        Raises:
+            ValueError, TypeError: the bytes are not what their format says, or have elements that
+                the C API cannot pass.
+        """
+        module = hlo.module_in(code, form)
+        program = hlo.message(module, hlo.MODULE_PROGRAM_SHAPE)
+        parameters, outputs = (
+            tuple(slot for shape in wire.messages(program, number) for slot in flatten(shape))
+            for number in (hlo.PROGRAM_PARAMETERS, hlo.PROGRAM_RESULT)
+        )
+        told = wire.messages(program, hlo.PROGRAM_NAMES)
+        names = tuple(bytes(each).decode("utf-8", "replace") for each in told)
+        if len(names) != len(parameters):  # A tuple of arguments has one name.
+            names = ()
+        donated = {*_parameters(module, hlo.MODULE_DONORS, hlo.DONOR_PARAMETER)}
+        donated |= {*_parameters(module, hlo.MODULE_ALIASES, hlo.ALIAS_PARAMETER)}
+        return cls(parameters, outputs, names, tuple(sorted(donated)))
+
+    def to_lists(self) -> list[Any]:
+        """Return the signature as lists, numbers and strings, for JSON."""
+        return [self.parameters, self.outputs, self.names, self.donated, self.open]
+
+    @classmethod
+    def of_lists(cls, lists: Any) -> Signature:
+        """Make a signature from `to_lists`.
+
+        Args:
+            lists: from `to_lists`, possibly through JSON.
+
+        Raises:
+            ValueError, TypeError: the lists are something else.
+        """
+        parameters, outputs, names, donated, *more = lists  # Older lists have no more items.
+        return cls(
+            tuple(Slot.make(*each) for each in parameters),
+            tuple(Slot.make(*each) for each in outputs),
+            tuple(names),
+            tuple(donated),
+            *more,
+        )
+
     def __repr__(self) -> str:
         return f"<Signature {self}>"
 
@@ -158,52 +228,6 @@ class Signature(NamedTuple):
 
 
 Signature.__module__ = "pjrt_hub"  # The body of a NamedTuple cannot set this.
-
-
-def known_slot(
-    code: int,
-    shape: Sequence[int] | None,
-    layout: Sequence[int] | None,
-    dynamic: Sequence[int] = (),
-) -> Slot:
-    """Make a slot of a compiled program; equal slots share one shape object."""
-    dims = None if shape is None else tuple(shape)
-    order = None if layout is None else tuple(layout)
-    same = None if dims is None else known_shapes.setdefault(dims, dims)
-    return Slot(code, same, order, tuple(dynamic))
-
-
-def of_optimized(code: bytes, form: str) -> Signature:
-    """Read a signature from the answer of `PJRT_Executable_OptimizedProgram`.
-
-    ValueError or TypeError: the bytes are not what their format says, or have elements that the C
-    API cannot pass.
-    """
-    module = hlo.module_in(code, form)
-    program = hlo.message(module, hlo.MODULE_PROGRAM_SHAPE)
-    parameters, outputs = (
-        tuple(slot for shape in wire.messages(program, number) for slot in flatten(shape))
-        for number in (hlo.PROGRAM_PARAMETERS, hlo.PROGRAM_RESULT)
-    )
-    told = wire.messages(program, hlo.PROGRAM_NAMES)
-    names = tuple(bytes(each).decode("utf-8", "replace") for each in told)
-    if len(names) != len(parameters):  # A tuple of arguments has one name.
-        names = ()
-    donated = {*_parameters(module, hlo.MODULE_DONORS, hlo.DONOR_PARAMETER)}
-    donated |= {*_parameters(module, hlo.MODULE_ALIASES, hlo.ALIAS_PARAMETER)}
-    return Signature(parameters, outputs, names, tuple(sorted(donated)))
-
-
-def of_json(lists: Any) -> Signature:
-    """Make a signature of the lists that JSON makes of one; ValueError or TypeError: of others."""
-    parameters, outputs, names, donated, *more = lists  # Older lists have no more items.
-    return Signature(
-        tuple(known_slot(*each) for each in parameters),
-        tuple(known_slot(*each) for each in outputs),
-        tuple(names),
-        tuple(donated),
-        *more,
-    )
 
 
 def tuple_parameters(code: bytes, form: str) -> list[bool]:
@@ -259,4 +283,4 @@ def flatten(shape: memoryview, depth: int = 0) -> Iterator[Slot]:
     elif element != _TOKEN:
         code = dtypes.of_primitive(element).code
         bounds = [d for d, is_dynamic in enumerate(dynamic) if is_dynamic]
-        yield known_slot(code, dimensions, row_major_or(layout), bounds)
+        yield Slot.make(code, dimensions, row_major_or(layout), bounds)
