@@ -11,7 +11,7 @@ from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pjrt_hub.running.program import bytecode, mlir_text
+from pjrt_hub.running.program import bytecode
 from pjrt_hub.running.program.bytecode import Reader
 from pjrt_hub.running.program.bytecode_region import (
     Operation,
@@ -65,6 +65,8 @@ def main_function(code: bytes) -> MainFunction:
 
 def meshes(code: bytes) -> dict[str, Mesh]:
     """Read the meshes that Shardy's annotations name; ValueError or LookupError if malformed."""
+    from pjrt_hub.running.program import mlir_text  # Few programs need it, and it takes 10 ms.
+
     program = ProgramReader(code)
     found = dict[str, Mesh]()
     for head in program.operations():

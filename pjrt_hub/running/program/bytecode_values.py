@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeVar
 
-from pjrt_hub.running.program import bytecode, mlir_text
+from pjrt_hub.running.program import bytecode
 from pjrt_hub.running.program.bytecode import Contents, Reader, require_count
 from pjrt_hub.running.program.main_function import (
     DEEPEST,
@@ -114,6 +114,8 @@ class Values:
     def _attribute(self, entry: bytecode.TableEntry) -> Any:
         dialect, is_text, content = entry
         if is_text:
+            from pjrt_hub.running.program import mlir_text  # It takes 10 ms to import.
+
             return mlir_text.attribute(content.rest().rstrip(b"\0"))
         if dialect not in ("builtin", "vhlo", "stablehlo", "sdy"):
             return ""
@@ -163,6 +165,8 @@ class Values:
     def _type(self, entry: bytecode.TableEntry) -> TensorTypes:
         dialect, is_text, content = entry
         if is_text:
+            from pjrt_hub.running.program import mlir_text
+
             return mlir_text.value_type(content.rest().rstrip(b"\0"))
         kind = dialect, content.varint()
         if kind in _ELEMENTS:
@@ -184,12 +188,16 @@ class Values:
         raise Unreadable(f"type {kind[1]} of {dialect}")
 
     def _tensor(self, content: Reader, *, has_encoding: bool) -> TensorType:
-        encoding = self._attribute_in(content) if has_encoding else None
+        bounds: tuple[int | None, ...] = ()
+        if has_encoding:
+            from pjrt_hub.running.program import mlir_text
+
+            bounds = mlir_text.bounds_in(str(self._attribute_in(content)))
         sizes = _read_list(content, Reader.signed)
         return TensorType(
             self._element(content),
             tuple(size if size >= 0 else None for size in sizes),
-            mlir_text.bounds_in(str(encoding)) if has_encoding else (),
+            bounds,
         )
 
     def _tuple(self, content: Reader) -> TensorTypes:
