@@ -19,7 +19,6 @@ from pjrt_hub.kit.conformance.finding import (
     some_text,
 )
 from pjrt_hub.kit.conformance.programs import DOUBLE, SLOW_SHAPE
-from pjrt_hub.kit.conformance.refusal import note_code
 from pjrt_hub.kit.conformance.slow import slow
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
@@ -228,7 +227,7 @@ def _look_up_local(subject: Subject, number: int) -> int:
 
 def _refuses_id(subject: Subject, call: Any, what: str) -> None:
     error = expect_error(call, what=what)
-    note_code(subject, error, what, InvalidArgumentError.code, NotFoundError.code)
+    subject.note_code(error, what, InvalidArgumentError.code, NotFoundError.code)
 
 
 def _in_use(subject: Subject) -> int:

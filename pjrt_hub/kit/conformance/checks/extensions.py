@@ -27,13 +27,7 @@ from pjrt_hub.kit.conformance.finding import (
     raise_as,
 )
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
-from pjrt_hub.kit.conformance.refusal import (
-    GIVEN_ERROR,
-    expect_given_error,
-    expect_refusal,
-    note_code,
-)
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, Subject
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import custom_calls, irregular, table, unchecked, wire
 from pjrt_hub.running.capi.unchecked import Entry
@@ -109,7 +103,7 @@ def unknown_custom_call(subject: Subject) -> None:
     """Run a program that calls an unregistered handler -> an error, and no crash."""
     run = partial(_run_custom_call, subject, "pjrt_hub.conformance.nobody")
     what = "a custom call of a handler that nobody registered"
-    expect_refusal(subject, run, what, code=NotFoundError.code)
+    subject.expect_refusal(run, what, code=NotFoundError.code)
 
 
 @check(extension="FFI", number=91)
@@ -119,7 +113,7 @@ def failing_custom_call(subject: Subject) -> None:
     failures = [(GIVEN_ERROR["error_code"], GIVEN_ERROR["error_message"].encode())]
     run = partial(_run_custom_call, subject, name)
     _hand_over(subject, name, lambda _: failures.pop() if failures else None)
-    expect_given_error(subject, run, "a run whose custom call fails")
+    subject.expect_given_error(run, "a run whose custom call fails")
     run()
     subject.usable()
 
@@ -287,7 +281,7 @@ def unknown_phase(subject: Subject) -> None:
     with _phase_compiler(subject) as compiler:
         run = partial(_run_phases, subject, compiler, ["no such phase"])
         error = expect_error(run, what="an unknown phase")
-        note_code(subject, error, "an unknown phase", InvalidArgumentError.code)
+        subject.note_code(error, "an unknown phase", InvalidArgumentError.code)
         try:
             _run_phases(subject, compiler, [])
         except PjrtError as exc:

@@ -23,7 +23,6 @@ from pjrt_hub.kit.conformance.finding import (
     raise_as,
 )
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import note_code
 from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.running.capi import custom_calls, table, unchecked
 from pjrt_hub.running.capi.status import FIRST_SLOT
@@ -273,7 +272,7 @@ def _refuse_empty(subject: Subject, name: str, **inputs: Any) -> None:
     error = expect_error(lambda: unchecked.call(subject.api, name, args), what=what)
     if isinstance(error, errors.UnimplementedError):
         return
-    note_code(subject, error, what, InvalidArgumentError.code)
+    subject.note_code(error, what, InvalidArgumentError.code)
 
 
 def _accept_longer(subject: Subject, name: str, **inputs: Any) -> None:

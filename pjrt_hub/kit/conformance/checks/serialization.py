@@ -20,7 +20,6 @@ from pjrt_hub.kit.conformance.finding import (
     raise_as,
 )
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.separate_process import Died, run
 from pjrt_hub.kit.conformance.subject import Subject, a_compiler
 from pjrt_hub.running.capi import irregular, table, unchecked, wire
@@ -186,4 +185,4 @@ def _bytes_of(subject: Subject, loaded: int) -> bytes:
 
 def _refuses(subject: Subject, data: bytes, what: str) -> None:
     load = partial(subject.deserialize, data)
-    expect_refusal(subject, load, what, code=PluginInternalError.code)
+    subject.expect_refusal(load, what, code=PluginInternalError.code)
