@@ -36,7 +36,6 @@ from pjrt_hub.kit.conformance.finding import (
     code_name,
     equal,
     expect,
-    expect_error,
     raise_as,
 )
 from pjrt_hub.kit.conformance.progress import CallProgress, Watched
@@ -496,24 +495,37 @@ class Subject:
 
         Any error is right: the header demands no `code`, and a different one is noted.
         """
-        self.note_code(expect_error(call, what=what), what, code)
+        self.expect_error(call, what, code)
         self.usable()
+
+    def expect_error(self, call: Callable[[], object], what: str, *usual: int) -> PjrtError:
+        """Fail unless a call fails; return the error, and note a code that is not a usual one."""
+        try:
+            answer = call()
+        except PjrtError as error:
+            self.note_code(error, what, *usual)
+            return error
+        shown = "" if answer is None or isinstance(answer, int) else f" ({answer!r})"
+        raise Failed(f"{what}: expected an error, found success{shown}")
 
     def expect_given_error(self, call: Callable[[], object], what: str, *codes: int) -> None:
         """Fail unless a call fails with the text of `GIVEN_ERROR`, no more.
 
         Another code is noted; if `codes` are given, any other code fails the check.
         """
-        error = expect_error(call, *codes, what=what)
+        error = self.expect_error(call, what)
+        code, given = code_name(error.code), code_name(DataLossError.code)
+        if codes and error.code not in codes:
+            found = f"{what}: expected {code_name(*codes)}, found {code}: {error.message}"
+            raise Failed(found) from error
         right = _TEXT in error.message and ", and more" not in error.message
         expect(right, f"{what}, the text of the error: found {error.message!r}")
         if error.code != DataLossError.code:
-            given = code_name(DataLossError.code)
-            self.note(f"{what}: {code_name(error.code)}, where {given} was given")
+            self.note(f"{what}: {code}, where {given} was given")
 
     def note_code(self, error: PjrtError, what: str, *usual: int) -> None:
-        """Note an error whose code is none of the usual ones."""
-        if error.code not in usual:
+        """Note an error whose code is none of the usual ones, if some are usual."""
+        if usual and error.code not in usual:
             self.note(f"{what}: {code_name(error.code)}, where {code_name(*usual)} is usual")
 
     def require_basics(self) -> None:

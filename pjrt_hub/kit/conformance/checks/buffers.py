@@ -11,14 +11,7 @@ import numpy as np
 
 from pjrt_hub.errors import DataLossError, ResourceExhaustedError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Skipped,
-    Unsupported,
-    equal,
-    expect,
-    expect_error,
-    raise_as,
-)
+from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, GIVEN_ERROR_AND_MORE, Subject
 from pjrt_hub.running.array import dtypes, memory_layout
@@ -250,7 +243,7 @@ def error_buffer_as_argument(subject: Subject) -> None:
 def error_buffer_with_payload(subject: Subject) -> None:
     """Create an error buffer with a payload -> the error of its event has that payload."""
     buffer = _error_buffer(subject, payload={"pjrt.hub/reason": "tested"})
-    error = expect_error(lambda: subject.await_(subject.ready(buffer)), what="awaiting it")
+    error = subject.expect_error(lambda: subject.await_(subject.ready(buffer)), "awaiting it")
     equal(dict(error.payloads), {"pjrt.hub/reason": b"tested"}, "the payloads")
 
 

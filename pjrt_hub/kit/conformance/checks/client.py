@@ -23,7 +23,6 @@ from pjrt_hub.kit.conformance.finding import (
     code_name,
     equal,
     expect,
-    expect_error,
     expect_reason,
     raise_as,
     some_text,
@@ -220,7 +219,7 @@ def _refuses_assignment(
 def unknown_option(subject: Subject) -> None:
     """Create a client with an unknown option -> an error, usually INVALID_ARGUMENT."""
     what = "an unknown create option"
-    error = expect_error(lambda: subject.create_client(_UNKNOWN), what=what)
+    error = subject.expect_error(lambda: subject.create_client(_UNKNOWN), what)
     if error.code != InvalidArgumentError.code and error.message in _refusals(subject):
         raise Skipped(f"no device: {error.message}")  # The refusal has nothing to do with options.
     subject.note_code(error, what, InvalidArgumentError.code)

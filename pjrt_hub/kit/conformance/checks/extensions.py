@@ -23,7 +23,6 @@ from pjrt_hub.kit.conformance.finding import (
     code_name,
     equal,
     expect,
-    expect_error,
     raise_as,
 )
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
@@ -280,8 +279,7 @@ def unknown_phase(subject: Subject) -> None:
     """Run an unknown phase -> an error; the result of no phase at all is noted."""
     with _phase_compiler(subject) as compiler:
         run = partial(_run_phases, subject, compiler, ["no such phase"])
-        error = expect_error(run, what="an unknown phase")
-        subject.note_code(error, "an unknown phase", InvalidArgumentError.code)
+        subject.expect_error(run, "an unknown phase", InvalidArgumentError.code)
         try:
             _run_phases(subject, compiler, [])
         except PjrtError as exc:
@@ -333,7 +331,7 @@ def abi_version_of_junk(subject: Subject) -> None:
     for name in ("Runtime", "Executable"):
         read = partial(node.call, f"PJRT_{name}AbiVersion_FromProto")
         junk = b"\xff" * 32
-        expect_error(partial(read, serialized_proto=junk), what=f"{name}AbiVersion of junk")
+        subject.expect_error(partial(read, serialized_proto=junk), f"{name}AbiVersion of junk")
 
 
 @check(extension="Stream", number=21)
@@ -380,7 +378,7 @@ def triton_of_junk(subject: Subject) -> None:
     node = subject.extension("Triton")
     given: dict[str, Any] = {"arch_name": "9.0", "num_warps": 4, "num_ctas": 1, "num_stages": 3}
     compile = partial(node.call, "PJRT_Triton_Compile", module="this is no module", **given)
-    expect_error(compile, what="a module of junk")
+    subject.expect_error(compile, "a module of junk")
 
 
 def _entry(subject: Subject) -> Entry:

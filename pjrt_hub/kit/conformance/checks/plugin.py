@@ -19,7 +19,6 @@ from pjrt_hub.kit.conformance.finding import (
     code_name,
     equal,
     expect,
-    expect_error,
     raise_as,
 )
 from pjrt_hub.kit.conformance.programs import ADD
@@ -269,7 +268,7 @@ def _refuse_empty(subject: Subject, name: str, **inputs: Any) -> None:
         return
     args = Sized(f"{name}_Args", 0, **inputs)
     what = f"{name} without a size"
-    error = expect_error(lambda: unchecked.call(subject.api, name, args), what=what)
+    error = subject.expect_error(lambda: unchecked.call(subject.api, name, args), what)
     if isinstance(error, errors.UnimplementedError):
         return
     subject.note_code(error, what, InvalidArgumentError.code)

@@ -12,7 +12,7 @@ import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error, raise_as
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.slow import is_identity, slow, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, Subject
 from pjrt_hub.running.array import dtypes, memory_layout
@@ -374,7 +374,9 @@ def parts_abandoned(subject: Subject) -> None:
     buffer = transfer.buffer(0)
     transfer.send(0, EIGHT[:4], 0)
     transfer.end()
-    expect_error(lambda: subject.await_(subject.ready(buffer)), what="awaiting an abandoned buffer")
+    subject.expect_error(
+        lambda: subject.await_(subject.ready(buffer)), "awaiting an abandoned buffer"
+    )
     subject.usable()
 
 
