@@ -115,16 +115,12 @@ class Package:
             platform_tag=self.platform_tag,
             license=_license(self.license),
             **self._build(),
-            library=self._library(),
+            digest=f'sha256 = "{self.identity.sha256}"\n' if self.identity else "",
             api=self._api(),
             options="".join(map(_option, options)),
             fields="".join(f"\n    {each.name}: {_PYTHON_TYPES[each.type]}" for each in options)
             + "\n" * bool(options),
         )
-
-    def _library(self) -> str:
-        digest = f'sha256 = "{self.identity.sha256}"\n' if self.identity else ""
-        return f'[[library]]\npath = "{self.file_name}"\n{digest}'
 
     def _build(self) -> dict[str, str]:
         """Return the templates' fields that say how the library is built from its source."""
