@@ -68,28 +68,11 @@ class Package:
 
     def metadata(self) -> str:
         """Return the text of a wheel's METADATA."""
-        header = {
-            "Metadata-Version": "2.4",
-            "Name": self.distribution,
-            "Version": self.version,
-            "Summary": self.description,
-            "Requires-Python": ">=3.11",
-            "License-Expression": self.license,
-            "Provides-Extra": "jax",
-            "Requires-Dist": 'jax>=0.10; extra == "jax"',
-            "Description-Content-Type": "text/markdown",
-        }
-        lines = [f"{key}: {value}\n" for key, value in header.items() if value]
-        about = self.fill("README.md.in").partition("\n## ")[0]
-        return "".join(lines) + "\n" + about
+        return self.fill("METADATA.in") + self.fill("README.md.in").partition("\n## ")[0]
 
     def registrations(self) -> str:
         """Return the text of a wheel's entry_points.txt: a section for each framework."""
-        return (
-            f"[pjrt_plugins]\n{self.name} = {self.module}\n\n"
-            f"[jax_plugins]\n{self.name} = {self.module}.jax_plugin\n\n"
-            f"[torch_xla.plugins]\n{self.torch_name} = {self.module}.torch_plugin:Plugin\n"
-        )
+        return self.fill("entry_points.txt.in")
 
     @property
     def torch_name(self) -> str:
@@ -114,6 +97,7 @@ class Package:
             priority=DEFAULT_PRIORITY,
             platform_tag=self.platform_tag,
             license=_license(self.license),
+            license_header=f"License-Expression: {self.license}\n" if self.license else "",
             **self._build(),
             digest=f'sha256 = "{self.identity.sha256}"\n' if self.identity else "",
             api=self._api(),
