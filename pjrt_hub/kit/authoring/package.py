@@ -5,13 +5,13 @@ Owns its files as text, filled in from templates/; must not write any.
 
 from __future__ import annotations
 
-import json
 import keyword
 from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 
 from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.finding.contract import table
 from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.contract.names import canonical, is_name, look_alike
 from pjrt_hub.finding.contract.option import UNKNOWN, Option
@@ -122,8 +122,9 @@ class Package:
     def _api(self) -> str:
         if self.identity is None:
             return ""
-        version, extensions = self.identity.api_version, json.dumps(self.identity.extensions)
-        return f'\n[api]\nminimum = "{version}"\nmaximum = "{version}"\nextensions = {extensions}\n'
+        version, extensions = self.identity.api_version, list(self.identity.extensions)
+        api = {"minimum": version, "maximum": version, "extensions": extensions}
+        return table.write({"api": api})
 
 
 def refuse_name(name: str) -> None:
@@ -195,11 +196,6 @@ def _option(option: Option) -> str:
         "maximum": option.maximum,
         "doc": option.doc or None,
     }
-    # Strings and numbers are written alike in JSON and TOML.
-    body = "".join(
-        f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
-        for key, value in lines.items()
-        if value is not None
-    )
+    body = table.write({key: value for key, value in lines.items() if value is not None})
     remark = "# How the library takes it did not show: write its type here.\n"
     return f"\n[options.{option.name}]\n{remark if option.type == UNKNOWN else ''}{body}"
