@@ -59,8 +59,6 @@ def test_two_runs_write_the_same(run, folder, library):
         ("cuda", "is the name of another plugin"),
         ("cudo", "could be mistaken for 'cuda'"),
         ("My-Chip", "cannot name a plugin"),
-        ("1chip", "cannot name a plugin"),
-        ("class", "cannot name a plugin"),
     ],
 )
 def test_a_name_that_is_no_good_is_refused(capsys, tmp_path, name, why):

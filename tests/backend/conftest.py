@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import subprocess
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import finished
 import pytest
 from children import command
+
+import pjrt_hub
+from pjrt_hub.kit import authoring
+from pjrt_hub.kit.authoring.reference import Reference
 
 HERE = Path(__file__).parent
 
@@ -43,11 +47,28 @@ def child(python: Callable[..., Ended]) -> Callable[..., str]:
     return child
 
 
+@pytest.fixture(scope="module")
+def client() -> Iterator[pjrt_hub.Client]:
+    """A client of the reference plugin with two devices."""
+    with authoring.plugin(Reference()).client({"devices": 2}) as client:
+        yield client
+
+
 @pytest.fixture(scope="session")
-def host(header_folder: Path) -> Path:
+def compiled(header_folder: Path) -> Callable[..., Path]:
+    """`compiled("host", flag)` compiles the program in C to a file of this name."""
+
+    def compiled(name: str, *more: str) -> Path:
+        compiler = (sysconfig.get_config_var("CC") or "cc").split()
+        flags = ["-std=gnu2x", "-Wall", "-Werror", f"-I{header_folder}", *more]
+        command = [*compiler, *flags, "-o", header_folder / name, HERE / "host.c", "-ldl"]
+        subprocess.run(command, check=True, timeout=60)
+        return header_folder / name
+
+    return compiled
+
+
+@pytest.fixture(scope="session")
+def host(compiled: Callable[..., Path]) -> Path:
     """The program in C."""
-    program = header_folder / "host"
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
-    flags = ["-std=gnu2x", "-Wall", "-Werror", f"-I{header_folder}", "-o", str(program)]
-    subprocess.run([*compiler, *flags, str(HERE / "host.c"), "-ldl"], check=True, timeout=60)
-    return program
+    return compiled("host")

@@ -9,19 +9,11 @@ import numpy as np
 import pytest
 
 import pjrt_hub
-from pjrt_hub.kit import authoring
-from pjrt_hub.kit.authoring.reference import Reference
 
 #: The number of programs, in tens; `PJRT_TEST_PROGRAMS=4000` fills a night.
 COUNT = int(os.environ.get("PJRT_TEST_PROGRAMS", "200")) // 10
 #: The error allowed, as a part of the largest number: 16 bits cannot hold all exact results.
 WITHIN = {"float16": 2**-8, "bfloat16": 2**-5}
-
-
-@pytest.fixture(scope="module")
-def reference():
-    with authoring.plugin(Reference()).client() as client:
-        yield client
 
 
 @pytest.fixture(scope="module")
@@ -46,11 +38,11 @@ def right(found, expected):
 
 
 @pytest.mark.parametrize("tens", range(COUNT))
-def test_all_agree(reference, cpu, tens):
+def test_all_agree(client, cpu, tens):
     for seed in range(10 * tens, 10 * tens + 10):
         program = composition.Program(seed, length=2 + seed % 2)
-        for client in (reference, cpu):
-            found = client.compile(program.text)(*program.arguments)
+        for each in (client, cpu):
+            found = each.compile(program.text)(*program.arguments)
             for (name, expected), buffer in zip(program.values, found, strict=True):
-                said = f"{client.platform_name}, seed {seed}, {name}: expected {expected.tolist()}"
+                said = f"{each.platform_name}, seed {seed}, {name}: expected {expected.tolist()}"
                 assert right(buffer.to_numpy(), expected), f"{said}\n{program.text}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +64,9 @@ print(json.dumps({"status": status, "before": before, "after": seen()}))
 
 
 @pytest.fixture(scope="session")
-def main(host: Path) -> Path:
+def main(compiled) -> Path:
     """The program host.c as a library, whose `main` a host in Python calls."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
-    flags = ["-std=gnu2x", "-shared", "-fPIC", f"-I{host.parent}", "-o", str(host.parent / "m.so")]
-    source = str(Path(__file__).with_name("host.c"))
-    subprocess.run([*compiler, *flags, source, "-ldl"], check=True, timeout=60)
-    return host.parent / "m.so"
+    return compiled("m.so", "-shared", "-fPIC")
 
 
 @pytest.fixture

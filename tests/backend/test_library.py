@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from pjrt_hub.errors import PjrtHubError
@@ -70,15 +69,6 @@ def run(host: Path, library: Path) -> tuple[int, str, str]:
 def test_a_host_without_python_adds(build, host):
     assert building._libpython()  # without it, no library can load this Python
     assert run(host, build("adder:Adder")) == (0, "2 4 6 8\n", "")
-
-
-def test_our_own_runtime_adds(build, folder, python):
-    np.save(folder / "x.npy", np.array([1, 2, 3, 4], np.float32))
-    (folder / "add.mlir").write_text("module {}")
-    words = "-m pjrt_hub.cli run add.mlir --arg x.npy --arg x.npy --platform"
-    status, printed, errors = python(*words.split(), str(build("adder:Adder")), cwd=folder)
-    assert status == 0, errors
-    assert "[2. 4. 6. 8.]" in printed
 
 
 def test_jax_finds_its_devices(build, python):

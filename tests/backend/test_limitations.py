@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 
 from pjrt_hub import errors
-from pjrt_hub.kit import authoring
 from pjrt_hub.kit.authoring import limitations
-from pjrt_hub.kit.authoring.reference import Reference
-
-
-@pytest.fixture(scope="module")
-def client():
-    with authoring.plugin(Reference()).client() as client:
-        yield client
 
 
 @pytest.mark.parametrize(("operation", "element"), limitations.WRONG)

@@ -7,6 +7,7 @@ import json
 import ml_dtypes
 import numpy as np
 import pytest
+from operation import on
 
 from pjrt_hub import errors
 from pjrt_hub.kit import authoring
@@ -16,25 +17,6 @@ from pjrt_hub.running.array import dtypes
 TYPES = [each.numpy for each in dtypes.ELEMENT_TYPES if each.primitive >= 0 and each.bits > 1]
 
 
-@pytest.fixture(scope="module")
-def client():
-    with authoring.plugin(Reference()).client({"devices": 2}) as client:
-        yield client
-
-
-def on_one(client, body, *arrays, gives=None):
-    """Compile a function of the arrays and run it."""
-    kinds = []
-    for array in arrays:
-        sizes = "".join(f"{size}x" for size in array.shape)
-        kinds.append(f"tensor<{sizes}{dtypes.of_numpy(array.dtype).name}>")
-    parameters = ", ".join(f"%{i}: {kind}" for i, kind in enumerate(kinds))
-    kind = gives or kinds[0]
-    lines = f"{body.replace('T', kind)} return %r : {kind}"
-    text = f"func.func @main({parameters}) -> {kind} {{ {lines} }}"
-    return client.compile(text)(*map(client.buffer_from_host, arrays)).to_numpy()
-
-
 @pytest.mark.parametrize("name", TYPES)
 def test_values_of_every_type_pass_through(client, name):
     try:
@@ -42,14 +24,14 @@ def test_values_of_every_type_pass_through(client, name):
     except TypeError:
         pytest.skip(f"neither numpy nor ml_dtypes has {name}")
     array = np.array([1, 0, 1], np.int8).astype(dtype)
-    back = on_one(client, "%r = stablehlo.reverse %0, dims = [0] : T", array)
+    back = on(client, "stablehlo.reverse %0, dims = [0] : $T", array)
     assert back.dtype == dtype
     assert back.tobytes() == array[::-1].tobytes()
 
 
 def test_complex_numbers_keep_both_parts(client):
     array = np.array([1 + 2j, -3j], np.complex128)
-    assert on_one(client, "%r = stablehlo.multiply %0, %0 : T", array).tolist() == [-3 + 4j, -9]
+    assert on(client, "stablehlo.multiply %0, %0 : $T", array).tolist() == [-3 + 4j, -9]
 
 
 def test_results_lie_as_its_buffers_say(client):
@@ -104,20 +86,20 @@ def test_a_composite_is_what_it_is_made_of(client):
 
 def test_chlo_is_made_stablehlo(client):
     array = np.array([0, 0.5], np.float32)
-    found = on_one(client, "%r = chlo.erf %0 : T -> T", array)
+    found = on(client, "chlo.erf %0 : $T -> $T", array)
     assert found == pytest.approx([0, 0.5204999], abs=1e-6)
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        ("%r = stablehlo.custom_call @print(%0) : (T) -> T", "no stablehlo.custom_call"),
-        ("%r = stablehlo.cholesky %0 : T", "no stablehlo.cholesky"),
+        ("stablehlo.custom_call @print(%0) : $F", "no stablehlo.custom_call"),
+        ("stablehlo.cholesky %0 : $T", "no stablehlo.cholesky"),
     ],
 )
 def test_what_it_lacks_is_refused_by_name(client, body, words):
     with pytest.raises(errors.UnimplementedError, match=words):
-        on_one(client, body, np.eye(2, dtype=np.float32))
+        on(client, body, np.eye(2, dtype=np.float32))
 
 
 def test_types_that_hosts_cannot_be_told_are_refused(client):
@@ -128,7 +110,7 @@ def test_types_that_hosts_cannot_be_told_are_refused(client):
 
 def test_nonsense_is_refused_in_the_words_of_mlir(client):
     with pytest.raises(errors.InvalidArgumentError, match=r"stablehlo\.nothing"):
-        on_one(client, "%r = stablehlo.nothing %0 : T", np.zeros(2, np.float32))
+        on(client, "stablehlo.nothing %0 : $T", np.zeros(2, np.float32))
 
 
 def test_the_interpreter_may_die_and_comes_back(client):

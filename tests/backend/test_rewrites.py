@@ -5,10 +5,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
+from composition import named, tensor
+from operation import on, run
 
 from pjrt_hub import errors
-from pjrt_hub.kit import authoring
-from pjrt_hub.kit.authoring.reference import Reference
 from pjrt_hub.running.array import dtypes
 
 FLOATS = ["float16", "float32", "float64", "bfloat16", "float8_e3m4", "float8_e4m3", "float8_e5m2"]
@@ -30,42 +30,9 @@ func.func @main(%0: tensor<4xf32>, %1: tensor<2xf32>, %2: tensor<f32>) -> tensor
 """
 
 
-@pytest.fixture(scope="module")
-def client():
-    with authoring.plugin(Reference()).client() as client:
-        yield client
-
-
-def tensor(array):
-    """Return the type of an array in StableHLO."""
-    sizes = "".join(f"{size}x" for size in array.shape)
-    return f"tensor<{sizes}{dtypes.of_numpy(array.dtype).name}>"
-
-
-def run(client, text, *arrays):
-    """Run a whole program, and return its array, or a list with one for each output."""
-    found = client.compile(text)(*map(client.buffer_from_host, arrays))
-    if isinstance(found, (list, tuple)):
-        return [each.to_numpy() for each in found]
-    return found.to_numpy()
-
-
-def on(client, line, *arrays, gives):
-    """Run one operation on %0 and %1; $F stands for the function's type, $T for that of %0."""
-    kinds = [tensor(each) for each in arrays]
-    function = f"({', '.join(kinds)}) -> {gives}"
-    parameters = ", ".join(f"%{i}: {kind}" for i, kind in enumerate(kinds))
-    body = f"%r = {line.replace('$F', function).replace('$T', kinds[0])} return %r : {gives}"
-    return run(client, f"func.func @main({parameters}) -> {gives} {{ {body} }}", *arrays)
-
-
-def named(*names):
-    return [np.dtype(getattr(ml_dtypes, each, each)) for each in names]
-
-
 @pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64", "int4", "uint4"])
 def test_integers_can_be_divided_by_zero(client, dtype):
-    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    dtype = named(dtype)
     left, right = np.array([7, 5, 0], dtype), np.array([2, 0, 0], dtype)
     name = dtypes.of_numpy(dtype).name
     kind = f"tensor<3x{name}>"
@@ -78,7 +45,7 @@ def test_integers_can_be_divided_by_zero(client, dtype):
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_floats_have_a_total_order(client, dtype):
-    dtype = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    dtype = named(dtype)
     ordered = np.array([-np.nan, -np.inf, -1, -0.0, 0.0, 1, np.inf, np.nan]).astype(dtype)
     ordered[[0, -1]] = np.copysign(ordered[-1], np.array([-1, 1], dtype))
     left, right = (each.ravel() for each in np.meshgrid(ordered, ordered))
@@ -152,7 +119,7 @@ def convolution(numbers):
     [("int8", "int32"), ("uint8", "uint32"), ("int16", "int64"), ("int4", "int8")],
 )
 def test_products_of_narrow_integers_are_added_as_wide_ones(client, operand, result):
-    operand, result = named(operand, result)
+    operand, result = named(operand), named(result)
     name = dtypes.of_numpy(result).name
     most = np.full(4, ml_dtypes.iinfo(operand).max, operand)
     total = 4 * int(most[0]) ** 2
@@ -167,7 +134,7 @@ def test_products_of_narrow_integers_are_added_as_wide_ones(client, operand, res
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float8_e5m2"])
 @pytest.mark.parametrize("result", ["same", "float32"])
 def test_products_of_narrow_floats_are_added_in_f32(client, dtype, result):
-    (dtype,) = named(dtype)
+    dtype = named(dtype)
     result = dtype if result == "same" else np.dtype(np.float32)
     name = dtypes.of_numpy(result).name
     ones = np.ones(4096, dtype)
@@ -191,7 +158,7 @@ def test_a_convolution_may_give_features_before_batches(client):
 
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint4", "float32", "bfloat16", "complex64"])
 def test_a_sum_of_nothing_is_zero(client, dtype):
-    (dtype,) = named(dtype)
+    dtype = named(dtype)
     left, right = np.zeros((2, 0), dtype), np.zeros((0, 3), dtype)
     gives = f"tensor<2x3x{dtypes.of_numpy(dtype).name}>"
     line = "stablehlo.dot_general %0, %1, contracting_dims = [1] x [0] : $F"

@@ -169,7 +169,7 @@ def test_another_form_is_refused_and_a_file_that_is_cut_off(tmp_path, change, sa
 
 
 def run(subject: Subject, given: Program) -> list[str]:
-    ops.runner(given)(subject)
+    ops.run(subject, given)
     return subject.notes
 
 

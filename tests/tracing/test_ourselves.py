@@ -42,18 +42,6 @@ def test_a_process_sees_its_own_calls_without_a_preload(run, trace, row, tmp_pat
     assert {row["function"] for row in told["summary"]} == set(functions)
 
 
-def test_a_device_shows_what_it_ran(trace, tmp_path):
-    """The host asks for no event of an execution, and the plugin has no profiler."""
-    kept = tmp_path / "kept"
-    command = [sys.executable, "-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]
-    assert trace("--device", "--output", kept, "--", *command).returncode == 0
-    [device] = json.loads(trace("--device", "--json", "--from", kept).stdout)["devices"]
-    [operation] = device["operations"]
-    assert (device["name"], operation["runs"]) == ("device 0", 1)
-    assert 0 < operation["total"] == device["busy"] < device["span"]
-    assert "PJRT_Client_Compile" in {wait["function"] for wait in device["waits"]}
-
-
 def test_both_ways_in_record_each_call_once(trace, tmp_path):
     kept = tmp_path / "kept"
     command = [sys.executable, "-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]

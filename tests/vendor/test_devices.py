@@ -1,11 +1,10 @@
-"""What needs a device of a vendor: buffers, memory that is shared, exchange with the host.
+"""Events and an exchange with the host without a device, and what only a GPU shares.
 
-The tests of events and of compiling need no device.
+tests/gpu and tests/cpu have what else a device does.
 """
 
 import json
 import threading
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -14,13 +13,11 @@ import pytest
 from children import in_child, refusal
 
 import pjrt_hub
-from pjrt_hub import DirectoryStore, Distributed, ExecuteOptions, errors
-from pjrt_hub.running.array import dtypes
+from pjrt_hub import DirectoryStore, Distributed, errors
 from pjrt_hub.running.capi import callbacks
 
 GPU = pytest.mark.skipif(not Path("/dev/nvidiactl").exists(), reason="there is no NVIDIA GPU")
 EXCHANGE = Path(__file__).parents[1] / "programs" / "exchange.mlir"
-HARDWARE = {"cuda13": Path("/dev/nvidiactl"), "tpu": Path("/dev/accel0")}
 
 
 @pytest.mark.parametrize("name", ["cuda13", "tpu"])
@@ -59,119 +56,6 @@ def test_events_are_set_without_a_client(name):
 def test_it_compiles(name, target):
     topology = pjrt_hub.topology(name, target, offline=True)
     assert len(topology.compile(EXCHANGE).serialize()) > 1000
-
-
-@pytest.mark.parametrize("name", [name for name, path in HARDWARE.items() if path.exists()])
-@in_child
-def test_it_runs(name):
-    sent, dones = bytearray(), []
-
-    def send(chunk, total, done):
-        assert total == 4096
-        sent.extend(chunk)
-        dones.append(done)
-
-    def receive(stream):
-        stream.add_chunk(np.frombuffer(bytes(sent), np.float32) * 2)
-
-    def refuse(chunk, total, done):
-        raise ValueError("not today")
-
-    with pjrt_hub.client(name, offline=True) as client:
-        exe = client.compile(EXCHANGE)
-        value = np.arange(1024, dtype=np.float32).reshape(8, 128)
-        a = client.buffer_from_host(value, device=exe.devices[0])
-
-        def run(send):
-            options = ExecuteOptions(
-                send_callbacks=[{1: send}],
-                recv_callbacks=[{2: receive}],
-                use_major_to_minor_data_layout_for_callbacks=True,
-            )
-            return exe.execute([[a]], options)[0][0].to_numpy()
-
-        assert (run(send) == 2 * value).all()
-        assert bytes(sent) == value.tobytes()
-        assert dones[-1:] == [True]
-        with pytest.raises(errors.PjrtHubError, match="not today"):
-            run(refuse)
-
-
-NUMBERS, MATRIX = np.arange(8, dtype=np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)
-ADD = """func.func @main(%a: tensor<8xf32>) -> tensor<8xf32> {
-  %r = stablehlo.add %a, %a : tensor<8xf32> return %r : tensor<8xf32> }"""
-
-
-def error_buffers(client):
-    given = errors.DataLossError("the disk is gone", payloads={"who": b"host 3"})
-    failed = client.create_error_buffer(given, (8,))
-    for each in (failed, client.compile(ADD)(failed)):
-        with pytest.raises(errors.PjrtError, match="the disk is gone"):
-            each.to_numpy()
-
-
-def literals(client):
-    with pjrt_hub.Transfer(client, [((2, 3), "f32")]) as transfer:
-        buffer = transfer.retrieve_buffer(0)
-        transfer.transfer_literal(0, MATRIX)
-        assert buffer.tolist() == MATRIX.tolist()
-
-
-def bitcasts(client):
-    floats = client.buffer_from_host(NUMBERS)
-    bits = floats.bitcast("i32", (2, 4))
-    assert floats.is_deleted
-    assert bits.tolist() == NUMBERS.view(np.int32).reshape(2, 4).tolist()
-
-
-def donations(client):
-    dependency = pjrt_hub.ControlDependency(client.buffer_from_host(NUMBERS))
-    dependency.fulfill()
-    assert dependency.buffer.tolist() == NUMBERS.tolist()
-
-
-def mappings(client):
-    array = pjrt_hub.empty_aligned(1 << 20)
-    array[:] = 7
-    with pjrt_hub.DmaMapping(client, array):
-        assert set(client.buffer_from_host(array).to_numpy()) == {7}
-
-
-def events(client):
-    event = pjrt_hub.SettableEvent(client)
-    assert not event.is_ready()
-    event.set()
-    event.wait(10)
-
-
-def layouts(client):
-    buffer = client.buffer_from_host(MATRIX, layout=(0, 1))
-    lying = np.zeros(6, np.float32)
-    buffer.copy_raw_to_host(lying).wait(10)
-    assert (buffer.layout, lying.tolist()) == ((0, 1), [0, 3, 1, 4, 2, 5])
-    assert buffer.tolist() == MATRIX.tolist()
-    assert buffer.to_numpy(layout=(1, 0)).strides == (12, 4)
-
-
-def element_types(client):
-    for element in dtypes.ELEMENT_TYPES:
-        if element.since > client.api.version.minor or element.bits == 6:
-            continue
-        values = np.arange(12).reshape(3, 4) % 2
-        values = values.astype(dtypes.numpy_dtype(element.code))
-        for each in (values, values.T, values[::-1, ::2]):
-            back = client.buffer_from_host(each).to_numpy()
-            assert back.tobytes() == np.array(each, order="C").tobytes(), element
-
-
-@GPU
-@in_child
-def test_buffers_on_a_gpu():
-    client = pjrt_hub.client("cuda13", offline=True)
-    uses = (error_buffers, literals, bitcasts, donations, mappings, events, layouts, element_types)
-    for use in uses:
-        with suppress(errors.UnimplementedError):
-            use(client)
 
 
 @GPU

@@ -4,6 +4,7 @@ import json
 import os
 import re
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,11 +17,12 @@ from pjrt_hub.running.capi import table
 
 pytestmark = pytest.mark.usefixtures("without_hardware")
 
-#: Name -> API version, StableHLO version, further attributes.
+HELLO = Path(__file__).parents[2] / "examples" / "hello.mlir"
+#: Name -> the distribution's version, API version, StableHLO version, further attributes.
 PLUGINS = {
-    "cuda12": ("0.58", [1, 8, 7], {}),
-    "cuda13": ("0.116", [1, 22, 0], {"cuda_version": 13000}),
-    "tpu": ("0.117", [1, 24, 0], {}),
+    "cuda12": ("0.4.38", "0.58", [1, 8, 7], {}),
+    "cuda13": ("0.12.0.1", "0.116", [1, 22, 0], {"cuda_version": 13000}),
+    "tpu": ("0.0.52", "0.117", [1, 24, 0], {}),
 }
 REFUSALS = {
     "cuda12": ("FailedPreconditionError", "No visible GPU devices"),
@@ -39,7 +41,7 @@ def tell(name):
 def test_what_each_tells_is_remembered(start, finish, name, tmp_path):
     """The second load of the same bytes starts no probe, which would time out at once."""
     env = {"PJRT_HUB_CACHE": str(tmp_path)}
-    version, stablehlo, more = PLUGINS[name]
+    _, version, stablehlo, more = PLUGINS[name]
     file = "libtpu.so" if name == "tpu" else "xla_cuda_plugin.so"
     xla = {"xla_version": 2, "stablehlo_minimum_version": [0, 9, 0]}
     attributes = {**xla, "stablehlo_current_version": stablehlo, **more}
@@ -47,15 +49,6 @@ def test_what_each_tells_is_remembered(start, finish, name, tmp_path):
     assert told == [version, attributes, attributes, file, name]
     assert list(tmp_path.rglob("*.json")) != []
     assert finish(start(tell, name, PJRT_HUB_PROBE_SECONDS="0.000001", **env)) == told
-
-
-@in_child(PJRT_HUB_PROBE_SECONDS="0.01")
-def test_a_probe_that_takes_too_long_is_ended(tmp_path):
-    os.environ["PJRT_HUB_CACHE"] = tmp_path
-    answer = refusal(lambda: pjrt_hub.load("cuda13", offline=True))
-    assert answer["error"] == "PluginTimeoutError"
-    assert "within 0.01 s" in answer["text"]
-    assert "hint: " in answer["text"]
 
 
 @pytest.mark.parametrize("name", PLUGINS)
@@ -178,3 +171,31 @@ def test_what_the_user_set_stays():
     pjrt_hub.load("tpu", offline=True)
     assert os.environ["TPU_SKIP_MDS_QUERY"] == "true"
     assert os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] == "1"
+
+
+def test_list_finds_each_in_its_distribution_without_its_hardware(hub):
+    found = json.loads(hub("list", "--json").stdout)
+    listed = {each["name"]: each for each in found if each["library_path"]}
+    for name, (version, *_) in PLUGINS.items():
+        row = listed[name]
+        assert (row["platform"], row["version"]) == (name.rstrip("123"), version)
+        assert row["library_path"].endswith(".so")
+        assert (row["hardware"]["ok"], row["chosen"]) == (False, False)
+        assert row["verdict"]["reason"].startswith("its hardware is absent")
+    assert found[0]["name"] == "cpu" or not found[0]["chosen"]
+
+
+@pytest.mark.parametrize("name", PLUGINS)
+def test_doctor_and_run_load_each_in_a_child_and_say_that_its_hardware_is_not_here(hub, name):
+    _, version, *_ = PLUGINS[name]
+    _, absent = REFUSALS[name]
+    told = json.loads(hub("doctor", name, "--json", status=1).stdout)
+    steps = {step["what"]: step for step in told if not step["ok"]}
+    assert f"pjrt-hub doctor {name} --for compile" in steps["hardware"]["hint"]
+    assert absent in steps["client"]["detail"]
+    told = json.loads(hub("doctor", name, "--for", "compile", "--json").stdout)
+    steps = {step["what"]: step for step in told}
+    assert f"PJRT API {version}," in steps["load"]["detail"]
+    done = hub("run", HELLO, "--platform", name, status=1)
+    assert absent in done.stderr
+    assert "Traceback" not in done.stderr

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -19,6 +18,7 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from pjrt_hub.kit.authoring import limitations, partitioning, rewrites
 from pjrt_hub.running.array import dtypes
+from pjrt_hub.running.program.signature import Signature, Slot
 
 #: These passes lower a program to operations that the interpreter has, and complex functions to
 #: exact functions of real numbers.
@@ -48,7 +48,8 @@ class Carrier(NamedTuple):
     leave: tuple[str, ...]
 
 
-def _carrier(element: str) -> Carrier:
+def _carrier(slot: Slot) -> Carrier:
+    element = slot.element_type or ""
     if element in _PLAIN:
         return Carrier((element,), "", ("",))
     if element.startswith("complex"):
@@ -63,50 +64,22 @@ def _carrier(element: str) -> Carrier:
     return Carrier((bits,), "bitcast_convert", ("bitcast_convert",))
 
 
-@dataclass(frozen=True, slots=True)
-class TensorType:
-    """A tensor's type: its element type, by StableHLO's name, and its dimensions."""
-
-    element: str
-    shape: tuple[int, ...]
-
-    def __str__(self) -> str:
-        return self.of(self.element)
-
-    def of(self, element: str) -> str:
-        """Return the type with other elements."""
-        return f"tensor<{''.join(f'{size}x' for size in self.shape)}{element}>"
-
-    @property
-    def carriers(self) -> list[str]:
-        """The types of the tensors that carry its values."""
-        return [self.of(each) for each in _carrier(self.element).types]
+def _type(slot: Slot, element: str | None = None) -> str:
+    """Return a tensor's type as StableHLO writes it, by default with the slot's own elements."""
+    sizes = "".join(f"{size}x" for size in slot.shape or ())
+    return f"tensor<{sizes}{element or slot.element_type}>"
 
 
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What the host is told about one device's program, as Shardy or the program splits it."""
-
-    name: str
-    parameters: tuple[TensorType, ...]
-    outputs: tuple[TensorType, ...]
-    donated: tuple[int, ...]
-    hlo: bytes
-
-    def to_tuple(self) -> tuple[Any, ...]:
-        """Return the description in types that the other process has, too."""
-        kinds = (
-            [(each.element, each.shape) for each in k] for k in (self.parameters, self.outputs)
-        )
-        return (self.name, *kinds, self.donated, self.hlo)
+def _carried(slot: Slot) -> list[str]:
+    """Return the types of the tensors that carry a slot's values."""
+    return [_type(slot, each) for each in _carrier(slot).types]
 
 
 class Runnable(NamedTuple):
     """A program that is ready to run: a main that runs all devices at once."""
 
     module: ir.Module
-    parameters: tuple[TensorType, ...]
-    outputs: tuple[TensorType, ...]
+    signature: Signature  # That of one device's program.
 
 
 def context() -> ir.Context:
@@ -180,35 +153,27 @@ def _attribute(operation: ir.Operation, name: str) -> Any:
     return operation.attributes[name].value if name in operation.attributes else None
 
 
-def describe(module: ir.Module) -> Description:
-    """Return the types and donations of `main`, and the program in HLO."""
+def describe(module: ir.Module) -> tuple[str, Signature, bytes]:
+    """Return the name, the signature of `main`, and the program in HLO, for one device."""
     main = _main(module)
     kind = ir.FunctionType(ir.TypeAttr(main.attributes["function_type"]).value)
-    outputs = tuple(_tensor(each) for each in kind.results)
-    donated = []
-    if "arg_attrs" in main.attributes:
-        donated = [
-            number
-            for number, each in enumerate(main.attributes["arg_attrs"])
-            if "tf.aliasing_output" in each or "jax.buffer_donor" in each
-        ]
-    return Description(
-        name=_attribute(module.operation, "sym_name") or "main",
-        parameters=tuple(_tensor(each) for each in kind.inputs),
-        outputs=outputs,
-        donated=tuple(donated),
-        hlo=_hlo(module, outputs),
-    )
+    parameters, outputs = (tuple(map(_slot, each)) for each in (kind.inputs, kind.results))
+    given = ir.ArrayAttr(main.attributes["arg_attrs"]) if "arg_attrs" in main.attributes else ()
+    donors = ("tf.aliasing_output", "jax.buffer_donor")
+    donated = [i for i, each in enumerate(given) if any(name in each for name in donors)]
+    signature = Signature(parameters, outputs, donated=tuple(donated))
+    name = _attribute(module.operation, "sym_name") or "main"
+    return name, signature, _hlo(module, outputs)
 
 
-def _hlo(module: ir.Module, outputs: Sequence[TensorType]) -> bytes:
+def _hlo(module: ir.Module, outputs: Sequence[Slot]) -> bytes:
     """Convert to HLO for hosts that read it; no bytes if XLA cannot, or changes result shapes."""
     from io import BytesIO
 
     from jaxlib import _jax
 
     module.operation.attributes["mhlo.xla_entry_computation_result_layout"] = ir.ArrayAttr.get(
-        [_row_major(len(each.shape)) for each in outputs]
+        [_row_major(len(each.shape or ())) for each in outputs]
     )
     code = BytesIO()
     module.operation.write_bytecode(code)
@@ -238,44 +203,45 @@ def _main(module: ir.Module) -> ir.Operation:
     raise ValueError("the program has no function main")
 
 
-def _tensor(kind: ir.Type) -> TensorType:
+def _slot(kind: ir.Type) -> Slot:
     if not isinstance(kind, ir.RankedTensorType) or not kind.has_static_shape:
         raise NotImplementedError(f"a program on this plugin neither takes nor gives {kind}")
-    return TensorType(str(kind.element_type), tuple(kind.shape))
+    return Slot.of(dtypes.of_type(str(kind.element_type)).code, kind.shape)
 
 
-def wrap(module: ir.Module, about: Description, replicas: int, partitions: int) -> Runnable:
+def wrap(module: ir.Module, signature: Signature, replicas: int, partitions: int) -> Runnable:
     """Add a main that runs the program on all devices, in types that the bindings can pass."""
     program = _main(module)
     program.attributes["sym_name"] = ir.StringAttr.get("pjrt_program")
     program.attributes["sym_visibility"] = ir.StringAttr.get("private")
-    wrapper = ir.Module.parse(_wrapper(about, replicas, partitions))
+    wrapper = ir.Module.parse(_wrapper(signature, replicas, partitions))
     for each in list(wrapper.body.operations):
         if _attribute(each.operation, "sym_name") != "pjrt_program":
             module.body.append(each)
-    return Runnable(module, about.parameters, about.outputs)
+    return Runnable(module, signature)
 
 
-def _wrapper(about: Description, replicas: int, partitions: int) -> str:
-    taken = [each for kind in about.parameters for each in kind.carriers]
-    given = [each for kind in about.outputs for each in kind.carriers]
+def _wrapper(program: Signature, replicas: int, partitions: int) -> str:
+    taken = [each for slot in program.parameters for each in _carried(slot)]
+    given = [each for slot in program.outputs for each in _carried(slot)]
     names = iter([f"%a{i}" for i in range(len(taken))])
     lines, inner, outer = list[str](), list[str](), list[str]()
-    for number, kind in enumerate(about.parameters):
-        carrier = _carrier(kind.element)
+    for number, slot in enumerate(program.parameters):
+        carrier = _carrier(slot)
         carriers = list(itertools.islice(names, len(carrier.types)))
         inner += [f"%p{number}"] if carrier.enter else carriers
         if carrier.enter:
-            entry = f'"stablehlo.{carrier.enter}"{_list(carriers)} : {_list(kind.carriers)}'
-            lines.append(f"%p{number} = {entry} -> {kind}")
-    signature = f"{_list(about.parameters)} -> {_list(about.outputs)}"
-    named = f"%r:{len(about.outputs)} = " if about.outputs else ""
+            entry = f'"stablehlo.{carrier.enter}"{_list(carriers)} : {_list(_carried(slot))}'
+            lines.append(f"%p{number} = {entry} -> {_type(slot)}")
+    signature = f"{_list(map(_type, program.parameters))} -> {_list(map(_type, program.outputs))}"
+    named = f"%r:{len(program.outputs)} = " if program.outputs else ""
     lines.append(f"{named}func.call @pjrt_program{_list(inner)} : {signature}")
-    for number, kind in enumerate(about.outputs):
-        for leave, to in zip(_carrier(kind.element).leave, kind.carriers, strict=True):
+    for number, slot in enumerate(program.outputs):
+        for leave, to in zip(_carrier(slot).leave, _carried(slot), strict=True):
             outer.append(f"%o{len(outer)}" if leave else f"%r#{number}")
             if leave:
-                lines.append(f'{outer[-1]} = "stablehlo.{leave}"(%r#{number}) : ({kind}) -> {to}')
+                left = f'"stablehlo.{leave}"(%r#{number}) : ({_type(slot)}) -> {to}'
+                lines.append(f"{outer[-1]} = {left}")
     lines.append(f'"func.return"{_list(outer)} : {_list(given)} -> ()')
     devices = replicas * partitions
     every, whole = taken * devices, given * devices
@@ -308,21 +274,21 @@ def _parameters(types: Iterable[str]) -> str:
 def run(program: Runnable, rows: Sequence[Sequence[Array]]) -> list[list[Array]]:
     """Run a program on the arrays of each device."""
     taken = [
-        ir.DenseElementsAttr.get(part, type=ir.Type.parse(element), shape=kind.shape)
+        ir.DenseElementsAttr.get(part, type=ir.Type.parse(element), shape=slot.shape)
         for row in rows
-        for array, kind in zip(row, program.parameters, strict=True)
-        for part, element in zip(_parts(array, kind), _carrier(kind.element).types, strict=True)
+        for array, slot in zip(row, program.signature.parameters, strict=True)
+        for part, element in zip(_parts(array, slot), _carrier(slot).types, strict=True)
     ]
     given = iter(stablehlo.eval_module(program.module, taken))
-    return [[_whole(given, kind) for kind in program.outputs] for _ in rows]
+    return [[_whole(given, slot) for slot in program.signature.outputs] for _ in rows]
 
 
-def _parts(array: Array, kind: TensorType) -> list[Array]:
+def _parts(array: Array, slot: Slot) -> list[Array]:
     """Split an array into the arrays that carry its values."""
     import numpy
 
     array = numpy.ascontiguousarray(array)
-    carrier = _carrier(kind.element)
+    carrier = _carrier(slot)
     if carrier.enter == "complex":
         return [array.real.copy(), array.imag.copy()]
     if carrier.enter == "bitcast_convert":
@@ -332,18 +298,17 @@ def _parts(array: Array, kind: TensorType) -> list[Array]:
     return [array]
 
 
-def _whole(given: Iterator[ir.Attribute], kind: TensorType) -> Array:
+def _whole(given: Iterator[ir.Attribute], slot: Slot) -> Array:
     """Join the next array from the arrays that carry its values."""
     import numpy
 
-    carrier = _carrier(kind.element)
+    carrier, wanted = _carrier(slot), slot.dtype
     parts = [
-        numpy.asarray(next(given)).reshape(kind.shape).astype(_numpy(each), copy=False)
+        numpy.asarray(next(given)).reshape(slot.shape).astype(_numpy(each), copy=False)
         for each in carrier.types
     ]
-    wanted = _numpy(kind.element)
     if carrier.enter == "complex":
-        whole = numpy.empty(kind.shape, wanted)
+        whole = numpy.empty_like(parts[0], wanted)
         whole.real, whole.imag = parts
         return whole
     if carrier.enter == "bitcast_convert":
@@ -363,9 +328,9 @@ def serve(connection: Connection) -> None:
         def compile_(key: int, code: bytes, form: str, replicas: int, partitions: int) -> object:
             module = parse(code, form)
             lower(module, partitions)
-            about = describe(module)
-            programs[key] = wrap(module, about, replicas, partitions)
-            return about.to_tuple()
+            name, signature, hlo = describe(module)
+            programs[key] = wrap(module, signature, replicas, partitions)
+            return name, signature, hlo
 
         def execute(key: int, rows: list[list[Array]]) -> object:
             return run(programs[key], rows) if key in programs else None

@@ -5,13 +5,13 @@ Owns its files as text, filled in from templates/; must not write any.
 
 from __future__ import annotations
 
-import json
 import keyword
 from dataclasses import dataclass
 from importlib.resources import files
 from string import Template
 
 from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.finding.contract import table
 from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.contract.names import canonical, is_name, look_alike
 from pjrt_hub.finding.contract.option import UNKNOWN, Option
@@ -68,28 +68,11 @@ class Package:
 
     def metadata(self) -> str:
         """Return the text of a wheel's METADATA."""
-        header = {
-            "Metadata-Version": "2.4",
-            "Name": self.distribution,
-            "Version": self.version,
-            "Summary": self.description,
-            "Requires-Python": ">=3.11",
-            "License-Expression": self.license,
-            "Provides-Extra": "jax",
-            "Requires-Dist": 'jax>=0.10; extra == "jax"',
-            "Description-Content-Type": "text/markdown",
-        }
-        lines = [f"{key}: {value}\n" for key, value in header.items() if value]
-        about = self.fill("README.md.in").partition("\n## ")[0]
-        return "".join(lines) + "\n" + about
+        return self.fill("METADATA.in") + self.fill("README.md.in").partition("\n## ")[0]
 
     def registrations(self) -> str:
         """Return the text of a wheel's entry_points.txt: a section for each framework."""
-        return (
-            f"[pjrt_plugins]\n{self.name} = {self.module}\n\n"
-            f"[jax_plugins]\n{self.name} = {self.module}.jax_plugin\n\n"
-            f"[torch_xla.plugins]\n{self.torch_name} = {self.module}.torch_plugin:Plugin\n"
-        )
+        return self.fill("entry_points.txt.in")
 
     @property
     def torch_name(self) -> str:
@@ -114,17 +97,14 @@ class Package:
             priority=DEFAULT_PRIORITY,
             platform_tag=self.platform_tag,
             license=_license(self.license),
+            license_header=f"License-Expression: {self.license}\n" if self.license else "",
             **self._build(),
-            library=self._library(),
+            digest=f'sha256 = "{self.identity.sha256}"\n' if self.identity else "",
             api=self._api(),
             options="".join(map(_option, options)),
             fields="".join(f"\n    {each.name}: {_PYTHON_TYPES[each.type]}" for each in options)
             + "\n" * bool(options),
         )
-
-    def _library(self) -> str:
-        digest = f'sha256 = "{self.identity.sha256}"\n' if self.identity else ""
-        return f'[[library]]\npath = "{self.file_name}"\n{digest}'
 
     def _build(self) -> dict[str, str]:
         """Return the templates' fields that say how the library is built from its source."""
@@ -142,8 +122,9 @@ class Package:
     def _api(self) -> str:
         if self.identity is None:
             return ""
-        version, extensions = self.identity.api_version, json.dumps(self.identity.extensions)
-        return f'\n[api]\nminimum = "{version}"\nmaximum = "{version}"\nextensions = {extensions}\n'
+        version, extensions = self.identity.api_version, list(self.identity.extensions)
+        api = {"minimum": version, "maximum": version, "extensions": extensions}
+        return table.write({"api": api})
 
 
 def refuse_name(name: str) -> None:
@@ -215,11 +196,6 @@ def _option(option: Option) -> str:
         "maximum": option.maximum,
         "doc": option.doc or None,
     }
-    # Strings and numbers are written alike in JSON and TOML.
-    body = "".join(
-        f"{key} = {json.dumps(value, ensure_ascii=False)}\n"
-        for key, value in lines.items()
-        if value is not None
-    )
+    body = table.write({key: value for key, value in lines.items() if value is not None})
     remark = "# How the library takes it did not show: write its type here.\n"
     return f"\n[options.{option.name}]\n{remark if option.type == UNKNOWN else ''}{body}"

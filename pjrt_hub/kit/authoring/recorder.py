@@ -12,14 +12,7 @@ from typing import Any
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.authoring import _plugin
-from pjrt_hub.kit.authoring.backend import (
-    Attribute,
-    Backend,
-    Device,
-    Executable,
-    Program,
-    asks_what_is_kept,
-)
+from pjrt_hub.kit.authoring.backend import Backend, Device, Executable, Program, asks_what_is_kept
 
 _FOR_EVER = (1 << 63) - 1
 _OK = 0
@@ -132,7 +125,7 @@ class Recorder(Backend):
         """See `Backend.own_memory`."""
         return self._backend.own_memory
 
-    def devices(self, options: Mapping[str, Attribute]) -> Sequence[Device]:
+    def devices(self, options: Mapping[str, Any]) -> Sequence[Device]:
         """See `Backend.devices`."""
         return self._backend.devices(options)
 

@@ -22,8 +22,7 @@ from pjrt_hub.base.fork import Lock, cached_property
 from pjrt_hub.door import process
 from pjrt_hub.errors import InvalidArgumentError, PluginInternalError, UnimplementedError
 from pjrt_hub.kit.authoring import guest
-from pjrt_hub.kit.authoring.backend import Backend, Device, Executable, Program, Signature, Slot
-from pjrt_hub.running.array import dtypes
+from pjrt_hub.kit.authoring.backend import Backend, Device, Executable, Program
 from pjrt_hub.running.sandbox import last_words
 from pjrt_hub.running.sandbox.child import describe_end
 
@@ -71,12 +70,7 @@ class Interpreted(Executable):
         self._key = next(self._keys)
         counts = (program.num_replicas, program.num_partitions)
         self._compile = ("compile", self._key, program.code, program.format, *counts)
-        self.name, *kinds, donated, self._hlo = interpreter.ask(*self._compile)
-        parameters, outputs = (
-            tuple(Slot.of(dtypes.of_type(element).code, shape) for element, shape in kind)
-            for kind in kinds
-        )
-        self.signature = Signature(parameters, outputs, donated=donated)
+        self.name, self.signature, self._hlo = interpreter.ask(*self._compile)
         weakref.finalize(self, interpreter.forget, self._key).atexit = False
 
     def execute(self, arguments: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:

@@ -55,21 +55,6 @@ def at_least(found: int, least: int, what: str) -> None:
     expect(found >= least, f"{what}: expected {least} or more, found {found}")
 
 
-def expect_error(call: Callable[[], object], *codes: int, what: str) -> PjrtError:
-    """Fail the check unless a call fails, with one of `codes` if given; return the error."""
-    try:
-        answer = call()
-    except PjrtError as error:
-        if codes and error.code not in codes:
-            raise Failed(
-                f"{what}: expected {code_name(*codes)}, "
-                f"found {code_name(error.code)}: {error.message}"
-            ) from error
-        return error
-    shown = "" if answer is None or isinstance(answer, int) else f" ({answer!r})"
-    raise Failed(f"{what}: expected an error, found success{shown}")
-
-
 @contextmanager
 def raise_as(
     kind: type[Exception],

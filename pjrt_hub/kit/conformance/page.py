@@ -1,4 +1,7 @@
-"""A report as one page of HTML, which needs no other file, to open or to publish."""
+"""A report as one page of HTML, which needs no other file, to open or to publish.
+
+Its style and its script are in page.html.in.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
+from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING
 
 from pjrt_hub.kit.conformance import difference, table
@@ -17,112 +22,22 @@ if TYPE_CHECKING:
 
 _SEVERITY = [Verdict(each) for each in ("skip", "unsupported", "pass", "fail", "timeout", "crash")]
 
-_STYLE = """
-:root { color-scheme: light dark;
-  --ink: #1c2128; --dim: #59636e; --line: #d8dee4; --ground: #fff; --raised: #f6f8fa;
-  --pass: #2da44e; --fail: #cf222e; --crash: #8250df; --timeout: #d4791b;
-  --unsupported: #8c959f; --skip: #c8ced5; }
-@media (prefers-color-scheme: dark) { :root {
-  --ink: #e2e8ee; --dim: #96a0aa; --line: #323941; --ground: #0f1419; --raised: #171d24;
-  --pass: #3fb45f; --fail: #f0574f; --crash: #a67ff5; --timeout: #e0903a;
-  --unsupported: #7a838d; --skip: #3d454e; } }
-* { box-sizing: border-box } [hidden] { display: none !important }
-body { margin: 0 auto; padding: 2.5rem 1.5rem 4rem; max-width: 72rem; color: var(--ink);
-  background: var(--ground); font: 15px/1.5 system-ui, sans-serif }
-h1 { font-size: 1.7rem; margin: 0 } h2 { font-size: 1.15rem; margin: 2.5rem 0 .75rem }
-a { color: inherit; text-decoration-color: var(--dim) }
-code, .name { font-family: ui-monospace, monospace; font-size: .9em }
-.dim { color: var(--dim) } p { margin: .25rem 0 }
-.bar { display: flex; height: .55rem; border-radius: .3rem; overflow: hidden; gap: 1px;
-  background: var(--line) }
-.bar.big { height: 1rem; margin: 1.5rem 0 .75rem }
-.pass { --of: var(--pass) } .fail { --of: var(--fail) } .crash { --of: var(--crash) }
-.timeout { --of: var(--timeout) } .unsupported { --of: var(--unsupported) }
-.skip { --of: var(--skip) } .none { --of: var(--line) }
-.worse { --of: var(--fail) } .better { --of: var(--pass) } .other { --of: var(--unsupported) }
-.bar i, .cell { background: var(--of) }
-.chip { display: inline-block; min-width: 6.2em; padding: 0 .6em; border-radius: 1em;
-  font-size: .8rem; text-align: center; color: var(--ink);
-  background: color-mix(in srgb, var(--of) 28%, transparent) }
-.legend { display: flex; flex-wrap: wrap; gap: .5rem 1rem; align-items: center }
-.legend label { cursor: pointer; user-select: none }
-.legend input[type=search] { flex: 1; min-width: 12rem; padding: .3rem .6rem; font: inherit;
-  color: inherit; background: var(--raised); border: 1px solid var(--line); border-radius: .4rem }
-table { border-collapse: collapse; width: 100% }
-td, th { text-align: left; padding: .3rem .6rem .3rem 0; vertical-align: top;
-  border-bottom: 1px solid var(--line) }
-th { font-weight: 600; color: var(--dim); white-space: nowrap }
-td.number { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-.facts th { width: 11rem } .facts td { overflow-wrap: anywhere }
-.areas td:nth-child(2) { width: 45%; vertical-align: middle }
-.card { border: 1px solid var(--line); border-left: .3rem solid var(--of); border-radius: .4rem;
-  padding: .7rem 1rem; margin: .6rem 0; background: var(--raised); overflow-wrap: anywhere }
-pre { white-space: pre-wrap; overflow-wrap: anywhere; margin: .4rem 0 0; font-size: .82rem }
-details { border-bottom: 1px solid var(--line) } .card details { border: 0 }
-summary { cursor: pointer; padding: .45rem 0; font-weight: 600 }
-.results td:first-child { width: 7.5rem } .results td:nth-child(2) { width: 19rem }
-.results td { overflow-wrap: anywhere }
-.scroll { overflow-x: auto }
-.matrix { width: auto } .matrix th, .matrix td { padding: 1px 2px; border: 0; font-size: .72rem }
-.matrix thead th { writing-mode: vertical-rl; transform: rotate(180deg); font-weight: 400 }
-.matrix tbody th { font-weight: 400; padding-right: .6rem; position: sticky; left: 0;
-  background: var(--ground) }
-.cell { display: block; width: 1rem; height: 1rem; border-radius: .2rem }
-@media (max-width: 45rem) {
-  body { padding: 1.5rem 1rem 3rem } .facts th { width: 8rem }
-  .areas tr { display: grid; grid-template-columns: 1fr auto auto; align-items: center;
-    border-bottom: 1px solid var(--line) }
-  .areas td { border: 0 } .areas td:nth-child(2) { grid-column: 1 / -1; order: 1; width: auto }
-  .results, .results tbody { display: block }
-  .results tr { display: block; padding: .4rem 0; border-bottom: 1px solid var(--line) }
-  .results td, .results td:nth-child(n) { display: block; width: auto; padding: .1rem 0; border: 0 }
-}
-"""
-
-_SCRIPT = """
-const boxes = [...document.querySelectorAll(".legend input[type=checkbox]")];
-const search = document.querySelector("input[type=search]");
-const show = () => {
-  const verdicts = new Set(boxes.filter(box => box.checked).map(box => box.value));
-  const words = search.value.toLowerCase().split(/\\s+/);
-  for (const area of document.querySelectorAll("details.area")) {
-    let shown = 0;
-    for (const row of area.querySelectorAll("tr")) {
-      const text = row.textContent.toLowerCase();
-      const fits = verdicts.has(row.className) && words.every(word => text.includes(word));
-      row.hidden = !fits;
-      shown += fits;
-    }
-    area.hidden = !shown;
-    if (search.value) area.open = true;
-  }
-};
-boxes.forEach(box => box.addEventListener("change", show));
-search.addEventListener("input", show);
-"""
-
 
 def to_html(report: Report, other: Report | None = None) -> str:
     """Make the page of a report; compare it with `other`, a report of another plugin or version."""
     changes = difference.changes(other, report) if other else []
-    name = escape(report.plugin.name)
-    return "\n".join(
-        [
-            "<!doctype html>",
-            '<html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{name}: PJRT conformance</title><style>{_STYLE}</style></head><body>",
-            *_head(report),
-            *_facts(report),
-            *_hosts(report),
-            *(_comparison(other, changes) if other else ()),
-            *_areas(report),
-            *_matrix(report),
-            *_defects(report),
-            *_all(report),
-            f"<script>{_SCRIPT}</script></body></html>\n",
-        ]
-    )
+    sections = [
+        *_head(report),
+        *_facts(report),
+        *_hosts(report),
+        *(_comparison(other, changes) if other else ()),
+        *_areas(report),
+        *_matrix(report),
+        *_defects(report),
+        *_all(report),
+    ]
+    template = Template(Path(__file__).with_name("page.html.in").read_text("utf-8"))
+    return template.substitute(name=escape(report.plugin.name), sections="\n".join(sections))
 
 
 def _head(report: Report) -> Iterator[str]:

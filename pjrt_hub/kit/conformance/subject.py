@@ -19,13 +19,21 @@ import numpy as np
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.door import process
 from pjrt_hub.door.plugin import read_layers
-from pjrt_hub.errors import NotFoundError, PjrtError, UnimplementedError, UnsupportedByPluginError
+from pjrt_hub.errors import (
+    DataLossError,
+    InvalidArgumentError,
+    NotFoundError,
+    PjrtError,
+    UnimplementedError,
+    UnsupportedByPluginError,
+)
 from pjrt_hub.kit.conformance import artifact, programs
 from pjrt_hub.kit.conformance.finding import (
     Failed,
     Hidden,
     Skipped,
     Unsupported,
+    code_name,
     equal,
     expect,
     raise_as,
@@ -40,7 +48,16 @@ if TYPE_CHECKING:
     from pjrt_hub.running.capi.library import Api, Extension
 
 _KEPT = ("Buffer", "Event", "LoadedExecutable", "Executable", "TopologyDescription", "Client")
-
+_TEXT = "lost on the way"
+#: A plugin is given this error and must give it back; most argument structs have these fields.
+GIVEN_ERROR: dict[str, Any] = {"error_code": DataLossError.code, "error_message": _TEXT}
+_TEXT_AND_MORE = np.frombuffer(f"{_TEXT}, and more\0".encode(), np.uint8)
+#: This is the same error, but its text goes on beyond the size that is given.
+GIVEN_ERROR_AND_MORE: dict[str, Any] = {
+    "error_code": DataLossError.code,
+    "error_message": _TEXT_AND_MORE.ctypes.data,
+    "error_message_size": len(_TEXT),
+}
 
 #: The name and the options of a topology.
 Target = tuple[str, Mapping[str, Any]]
@@ -470,6 +487,46 @@ class Subject:
             raise Failed(f"afterwards the client is not usable: {exc.message}") from exc
         except Failed as exc:
             raise Failed(f"afterwards {exc.found}") from exc
+
+    def expect_refusal(
+        self, call: Callable[[], object], what: str, code: int = InvalidArgumentError.code
+    ) -> None:
+        """Fail unless the plugin refuses a call, at once or by an event, and goes on working.
+
+        Any error is right: the header demands no `code`, and a different one is noted.
+        """
+        self.expect_error(call, what, code)
+        self.usable()
+
+    def expect_error(self, call: Callable[[], object], what: str, *usual: int) -> PjrtError:
+        """Fail unless a call fails; return the error, and note a code that is not a usual one."""
+        try:
+            answer = call()
+        except PjrtError as error:
+            self.note_code(error, what, *usual)
+            return error
+        shown = "" if answer is None or isinstance(answer, int) else f" ({answer!r})"
+        raise Failed(f"{what}: expected an error, found success{shown}")
+
+    def expect_given_error(self, call: Callable[[], object], what: str, *codes: int) -> None:
+        """Fail unless a call fails with the text of `GIVEN_ERROR`, no more.
+
+        Another code is noted; if `codes` are given, any other code fails the check.
+        """
+        error = self.expect_error(call, what)
+        code, given = code_name(error.code), code_name(DataLossError.code)
+        if codes and error.code not in codes:
+            found = f"{what}: expected {code_name(*codes)}, found {code}: {error.message}"
+            raise Failed(found) from error
+        right = _TEXT in error.message and ", and more" not in error.message
+        expect(right, f"{what}, the text of the error: found {error.message!r}")
+        if error.code != DataLossError.code:
+            self.note(f"{what}: {code}, where {given} was given")
+
+    def note_code(self, error: PjrtError, what: str, *usual: int) -> None:
+        """Note an error whose code is none of the usual ones, if some are usual."""
+        if usual and error.code not in usual:
+            self.note(f"{what}: {code_name(error.code)}, where {code_name(*usual)} is usual")
 
     def require_basics(self) -> None:
         """Raise Hidden unless all basics work: for checks that call the plugin past this object."""

@@ -50,18 +50,12 @@ def defect(
     It shows `num_words` lines of the plugin's last words, and which other results it explains.
     """
     words = result.words.splitlines()[:num_words]
-    lines = [result.title, result.text, *words, *result.notes, describe_hidden(hidden)]
+    lines = [result.title, result.text, *words, *result.notes]
+    if hidden:
+        rest = len(hidden) - _NUM_HIDDEN
+        listed = ", ".join(each.name for each in hidden[:_NUM_HIDDEN])
+        lines.append(f"{count_hidden(hidden)}: {listed}" + f" and {rest} more" * (rest > 0))
     return _paragraph(result.verdict, result, lines, width)
-
-
-def describe_hidden(hidden: Sequence[Result]) -> str:
-    """Say which other results a cause explains: "explains 59 other checks: buffers.delete ..."."""
-    if not hidden:
-        return ""
-    names = [each.name for each in hidden[:_NUM_HIDDEN]]
-    rest = len(hidden) - len(names)
-    listed = ", ".join(names) + (f" and {rest} more" if rest else "")
-    return f"{count_hidden(hidden)}: {listed}"
 
 
 def count_hidden(hidden: Sequence[Result]) -> str:

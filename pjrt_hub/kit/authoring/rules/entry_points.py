@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 from pjrt_hub.kit.authoring.linting import ERROR, WARNING, Found, rule
@@ -165,15 +166,10 @@ def _modules(package: PackageFiles) -> list[Path]:
     found = {
         path
         for point in _points(package)
-        for module in _with_parents(point.module)
+        for module in accumulate(point.module.split("."), "{}.{}".format)
         if (path := _source(package, module)) is not None
     }
     return sorted(found)
-
-
-def _with_parents(module: str) -> list[str]:
-    parts = module.split(".")
-    return [".".join(parts[:count]) for count in range(1, len(parts) + 1)]
 
 
 def _names(tree: ast.Module) -> set[str]:

@@ -11,22 +11,9 @@ import numpy as np
 
 from pjrt_hub.errors import DataLossError, ResourceExhaustedError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Skipped,
-    Unsupported,
-    equal,
-    expect,
-    expect_error,
-    raise_as,
-)
+from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import (
-    GIVEN_ERROR,
-    GIVEN_ERROR_AND_MORE,
-    expect_given_error,
-    expect_refusal,
-)
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, GIVEN_ERROR_AND_MORE, Subject
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.dtypes import ElementType
 from pjrt_hub.running.capi import irregular
@@ -37,7 +24,7 @@ _HUGE = (1 << 32, 1 << 32)
 
 
 def _refuses_put(subject: Subject, what: str, **fields: Any) -> None:
-    expect_refusal(subject, lambda: subject.put(NUMBERS, **fields), what)
+    subject.expect_refusal(lambda: subject.put(NUMBERS, **fields), what)
 
 
 for _name, _words, _what, _fields in (
@@ -157,14 +144,14 @@ def _deleted_buffer(subject: Subject) -> int:
 def ready_event_of_deleted(subject: Subject) -> None:
     """Await the ready event of a deleted buffer -> refused, by the call or the event."""
     buffer, what = _deleted_buffer(subject), "the ready event of a deleted buffer"
-    expect_refusal(subject, lambda: subject.await_(subject.ready(buffer)), what)
+    subject.expect_refusal(lambda: subject.await_(subject.ready(buffer)), what)
 
 
 @check(number=100)
 def read_of_deleted(subject: Subject) -> None:
     """Copy a deleted buffer to the host -> refused, by the call or the event."""
     buffer = _deleted_buffer(subject)
-    expect_refusal(subject, lambda: subject.get(buffer, np.float32), "a copy of a deleted buffer")
+    subject.expect_refusal(lambda: subject.get(buffer, np.float32), "a copy of a deleted buffer")
 
 
 @check(number=100)
@@ -175,7 +162,7 @@ def copy_of_deleted(subject: Subject) -> None:
     def copy() -> None:
         subject.await_(subject.ready(subject.copy(buffer, memory=place)))
 
-    expect_refusal(subject, copy, "a copy of a deleted buffer")
+    subject.expect_refusal(copy, "a copy of a deleted buffer")
 
 
 def _shape(subject: Subject) -> dict[str, Any]:
@@ -212,7 +199,7 @@ def uninitialized_without_end(subject: Subject) -> None:
     def make() -> None:
         subject.await_(subject.ready(_uninitialized(subject, fields)))
 
-    expect_refusal(subject, make, "an array of a pebibyte", code=ResourceExhaustedError.code)
+    subject.expect_refusal(make, "an array of a pebibyte", code=ResourceExhaustedError.code)
 
 
 def _error_buffer(subject: Subject, **fields: Any) -> int:
@@ -230,7 +217,7 @@ def error_buffer(subject: Subject) -> None:
         "awaiting it": lambda: subject.await_(subject.ready(buffer)),
         "copying it": lambda: subject.get(buffer, np.float32),
     }.items():
-        expect_given_error(subject, call, what, DataLossError.code)
+        subject.expect_given_error(call, what, DataLossError.code)
     subject.usable()
 
 
@@ -238,7 +225,7 @@ def error_buffer(subject: Subject) -> None:
 def error_buffer_in_words(subject: Subject) -> None:
     """Create an error buffer whose text goes on past its size -> the event's text does not."""
     buffer = _error_buffer(subject, **GIVEN_ERROR_AND_MORE)
-    expect_given_error(subject, lambda: subject.await_(subject.ready(buffer)), "awaiting it")
+    subject.expect_given_error(lambda: subject.await_(subject.ready(buffer)), "awaiting it")
 
 
 @check(since=82, number=102)
@@ -248,7 +235,7 @@ def error_buffer_as_argument(subject: Subject) -> None:
     arguments = [_error_buffer(subject), subject.put(NUMBERS)]
     what = "reading the output of a failed argument"
     read = partial(subject.values, executable, arguments, np.float32)
-    expect_given_error(subject, read, what)
+    subject.expect_given_error(read, what)
     subject.usable()
 
 
@@ -256,7 +243,7 @@ def error_buffer_as_argument(subject: Subject) -> None:
 def error_buffer_with_payload(subject: Subject) -> None:
     """Create an error buffer with a payload -> the error of its event has that payload."""
     buffer = _error_buffer(subject, payload={"pjrt.hub/reason": "tested"})
-    error = expect_error(lambda: subject.await_(subject.ready(buffer)), what="awaiting it")
+    error = subject.expect_error(lambda: subject.await_(subject.ready(buffer)), "awaiting it")
     equal(dict(error.payloads), {"pjrt.hub/reason": b"tested"}, "the payloads")
 
 
@@ -296,7 +283,7 @@ def alias_fails(subject: Subject) -> None:
         fulfil(0, *GIVEN_ERROR.values())
     except DataLossError:
         subject.note("FulfillAliasBuffer returns the very error that it was given")
-    expect_given_error(subject, lambda: subject.await_(subject.ready(buffer)), "awaiting the alias")
+    subject.expect_given_error(lambda: subject.await_(subject.ready(buffer)), "awaiting the alias")
 
 
 def _bitcast(subject: Subject, buffer: int, code: int, dims: list[int]) -> int:
@@ -319,7 +306,7 @@ def bitcast(subject: Subject) -> None:
 def bitcast_to_another_size(subject: Subject) -> None:
     """Bitcast an f32[4] to s32[5] -> refused."""
     cast = partial(_bitcast, subject, subject.put(NUMBERS), S32, [5])
-    expect_refusal(subject, cast, "a bitcast of 16 bytes to 20 bytes")
+    subject.expect_refusal(cast, "a bitcast of 16 bytes to 20 bytes")
 
 
 @check(number=98)

@@ -23,12 +23,10 @@ from pjrt_hub.kit.conformance.finding import (
     code_name,
     equal,
     expect,
-    expect_error,
     expect_reason,
     raise_as,
     some_text,
 )
-from pjrt_hub.kit.conformance.refusal import expect_refusal, note_code
 from pjrt_hub.kit.conformance.separate_process import Died, Tell, attempt
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import table
@@ -175,7 +173,7 @@ def dma_map(subject: Subject) -> None:
     subject.call("PJRT_Client_DmaMap", client=subject.client, data=address, size=_DMA_NBYTES)
     unmap = partial(subject.call, "PJRT_Client_DmaUnmap", client=subject.client, data=address)
     unmap()
-    expect_refusal(subject, unmap, "unmapping what is not mapped")
+    subject.expect_refusal(unmap, "unmapping what is not mapped")
 
 
 def two_lives(subject: Subject) -> None:
@@ -214,17 +212,17 @@ def _refuses_assignment(
 ) -> None:
     what = f"an assignment of {replicas} x {partitions} with room for {room}"
     ask = partial(_assignment, subject, replicas, partitions, room)
-    expect_refusal(subject, ask, what, code=code)
+    subject.expect_refusal(ask, what, code=code)
 
 
 @check(needs="plugin", number=25)
 def unknown_option(subject: Subject) -> None:
     """Create a client with an unknown option -> an error, usually INVALID_ARGUMENT."""
     what = "an unknown create option"
-    error = expect_error(lambda: subject.create_client(_UNKNOWN), what=what)
+    error = subject.expect_error(lambda: subject.create_client(_UNKNOWN), what)
     if error.code != InvalidArgumentError.code and error.message in _refusals(subject):
         raise Skipped(f"no device: {error.message}")  # The refusal has nothing to do with options.
-    note_code(subject, error, what, InvalidArgumentError.code)
+    subject.note_code(error, what, InvalidArgumentError.code)
 
 
 @check(needs="plugin", number=26, seconds=120)

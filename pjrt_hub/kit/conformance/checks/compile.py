@@ -9,7 +9,6 @@ from pjrt_hub.kit.conformance.artifact import ARTIFACT, TEXT, add_hlo, artifact_
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_reason
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.array import dtypes
@@ -88,19 +87,19 @@ def hlo_proto(subject: Subject) -> None:
 @check(number=65)
 def unknown_format(subject: Subject) -> None:
     """Compile a program of the format "invalid" -> an error, usually INVALID_ARGUMENT."""
-    expect_refusal(subject, lambda: subject.compile(ADD, format="invalid"), 'the format "invalid"')
+    subject.expect_refusal(lambda: subject.compile(ADD, format="invalid"), 'the format "invalid"')
 
 
 @check(number=66)
 def junk_mlir(subject: Subject) -> None:
     """Compile text that is not MLIR -> an error."""
-    expect_refusal(subject, lambda: subject.compile(b"this is no program"), "junk as MLIR")
+    subject.expect_refusal(lambda: subject.compile(b"this is no program"), "junk as MLIR")
 
 
 @check(number=66)
 def junk_hlo(subject: Subject) -> None:
     """Compile bytes that are not an HloModuleProto -> an error."""
-    expect_refusal(subject, lambda: subject.compile(b"\xff" * 64, format="hlo"), "junk as HLO")
+    subject.expect_refusal(lambda: subject.compile(b"\xff" * 64, format="hlo"), "junk as HLO")
 
 
 @check(number=66)
@@ -108,26 +107,26 @@ def truncated_artifact(subject: Subject) -> None:
     """Compile the first half of an artifact -> an error."""
     subject.require(ARTIFACT)
     whole = artifact_for(ADD, (1, 0, 0))
-    expect_refusal(subject, lambda: subject.compile(whole[: len(whole) // 2]), "half an artifact")
+    subject.expect_refusal(lambda: subject.compile(whole[: len(whole) // 2]), "half an artifact")
 
 
 @check(number=66)
 def empty_program(subject: Subject) -> None:
     """Compile an empty program -> an error."""
-    expect_refusal(subject, lambda: subject.compile(b""), "an empty program")
+    subject.expect_refusal(lambda: subject.compile(b""), "an empty program")
 
 
 @check(number=66)
 def undefined_value(subject: Subject) -> None:
     """Compile a program that uses an undefined value -> an error."""
     program = ADD.replace("add %a, %b", "add %a, %c")
-    expect_refusal(subject, lambda: subject.compile(program), "a value that is not defined")
+    subject.expect_refusal(lambda: subject.compile(program), "a value that is not defined")
 
 
 @check(number=67)
 def junk_options(subject: Subject) -> None:
     """Compile with invalid options -> an error, usually INVALID_ARGUMENT."""
-    expect_refusal(subject, lambda: subject.compile(ADD, options=b"\xff" * 32), "junk as options")
+    subject.expect_refusal(lambda: subject.compile(ADD, options=b"\xff" * 32), "junk as options")
 
 
 @check(number=68)
@@ -147,7 +146,7 @@ def too_many_replicas(subject: Subject) -> None:
     """Compile for more replicas than there are devices -> an error."""
     many = len(subject.call("PJRT_Client_Devices", client=subject.client)) + 1
     options = CompileOptions(num_replicas=many).serialize()
-    expect_refusal(subject, lambda: subject.compile(ADD, options=options), f"{many} replicas")
+    subject.expect_refusal(lambda: subject.compile(ADD, options=options), f"{many} replicas")
 
 
 @check(needs="devices:2", number=70)

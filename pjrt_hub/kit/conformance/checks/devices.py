@@ -9,17 +9,8 @@ import numpy as np
 
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Skipped,
-    ask_twice,
-    code_name,
-    equal,
-    expect,
-    expect_error,
-    some_text,
-)
+from pjrt_hub.kit.conformance.finding import Skipped, ask_twice, code_name, equal, expect, some_text
 from pjrt_hub.kit.conformance.programs import DOUBLE, SLOW_SHAPE
-from pjrt_hub.kit.conformance.refusal import note_code
 from pjrt_hub.kit.conformance.slow import slow
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
@@ -203,7 +194,7 @@ def poison(subject: Subject) -> None:
     (output,) = subject.execute(executable, [identity], launch_id=launch)
     if not _poison(subject, launch):
         raise Skipped("the launch was not poisoned: it may have been over")
-    error = expect_error(lambda: subject.await_(subject.ready(output)), what="a poisoned output")
+    error = subject.expect_error(lambda: subject.await_(subject.ready(output)), "a poisoned output")
     expect("poison of a check" in error.message, f"expected its message, found {error.message}")
     if error.code != _INTERNAL:
         subject.note(f"a poisoned output: {code_name(error.code)}, where INTERNAL was given")
@@ -227,8 +218,7 @@ def _look_up_local(subject: Subject, number: int) -> int:
 
 
 def _refuses_id(subject: Subject, call: Any, what: str) -> None:
-    error = expect_error(call, what=what)
-    note_code(subject, error, what, InvalidArgumentError.code, NotFoundError.code)
+    subject.expect_error(call, what, InvalidArgumentError.code, NotFoundError.code)
 
 
 def _in_use(subject: Subject) -> int:

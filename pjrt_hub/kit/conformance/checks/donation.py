@@ -11,8 +11,7 @@ import numpy as np
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect
-from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, expect_given_error, expect_refusal
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.capi import irregular
 
@@ -143,7 +142,7 @@ def _refuses_pair(subject: Subject, donated: Sequence[int]) -> None:
     buffer, executable = subject.put(A), subject.compile(_add(donated))
     which = " and ".join(f"argument {index}" for index in sorted(donated))
     run = partial(subject.values, executable, [buffer, buffer])
-    expect_refusal(subject, run, f"one buffer as both arguments, of which {which} is donated")
+    subject.expect_refusal(run, f"one buffer as both arguments, of which {which} is donated")
     _is_kept(subject, buffer, "the refused buffer")
 
 
@@ -171,7 +170,7 @@ def used_after(subject: Subject) -> None:
         "a copy of a donated buffer": lambda: subject.get(a, np.float32),
         "the event of a donated buffer": lambda: subject.await_(subject.ready(a)),
     }.items():
-        expect_refusal(subject, use, what)
+        subject.expect_refusal(use, what)
 
 
 @check(number=84)
@@ -247,7 +246,7 @@ def control_dependency_fails(subject: Subject) -> None:
     """Donate with a control dependency, fail it -> the new buffer's event has the error's text."""
     heir, settle = _dependent(subject, subject.put(A))
     settle(*GIVEN_ERROR.values())
-    expect_given_error(subject, lambda: subject.await_(subject.ready(heir)), "awaiting the heir")
+    subject.expect_given_error(lambda: subject.await_(subject.ready(heir)), "awaiting the heir")
 
 
 @check(number=131)

@@ -11,9 +11,8 @@ from pjrt_hub.errors import DataLossError, PjrtError
 from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Unsupported, equal, expect, raise_as
-from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, GIVEN_ERROR_AND_MORE, expect_given_error
 from pjrt_hub.kit.conformance.slow import expect_over, is_identity, slow, slow_rounds
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, GIVEN_ERROR_AND_MORE, Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.capi.call_counter import CallCounter, take_error
 
@@ -149,14 +148,14 @@ def created_is_pending(subject: Subject) -> None:
 def created_fails(subject: Subject) -> None:
     """Create an event, set it to an error -> Await returns its code and text."""
     event = _failed_event(subject)
-    expect_given_error(subject, lambda: subject.await_(event), "awaiting it", DataLossError.code)
+    subject.expect_given_error(lambda: subject.await_(event), "awaiting it", DataLossError.code)
 
 
 @check(since=89, number=116)
 def created_fails_in_words(subject: Subject) -> None:
     """Set an event to an error whose text goes on past its size -> Await's text does not."""
     event = _failed_event(subject, GIVEN_ERROR_AND_MORE)
-    expect_given_error(subject, lambda: subject.await_(event), "awaiting it")
+    subject.expect_given_error(lambda: subject.await_(event), "awaiting it")
 
 
 @check(since=89, number=115)

@@ -12,7 +12,6 @@ from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
-from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.slow import expect_over, is_identity, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
@@ -171,7 +170,7 @@ def constant_without_elements(subject: Subject) -> None:
 def _refuses_arguments(subject: Subject, arguments: Sequence[int], what: str) -> None:
     """Fail unless a run of a + b, or a read of its output, gives an error."""
     run = partial(subject.values, subject.compile(ADD), arguments, np.float32)
-    expect_refusal(subject, run, f"a program of two f32[4], run on {what}")
+    subject.expect_refusal(run, f"a program of two f32[4], run on {what}")
 
 
 @check(number=77)
@@ -196,7 +195,7 @@ def too_many_rows(subject: Subject) -> None:
         rows, _ = subject.launch(executable, [row, row])
         return [subject.get(total).tolist() for (total,) in rows]
 
-    expect_refusal(subject, run, "a program for one device, run on two rows of arguments")
+    subject.expect_refusal(run, "a program for one device, run on two rows of arguments")
 
 
 @check(number=78)
@@ -316,7 +315,7 @@ def deleted_executable(subject: Subject) -> None:
         (output,) = subject.launch(executable, [[argument]], num_outputs=1)[0][0]
         return subject.get(output).tolist()
 
-    expect_refusal(subject, run, "a run of a deleted executable")
+    subject.expect_refusal(run, "a run of a deleted executable")
 
 
 def _adds_with(subject: Subject, **options: object) -> None:

@@ -23,17 +23,10 @@ from pjrt_hub.kit.conformance.finding import (
     code_name,
     equal,
     expect,
-    expect_error,
     raise_as,
 )
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
-from pjrt_hub.kit.conformance.refusal import (
-    GIVEN_ERROR,
-    expect_given_error,
-    expect_refusal,
-    note_code,
-)
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, Subject
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.capi import custom_calls, irregular, table, unchecked, wire
 from pjrt_hub.running.capi.unchecked import Entry
@@ -109,7 +102,7 @@ def unknown_custom_call(subject: Subject) -> None:
     """Run a program that calls an unregistered handler -> an error, and no crash."""
     run = partial(_run_custom_call, subject, "pjrt_hub.conformance.nobody")
     what = "a custom call of a handler that nobody registered"
-    expect_refusal(subject, run, what, code=NotFoundError.code)
+    subject.expect_refusal(run, what, code=NotFoundError.code)
 
 
 @check(extension="FFI", number=91)
@@ -119,7 +112,7 @@ def failing_custom_call(subject: Subject) -> None:
     failures = [(GIVEN_ERROR["error_code"], GIVEN_ERROR["error_message"].encode())]
     run = partial(_run_custom_call, subject, name)
     _hand_over(subject, name, lambda _: failures.pop() if failures else None)
-    expect_given_error(subject, run, "a run whose custom call fails")
+    subject.expect_given_error(run, "a run whose custom call fails")
     run()
     subject.usable()
 
@@ -286,8 +279,7 @@ def unknown_phase(subject: Subject) -> None:
     """Run an unknown phase -> an error; the result of no phase at all is noted."""
     with _phase_compiler(subject) as compiler:
         run = partial(_run_phases, subject, compiler, ["no such phase"])
-        error = expect_error(run, what="an unknown phase")
-        note_code(subject, error, "an unknown phase", InvalidArgumentError.code)
+        subject.expect_error(run, "an unknown phase", InvalidArgumentError.code)
         try:
             _run_phases(subject, compiler, [])
         except PjrtError as exc:
@@ -339,7 +331,7 @@ def abi_version_of_junk(subject: Subject) -> None:
     for name in ("Runtime", "Executable"):
         read = partial(node.call, f"PJRT_{name}AbiVersion_FromProto")
         junk = b"\xff" * 32
-        expect_error(partial(read, serialized_proto=junk), what=f"{name}AbiVersion of junk")
+        subject.expect_error(partial(read, serialized_proto=junk), f"{name}AbiVersion of junk")
 
 
 @check(extension="Stream", number=21)
@@ -386,7 +378,7 @@ def triton_of_junk(subject: Subject) -> None:
     node = subject.extension("Triton")
     given: dict[str, Any] = {"arch_name": "9.0", "num_warps": 4, "num_ctas": 1, "num_stages": 3}
     compile = partial(node.call, "PJRT_Triton_Compile", module="this is no module", **given)
-    expect_error(compile, what="a module of junk")
+    subject.expect_error(compile, "a module of junk")
 
 
 def _entry(subject: Subject) -> Entry:

@@ -11,7 +11,6 @@ from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Skipped, ask_twice, equal, expect
 from pjrt_hub.kit.conformance.programs import DOUBLE
-from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.host_array import empty_aligned
@@ -77,7 +76,7 @@ def too_few_references(subject: Subject) -> None:
     buffer = subject.put(NUMBERS)
     _count(subject, "Increase", buffer)
     _count(subject, "Decrease", buffer)
-    expect_refusal(subject, lambda: _count(subject, "Decrease", buffer), "a decrease below zero")
+    subject.expect_refusal(lambda: _count(subject, "Decrease", buffer), "a decrease below zero")
 
 
 @check(number=138)

@@ -10,7 +10,6 @@ import numpy as np
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, raise_as
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
-from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.program.compile_options import CompileOptions
 
@@ -46,7 +45,7 @@ def argument_of_another_device(subject: Subject) -> None:
     executable = subject.compile(ADD)
     arguments = [subject.put(NUMBERS), subject.put(NUMBERS, device=subject.devices[1])]
     run = partial(subject.values, executable, arguments)
-    expect_refusal(subject, run, "an argument on another device than the program's")
+    subject.expect_refusal(run, "an argument on another device than the program's")
 
 
 @check(area="execute", needs="devices:2", number=80)

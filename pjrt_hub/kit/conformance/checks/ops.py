@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -32,12 +31,8 @@ _CALLED = (
 )
 
 
-def runner(program: Program) -> Callable[[Subject], None]:
-    """Make the function of a program's check."""
-    return partial(_check, program=program)
-
-
-def _check(subject: Subject, program: Program) -> None:
+def run(subject: Subject, program: Program) -> None:
+    """Fail unless a program gives the right results, from arguments and from constants."""
     # The functions are required before the compilation, which takes most of the time.
     subject.require(*_CALLED)
     _require_elements(subject, program)
@@ -127,5 +122,5 @@ def _execute(subject: Subject, executable: int, arguments: list[int]) -> list[nu
 
 for _program in corpus.programs():
     check(name=_program.name, title=f"{_program.title} -> {_program.promise}", number=149)(
-        runner(_program)
+        partial(run, program=_program)
     )

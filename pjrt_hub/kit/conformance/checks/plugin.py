@@ -19,11 +19,9 @@ from pjrt_hub.kit.conformance.finding import (
     code_name,
     equal,
     expect,
-    expect_error,
     raise_as,
 )
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import note_code
 from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.running.capi import custom_calls, table, unchecked
 from pjrt_hub.running.capi.status import FIRST_SLOT
@@ -270,10 +268,10 @@ def _refuse_empty(subject: Subject, name: str, **inputs: Any) -> None:
         return
     args = Sized(f"{name}_Args", 0, **inputs)
     what = f"{name} without a size"
-    error = expect_error(lambda: unchecked.call(subject.api, name, args), what=what)
+    error = subject.expect_error(lambda: unchecked.call(subject.api, name, args), what)
     if isinstance(error, errors.UnimplementedError):
         return
-    note_code(subject, error, what, InvalidArgumentError.code)
+    subject.note_code(error, what, InvalidArgumentError.code)
 
 
 def _accept_longer(subject: Subject, name: str, **inputs: Any) -> None:

@@ -10,17 +10,8 @@ import numpy as np
 
 from pjrt_hub.errors import PjrtError, PluginInternalError, UnimplementedError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Failed,
-    Skipped,
-    Unsupported,
-    equal,
-    expect,
-    expect_error,
-    raise_as,
-)
+from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.programs import ADD
-from pjrt_hub.kit.conformance.refusal import expect_refusal
 from pjrt_hub.kit.conformance.separate_process import Died, run
 from pjrt_hub.kit.conformance.subject import Subject, a_compiler
 from pjrt_hub.running.capi import irregular, table, unchecked, wire
@@ -171,7 +162,7 @@ def optimized_program_too_small(subject: Subject) -> None:
     program = unchecked.Sized("PJRT_Program", table.STRUCT_SIZE["PJRT_Program"], **given)
     ask = partial(subject.call, "PJRT_Executable_OptimizedProgram", executable=executable)
     what = "an optimized program with room for one byte less"
-    expect_error(lambda: ask(program=program.address), what=what)
+    subject.expect_error(lambda: ask(program=program.address), what)
     equal(int(room[-1]), 0xA5, "the byte behind the room")
 
 
@@ -186,4 +177,4 @@ def _bytes_of(subject: Subject, loaded: int) -> bytes:
 
 def _refuses(subject: Subject, data: bytes, what: str) -> None:
     load = partial(subject.deserialize, data)
-    expect_refusal(subject, load, what, code=PluginInternalError.code)
+    subject.expect_refusal(load, what, code=PluginInternalError.code)

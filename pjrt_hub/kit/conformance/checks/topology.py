@@ -14,7 +14,6 @@ from pjrt_hub.kit.conformance.finding import (
     ask_twice,
     equal,
     expect,
-    expect_error,
     expect_reason,
     text,
 )
@@ -96,7 +95,7 @@ def deserialize_junk(subject: Subject) -> None:
     """Deserialize invalid bytes as a topology -> an error."""
     with a_compiler():
         _deserialize(subject, _bytes_of(subject))
-    expect_error(lambda: _deserialize(subject, b"\xff" * 64), what="a topology of junk")
+    subject.expect_error(lambda: _deserialize(subject, b"\xff" * 64), "a topology of junk")
 
 
 @check(needs="plugin", number=56)
@@ -153,7 +152,7 @@ def compile_junk(subject: Subject) -> None:
     """Compile an invalid program for a topology -> an error."""
     with a_compiler():
         subject.compile_ahead()
-    expect_error(lambda: subject.compile_ahead(b"this is no program"), what="a program of junk")
+    subject.expect_error(lambda: subject.compile_ahead(b"this is no program"), "a program of junk")
 
 
 @check(needs="topology", number=58, since=110)

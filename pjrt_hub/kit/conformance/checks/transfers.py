@@ -12,10 +12,9 @@ import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, expect_error, raise_as
-from pjrt_hub.kit.conformance.refusal import GIVEN_ERROR, expect_given_error, expect_refusal
+from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, raise_as
 from pjrt_hub.kit.conformance.slow import is_identity, slow, slow_arguments, slow_program
-from pjrt_hub.kit.conformance.subject import Subject
+from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, Subject
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.host_array import empty_aligned
 from pjrt_hub.running.capi import irregular
@@ -37,7 +36,7 @@ def small_destination(subject: Subject) -> None:
     """Copy 24 bytes to the host into memory of 23 -> refused."""
     buffer, array = subject.put(MATRIX), np.empty(MATRIX.nbytes, np.uint8)
     copy = partial(subject.copy_to_host, buffer, array, dst_size=MATRIX.nbytes - 1)
-    expect_refusal(subject, copy, "a copy of 24 bytes into 23")
+    subject.expect_refusal(copy, "a copy of 24 bytes into 23")
 
 
 @check(number=105)
@@ -89,7 +88,7 @@ def with_host_layout(subject: Subject) -> None:
     found = _in_order(subject, buffer, (0, 1))
     equal(found, MATRIX.T.reshape(-1).tolist(), "the values by columns")
     for none in ((0, 0), (0,)):
-        expect_refusal(subject, partial(_in_order, subject, buffer, none), f"the order {none}")
+        subject.expect_refusal(partial(_in_order, subject, buffer, none), f"the order {none}")
     cube = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     buffer = subject.put(cube)
     for order in itertools.permutations(range(3)):
@@ -152,14 +151,14 @@ def raw_past_the_end(subject: Subject) -> None:
     size = subject.call("PJRT_Buffer_OnDeviceSizeInBytes", buffer=buffer)
     for offset, count in ((size, 4), (size - 4, 8), (0, size + 1)):
         read = partial(subject.raw, buffer, offset, count)
-        expect_refusal(subject, read, f"{count} raw bytes from {offset} of {size}")
+        subject.expect_refusal(read, f"{count} raw bytes from {offset} of {size}")
 
 
 @check(since=56, number=107)
 def raw_from_before(subject: Subject) -> None:
     """Copy raw bytes from a negative offset -> refused, by the call or the event."""
     buffer = subject.put(NUMBERS)
-    expect_refusal(subject, partial(subject.raw, buffer, -4, 4), "4 raw bytes from -4")
+    subject.expect_refusal(partial(subject.raw, buffer, -4, 4), "4 raw bytes from -4")
 
 
 def _raw_later(subject: Subject, buffer: int, offset: int) -> tuple[int, Callable[..., object]]:
@@ -186,7 +185,7 @@ def raw_never(subject: Subject) -> None:
     """Begin a copy of raw bytes, fail its destination -> the event has the error's text."""
     event, tell = _raw_later(subject, subject.put(NUMBERS), 0)
     tell(*GIVEN_ERROR.values())
-    expect_given_error(subject, lambda: subject.await_(event), "awaiting the copy")
+    subject.expect_given_error(lambda: subject.await_(event), "awaiting the copy")
 
 
 @check(needs="devices:2", number=109)
@@ -352,7 +351,7 @@ def parts_past_the_end(subject: Subject) -> None:
     """Send 8 bytes to a buffer's last 4, destroy the manager -> refused; both calls return."""
     transfer = Transfer(subject, [8])
     size = transfer.call("BufferSize", buffer_index=0)
-    expect_refusal(subject, lambda: transfer.send(0, EIGHT[:2], size - 4), "a part past the end")
+    subject.expect_refusal(lambda: transfer.send(0, EIGHT[:2], size - 4), "a part past the end")
     transfer.end()  # This waits for ever if the plugin counts the refused part as pending.
 
 
@@ -364,7 +363,7 @@ def parts_of_a_failed_buffer(subject: Subject) -> None:
     transfer.call("SetBufferError", buffer_index=0, **GIVEN_ERROR)
     transfer.send(1, EIGHT, 0, last=True)
     event = subject.ready(failed)
-    expect_given_error(subject, lambda: subject.await_(event), "awaiting the failed one")
+    subject.expect_given_error(lambda: subject.await_(event), "awaiting the failed one")
     equal(subject.get(filled).tolist(), EIGHT.tolist(), "the values of the other buffer")
 
 
@@ -375,7 +374,9 @@ def parts_abandoned(subject: Subject) -> None:
     buffer = transfer.buffer(0)
     transfer.send(0, EIGHT[:4], 0)
     transfer.end()
-    expect_error(lambda: subject.await_(subject.ready(buffer)), what="awaiting an abandoned buffer")
+    subject.expect_error(
+        lambda: subject.await_(subject.ready(buffer)), "awaiting an abandoned buffer"
+    )
     subject.usable()
 
 
