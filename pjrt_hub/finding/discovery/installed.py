@@ -37,22 +37,6 @@ class Distribution(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
-    def files(self) -> tuple[str, ...]:
-        """Return its files relative to `folder`, as its metadata lists them; none if it lists none.
-
-        Only the few distributions that ship a plugin are asked this, so the richer reader is
-        worth its import of 20 ms here.
-        """
-        import csv
-
-        import importlib_metadata
-
-        try:
-            files = importlib_metadata.Distribution.at(self.info).files
-        except (OSError, ValueError, csv.Error):
-            return ()
-        return tuple(map(str, files or ()))
-
     def requires(self) -> tuple[str, ...]:
         """Return its requirements, including those of its extras, as its metadata states them."""
         import importlib_metadata
@@ -192,10 +176,10 @@ class Installed:
         return None
 
     def files(self, distribution: Distribution) -> tuple[str, ...]:
-        """Return the paths below a distribution's folder in its RECORD; skip those in quotes."""
+        """Return the paths in a distribution's RECORD, from its folder; skip those in quotes."""
         lines = _read(os.fspath(distribution.info / "RECORD"))[0].decode("utf-8", "replace")
         paths = (line.rsplit(",", 2)[0] for line in lines.splitlines())
-        return tuple(path for path in paths if path and not path.startswith(('"', "..", "/")))
+        return tuple(path for path in paths if path and not path.startswith('"'))
 
     def package_folders(self, module: str) -> Iterator[Path]:
         """Yield the folders of a package, in the order of `sys.path`; import nothing."""

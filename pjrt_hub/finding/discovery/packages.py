@@ -226,7 +226,7 @@ def _libraries(world: World, point: EntryPoint) -> list[Path]:
         return inside
     recorded = sorted(
         home / path
-        for path in point.distribution.files()
+        for path in world.installed.files(point.distribution)
         if is_plugin_library(path, world.host.os) and isfile(home / path)
     )
     if recorded:
