@@ -20,15 +20,7 @@ from pjrt_hub.cli.command import Command
     ),
 )
 @click.argument("backend", metavar="MODULE:CLASS")
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    type=output.OutputFile(),
-    required=True,
-    metavar="LIB.so",
-    help="The library to write.",
-)
+@output.option("path", "The library to write.", required=True, metavar="LIB.so")
 @output.json_option
 def command(backend: str, path: Path, as_json: bool) -> None:
     """Make a library from a plugin that is written in Python.

@@ -36,13 +36,7 @@ if TYPE_CHECKING:
 @named_values.option("--option", "options", "A create option of the plugin's clients; repeatable.")
 @click.option("--target", help="A machine that it describes without hardware; else some.")
 @output.json_option
-@click.option(
-    "-o",
-    "--output",
-    "json_path",
-    type=output.OutputFile(),
-    help="Write the report to this file, as JSON.",
-)
+@output.option("json_path", "Write the report to this file, as JSON.")
 @click.option("--junit", "junit_path", type=output.OutputFile(), help="Write it as JUnit's XML.")
 @click.option("--html", "html_path", type=output.OutputFile(), help="Write it as a page.")
 @click.option("--diff", metavar="OTHER", help="Compare with a report in JSON, or another plugin.")

@@ -44,14 +44,7 @@ def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="PLATFORM:NAME",
     help="The machine, such as tpu:v5e:2x2 or cuda:H100; `pjrt-hub targets` lists them.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    required=True,
-    type=output.OutputFile(),
-    help="Write the compiled program to this file, for Client.load.",
-)
+@output.option("out", "Write the compiled program to this file, for Client.load.", required=True)
 @click.option(
     "--num-replicas", type=int, metavar="N", help="Copies of the program that run together."
 )

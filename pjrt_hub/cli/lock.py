@@ -16,7 +16,7 @@ from pjrt_hub.cli.status import FAILED
 @click.command("lock", cls=Command, examples=("pjrt-hub lock cpu cuda", "pjrt-hub lock --check"))
 @click.argument("requests", nargs=-1, metavar="[PLATFORM | PACKAGE[==VERSION] | [NAME=]ARCHIVE]...")
 @click.option("--host", "hosts", multiple=True, help="For this machine only: linux-x86_64, ...")
-@click.option("-o", "--output", "path", type=click.Path(path_type=Path), help="Write this file.")
+@output.option("path", "Write this file.", kind=click.Path(path_type=Path))
 @click.option("--upgrade", is_flag=True, help="Take the newest rows instead of those of the file.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 where it would change.")
 @click.option("--yes", is_flag=True, help="Trust releases that the registry does not know.")

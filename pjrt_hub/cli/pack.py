@@ -25,14 +25,8 @@ from pjrt_hub.kit import authoring
 @click.option("--version", default="0.1.0", show_default=True, help="Of the package.")
 @click.option("--platform", default="", help="What it drives; by default what the library says.")
 @click.option("--license", "license_", default="", metavar="SPDX", help="The licence it has.")
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default="dist",
-    show_default=True,
-    help="The folder for the wheel.",
+@output.option(
+    "out", "The folder for the wheel.", kind=output.folder(), default="dist", show_default=True
 )
 @click.option("--no-options", is_flag=True, help="Make no client to learn the create options.")
 @output.json_option
