@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from pjrt_hub.cli import named_values, output
-from pjrt_hub.cli.command import Command
+from pjrt_hub.cli.command import Command, usage_errors
 from pjrt_hub.cli.status import FAILED, INTERRUPTED
-from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +72,8 @@ def command(
     """
     from pjrt_hub.kit.conformance.check import select
 
-    wanted = usable(lambda: select(areas, names))
+    with usage_errors():
+        wanted = select(areas, names)
     if only_list:
         show_checks(wanted)
         return 0
@@ -103,16 +103,6 @@ def command(
     if status:
         print("\nhint: the same command with --resume goes on from here", file=sys.stderr)
     return status or (FAILED if report.defects else 0)
-
-
-def usable(call: Callable[[], Any]) -> Any:
-    """Return the result of a call, and turn its ValueError or TypeError into a usage error."""
-    try:
-        return call()
-    except PjrtHubError:
-        raise
-    except (ValueError, TypeError) as exc:
-        raise click.UsageError(str(exc)) from exc
 
 
 def show_checks(checks: tuple[Check, ...]) -> None:
@@ -151,7 +141,8 @@ def run_checks(
     """
     from pjrt_hub.kit.conformance.suite import Suite
 
-    suite: Suite = usable(lambda: Suite(plugin, **how))
+    with usage_errors():
+        suite = Suite(plugin, **how)
     found: list[Result] = []
     signals: list[int] = []
     try:

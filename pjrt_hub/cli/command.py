@@ -1,12 +1,15 @@
-"""What every command has: examples in its help, `--verbose`, and a guess at a misspelt name."""
+"""What every command has: examples in its help, `--verbose`, a guess at a misspelt name, and usage errors."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from pjrt_hub.errors import PjrtHubError
 
 #: This page explains the options and the exit codes.
 _PAGE = "docs/cli.md"
@@ -61,3 +64,17 @@ class Group(click.Group):
             meant = get_close_matches(args[0], self.list_commands(ctx), n=1)
             question = f" Did you mean {meant[0]!r}?" if meant else ""
             raise click.UsageError(exc.message + question, exc.ctx) from None
+
+
+@contextmanager
+def usage_errors(option: str | None = None) -> Iterator[None]:
+    """Turn the errors that the library raises before it asks a plugin into usage errors."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as exc:
+        if isinstance(exc, PjrtHubError):
+            raise
+        text = f"{exc}" if f"{exc}".endswith("?") else f"{exc}."
+        if option is None:
+            raise click.UsageError(text) from exc
+        raise click.BadParameter(text, param_hint=option) from exc

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,8 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import named_values, output, program_file
-from pjrt_hub.cli.command import Command
-from pjrt_hub.errors import InvalidArgumentError, PjrtHubError, PluginNotFoundError
+from pjrt_hub.cli.command import Command, usage_errors
+from pjrt_hub.errors import InvalidArgumentError, PluginNotFoundError
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
@@ -166,16 +165,3 @@ def refuse_elsewhere(function: ExportedFunction, name: str) -> None:
     for each in pjrt_hub.plugins(name):
         if each.platform and name in (each.name, each.platform):
             obstacle.refuse_platform(function, each.platform)
-
-
-@contextmanager
-def usage_errors(option: str | None = None) -> Iterator[None]:
-    """Turn the errors that the library raises before it asks a plugin into usage errors."""
-    try:
-        yield
-    except (TypeError, ValueError, OverflowError) as exc:
-        if isinstance(exc, PjrtHubError):
-            raise
-        if option is None:
-            raise click.UsageError(f"{exc}.") from exc
-        raise click.BadParameter(f"{exc}.", param_hint=option) from exc

@@ -10,8 +10,8 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output, program_file
-from pjrt_hub.cli.command import Command
-from pjrt_hub.cli.compile import compile_options_of, compiler_options, usage_errors
+from pjrt_hub.cli.command import Command, usage_errors
+from pjrt_hub.cli.compile import compile_options_of, compiler_options
 from pjrt_hub.cli.status import FAILED
 
 

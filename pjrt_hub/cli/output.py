@@ -37,7 +37,7 @@ class OutputFile(click.Path):
 
 
 def option(
-    dest: str, what: str, *, kind: click.ParamType | None = None, **more: Any
+    dest: str, what: str, *, kind: click.ParamType[Any] | None = None, **more: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the option `--output`, the argument `dest`; by default it takes the path of a file."""
     return click.option("-o", "--output", dest, type=kind or OutputFile(), help=what, **more)

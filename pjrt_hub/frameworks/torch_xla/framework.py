@@ -9,6 +9,7 @@ from typing import Any
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import FrameworkError
+from pjrt_hub.frameworks.request import release
 
 #: This is the oldest release of torch_xla that the tests ran on.
 OLDEST = (2, 8)
@@ -17,17 +18,9 @@ OLDEST = (2, 8)
 BUILT_WITH = {(2, 8): ApiVersion(0, 70), (2, 9): ApiVersion(0, 75)}
 
 
-def release() -> tuple[int, int]:
-    """Return the installed release of torch_xla: (2, 9)."""
-    from importlib.metadata import version
-
-    major, minor = version("torch_xla").split(".")[:2]
-    return int(major), int(minor)
-
-
 def api_version() -> ApiVersion | None:
     """Return the PJRT API that this torch_xla was built with, or None if nobody measured it."""
-    return BUILT_WITH.get(release())
+    return BUILT_WITH.get(release("torch_xla"))
 
 
 def require() -> None:
@@ -37,10 +30,10 @@ def require() -> None:
         import torch_xla.experimental.plugins  # noqa: F401
     except ImportError as exc:
         raise FrameworkError(f"torch_xla cannot be imported: {exc}", hint=_install_hint()) from exc
-    if release() < OLDEST:
+    here = release("torch_xla")
+    if here < OLDEST:
         raise FrameworkError(
-            f"torch_xla {'.'.join(map(str, release()))} is too old: plugins of pjrt-hub need "
-            f"{oldest} or newer",
+            f"torch_xla {here[0]}.{here[1]} is too old: plugins of pjrt-hub need {oldest} or newer",
             hint=_install_hint(),
         )
 
