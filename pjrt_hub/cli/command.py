@@ -1,4 +1,4 @@
-"""What every command has: examples in its help, `--verbose`, a guess at a misspelt name, and usage errors."""
+"""What every command has: examples in its help, `--verbose`, guesses at names, usage errors."""
 
 from __future__ import annotations
 
