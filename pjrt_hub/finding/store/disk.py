@@ -127,17 +127,28 @@ def seal(file: int, *, executable: bool = False) -> None:
     os.fsync(file)
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file in one step: readers find the old one or the new one, whole."""
+def replace(
+    path: Path, *parts: bytes, folder: int | None = None, mode: int = 0o666, sync: bool = True
+) -> None:
+    """Write a file in one step: readers find the old one or the new one, whole.
+
+    `folder` is the descriptor of its folder if that is open. Unless `sync`, a power cut may lose
+    the content.
+    """
     partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # No other call uses this name.
+    here, there = (each if folder is None else each.name for each in (partial, path))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-            file.write(content)
+        with open(os.open(here, flags, mode, dir_fd=folder), "wb") as file:
+            file.writelines(parts)
             file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(here, there, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(here, dir_fd=folder)
+        raise
 
 
 def sync_directory(path: Path) -> None:
