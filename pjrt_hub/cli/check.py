@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from pjrt_hub.cli import named_values, output
-from pjrt_hub.cli.command import Command, usage_errors
+from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command, named_values, usage_errors
 from pjrt_hub.cli.status import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @click.option(
     "--check", "names", multiple=True, metavar="NAME", help="Only this check; * is anything."
 )
-@named_values.option("--option", "options", "A create option of the plugin's clients; repeatable.")
+@named_values("--option", "options", "A create option of the plugin's clients; repeatable.")
 @click.option("--target", help="A machine that it describes without hardware; else some.")
 @output.json_option
 @output.option("json_path", "Write the report to this file, as JSON.")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pjrt_hub
-from pjrt_hub.cli import named_values, output, program_file
-from pjrt_hub.cli.command import Command, usage_errors
+from pjrt_hub.cli import output, program_file
+from pjrt_hub.cli.command import Command, named_values, usage_errors
 from pjrt_hub.errors import InvalidArgumentError, PluginNotFoundError
 
 if TYPE_CHECKING:
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options `--compile-option`, `--flag` and `--dimension` to a command."""
     what = "Of an exported function, the size of a symbolic dimension; once for each."
-    command = named_values.option("--dimension", "dimensions", what, metavar="NAME=SIZE")(command)
+    command = named_values("--dimension", "dimensions", what, metavar="NAME=SIZE")(command)
     what = "One of XLA's flags, such as xla_gpu_autotune_level=0; once for each."
-    command = named_values.option("--flag", "flags", what, as_text=True)(command)
+    command = named_values("--flag", "flags", what, as_text=True)(command)
     what = "One of CompileOptions, such as use_spmd_partitioning=true; once for each."
-    return named_values.option("--compile-option", "compile_options", what)(command)
+    return named_values("--compile-option", "compile_options", what)(command)
 
 
 @click.command(
@@ -50,7 +50,7 @@ def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--num-partitions", type=int, metavar="N", help="Parts that the program is split into."
 )
-@named_values.option(
+@named_values(
     "--topology-option",
     "topology_options",
     "More about the machine, such as num_slices=2 or chips_per_host_bounds=[2,2,1]; once for each.",

@@ -16,7 +16,6 @@ from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import FrameworkError
 from pjrt_hub.frameworks.request import DeviceRequest, open_asked, release
 from pjrt_hub.frameworks.torch_xla import framework
-from pjrt_hub.frameworks.torch_xla.device_type import name_in_torch_xla
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
@@ -125,7 +124,7 @@ def register(
             hint="register it before the first tensor on a device, or set PJRT_DEVICE=PJRTHUB and "
             f"PJRT_HUB_TORCH_XLA={wanted or 'cpu'}",
         )
-    device_type = name_in_torch_xla(wanted, name, framework.device_types())
+    device_type = framework.name_in_torch_xla(wanted, name, framework.device_types())
     framework.use(device_type, DevicePlugin(wanted, options))
     _LOG.info("%s is registered in torch_xla as %s", wanted or "a plugin", device_type)
     return device_type
