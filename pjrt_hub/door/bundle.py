@@ -6,7 +6,7 @@ Owns what goes into a bundle: rows of the lock file that applies here, else of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,7 +70,7 @@ def export_bundle(
     rows = _newest_rows(platforms, hosts)
     if plugin_only:
         rows = [row._replace(requires=()) for row in rows]
-    archives = _archives(rows)
+    archives = list({each.sha256: each for row in rows for each in row.archives}.values())
     if not allow_restricted:
         _require_licenses(archives)
     total = sum(each.size for each in archives)
@@ -129,11 +129,6 @@ def _newest_rows(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifac
             hint="name the machines with --host, such as linux-x86_64",
         )
     return list(dict.fromkeys(chosen))
-
-
-def _archives(rows: Iterable[Artifact]) -> list[Archive]:
-    """Return every archive once: of each row, then what it requires."""
-    return list({each.sha256: each for row in rows for each in row.archives}.values())
 
 
 def _require_licenses(archives: Sequence[Archive]) -> None:
