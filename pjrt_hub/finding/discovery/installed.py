@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.finding.contract.names import canonical
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 # Without this, opening a pipe in the place of a file would wait for its writer.
@@ -37,14 +41,17 @@ class Distribution(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
-    def requires(self) -> tuple[str, ...]:
-        """Return its requirements, including those of its extras, as its metadata states them."""
+    def requires(self) -> tuple[Requirement, ...]:
+        """Return its requirements, including those of its extras; skip what is malformed."""
         import importlib_metadata
+        from packaging.requirements import InvalidRequirement, Requirement
 
-        try:
-            return tuple(importlib_metadata.Distribution.at(self.info).requires or ())
-        except (OSError, ValueError):
-            return ()
+        found: list[Requirement] = []
+        with suppress(OSError, ValueError):
+            for text in importlib_metadata.Distribution.at(self.info).requires or ():
+                with suppress(InvalidRequirement):
+                    found.append(Requirement(text))
+        return tuple(found)
 
 
 _Shadowed = tuple[tuple[Distribution, Distribution], ...]
