@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pjrt_hub.base import progress as displays
 from pjrt_hub.base.host import HostTag
-from pjrt_hub.base.listing import size_text
+from pjrt_hub.base.listing import count_text, size_text
 from pjrt_hub.door.process import cache, catalog, environment, installed, known_rows, pins, say
 from pjrt_hub.errors import PjrtHubError, PluginNotFoundError, StoreError
 from pjrt_hub.finding.contract.names import did_you_mean
@@ -75,8 +75,7 @@ def export_bundle(
         _require_licenses(archives)
     total = sum(each.size for each in archives)
     if not quiet:
-        number = f"{len(archives)} archive{'s' * (len(archives) != 1)}"
-        say(f"{path} will hold {number}, {size_text(total)}")
+        say(f"{path} will hold {count_text(len(archives), 'archive')}, {size_text(total)}")
     try:
         bundle.write(path.absolute(), archives, bring)
     except KeyboardInterrupt as exc:
