@@ -42,7 +42,8 @@ def require() -> None:
     here = release("torch_xla")
     if here < OLDEST:
         raise FrameworkError(
-            f"torch_xla {here[0]}.{here[1]} is too old: plugins of pjrt-hub need {oldest} or newer",
+            f"torch_xla {'.'.join(map(str, here))} is too old: plugins of pjrt-hub need {oldest} "
+            "or newer",
             hint=_install_hint(),
         )
 
