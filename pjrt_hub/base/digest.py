@@ -41,7 +41,7 @@ def of_file(path: str | os.PathLike[str]) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def identity(path: str | os.PathLike[str]) -> str:
+def identity(path: str | os.PathLike[str] | int) -> str:
     """Return a name that changes with the content of a file, without reading the file.
 
     The name is made of device, inode, size and times, so it changes with every write through the

@@ -96,6 +96,11 @@ def escape(text: str) -> str:
     return html.escape(text)
 
 
+def count_text(number: int, what: str) -> str:
+    """Return a number of things as text: "1 archive", "2 archives"."""
+    return f"{number} {what}{'s' * (number != 1)}"
+
+
 def size_text(nbytes: int, *, of_memory: bool = False) -> str:
     """Write a size in its largest unit: "62.7 MB" by powers of 1000, memory "1.5 KiB" by 1024."""
     step, digits = (1024, 4) if of_memory else (1000, 3)

@@ -22,15 +22,8 @@ _TYPED = re.compile(r"(?P<type>[A-Za-z][\w<>]*)\[(?P<shape>(\d+(,\d+)*)?)\]:(?P<
 _NAMED = re.compile(r"(?P<place>[A-Za-z_][\w.\-]*(\[[^\]=]*\]|\.\w+)*)=(?P<value>.*)", re.DOTALL)
 
 _TYPE_OF_BARE = {bool: "pred", int: "s32", float: "f32"}
-_NUMPY_NAMES = {"pred": "bool", "i1": "bool", "bf16": "bfloat16"}
-_NUMPY_NAMES |= {f"f{bits}": f"float{bits}" for bits in (16, 32, 64)}
-_NUMPY_NAMES |= {f"c{bits}": f"complex{bits}" for bits in (64, 128)}
-_NUMPY_NAMES |= {f"{s}{bits}": f"int{bits}" for s in "si" for bits in (2, 4, 8, 16, 32, 64)}
-_NUMPY_NAMES |= {f"{u}{bits}": f"uint{bits}" for u in ("u", "ui") for bits in (2, 4, 8, 16, 32, 64)}
-_NUMPY_NAMES |= {
-    f"f8{kind}": f"float8_{kind}"
-    for kind in ("e3m4", "e4m3", "e4m3b11fnuz", "e4m3fn", "e4m3fnuz", "e5m2", "e5m2fnuz", "e8m0fnu")
-}
+#: numpy counts bytes in these names, and programs count bits.
+_OF_BITS = {f"{name[0]}{bits}": f"{name}{bits}" for name in ("int", "uint") for bits in (2, 4, 8)}
 
 
 class Argument(NamedTuple):
@@ -182,8 +175,9 @@ def _dtype(name: str) -> np.dtype[Any]:
     """Return the dtype that programs call by a name, such as "f32", else the dtype of that name."""
     import pjrt_hub
 
+    meant = "bool" if name == "i1" else _OF_BITS.get(name, name)
     try:
-        dtype: np.dtype[Any] = pjrt_hub.empty_aligned(0, _NUMPY_NAMES.get(name, name)).dtype
+        dtype: np.dtype[Any] = pjrt_hub.empty_aligned(0, meant).dtype
     except TypeError:
         raise ValueError(
             f"{name!r} is not an element type such as f32, bf16, s32 or pred"

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from pjrt_hub.cli import output
-from pjrt_hub.cli.command import Command
+from pjrt_hub.cli.command import Command, usage_errors
 
 
 @click.command(
@@ -20,15 +20,7 @@ from pjrt_hub.cli.command import Command
     ),
 )
 @click.argument("backend", metavar="MODULE:CLASS")
-@click.option(
-    "-o",
-    "--output",
-    "path",
-    type=output.OutputFile(),
-    required=True,
-    metavar="LIB.so",
-    help="The library to write.",
-)
+@output.option("path", "The library to write.", required=True, metavar="LIB.so")
 @output.json_option
 def command(backend: str, path: Path, as_json: bool) -> None:
     """Make a library from a plugin that is written in Python.
@@ -39,10 +31,8 @@ def command(backend: str, path: Path, as_json: bool) -> None:
 
     # This folder comes last, so that a file in it hides no other module.
     sys.path.append(str(Path.cwd()))
-    try:
+    with usage_errors():
         written = build(backend, path)
-    except ValueError as exc:
-        raise click.UsageError(str(exc)) from exc
     if as_json:
         output.show_json({"backend": backend, "path": str(written)})
     else:

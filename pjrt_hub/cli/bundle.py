@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -34,28 +35,14 @@ def command() -> None:
 )
 @output.json_option
 def export(
-    path: Path,
-    platforms: tuple[str, ...],
-    more: tuple[str, ...],
-    hosts: tuple[str, ...],
-    plugin_only: bool,
-    allow_restricted: bool,
-    as_json: bool,
+    path: Path, platforms: tuple[str, ...], more: tuple[str, ...], as_json: bool, **how: Any
 ) -> None:
     """Fetch pinned archives and write them to a file.
 
     The archives are those of the lock file, if there is one; else the newest of the registry.
     Without PLATFORM, all that run on the machine. Each is printed with its licence.
     """
-    held = pjrt_hub.export_bundle(
-        path,
-        *platforms,
-        *more,
-        hosts=hosts,
-        plugin_only=plugin_only,
-        allow_restricted=allow_restricted,
-    )
-    show(path, held, as_json)
+    show(path, pjrt_hub.export_bundle(path, *platforms, *more, **how), as_json)
 
 
 @command.command(

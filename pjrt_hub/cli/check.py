@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from pjrt_hub.cli import named_values, output
-from pjrt_hub.cli.command import Command
+from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command, named_values, usage_errors
 from pjrt_hub.cli.status import FAILED, INTERRUPTED
-from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,16 +32,10 @@ if TYPE_CHECKING:
 @click.option(
     "--check", "names", multiple=True, metavar="NAME", help="Only this check; * is anything."
 )
-@named_values.option("--option", "options", "A create option of the plugin's clients; repeatable.")
+@named_values("--option", "options", "A create option of the plugin's clients; repeatable.")
 @click.option("--target", help="A machine that it describes without hardware; else some.")
 @output.json_option
-@click.option(
-    "-o",
-    "--output",
-    "json_path",
-    type=output.OutputFile(),
-    help="Write the report to this file, as JSON.",
-)
+@output.option("json_path", "Write the report to this file, as JSON.")
 @click.option("--junit", "junit_path", type=output.OutputFile(), help="Write it as JUnit's XML.")
 @click.option("--html", "html_path", type=output.OutputFile(), help="Write it as a page.")
 @click.option("--diff", metavar="OTHER", help="Compare with a report in JSON, or another plugin.")
@@ -79,7 +72,8 @@ def command(
     """
     from pjrt_hub.kit.conformance.check import select
 
-    wanted = usable(lambda: select(areas, names))
+    with usage_errors():
+        wanted = select(areas, names)
     if only_list:
         show_checks(wanted)
         return 0
@@ -109,16 +103,6 @@ def command(
     if status:
         print("\nhint: the same command with --resume goes on from here", file=sys.stderr)
     return status or (FAILED if report.defects else 0)
-
-
-def usable(call: Callable[[], Any]) -> Any:
-    """Return the result of a call, and turn its ValueError or TypeError into a usage error."""
-    try:
-        return call()
-    except PjrtHubError:
-        raise
-    except (ValueError, TypeError) as exc:
-        raise click.UsageError(str(exc)) from exc
 
 
 def show_checks(checks: tuple[Check, ...]) -> None:
@@ -157,7 +141,8 @@ def run_checks(
     """
     from pjrt_hub.kit.conformance.suite import Suite
 
-    suite: Suite = usable(lambda: Suite(plugin, **how))
+    with usage_errors():
+        suite = Suite(plugin, **how)
     found: list[Result] = []
     signals: list[int] = []
     try:

@@ -1,12 +1,15 @@
-"""What every command has: examples in its help, `--verbose`, and a guess at a misspelt name."""
+"""What every command has: examples in its help, `--verbose`, guesses at names, usage errors."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import click
+
+from pjrt_hub.errors import PjrtHubError
 
 #: This page explains the options and the exit codes.
 _PAGE = "docs/cli.md"
@@ -61,3 +64,39 @@ class Group(click.Group):
             meant = get_close_matches(args[0], self.list_commands(ctx), n=1)
             question = f" Did you mean {meant[0]!r}?" if meant else ""
             raise click.UsageError(exc.message + question, exc.ctx) from None
+
+
+@contextmanager
+def usage_errors(option: str | None = None) -> Iterator[None]:
+    """Turn the errors that the library raises before it asks a plugin into usage errors."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError) as exc:
+        if isinstance(exc, PjrtHubError):
+            raise
+        text = f"{exc}" if f"{exc}".endswith("?") else f"{exc}."
+        if option is None:
+            raise click.UsageError(text) from exc
+        raise click.BadParameter(text, param_hint=option) from exc
+
+
+def named_values(
+    name: str, dest: str, what: str, *, as_text: bool = False, metavar: str = "NAME=VALUE"
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make an option that takes NAME=VALUE and may be repeated, the argument `dest`.
+
+    Values are as in TOML: 4, [2, 2, 1], true, 0.5 or "text"; anything else is text, and so are all
+    values with `as_text`, where a name may be given once.
+    """
+    from pjrt_hub.kit.conformance import named_values as reading
+
+    reads: Callable[[tuple[str, ...]], dict[str, Any]]
+    reads = reading.read_text if as_text else reading.read
+
+    def read(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> dict[str, Any]:
+        try:
+            return reads(texts)
+        except ValueError as exc:
+            raise click.BadParameter(str(exc), ctx, param) from exc
+
+    return click.option(name, dest, multiple=True, callback=read, metavar=metavar, help=what)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import pjrt_hub
-from pjrt_hub.cli import named_values, output, program_file
-from pjrt_hub.cli.command import Command
-from pjrt_hub.errors import InvalidArgumentError, PjrtHubError, PluginNotFoundError
+from pjrt_hub.cli import output, program_file
+from pjrt_hub.cli.command import Command, named_values, usage_errors
+from pjrt_hub.errors import InvalidArgumentError, PluginNotFoundError
 
 if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.function import ExportedFunction
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options `--compile-option`, `--flag` and `--dimension` to a command."""
     what = "Of an exported function, the size of a symbolic dimension; once for each."
-    command = named_values.option("--dimension", "dimensions", what, metavar="NAME=SIZE")(command)
+    command = named_values("--dimension", "dimensions", what, metavar="NAME=SIZE")(command)
     what = "One of XLA's flags, such as xla_gpu_autotune_level=0; once for each."
-    command = named_values.option("--flag", "flags", what, as_text=True)(command)
+    command = named_values("--flag", "flags", what, as_text=True)(command)
     what = "One of CompileOptions, such as use_spmd_partitioning=true; once for each."
-    return named_values.option("--compile-option", "compile_options", what)(command)
+    return named_values("--compile-option", "compile_options", what)(command)
 
 
 @click.command(
@@ -44,21 +43,14 @@ def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     metavar="PLATFORM:NAME",
     help="The machine, such as tpu:v5e:2x2 or cuda:H100; `pjrt-hub targets` lists them.",
 )
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    required=True,
-    type=output.OutputFile(),
-    help="Write the compiled program to this file, for Client.load.",
-)
+@output.option("out", "Write the compiled program to this file, for Client.load.", required=True)
 @click.option(
     "--num-replicas", type=int, metavar="N", help="Copies of the program that run together."
 )
 @click.option(
     "--num-partitions", type=int, metavar="N", help="Parts that the program is split into."
 )
-@named_values.option(
+@named_values(
     "--topology-option",
     "topology_options",
     "More about the machine, such as num_slices=2 or chips_per_host_bounds=[2,2,1]; once for each.",
@@ -173,16 +165,3 @@ def refuse_elsewhere(function: ExportedFunction, name: str) -> None:
     for each in pjrt_hub.plugins(name):
         if each.platform and name in (each.name, each.platform):
             obstacle.refuse_platform(function, each.platform)
-
-
-@contextmanager
-def usage_errors(option: str | None = None) -> Iterator[None]:
-    """Turn the errors that the library raises before it asks a plugin into usage errors."""
-    try:
-        yield
-    except (TypeError, ValueError, OverflowError) as exc:
-        if isinstance(exc, PjrtHubError):
-            raise
-        if option is None:
-            raise click.UsageError(f"{exc}.") from exc
-        raise click.BadParameter(f"{exc}.", param_hint=option) from exc

@@ -10,15 +10,9 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output, program_file
-from pjrt_hub.cli.command import Command
-from pjrt_hub.cli.compile import compile_options_of, compiler_options, usage_errors
+from pjrt_hub.cli.command import Command, usage_errors
+from pjrt_hub.cli.compile import compile_options_of, compiler_options
 from pjrt_hub.cli.status import FAILED
-
-#: The documented JSON of one machine has these.
-COLUMNS = (
-    *("target", "device", "num_devices", "peak_nbytes", "limit_nbytes", "headroom_nbytes"),
-    *("fits", "reason"),
-)
 
 
 @click.command(
@@ -63,7 +57,10 @@ def command(
     with usage_errors("--targets"):
         found = pjrt_hub.fits(source, targets, compile_options=options, offline=offline)
     if as_json:
-        output.show_json([{name: getattr(each, name) for name in COLUMNS} for each in found])
+        more = ("headroom_nbytes", "fits")
+        output.show_json(
+            [each._asdict() | {name: getattr(each, name) for name in more} for each in found]
+        )
     else:
         rows = found.rows()
         output.show_table(tuple(rows[0]), [[*row.values()] for row in rows])

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from pjrt_hub.base.listing import count_text
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Command
 from pjrt_hub.cli.status import FAILED
@@ -50,10 +51,5 @@ def command(path: Path, no_probe: bool, as_json: bool) -> int:
                 [(each.rule.code, each.rule.severity, each.where, each.text) for each in findings],
             )
         warnings = len(findings) - errors
-        print(f"{path}: {number_of(errors, 'error')}, {number_of(warnings, 'warning')}")
+        print(f"{path}: {count_text(errors, 'error')}, {count_text(warnings, 'warning')}")
     return FAILED if errors else 0
-
-
-def number_of(number: int, what: str) -> str:
-    """Return a number of things as text: "1 error", "2 errors"."""
-    return f"{number} {what}{'s' * (number != 1)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -16,36 +17,19 @@ from pjrt_hub.cli.status import FAILED
 @click.command("lock", cls=Command, examples=("pjrt-hub lock cpu cuda", "pjrt-hub lock --check"))
 @click.argument("requests", nargs=-1, metavar="[PLATFORM | PACKAGE[==VERSION] | [NAME=]ARCHIVE]...")
 @click.option("--host", "hosts", multiple=True, help="For this machine only: linux-x86_64, ...")
-@click.option("-o", "--output", "path", type=click.Path(path_type=Path), help="Write this file.")
+@output.option("output", "Write this file.", kind=click.Path(path_type=Path))
 @click.option("--upgrade", is_flag=True, help="Take the newest rows instead of those of the file.")
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 where it would change.")
 @click.option("--yes", is_flag=True, help="Trust releases that the registry does not know.")
 @click.option("--allow-look-alike", is_flag=True, help="Accept a name that looks like another.")
 @output.json_option
-def command(
-    requests: tuple[str, ...],
-    hosts: tuple[str, ...],
-    path: Path | None,
-    upgrade: bool,
-    check: bool,
-    yes: bool,
-    allow_look_alike: bool,
-    as_json: bool,
-) -> int:
+def command(requests: tuple[str, ...], check: bool, yes: bool, as_json: bool, **how: Any) -> int:
     """Write pylock.pjrt.toml: nothing outside of it is fetched or loaded.
 
     Without arguments, it locks what the file was written for; if there is no file yet, all that the
     registry knows. ARCHIVE is the path or address of a .whl, .tar.gz, .zip or .so file.
     """
-    locked = pjrt_hub.lock(
-        *requests,
-        hosts=hosts,
-        output=path,
-        upgrade=upgrade,
-        check=check,
-        allow_look_alike=allow_look_alike,
-        trust=lambda text: trusts(text, yes),
-    )
+    locked = pjrt_hub.lock(*requests, check=check, trust=lambda text: trusts(text, yes), **how)
     if as_json:
         rows = [row.as_row() for row in locked.pins.rows]
         value = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -28,14 +28,8 @@ from pjrt_hub.kit import authoring
 @click.option("--cxx", is_flag=True, help="The same in C++.")
 @click.option("--example", is_flag=True, help="Instead of a skeleton, a small interpreter.")
 @click.option("--platform", default="", help="What it drives; by default what the library says.")
-@click.option("--license", "license_", default="", metavar="SPDX", help="The licence it has.")
-@click.option(
-    "-o",
-    "--output",
-    "into",
-    type=click.Path(path_type=Path, file_okay=False),
-    help="The new folder.",
-)
+@click.option("--license", default="", metavar="SPDX", help="The licence it has.")
+@output.option("into", "The new folder.", kind=output.folder())
 @click.option("--no-options", is_flag=True, help="Make no client to learn the create options.")
 @click.option("--no-check", is_flag=True, help="Do not look for defects that it has already.")
 @output.json_option
@@ -45,12 +39,10 @@ def command(
     c: bool,
     cxx: bool,
     example: bool,
-    platform: str,
-    license_: str,
-    into: Path | None,
     no_options: bool,
     no_check: bool,
     as_json: bool,
+    **how: Any,
 ) -> None:
     """Write a project that packages a plugin."""
     language: Literal["", "c", "c++"] = "c++" if cxx else "c" if c or example else ""
@@ -59,11 +51,9 @@ def command(
         library=library,
         language=language,
         example=example,
-        platform=platform,
-        license=license_,
-        into=into,
         with_options=not no_options,
         known_defects=dict if library is None or no_check else partial(defects, library),
+        **how,
     )
     place = folder / "src" / package.module / package.file_name
     if as_json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -24,38 +25,15 @@ from pjrt_hub.kit import authoring
 @click.option("--name", required=True, help="What the plugin will be called.")
 @click.option("--version", default="0.1.0", show_default=True, help="Of the package.")
 @click.option("--platform", default="", help="What it drives; by default what the library says.")
-@click.option("--license", "license_", default="", metavar="SPDX", help="The licence it has.")
-@click.option(
-    "-o",
-    "--output",
-    "out",
-    type=click.Path(path_type=Path, file_okay=False),
-    default="dist",
-    show_default=True,
-    help="The folder for the wheel.",
+@click.option("--license", default="", metavar="SPDX", help="The licence it has.")
+@output.option(
+    "out", "The folder for the wheel.", kind=output.folder(), default="dist", show_default=True
 )
 @click.option("--no-options", is_flag=True, help="Make no client to learn the create options.")
 @output.json_option
-def command(
-    library: Path,
-    name: str,
-    version: str,
-    platform: str,
-    license_: str,
-    out: Path,
-    no_options: bool,
-    as_json: bool,
-) -> None:
+def command(library: Path, no_options: bool, as_json: bool, **how: Any) -> None:
     """Write a wheel around a plugin's library."""
-    packed = authoring.pack(
-        library,
-        name,
-        version=version,
-        platform=platform,
-        license=license_,
-        out=out,
-        with_options=not no_options,
-    )
+    packed = authoring.pack(library, with_options=not no_options, **how)
     identity = packed.identity
     if as_json:
         output.show_json(

@@ -69,13 +69,11 @@ def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) ->
     "`pjrt-hub inspect` prints, and a dict from a whole .npz or .safetensors file.",
 )
 @click.option("--platform", help="The platform, or a library's path; else the best one here.")
-@click.option(
-    "-o",
-    "--output",
+@output.option(
     "out",
-    type=click.Path(path_type=Path),
+    "Write the result to FILE.npy, or each result to DIR/0.npy, DIR/1.npy and so on.",
+    kind=click.Path(path_type=Path),
     callback=in_a_folder,
-    help="Write the result to FILE.npy, or each result to DIR/0.npy, DIR/1.npy and so on.",
 )
 @click.option(
     "--no-isolate",

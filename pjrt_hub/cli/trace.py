@@ -85,13 +85,11 @@ class Wanted:
     metavar="PATTERN",
     help="Show only functions like '*Execute*'; may be repeated.",
 )
-@click.option(
-    "-o",
-    "--output",
+@output.option(
     "out",
-    type=click.Path(path_type=Path, file_okay=False),
+    "Keep the recording in this folder, which must be empty or absent.",
+    kind=output.folder(),
     metavar="DIR",
-    help="Keep the recording in this folder, which must be empty or absent.",
 )
 @click.option(
     "--from",

@@ -6,14 +6,14 @@ Owns what goes into a bundle: rows of the lock file that applies here, else of t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.base import progress as displays
 from pjrt_hub.base.host import HostTag
-from pjrt_hub.base.listing import size_text
+from pjrt_hub.base.listing import count_text, size_text
 from pjrt_hub.door.process import cache, catalog, environment, installed, known_rows, pins, say
 from pjrt_hub.errors import PjrtHubError, PluginNotFoundError, StoreError
 from pjrt_hub.finding.contract.names import did_you_mean
@@ -70,13 +70,12 @@ def export_bundle(
     rows = _newest_rows(platforms, hosts)
     if plugin_only:
         rows = [row._replace(requires=()) for row in rows]
-    archives = _archives(rows)
+    archives = list({each.sha256: each for row in rows for each in row.archives}.values())
     if not allow_restricted:
         _require_licenses(archives)
     total = sum(each.size for each in archives)
     if not quiet:
-        number = f"{len(archives)} archive{'s' * (len(archives) != 1)}"
-        say(f"{path} will hold {number}, {size_text(total)}")
+        say(f"{path} will hold {count_text(len(archives), 'archive')}, {size_text(total)}")
     try:
         bundle.write(path.absolute(), archives, bring)
     except KeyboardInterrupt as exc:
@@ -129,11 +128,6 @@ def _newest_rows(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifac
             hint="name the machines with --host, such as linux-x86_64",
         )
     return list(dict.fromkeys(chosen))
-
-
-def _archives(rows: Iterable[Artifact]) -> list[Archive]:
-    """Return every archive once: of each row, then what it requires."""
-    return list({each.sha256: each for row in rows for each in row.archives}.values())
 
 
 def _require_licenses(archives: Sequence[Archive]) -> None:

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from pjrt_hub.base.listing import size_text
+from pjrt_hub.base.listing import count_text, size_text
 from pjrt_hub.door.process import say, warn
 from pjrt_hub.finding.discovery.requirement import find_installed
 
@@ -97,16 +97,13 @@ def _tell(candidate: Candidate, plugin: Artifact, missing: list[Archive], store:
     if missing == [plugin]:
         what = f"{plugin.package} {plugin.version}"
     elif plugin in missing:
-        what = f"{plugin.package} {plugin.version} and {_count(len(missing) - 1)} that it requires"
+        others = count_text(len(missing) - 1, "archive")
+        what = f"{plugin.package} {plugin.version} and {others} that it requires"
     else:
-        what = f"{_count(len(missing))} that {candidate.name} requires"
+        what = f"{count_text(len(missing), 'archive')} that {candidate.name} requires"
     why = f"no plugin for {candidate.platform!r} is installed; " if plugin in missing else ""
     say(f"{why}fetching {what} ({size_text(nbytes)}) into {store.root}")
     store.require_space(max(each.size for each in missing) + sum(each.nbytes for each in missing))
-
-
-def _count(number: int) -> str:
-    return f"{number} archive{'s' * (number != 1)}"
 
 
 def _lay_out(row: Artifact, library_path: Path, files: dict[str, Path], store: Cache) -> Path:

@@ -25,7 +25,6 @@ from pjrt_hub.running.sandbox.child import Child, listen, signal_name
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store.transfer.partial import Progress
-    from pjrt_hub.running.client.topology import Topology
     from pjrt_hub.running.program.compile_options import CompileOptions
     from pjrt_hub.running.program.program import Program
 
@@ -207,15 +206,12 @@ def work(tell: watch.Tell, request: str, platform: str, name: str) -> int:
         limit = device.attributes.get("device_memory_bytes_limit")
         tell(device=device.kind, num_devices=len(topology.device_descriptions), limit_nbytes=limit)
         source: Program = program(topology) if callable(program) else program
-        tell(peak_nbytes=_peak(topology, source, options))
+        stats = topology.compile(source, options).memory_stats() or {}
+        whole = stats.get("total_allocation_bytes")
+        tell(peak_nbytes=stats.get("peak_memory_in_bytes") or whole)
     except PjrtHubError as exc:
         tell(reason=exc.message.partition("\n")[0])
     except (TypeError, ValueError) as exc:
         # A size may be missing, or an option may have another type.
         tell(reason=str(exc).partition("\n")[0])
     return 0
-
-
-def _peak(topology: Topology, source: Program, options: CompileOptions | None) -> int | None:
-    stats = topology.compile(source, options).memory_stats() or {}
-    return stats.get("peak_memory_in_bytes") or stats.get("total_allocation_bytes")

@@ -17,6 +17,7 @@ from pjrt_hub.base import progress as displays
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.frames import hide_below
 from pjrt_hub.base.host import HostTag
+from pjrt_hub.base.listing import count_text
 from pjrt_hub.door import preflight
 from pjrt_hub.door.process import environment, installed, known_rows, lock_path, registry, say
 from pjrt_hub.errors import DigestMismatchError, LockFileError, PjrtHubError, PluginNotFoundError
@@ -87,7 +88,7 @@ def lock(
         ArchiveError: an unknown release is not a plugin.
     """
     requests = tuple(map(_absolute, requests))
-    path = output.absolute() if output else lock_path(environment()) or Path.cwd() / pins.FILE_NAME
+    path = output.absolute() if output else lock_path() or Path.cwd() / pins.FILE_NAME
     before = pins.read(path) if path.exists() else None
     if before is not None:
         requests, hosts = requests or before.requests, tuple(hosts) or before.hosts
@@ -134,8 +135,8 @@ def _changes(before: Pins | None, after: Pins) -> Iterable[str]:
 def _summary(row: Artifact | None) -> str:
     if row is None:
         return "nothing"
-    count = len(row.requires)
-    beside = f" with {count} archive{'s' * (count != 1)} that it requires" if count else ""
+    count = count_text(len(row.requires), "archive")
+    beside = f" with {count} that it requires" if row.requires else ""
     return f"{row.package} {row.version} sha256 {row.sha256[:12]}{beside}"
 
 

@@ -326,13 +326,9 @@ def first_contact(
         preload=dependencies,
         create_options=create_options,
         describe=describe,
-        seconds=_deadline(env),
+        seconds=seconds("PJRT_HUB_PROBE_SECONDS", env.get("PJRT_HUB_PROBE_SECONDS"), DEADLINE),
         identity=identity,
     )._asdict()
-
-
-def _deadline(env: Mapping[str, str]) -> float:
-    return seconds("PJRT_HUB_PROBE_SECONDS", env.get("PJRT_HUB_PROBE_SECONDS"), DEADLINE)
 
 
 def seconds(name: str, said: str | None, default: float) -> float:

@@ -15,7 +15,6 @@ from pjrt_hub.finding.store.transfer import fetch
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store.cache.audit import Audit
-    from pjrt_hub.finding.store.catalog import Archive
 
 
 def repair(audit: Audit) -> str:
@@ -33,7 +32,9 @@ def repair(audit: Audit) -> str:
     aside = cache().quarantine(audit.root, audit.verdict.reason)
     moved = f"moved to {aside}" if aside else "another process moved it aside"
     try:
-        row = _row(audit.root.name)
+        rows = known_rows(catalog(installed(), pins()))
+        archives = (each for row in rows for each in row.archives)
+        row = next((each for each in archives if each.sha256 == audit.root.name), None)
         if row is None:
             pinning = "the registry" if pins() is None else "the lock file"
             return f"{moved}; not fetched again: {pinning} pins it no more"
@@ -48,10 +49,3 @@ def repair(audit: Audit) -> str:
     except PjrtHubError as exc:
         return f"{moved}; it cannot be fetched: {exc.message}"
     return f"{moved}; fetched {row.package} {row.version} again"
-
-
-def _row(sha256: str) -> Archive | None:
-    """Return the row of the archive with this digest, or None."""
-    rows = known_rows(catalog(installed(), pins()))
-    archives = (each for row in rows for each in row.archives)
-    return next((each for each in archives if each.sha256 == sha256), None)

@@ -1,4 +1,4 @@
-"""What a variable asks for a framework's device: a plugin, and create options as texts."""
+"""What is asked for a framework's device: a plugin, and from a variable create options as texts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,24 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
     from pjrt_hub.finding.contract.option import OptionValue
+    from pjrt_hub.running.client.plugin import Plugin
+
+
+def open_asked(platform: str | None, *, to_run: bool = True) -> tuple[Plugin, Manifest]:
+    """Choose and load the plugin for a platform, as `pjrt_hub.client` does; return its manifest."""
+    from pjrt_hub.door.client import choose, load
+    from pjrt_hub.door.plugin import open_plugin
+
+    choice = choose(platform, to_run=to_run)
+    return open_plugin(choice, reload=load), choice.candidate.manifest
+
+
+def release(distribution: str) -> tuple[int, int]:
+    """Return the installed release of a framework: (2, 9)."""
+    from importlib.metadata import version
+
+    major, minor = version(distribution).split(".")[:2]
+    return int(major), int(minor)
 
 
 class DeviceRequest(NamedTuple):

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base import digest
 from pjrt_hub.errors import FileFormatError
@@ -99,7 +99,7 @@ def _open(path: str | PathLike[str]) -> dict[str, _Tensor]:
             if not file.seekable():
                 raise ValueError("it is a pipe, which cannot be mapped")
             mapped = _Mapped(file.fileno(), 0, access=mmap.ACCESS_READ)
-            mapped.path, mapped.identity = path, _identity(file)
+            mapped.path, mapped.identity = path, digest.identity(file.fileno())
             return dict(_tensors(mapped))
         except (ValueError, RecursionError) as exc:
             raise FileFormatError(
@@ -172,7 +172,7 @@ def _put(client: Client, tensor: _Tensor, device: Device | None) -> Buffer:
     whole = tensor.element.bits >= 8 and spec.nbytes >= _READ_NBYTES
     if whole and not (client.platform_name == "cpu" and tensor.start % _ALIGNMENT == 0):
         with open(tensor.mapped.path, "rb") as file:
-            if _identity(file) == tensor.mapped.identity:  # Nobody replaced the file.
+            if digest.identity(file.fileno()) == tensor.mapped.identity:  # Nobody replaced it.
                 return upload.from_file(client, file.fileno(), spec, tensor.start, device)
     return client.buffer_from_host(
         tensor.array(), device=device, semantics=HostBufferSemantics.IMMUTABLE_ZERO_COPY
@@ -351,15 +351,10 @@ def _missing_error(
 
 
 class _Mapped(mmap.mmap):
-    """A mapped file, with its path and its identity on the disk."""
+    """A mapped file, with its path and its `digest.identity`."""
 
     path: str | PathLike[str]
-    identity: tuple[int, int]
-
-
-def _identity(file: BinaryIO) -> tuple[int, int]:
-    status = os.fstat(file.fileno())
-    return status.st_dev, status.st_ino
+    identity: str
 
 
 class _Tensor(NamedTuple):

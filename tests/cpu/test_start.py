@@ -14,7 +14,7 @@ MARK = "import json, sys\ndef mark(): print(json.dumps(list(sys.modules)))\n"
 SPARED = {"click", "dataclasses", "email", "httpx", "importlib.metadata", "importlib_metadata"}
 SPARED |= {"logging", "packaging", "platformdirs", "rich", "shutil", "subprocess", "tempfile"}
 SPARED |= {"hashlib", "html", "pickle", "pjrt_hub.finding.store.lock"}
-SPARED |= {f"pjrt_hub.finding.store.cache.{each}" for each in ("audit", "eviction", "publication")}
+SPARED |= {f"pjrt_hub.finding.store.cache.{each}" for each in ("audit", "eviction")}
 SPARED |= {f"pjrt_hub.running.extensions.{each}" for each in ("custom_calls", "profiler")}
 #: Modules that only a compilation needs, and that making a client must not import.
 LATE = {"inspect", "numpy", "pjrt_hub.running.program.compile_error"}

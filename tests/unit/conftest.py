@@ -1,5 +1,6 @@
 """Fixtures of the unit tests."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,6 +12,7 @@ from loopback import Loopback
 from trees import Site
 
 from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.transfer import installers
 
 # Examples have no deadline, because no test is about their time.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -33,6 +35,19 @@ def cache(tmp_path: Path) -> Cache:
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path / "site")
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Give this process no index, no mirror, and a cache of its own."""
+    for name in [name for name in os.environ if name.startswith(("PJRT_", "PIP_", "UV_"))]:
+        monkeypatch.delenv(name)
+    given = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
+    for name, value in {**given, "PJRT_HUB_CACHE": str(tmp_path / "cache")}.items():
+        monkeypatch.setenv(name, value)
+    # pip would take a second to report that it has no index.
+    monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
+    return monkeypatch
 
 
 @pytest.fixture

@@ -14,6 +14,8 @@ MEMBERS = wheels.contents()
 WHEEL = wheels.build(MEMBERS)
 PIN = wheels.pin(WHEEL, MEMBERS)
 FILE = "/files/" + PIN.file_name
+#: Variables that keep pip and uv from reading this machine's configuration.
+BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
 
 
 class Slept(list[float]):
@@ -72,8 +74,7 @@ class Interrupting(Phases):
 
 def env(server: Loopback, **more: str) -> dict[str, str]:
     """An environment whose only source is the server's mirror."""
-    base = {"PATH": os.environ["PATH"], "PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
-    return {**base, "UV_NO_CONFIG": "1", "PJRT_HUB_MIRRORS": server.url("/files"), **more}
+    return {**BARE, "PIP_NO_INDEX": "1", "PJRT_HUB_MIRRORS": server.url("/files"), **more}
 
 
 def get(server: Loopback, cache: Cache, slept: Slept, **more: object):

@@ -37,7 +37,6 @@ from pjrt_hub.finding.store.catalog import (
     shipped_registry,
 )
 from pjrt_hub.finding.store.pins import Pins, read
-from pjrt_hub.finding.store.transfer import installers
 
 LIBRARY, DEPENDENCY, TOOL = "toy/lib/toy.so", "dep/lib/libdep.so", "dep/bin/tool"
 RUN_PATH = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../dep/lib"
@@ -111,16 +110,10 @@ def pin(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def toys(made, tmp_path, monkeypatch, pin) -> Toys:
+def toys(made, tmp_path, alone, pin) -> Toys:
     """The wheels as the only source of downloads, with an empty cache."""
-    for name in [name for name in os.environ if name.startswith(("PJRT_", "PIP_", "UV_"))]:
-        monkeypatch.delenv(name)
     mirror = shutil.copytree(made.wheels, tmp_path / "mirror")
-    given = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
-    given |= {"PJRT_HUB_CACHE": str(tmp_path / "cache"), "PJRT_HUB_MIRRORS": str(mirror)}
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
+    alone.setenv("PJRT_HUB_MIRRORS", str(mirror))
     pin(made.row)
     return Toys(mirror, made.row)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 import pytest
-from fetching import FILE, PIN, WHEEL, Slept, assert_whole
+from fetching import BARE, FILE, PIN, WHEEL, Slept, assert_whole
 from loopback import Answer, Loopback, Request, Socks
 
 from pjrt_hub.errors import PjrtHubError, StoreError
@@ -30,7 +30,6 @@ TOKEN = "hunter2-and-more"
 LOGIN = f"me:{TOKEN}@"
 #: The value of the Authorization header for the login.
 BASIC = "Basic " + base64.b64encode(f"me:{TOKEN}".encode()).decode()
-BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
 
 
 def reply(code: int) -> bytes:

@@ -3,12 +3,12 @@
 import base64
 import gzip
 import json
-import os
 import sys
 from pathlib import Path
 
 import pytest
 import wheels
+from fetching import BARE, FILE, MEMBERS, PIN, WHEEL
 from loopback import Answer, Loopback
 
 from pjrt_hub.errors import DownloadError, OfflineError, StoreError
@@ -18,21 +18,8 @@ from pjrt_hub.finding.store.transfer.fetch import obtain
 from pjrt_hub.finding.store.transfer.installers import Sources
 from pjrt_hub.finding.store.transfer.transport import Patience
 
-MEMBERS = wheels.contents(10_000)
-WHEEL = wheels.build(MEMBERS)
-PIN = wheels.pin(WHEEL, MEMBERS)
 PROJECT = "/simple/toy-plugin/"
-FILE = "/files/" + PIN.file_name
-#: Variables that keep pip and uv from reading this machine's configuration.
-BARE = {"PATH": os.environ["PATH"], "PIP_CONFIG_FILE": os.devnull, "UV_NO_CONFIG": "1"}
 HASTY = Patience(tries=1, sleep=lambda _: None)
-
-
-@pytest.fixture
-def server():
-    with Loopback() as server:
-        server.file(FILE, WHEEL)
-        yield server
 
 
 def html(href: str, attributes: str = "") -> Answer:

@@ -26,7 +26,6 @@ from pjrt_hub.door import lock
 from pjrt_hub.finding.store import pins
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Artifact, Catalog
-from pjrt_hub.finding.store.transfer import installers
 from pjrt_hub.finding.store.transfer.fetch import obtain
 
 HERE = HostTag.current()
@@ -70,19 +69,11 @@ def locked() -> dict[tuple[str, str], str]:
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def here(tmp_path: Path, alone: pytest.MonkeyPatch):
     """A new project, in an environment without an index."""
-    for name in [name for name in os.environ if name.startswith(("PJRT_", "PIP_", "UV_"))]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("UV_NO_CONFIG", "1")
-    monkeypatch.setenv("PJRT_HUB_CACHE", str(tmp_path / "cache"))
-    # pip would take a second to report that it has no index.
-    monkeypatch.setattr(installers, "read_sources", installers.read_mirror_sources)
     project = tmp_path / "project"
     project.mkdir()
-    monkeypatch.chdir(project)
+    alone.chdir(project)
     return project
 
 

@@ -186,7 +186,7 @@ def test_the_bound_holds_when_the_clock_went_back(tmp_path):
 def test_abandoned_partial_files_go(kept, tmp_path):
     kept.put(KEY, b"code")
     folder = files(tmp_path)[0].parent
-    old, young = folder / "x.partial.old", folder / "x.partial.young"
+    old, young = folder / ".x.old", folder / ".x.young"
     old.write_bytes(b"half")
     young.write_bytes(b"half")
     os.utime(old, (1, 1))
@@ -287,4 +287,4 @@ def test_processes_share_it(tmp_path):
         _, stderr = each.communicate(timeout=60)
         assert (each.returncode, stderr) == (0, "")
     assert ProgramCache(tmp_path).nbytes() <= 60_000
-    assert [path for path in files(tmp_path) if ".partial." in path.name] == []
+    assert [path for path in files(tmp_path) if path.name.startswith(".")] == []

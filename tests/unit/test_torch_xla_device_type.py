@@ -3,7 +3,7 @@
 import pytest
 
 from pjrt_hub.errors import FrameworkError
-from pjrt_hub.frameworks.torch_xla.device_type import name_in_torch_xla
+from pjrt_hub.frameworks.torch_xla.framework import name_in_torch_xla
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,14 @@ def is_library(path: Path) -> bool:
         return False
 
 
+def is_plugin(path: Path) -> bool:
+    """Check whether a file is a library for Linux that exports `GetPjrtApi`."""
+    try:
+        return inspect(path).exported
+    except PluginLoadError:
+        return False
+
+
 def sections(path: Path) -> tuple[Section, ...]:
     """Read the sections of a 64-bit little-endian library for Linux; none if they were stripped."""
     with _open(path) as (_, file):

@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base import digest
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.finding.contract.names import canonical
+
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
 
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 # Without this, opening a pipe in the place of a file would wait for its writer.
@@ -37,30 +41,17 @@ class Distribution(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name} {self.version}"
 
-    def files(self) -> tuple[str, ...]:
-        """Return its files relative to `folder`, as its metadata lists them; none if it lists none.
-
-        Only the few distributions that ship a plugin are asked this, so the richer reader is
-        worth its import of 20 ms here.
-        """
-        import csv
-
+    def requires(self) -> tuple[Requirement, ...]:
+        """Return its requirements, including those of its extras; skip what is malformed."""
         import importlib_metadata
+        from packaging.requirements import InvalidRequirement, Requirement
 
-        try:
-            files = importlib_metadata.Distribution.at(self.info).files
-        except (OSError, ValueError, csv.Error):
-            return ()
-        return tuple(map(str, files or ()))
-
-    def requires(self) -> tuple[str, ...]:
-        """Return its requirements, including those of its extras, as its metadata states them."""
-        import importlib_metadata
-
-        try:
-            return tuple(importlib_metadata.Distribution.at(self.info).requires or ())
-        except (OSError, ValueError):
-            return ()
+        found: list[Requirement] = []
+        with suppress(OSError, ValueError):
+            for text in importlib_metadata.Distribution.at(self.info).requires or ():
+                with suppress(InvalidRequirement):
+                    found.append(Requirement(text))
+        return tuple(found)
 
 
 _Shadowed = tuple[tuple[Distribution, Distribution], ...]
@@ -192,10 +183,10 @@ class Installed:
         return None
 
     def files(self, distribution: Distribution) -> tuple[str, ...]:
-        """Return the paths below a distribution's folder in its RECORD; skip those in quotes."""
+        """Return the paths in a distribution's RECORD, from its folder; skip those in quotes."""
         lines = _read(os.fspath(distribution.info / "RECORD"))[0].decode("utf-8", "replace")
         paths = (line.rsplit(",", 2)[0] for line in lines.splitlines())
-        return tuple(path for path in paths if path and not path.startswith(('"', "..", "/")))
+        return tuple(path for path in paths if path and not path.startswith('"'))
 
     def package_folders(self, module: str) -> Iterator[Path]:
         """Yield the folders of a package, in the order of `sys.path`; import nothing."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from os.path import isdir, isfile
 from pathlib import Path
 
-from pjrt_hub.errors import ManifestError, PluginLoadError
-from pjrt_hub.finding.contract.headers import inspect
+from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.contract.headers import is_plugin
 from pjrt_hub.finding.contract.manifest import FILE_NAME, Manifest, default_manifest, read
 from pjrt_hub.finding.discovery import registration
 from pjrt_hub.finding.discovery.installed import EntryPoint, Installed
@@ -226,7 +226,7 @@ def _libraries(world: World, point: EntryPoint) -> list[Path]:
         return inside
     recorded = sorted(
         home / path
-        for path in point.distribution.files()
+        for path in world.installed.files(point.distribution)
         if is_plugin_library(path, world.host.os) and isfile(home / path)
     )
     if recorded:
@@ -248,11 +248,4 @@ def _in_folder(folder: Path, os: str) -> list[Path]:
     )
     named = [path for path in files if is_plugin_library(path.name, os)]
     # A library with another name is recognised by its symbol GetPjrtApi.
-    return named or [path for path in files if _is_plugin(path)]
-
-
-def _is_plugin(path: Path) -> bool:
-    try:
-        return inspect(path).exported
-    except PluginLoadError:
-        return False
+    return named or list(filter(is_plugin, files))

@@ -13,7 +13,6 @@ from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 
 if TYPE_CHECKING:
     import ast
-    from collections.abc import Iterator
 
 
 class Registration(NamedTuple):
@@ -34,7 +33,9 @@ def read(folder: Path) -> Registration:
         return Registration()
     platform, priority = "", DEFAULT_PRIORITY
     loads: list[tuple[str, str]] = []
-    for call in _calls(tree):
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    # Such modules run their calls in the order of the source.
+    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
         called = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         called = call.func.id if isinstance(call.func, ast.Name) else called
         given = {each.arg: _constant(each.value) for each in call.keywords}
@@ -46,14 +47,6 @@ def read(folder: Path) -> Registration:
         elif called == "_load" and isinstance(second, list):
             loads += [(f"nvidia.{first}", str(file)) for file in second]
     return Registration(platform, priority, tuple(loads))
-
-
-def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls in the order of the source, in which such modules also run them."""
-    import ast
-
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    yield from sorted(found, key=lambda node: (node.lineno, node.col_offset))
 
 
 def _constant(node: ast.expr) -> object:

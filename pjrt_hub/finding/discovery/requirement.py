@@ -43,20 +43,10 @@ def find_required(
 
 def _bounds(world: World, distribution: str, version: str) -> dict[str, str]:
     """Return the specifiers in the vendor's package around a plugin, if that is installed."""
-    from packaging.requirements import InvalidRequirement
-    from packaging.requirements import Requirement as Wanted
-
     around = world.installed.get(f"{distribution.removesuffix('-pjrt')}-plugin")
     if around is None or around.version != version:
         return {}
-    found = {}
-    for text in around.requires():
-        try:
-            wanted = Wanted(text)
-        except InvalidRequirement:
-            continue
-        found[canonical(wanted.name)] = str(wanted.specifier)
-    return found
+    return {canonical(each.name): str(each.specifier) for each in around.requires()}
 
 
 def find_installed(world: World, requirement: Requirement) -> dict[str, Path]:

@@ -37,18 +37,14 @@ def cache_errors(what: str, path: Path, needed: int = 0) -> Iterator[None]:
     except PjrtHubError:  # Some errors of this package are OSErrors, too.
         raise
     except OSError as exc:
-        raise failure(what, path, exc, needed) from exc
-
-
-def failure(what: str, path: Path, exc: OSError, needed: int = 0) -> CacheError:
-    """Make the error for a call that failed below the cache root."""
-    if exc.errno in _FULL:
-        with suppress(OSError):
-            return _full(f"{what} {path}: no space left", path, needed)
-    return CacheError(
-        f"{what} {path}: {exc.strerror or exc}",
-        hint="set PJRT_HUB_CACHE to a directory that you can write to",
-    )
+        error = CacheError(
+            f"{what} {path}: {exc.strerror or exc}",
+            hint="set PJRT_HUB_CACHE to a directory that you can write to",
+        )
+        if exc.errno in _FULL:
+            with suppress(OSError):
+                error = _full(f"{what} {path}: no space left", path, needed)
+        raise error from exc
 
 
 def require_space(path: Path, needed: int) -> None:
@@ -131,17 +127,28 @@ def seal(file: int, *, executable: bool = False) -> None:
     os.fsync(file)
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file in one step: readers find the old one or the new one, whole."""
+def replace(
+    path: Path, *parts: bytes, folder: int | None = None, mode: int = 0o666, sync: bool = True
+) -> None:
+    """Write a file in one step: readers find the old one or the new one, whole.
+
+    `folder` is the descriptor of its folder if that is open. Unless `sync`, a power cut may lose
+    the content.
+    """
     partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")  # No other call uses this name.
+    here, there = (each if folder is None else each.name for each in (partial, path))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NOFOLLOW
     try:
-        with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666), "wb") as file:
-            file.write(content)
+        with open(os.open(here, flags, mode, dir_fd=folder), "wb") as file:
+            file.writelines(parts)
             file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(here, there, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(here, dir_fd=folder)
+        raise
 
 
 def sync_directory(path: Path) -> None:
@@ -187,9 +194,14 @@ def open_folder(root: Path, folder: Path) -> Iterator[int | None]:
             try:
                 below = os.open(name, _FOLDER | NOFOLLOW, dir_fd=file)
             except NotADirectoryError as exc:  # Linux reports a link with this error.
-                if here.is_symlink():
-                    raise _link_error(here) from exc
-                raise
+                if not here.is_symlink():
+                    raise
+                raise CacheError(
+                    f"the cache is not safe to use: {here} is a symbolic link, and none is "
+                    "followed there",
+                    hint=f"run `rm {here}`, or set PJRT_HUB_CACHE to the directory that holds the "
+                    "whole cache",
+                ) from exc
             os.close(file)
             file = below
             _require(here, os.fstat(file))
@@ -290,10 +302,3 @@ def _require_own_link(root: Path) -> None:
             f"the cache is not safe to use: {root} is a link that belongs to user {found.st_uid}",
             hint="set PJRT_HUB_CACHE to a directory of your own",
         )
-
-
-def _link_error(path: Path) -> CacheError:
-    return CacheError(
-        f"the cache is not safe to use: {path} is a symbolic link, and none is followed there",
-        hint=f"run `rm {path}`, or set PJRT_HUB_CACHE to the directory that holds the whole cache",
-    )

@@ -60,20 +60,18 @@ class JaxBackend:
         return framework.make_topology(capsule, *check(topology_name, options, plugin.api_version))
 
     def _load(self, to_run: bool = False) -> tuple[Plugin, Manifest, object]:
-        from pjrt_hub.door.client import choose, load
-        from pjrt_hub.door.plugin import open_plugin
         from pjrt_hub.frameworks import padding
+        from pjrt_hub.frameworks.request import open_asked
         from pjrt_hub.running.interpose import forwarding
 
         with self._loading:
             if self._loaded is None:
-                choice = choose(self.platform, to_run=to_run)
-                plugin = open_plugin(choice, reload=load)
+                plugin, manifest = open_asked(self.platform, to_run=to_run)
                 release = f"JAX {framework.release()}"
                 table = padding.table(plugin, release, framework.api_version(), "pjrt_hub.jax")
                 held = forwarding.capsule(table)
                 framework.load(self.name, held, profiles="Profiler" in plugin.extensions)
-                self._loaded = plugin, choice.candidate.manifest, held
+                self._loaded = plugin, manifest, held
             return self._loaded
 
 

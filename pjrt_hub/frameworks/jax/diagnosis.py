@@ -54,20 +54,14 @@ def report(world: World, after: Sequence[str] = ()) -> Iterator[Step]:
 
 def _versions(jax: Distribution, world: World) -> Iterator[Step]:
     """Compare installed versions with those that JAX's packages require of each other."""
-    from packaging.requirements import InvalidRequirement, Requirement
-
     found = {jax.name: jax}
     queue = [jax]
     told: dict[str, str] = {}
     wrong = []
     for each in queue:
-        for text in each.requires():
-            try:
-                wanted = Requirement(text)
-            except InvalidRequirement:
-                continue
+        for wanted in each.requires():
             name, takes = canonical(wanted.name), str(wanted.specifier)
-            extra = match[1] if (match := _EXTRA.search(text)) else ""
+            extra = match[1] if (match := _EXTRA.search(str(wanted))) else ""
             if name == "jaxlib" and extra:
                 continue  # This extra serves those who test JAX with its oldest jaxlib.
             part = world.installed.get(name) if _PART.fullmatch(name) else None

@@ -145,12 +145,8 @@ def make_client(name: str, options: Mapping[str, Any]) -> Any:
     more: dict[str, Any] = {}
     if "transfer_server_factory" in takes:
         more["transfer_server_factory"] = xla_bridge._make_transfer_server_factory()
-    if "force_dcn_cross_host_transfers" in takes:
-        setting = xla_bridge.FORCE_DCN_CROSS_HOST_TRANSFERS
-        more["force_dcn_cross_host_transfers"] = setting.value
-    if "sort_devices_by_process_index" in takes:
-        setting = xla_bridge.SORT_DEVICES_BY_PROCESS_INDEX
-        more["sort_devices_by_process_index"] = setting.value
+    for each in {"force_dcn_cross_host_transfers", "sort_devices_by_process_index"} & takes.keys():
+        more[each] = getattr(xla_bridge, each.upper()).value
     return xla_client.make_c_api_client(name, dict(options), shared, **more)
 
 

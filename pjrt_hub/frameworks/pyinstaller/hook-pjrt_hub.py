@@ -38,7 +38,7 @@ def hook(hook_api: Any) -> None:
     distributions |= {each.distribution for each in here.installed.registries}
     for distribution in filter(None, distributions):
         for file in here.installed.files(distribution):
-            if not file.endswith((".py", ".pyc")):
+            if not file.endswith((".py", ".pyc")) and not file.startswith(("..", "/")):
                 folder = file.rpartition("/")[0] or "."
                 hook_api.add_datas([(str(distribution.folder / file), folder)])
 

@@ -15,6 +15,7 @@ from typing import Any
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.door.process import environment
 from pjrt_hub.errors import FrameworkError
+from pjrt_hub.frameworks.request import release
 
 #: The device's type in PyTorch. TorchTPU renames PyTorch's private backend to it, which can be done
 #: once in a process, and refuses other names.
@@ -33,17 +34,9 @@ FOR_TPUS = {
 _LOG = logging.getLogger("pjrt_hub.torch")
 
 
-def release() -> tuple[int, int]:
-    """Return the installed release of TorchTPU: (0, 2)."""
-    from importlib.metadata import version
-
-    major, minor = version("torch_tpu").split(".")[:2]
-    return int(major), int(minor)
-
-
 def api_version() -> ApiVersion | None:
     """Return the PJRT API that this TorchTPU was built with, or None if nobody measured it."""
-    return BUILT_WITH.get(release())
+    return BUILT_WITH.get(release("torch_tpu"))
 
 
 def require() -> None:
@@ -57,11 +50,11 @@ def require() -> None:
             hint="`pip install 'pjrt-hub[torch]'` installs it with a torch that fits; it needs "
             "Python 3.12 or newer",
         ) from exc
-    if release() not in BUILT_WITH:
+    if release("torch_tpu") not in BUILT_WITH:
         tested = ", ".join(f"{major}.{minor}" for major, minor in BUILT_WITH)
         _LOG.warning(
             "TorchTPU %d.%d was not tested with pjrt-hub, which was on %s, and torch is %s",
-            *release(),
+            *release("torch_tpu"),
             tested,
             torch.__version__,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import FrameworkError
-from pjrt_hub.frameworks.request import DeviceRequest
+from pjrt_hub.frameworks.request import DeviceRequest, open_asked, release
 from pjrt_hub.frameworks.torch import framework
 
 if TYPE_CHECKING:
@@ -39,8 +39,6 @@ def register_request(text: str) -> None:
 
 
 def _register(wanted: str | None, options: Callable[[Manifest], Mapping[str, Any]]) -> None:
-    from pjrt_hub.door.client import choose, load
-    from pjrt_hub.door.plugin import open_plugin
     from pjrt_hub.frameworks import padding
     from pjrt_hub.frameworks.torch import kernels
     from pjrt_hub.running.interpose import forwarding
@@ -53,12 +51,10 @@ def _register(wanted: str | None, options: Callable[[Manifest], Mapping[str, Any
                 hint="register one plugin in a process, before the first tensor on the device; or "
                 f"set PJRT_HUB_TORCH={wanted or 'cpu'}",
             )
-        choice = choose(wanted, to_run=True)
-        plugin = open_plugin(choice, reload=load)
-        manifest = choice.candidate.manifest
+        plugin, manifest = open_asked(wanted)
         checked = plugin.policy.check_create_options(options(manifest), plugin.api_version)
         plugin.policy.try_client(checked)
-        built = "TorchTPU {}.{}".format(*framework.release())
+        built = "TorchTPU {}.{}".format(*release("torch_tpu"))
         table = padding.table(plugin, built, framework.api_version(), "pjrt_hub.torch")
         is_tpu = manifest.platform == framework.DEVICE
         refused = {} if is_tpu else framework.FOR_TPUS

@@ -14,9 +14,8 @@ from torch_xla.experimental import plugins
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import FrameworkError
-from pjrt_hub.frameworks.request import DeviceRequest
+from pjrt_hub.frameworks.request import DeviceRequest, open_asked, release
 from pjrt_hub.frameworks.torch_xla import framework
-from pjrt_hub.frameworks.torch_xla.device_type import name_in_torch_xla
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.contract.manifest import Manifest
@@ -53,8 +52,8 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         from pjrt_hub.running.interpose import forwarding
 
         plugin, _ = self._load()
-        release = "torch_xla " + ".".join(map(str, framework.release()))
-        table = padding.table(plugin, release, framework.api_version(), "pjrt_hub.torch_xla")
+        here = "torch_xla {}.{}".format(*release("torch_xla"))
+        table = padding.table(plugin, here, framework.api_version(), "pjrt_hub.torch_xla")
         return str(forwarding.forward(table, plugin.path))
 
     def client_create_options(self) -> dict[str, Any]:
@@ -83,14 +82,9 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
         return self._options
 
     def _load(self) -> tuple[Plugin, Manifest]:
-        from pjrt_hub.door.client import choose, load
-        from pjrt_hub.door.plugin import open_plugin
-
         with self._loading:
             if self._loaded is None:
-                choice = choose(self._platform, to_run=True)
-                plugin = open_plugin(choice, reload=load)
-                self._loaded = plugin, choice.candidate.manifest
+                self._loaded = open_asked(self._platform)
             return self._loaded
 
 
@@ -130,7 +124,7 @@ def register(
             hint="register it before the first tensor on a device, or set PJRT_DEVICE=PJRTHUB and "
             f"PJRT_HUB_TORCH_XLA={wanted or 'cpu'}",
         )
-    device_type = name_in_torch_xla(wanted, name, framework.device_types())
+    device_type = framework.name_in_torch_xla(wanted, name, framework.device_types())
     framework.use(device_type, DevicePlugin(wanted, options))
     _LOG.info("%s is registered in torch_xla as %s", wanted or "a plugin", device_type)
     return device_type

@@ -5,29 +5,31 @@ Differences between releases of torch_xla are handled here and nowhere else.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
+from pathlib import PurePath
 from typing import Any
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import FrameworkError
+from pjrt_hub.finding.discovery.library import plugin_name
+from pjrt_hub.frameworks.request import release
 
 #: This is the oldest release of torch_xla that the tests ran on.
 OLDEST = (2, 8)
 #: Releases of torch_xla were built with these versions of the PJRT API. They tell it only in an
 #: error, when ENABLE_PJRT_COMPATIBILITY=0 makes them refuse every other version.
 BUILT_WITH = {(2, 8): ApiVersion(0, 70), (2, 9): ApiVersion(0, 75)}
-
-
-def release() -> tuple[int, int]:
-    """Return the installed release of torch_xla: (2, 9)."""
-    from importlib.metadata import version
-
-    major, minor = version("torch_xla").split(".")[:2]
-    return int(major), int(minor)
+#: torch_xla's C++ code makes clients for these device types by itself.
+BUILT_IN = frozenset({"CPU", "CUDA", "LIBRARY", "NEURON", "TPU", "XPU"})
+_PREFIX = "HUB"
+#: torch_xla cuts the type at an underscore, and the part before that is not registered.
+_NAME = re.compile(r"[A-Z][A-Z0-9]{0,31}")
 
 
 def api_version() -> ApiVersion | None:
     """Return the PJRT API that this torch_xla was built with, or None if nobody measured it."""
-    return BUILT_WITH.get(release())
+    return BUILT_WITH.get(release("torch_xla"))
 
 
 def require() -> None:
@@ -37,10 +39,11 @@ def require() -> None:
         import torch_xla.experimental.plugins  # noqa: F401
     except ImportError as exc:
         raise FrameworkError(f"torch_xla cannot be imported: {exc}", hint=_install_hint()) from exc
-    if release() < OLDEST:
+    here = release("torch_xla")
+    if here < OLDEST:
         raise FrameworkError(
-            f"torch_xla {'.'.join(map(str, release()))} is too old: plugins of pjrt-hub need "
-            f"{oldest} or newer",
+            f"torch_xla {'.'.join(map(str, here))} is too old: plugins of pjrt-hub need {oldest} "
+            "or newer",
             hint=_install_hint(),
         )
 
@@ -73,6 +76,30 @@ def device_types() -> frozenset[str]:
     from torch_xla.experimental import plugins
 
     return frozenset(plugins._plugin_registry)
+
+
+def name_in_torch_xla(platform: str | None, name: str | None, taken: Collection[str]) -> str:
+    """Return the device type that a plugin gets in torch_xla.
+
+    A name that the user gives raises FrameworkError if it is taken, ValueError if it is not valid.
+    """
+    if name is None:
+        last = PurePath(platform or "").name.rpartition(":")[2].partition(",")[0]
+        plain = plugin_name(PurePath(last).stem).upper() if last else "PLUGIN"
+        return (_PREFIX + re.sub("[^A-Z0-9]", "", plain))[:32]
+    wanted = name.upper()
+    if not _NAME.fullmatch(wanted):
+        raise ValueError(
+            f"{name!r} is not a device type of torch_xla: it takes A-Z and 0-9, 32 at most, and "
+            "cuts what follows an underscore"
+        )
+    if wanted in BUILT_IN or wanted in taken:
+        why = "built into torch_xla" if wanted in BUILT_IN else "another plugin's"
+        raise FrameworkError(
+            f"the plugin {platform or ''} cannot be called {wanted} in torch_xla: that is {why}",
+            hint="leave the name out, or take another",
+        )
+    return wanted
 
 
 def use(device_type: str, plugin: Any) -> None:

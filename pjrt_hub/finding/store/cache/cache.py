@@ -171,14 +171,10 @@ class Cache:
         the archive's size and sha256; an archive without the pinned members raises ArchiveError. A
         directory that cannot be written, or is full, raises CacheError.
         """
-        from pjrt_hub.finding.store.cache import publication
-
         with disk.cache_errors("cannot publish", self.entry_root(artifact), artifact.nbytes):
             self.require_space(artifact.nbytes)
             with self._own.lease(artifact.sha256):  # The entry must stay until it is looked up.
-                root = publication.publish(
-                    self._own, artifact, archive_path, self._memo, self.lookup
-                )
+                root = self._fill(artifact, archive_path)
                 entry = self._look(self._own, artifact)
         if entry is None:
             raise CacheError(
@@ -188,6 +184,44 @@ class Cache:
         if self.max_nbytes is not None:
             self.prune(max_nbytes=self.max_nbytes, keep={artifact.sha256})
         return entry
+
+    def _fill(self, artifact: Archive, archive_path: Path) -> Path:
+        """Unpack and sync the pinned members, rename the folder into place, and return it.
+
+        A published file is never written to again: it is made in a private directory.
+        """
+        import json
+        import shutil
+
+        from pjrt_hub.finding.store.archive.archive import unpack
+
+        layout, root = self._own, self.entry_root(artifact)
+        layout.area(root.parent.name)
+        for path in layout.abandoned_folders("unpacking"):
+            shutil.rmtree(path, ignore_errors=True)
+        private = layout.private("unpacking", artifact.sha256)
+        process = os.getpid()
+        try:
+            unpack(archive_path, artifact.members, private, name=artifact.file_name)
+            for member in artifact.members:
+                self._memo.keep(private / member.path, member.sha256)
+            disk.write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
+            private.chmod(0o755)
+            for inside, _, _ in os.walk(private):
+                disk.sync_directory(Path(inside))
+            if not layout.settle(private, root):
+                # Another process has published it meanwhile; that entry stays if it is sound.
+                found = self.lookup(artifact)
+                if found is None or found.root != root:
+                    private.rename(root)
+            for folder in (root.parent, layout.tree):
+                disk.sync_directory(folder)
+        finally:
+            if os.getpid() == process:  # A forked child must leave the folder alone.
+                shutil.rmtree(private, ignore_errors=True)
+        with layout.removal_lock(artifact.sha256):
+            pass  # This makes the lock file, so that the first use has nothing to write.
+        return root
 
     def lay_out(self, files: Mapping[str, Path]) -> Path | None:
         """Return a folder with a link to each file, as if an installer had put them there.

@@ -7,7 +7,6 @@ here raises for a disk that is full or read-only. Must not probe.
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,6 @@ from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import CacheError
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache.layout import LAYOUT
-
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | disk.NOFOLLOW
 
 
 class Memo:
@@ -58,21 +55,11 @@ class Memo:
 
     def write(self, name: str, answer: dict[str, Any]) -> None:
         """Store an answer, if possible."""
-        partial = f".{name}.{os.urandom(8).hex()}"
+        path, text = self._folder / f"{name}.json", json.dumps(answer).encode()
         with suppress(OSError, CacheError):
             disk.make(self._root, self._folder)
             with disk.open_folder(self._root, self._folder) as folder:
-                here = self._where(partial, folder)
-                with open(
-                    os.open(here, _WRITE, 0o644, dir_fd=folder), "w", encoding="utf-8"
-                ) as file:
-                    file.write(json.dumps(answer))
-                there = self._where(f"{name}.json", folder)
-                os.replace(here, there, src_dir_fd=folder, dst_dir_fd=folder)
-
-    def _where(self, name: str, folder: int | None) -> str | Path:
-        """Return the name for an open directory, or the path on systems that open none."""
-        return self._folder / name if folder is None else name
+                disk.replace(path, text, folder=folder, mode=0o644, sync=False)
 
 
 class Probes:

@@ -28,7 +28,6 @@ MAX_NBYTES = 2 * 1024**3
 _LOGGER = "pjrt_hub.store"
 _MAGIC = b"\x93pjrt-hub compiled 1\n"
 _HEADER_NBYTES = len(_MAGIC) + 32  # A sha256 follows the magic number.
-_PARTIAL = ".partial."
 #: A partial file of this age has no writer any more.
 _ABANDONED_SECONDS = 3600
 #: The part of the limit that an eviction leaves in use, so that not every put has to evict.
@@ -102,21 +101,8 @@ class ProgramCache:
         try:
             disk.make(self.root, self._folder.parent)  # Everybody may read the plugins here.
             disk.make(self._folder.parent, path.parent, mode=0o700)
-            disk.require_safe(self.root, path.parent)
-            from tempfile import mkstemp
-
-            file, partial = mkstemp(prefix=f"{path.name}{_PARTIAL}", dir=path.parent)
-            try:
-                with os.fdopen(file, "wb") as out:
-                    out.write(_header(value))
-                    out.write(value)
-                    out.flush()
-                    os.fsync(out.fileno())
-                os.replace(partial, path)
-            except BaseException:
-                with suppress(OSError):
-                    os.unlink(partial)
-                raise
+            with disk.open_folder(self.root, path.parent) as folder:
+                disk.replace(path, _header(value), value, folder=folder, mode=0o600)
             self._evict()
         except CacheError as exc:
             _leave_out(exc.message)
@@ -138,7 +124,7 @@ class ProgramCache:
         now = time.time()
         goal = total if total <= self.max_nbytes else int(self.max_nbytes * _AFTER_EVICTION)
         for used, size, path in files:
-            partial = _PARTIAL in path.name
+            partial = path.name.startswith(".")
             if partial and now - used < _ABANDONED_SECONDS:
                 continue
             if partial or total > goal:

@@ -17,6 +17,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from pjrt_hub.base import digest
 from pjrt_hub.errors import DownloadError, StoreError
+from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.store.catalog import Archive
 from pjrt_hub.finding.store.transfer import installers
 from pjrt_hub.finding.store.transfer.credentials import redact, split
@@ -208,7 +209,7 @@ def _wheels(
         ]
     else:
         files = _files(_read(package, kind, place, transport), place)
-    ours = [file for file in files if file.package == _normal(package)]
+    ours = [file for file in files if file.package == canonical(package)]
     if not ours:
         raise Refused(f"it names {len(files)} files, and no wheel of {package}")
     yield ours
@@ -345,15 +346,9 @@ def identity(name: str) -> tuple[str, str]:
     return package, str(version)
 
 
-def _normal(package: str) -> str:
-    from packaging.utils import canonicalize_name
-
-    return canonicalize_name(package)
-
-
 def _project(base: Path, package: str) -> Path | None:
     """Find the folder of a package in an index that is a folder."""
-    path = base / _normal(package)
+    path = base / canonical(package)
     return path if path.is_dir() else None
 
 
@@ -383,7 +378,7 @@ def _read(package: str, kind: Kind, place: str, transport: Transport) -> Page:
 
 def _page(url: str, package: str, transport: Transport) -> Page:
     if package:
-        url = f"{url.rstrip('/')}/{_normal(package)}/"
+        url = f"{url.rstrip('/')}/{canonical(package)}/"
     wishes = enumerate(MEDIA_TYPES, start=1)
     return transport.page(url, accept=", ".join(f"{kind};q=0.{wish}" for wish, kind in wishes))
 

@@ -81,7 +81,7 @@ def measure(
     found = archive.measure(archive_path, _is_wanted, name=file_name)
     archive.unpack(archive_path, found, folder, name=file_name)
     libraries = [member for member in found if not member.path.endswith(FILE_NAME)]
-    exporting = [member for member in libraries if _exports(folder / member.path)]
+    exporting = [member for member in libraries if headers.is_plugin(folder / member.path)]
     if len(exporting) != 1:
         names = ", ".join(member.path for member in exporting)
         raise ArchiveError(
@@ -113,13 +113,6 @@ def measure(
 def _is_wanted(path: str) -> bool:
     name = PurePosixPath(path).name
     return name.endswith(".so") or ".so." in name or name == FILE_NAME
-
-
-def _exports(path: Path) -> bool:
-    try:
-        return headers.inspect(path).exported
-    except PluginLoadError:
-        return False
 
 
 def needs(
