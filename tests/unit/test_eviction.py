@@ -114,7 +114,7 @@ def test_who_waits_for_a_removal_is_told(cache, pins, monkeypatch):
         with cache.lease(pins[0], told.append) as entry:
             assert entry is not None
     assert len(told) == 2
-    who = f"waiting for another thread (pid {os.getpid()}), which is removing this entry ("
+    who = f"waiting for another process (pid {os.getpid()}), which is removing this entry ("
     assert told[0].startswith(who)
 
 

@@ -15,6 +15,7 @@ from loopback import Answer, Loopback, partial
 
 from pjrt_hub.base.listing import size_text
 from pjrt_hub.errors import DigestMismatchError, DownloadError, OfflineError, StoreError
+from pjrt_hub.finding.store.transfer import flight
 from pjrt_hub.finding.store.transfer.credentials import redact
 from pjrt_hub.finding.store.transfer.fetch import obtain
 from pjrt_hub.finding.store.transfer.transport import Patience, forbidden
@@ -358,6 +359,57 @@ def test_a_failure_is_everybodys(server, cache, slept):
     assert [each.result() for each in found] == [None] * 8
 
 
+def test_after_ctrl_c_the_next_thread_starts_over():
+    begun, go, works = threading.Event(), threading.Event(), []
+
+    def interrupted() -> int:
+        begun.set()
+        assert go.wait(60)
+        raise KeyboardInterrupt
+
+    def work() -> int:
+        works.append(1)
+        return 7
+
+    with ThreadPoolExecutor(5) as pool:
+        first = pool.submit(flight.share, "a", interrupted, patience_seconds=60)
+        assert begun.wait(60)
+        others = [pool.submit(flight.share, "a", work, patience_seconds=60) for _ in range(4)]
+        go.set()
+    assert isinstance(first.exception(), KeyboardInterrupt)
+    assert [each.result() for each in others] == [7] * 4
+    assert works
+
+
+@pytest.fixture
+def hanging():
+    """A thread that is inside a shared download of the key "b", and ends after the test."""
+    begun, go = threading.Event(), threading.Event()
+
+    def hang() -> int:
+        begun.set()
+        assert go.wait(60)
+        return 1
+
+    with ThreadPoolExecutor(1) as pool:
+        told = pool.submit(flight.share, "b", hang, patience_seconds=60)
+        assert begun.wait(60)
+        yield
+        go.set()
+    assert told.result() == 1
+
+
+def test_a_thread_that_hangs_is_waited_for_to_the_deadline(hanging):
+    assert flight.share("b", lambda: 2, patience_seconds=0.1) == 2
+
+
+def test_a_fork_does_not_wait_for_threads_that_it_does_not_have(hanging):
+    child = os.fork()
+    if child == 0:
+        os._exit(flight.share("b", lambda: 5, patience_seconds=60))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 5
+
+
 def test_a_fork_in_a_download_publishes_nothing_for_its_parent(server, cache, slept):
     children: list[int] = []
 
@@ -375,3 +427,13 @@ def test_a_fork_in_a_download_publishes_nothing_for_its_parent(server, cache, sl
     assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 3
     assert entry.library_path.exists()
     assert list(cache.root.glob("v1/partial/*")) == []
+
+
+def test_a_key_is_free_after_its_flight():
+    def fail() -> int:
+        raise DownloadError("no", url="")
+
+    with pytest.raises(DownloadError):
+        flight.share("d", fail, patience_seconds=1)
+    assert flight.share("d", lambda: 1, patience_seconds=1) == 1
+    assert flight.share("d", lambda: 2, patience_seconds=1) == 2

@@ -36,7 +36,7 @@ def test_a_lock_has_one_holder(path: Path) -> None:
         with lock.acquire(path, wait) as second:
             assert not second
     assert [text.partition(" (/")[0] for text in told] == [
-        f"waiting for another thread (pid {os.getpid()}), which is fetching the same file",
+        f"waiting for another process (pid {os.getpid()}), which is fetching the same file",
         f"pid {os.getpid()} is not done after 5 s; going on without it",
     ]
     assert path.exists()

@@ -1,4 +1,4 @@
-"""Locks between threads and processes: for one downloader, and for many users of an entry.
+"""Locks between processes: for one downloader, and for many users of an entry.
 
 They save bandwidth and evictions and never guard correctness: on file systems without locks the
 store is as correct and only slower, because publishing is atomic.
@@ -109,9 +109,10 @@ def _acquire(file: int, path: Path, shared: bool, wait: Wait) -> FileLock:
                     )
                 return FileLock(file, "taken")
             if wait.notify and not told and waited >= _QUIET_SECONDS:
-                told, who = True, _holder(file)
-                kind = "thread" if who == f"pid {os.getpid()}" else "process"
-                wait.notify(f"waiting for another {kind} ({who}), which {wait.doing} ({path})")
+                told = True
+                wait.notify(
+                    f"waiting for another process ({_holder(file)}), which {wait.doing} ({path})"
+                )
             wait.sleep(_POLL_SECONDS)
 
 

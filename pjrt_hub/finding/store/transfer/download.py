@@ -40,7 +40,7 @@ def fetch(
     notify: Callable[[str], None] | None,
     limits: Patience,
 ) -> CacheEntry:
-    """Fetch an artifact like `fetch.obtain`, unless another thread or process does so meanwhile."""
+    """Fetch an artifact like `fetch.obtain`, unless another process does so meanwhile."""
     wait = lock.Wait(limits.lock_seconds, notify, limits.sleep, limits.clock)
     with cache.fetch_lock(artifact, wait):
         if entry := cache.lookup(artifact):

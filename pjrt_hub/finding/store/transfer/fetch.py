@@ -5,6 +5,7 @@ For an artifact from the cache, no module for the network is imported.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -55,11 +56,13 @@ def obtain(
             hint=f"run `pjrt-hub fetch {artifact.plugin}` while there is a network, or bring it in "
             "a bundle (docs/airgapped.md)",
         )
-    from pjrt_hub.finding.store.transfer import download
+    from pjrt_hub.finding.store.transfer import download, flight
     from pjrt_hub.finding.store.transfer.transport import Patience
 
     limits = patience or Patience.from_env(env)
-    return download.fetch(artifact, cache, env, progress, notify, limits)
+    work = functools.partial(download.fetch, artifact, cache, env, progress, notify, limits)
+    key = (cache.root, artifact.sha256)
+    return flight.share(key, work, patience_seconds=limits.lock_seconds)
 
 
 @contextmanager
