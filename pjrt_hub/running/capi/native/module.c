@@ -32,13 +32,6 @@ static int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, co
   return PyModule_AddObjectRef(module, name, (PyObject *)*slot);
 }
 
-/* forked_since(generation) -> whether the process has forked since that generation. */
-static PyObject *forked_since(PyObject *module, PyObject *arg) {
-  unsigned long generation = PyLong_AsUnsignedLong(arg);
-  if (generation == (unsigned long)-1 && PyErr_Occurred()) return NULL;
-  return PyBool_FromLong(generation != fork_generation);
-}
-
 static PyObject *current_generation(PyObject *module, PyObject *unused) {
   return PyLong_FromUnsignedLong(fork_generation);
 }
@@ -145,7 +138,6 @@ static PyMethodDef functions[] = {
     {"leave", process_leave, METH_NOARGS, NULL},
     {"aside", process_aside, METH_O, NULL},
     {"generation", current_generation, METH_NOARGS, NULL},
-    {"forked_since", forked_since, METH_O, NULL},
     {"open_library", open_library, METH_VARARGS, NULL},
     {"get_pjrt_api", get_pjrt_api, METH_VARARGS, NULL},
     {"preload_library", preload_library, METH_VARARGS, NULL},
