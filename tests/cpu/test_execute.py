@@ -71,11 +71,6 @@ def test_more_arguments_than_fit_on_the_stack(client, count):
         executable(*(client.buffer_from_host(0) for _ in range(count - 1)))
 
 
-def test_the_same_buffer_several_times(executables, vector):
-    one = vector()
-    assert executables("add")(one, one).tolist() == (2 * NUMBERS).tolist()
-
-
 def test_a_pending_argument_does_not_block(client):
     total = client.compile(doubling("256x256xf32"))
     pending, keep = promise(client)

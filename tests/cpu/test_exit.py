@@ -53,6 +53,10 @@ STATES = {
     ),
     "awaits": "result = start(); ready(); asyncio.run(awaited(result))",
     "awaits on trio": "import trio; result = start(); ready(); trio.run(awaited, result)",
+    "awaits an execution": (
+        "done = slow.execute([[identity, rounds]], return_events=True)[1][0]\n"
+        "async def ended(): await done\nready(); asyncio.run(ended())"
+    ),
     "compiles": "program = products(); ready(); client.compile(program)",
     "launches the 33rd": "ready(); launch_for_ever()",
     "launches bound calls": "call = slow.bind(identity, rounds); ready()\nwhile 1: last = call()",

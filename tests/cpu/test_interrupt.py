@@ -1,6 +1,8 @@
-"""Ctrl-C in any long work raises at once, and the process still ends in order."""
+"""Ctrl-C in long work raises at once, and the process goes on or ends in order.
 
-import asyncio
+test_exit.py has every kind of work that it ends.
+"""
+
 import atexit
 import os
 import signal
@@ -9,9 +11,8 @@ import sys
 import threading
 import time
 
-import numpy as np
 import pytest
-from children import ADD, SLOW, in_child, ones, promise, start
+from children import ADD, in_child, ones, promise, start
 from texts import products
 
 SLOWEST = 50_000  # rounds that take ten seconds
@@ -24,23 +25,6 @@ def begin(client, rounds=SLOWEST):
     return result
 
 
-def execute(client):
-    """The event of an execution."""
-    identity = client.buffer_from_host(np.eye(256, dtype=np.float32))
-    row = [identity, client.buffer_from_host(np.int32(SLOWEST))]
-    return client.compile(SLOW).execute([row], return_events=True)[1][0]
-
-
-async def awaited(event):
-    await event
-
-
-def on_trio(client):
-    import trio
-
-    trio.run(awaited, begin(client).ready)
-
-
 def close(client, end, rounds=SLOWEST):
     begin(client, rounds)
     end()
@@ -48,23 +32,6 @@ def close(client, end, rounds=SLOWEST):
 
 def compile_much(client):
     client.compile(products())
-
-
-#: Work of ten seconds or more, which is interrupted after half a second.
-LONG = {
-    "compile": compile_much,
-    "wait": lambda client: begin(client).ready.wait(),
-    "wait with a timeout": lambda client: begin(client).ready.wait(60),
-    "to_numpy": lambda client: begin(client).to_numpy(),
-    "asarray": lambda client: np.asarray(begin(client)),
-    "str": lambda client: str(begin(client)),
-    "await": lambda client: asyncio.run(awaited(begin(client).ready)),
-    "await on trio": on_trio,
-    "wait for an execution": lambda client: execute(client).wait(),
-    "close": lambda client: close(client, client.close),
-    "leave a block": lambda client: close(client, lambda: client.__exit__(None, None, None)),
-    "await an execution": lambda client: asyncio.run(awaited(execute(client))),
-}
 
 
 def interrupt(work, client):
@@ -79,14 +46,6 @@ def interrupt(work, client):
     with pytest.raises(KeyboardInterrupt):
         threading.Thread(target=send).start(), work(client)
     assert time.monotonic() - sent[0] < 5  # the work takes ten seconds or more
-
-
-@pytest.mark.parametrize("name", LONG)
-@in_child(status=7)
-@pytest.mark.slow
-def test_an_interrupt_is_heard(client, name):
-    interrupt(LONG[name], client)
-    os._exit(7)  # a normal exit would wait for the work
 
 
 @in_child(status=7)
