@@ -49,7 +49,7 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
 
     `api` is the address of its `PJRT_Api`; `function` is empty for an asynchronous failure.
     """
-    code, message, payloads = hotpath.read_error(api, error)
+    code, message, payloads = hotpath.read_error(api, error, True)
     message = message.strip("\0\n ")
     cls = error_class(code)
     # The messages of some plugins already begin with the function's name.

@@ -163,11 +163,12 @@ static void add_payload(const char *key, size_t key_size, const char *value, siz
   Py_XDECREF(bytes);
 }
 
-/* read_error(api, error) -> (code, message, payloads). The error is freed. The GIL is kept, as all
-   visits end before the function returns. */
+/* read_error(api, error, frees) -> (code, message, payloads). The GIL is kept, as all visits end before
+   the function returns. */
 PyObject *process_read_error(PyObject *module, PyObject *args) {
   unsigned long long api_address, error_address;
-  if (!PyArg_ParseTuple(args, "KK", &api_address, &error_address)) return NULL;
+  int frees;
+  if (!PyArg_ParseTuple(args, "KKp", &api_address, &error_address, &frees)) return NULL;
   const PJRT_Api *api = (const PJRT_Api *)(uintptr_t)api_address;
   PJRT_Error *error = (PJRT_Error *)(uintptr_t)error_address;
   int code = code_of(api, error);
@@ -182,7 +183,7 @@ PyObject *process_read_error(PyObject *module, PyObject *args) {
           .user_arg = payloads);
     drop_error(api, api->PJRT_Error_ForEachPayload(&visit));
   }
-  drop_error(api, error);
+  if (frees) drop_error(api, error);
   return Py_BuildValue("iNN", code, message, payloads);
 }
 
