@@ -47,14 +47,12 @@ UNGUARDED = frozenset(
         """
         asks_python bound_dealloc capsule_address client_in_call compact_type
         current_generation custom_partitioner dispatcher_deleter dispatcher_dispatch
-        dispatcher_keep dispatcher_notify dispatcher_wake dlpack_borrow dlpack_lend
-        error_payloads ffi_deleter forked_since function_call function_compile
-        function_compiled function_dealloc functions_call functions_dealloc get_pjrt_api
+        dispatcher_keep dispatcher_notify dispatcher_wake dlpack_borrow dlpack_lend ffi_deleter
+        function_compile function_dealloc functions_call functions_dealloc get_pjrt_api
         host_transfer_end in_call_dealloc open_library owned_finalize preload_library
         process_aside process_ends process_install process_interrupt process_interrupted
-        process_leave staging_dealloc staging_getbuffer staging_kept staging_of
-        staging_trim_all upcalls_end view_getbuffer view_releasebuffer
-        xla_transform
+        process_leave process_read_error staging_dealloc staging_getbuffer staging_kept
+        staging_of staging_trim_all upcalls_end view_getbuffer view_releasebuffer xla_transform
         """,
     )
 )

@@ -23,6 +23,7 @@ REASONS = {
     "HostMemoryAllocator": f"{_NEEDS_TPU}; {_RAW}",
     "RawBuffer": f"{_NEEDS_TPU}; {_RAW}",
     "Stream": f"{_NEEDS_CLIENT}; {_RAW}",
+    "TpuTopology": f"tables of machines, which no topology needs; {_RAW}",
     "Triton": f"no plugin that could be tried offers it; {_RAW}",
     "CrossHostTransfers": f"needs clients of two hosts with GPUs or TPUs; {_RAW}",
     "Collectives": f"{_NEEDS_TPU}, made by Megascale; {_RAW}",

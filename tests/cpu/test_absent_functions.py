@@ -1,8 +1,8 @@
 """What still works with a plugin in which one function is NULL or returns UNIMPLEMENTED."""
 
-import sys
 from pathlib import Path
 
+import measurement
 import pytest
 
 from pjrt_hub.kit.conformance.host import parse
@@ -11,7 +11,6 @@ from pjrt_hub.running.capi import library as loading
 pytestmark = pytest.mark.cpu("asked without the functions, by the layers of a walk")
 
 ROOT = Path(__file__).parents[2]
-TOOL = ROOT / "tools" / "hosts"
 PROFILE = ROOT / "pjrt_hub" / "kit" / "conformance" / "hosts" / "pjrt_hub.toml"
 
 #: Functions whose absence can make a compilation fail; any other is first missed in a call.
@@ -24,17 +23,7 @@ TAKEN_TO_THE_HOST += ("load_serialized",)
 
 
 @pytest.fixture(scope="module")
-def measurement():
-    """The module tools/hosts/measurement.py."""
-    sys.path.insert(0, str(TOOL))
-    import measurement
-
-    sys.path.remove(str(TOOL))
-    return measurement
-
-
-@pytest.fixture(scope="module")
-def names(measurement, plugin, library):
+def names(plugin, library):
     """The functions of the plugin's table."""
     _, found = measurement.functions(library)
     assert len(found) == {"0.81": 118, "0.106": 136, "0.115": 138}[str(plugin.api_version)]
@@ -42,13 +31,13 @@ def names(measurement, plugin, library):
 
 
 @pytest.fixture(scope="module")
-def walked(measurement, library, names):
+def walked(library, names):
     """A walk without each function, in both forms; takes half a minute on two processors."""
     asked = [named.format(name) for named in measurement.FORMS.values() for name in names]
     return measurement.walk("pjrt_hub_walk", library, asked)
 
 
-def test_every_step_is_right_on_the_whole_plugin(measurement, walked):
+def test_every_step_is_right_on_the_whole_plugin(walked):
     assert measurement.without(walked.runs[""], walked.needs) == ""
     assert walked.left_out == []
 
@@ -87,7 +76,7 @@ TOGETHER = {
 
 
 @pytest.mark.slow
-def test_of_functions_that_stand_in_for_each_other_one_suffices(measurement, library):
+def test_of_functions_that_stand_in_for_each_other_one_suffices(library):
     forms = [":null", ""]
     asked = {
         ",".join(f"{name}{form}" for name in names.split()): names
@@ -114,7 +103,7 @@ def test_compiling_misses_what_compiles_and_nothing_else(walked):
     assert missed <= COMPILING
 
 
-def test_the_profile_is_what_is_measured(measurement, walked, names):
+def test_the_profile_is_what_is_measured(walked, names):
     """`python tools/hosts pjrt_hub` rewrites the profile."""
     kept = parse(PROFILE.read_text("utf-8"))
     walked = walked._replace(release=kept.release)  # the release of the recorded profile

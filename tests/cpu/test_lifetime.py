@@ -229,15 +229,6 @@ def closed(client, executable, buffer):
     client.close()
 
 
-def daemon(client, executable, buffer):
-    def forever():
-        while True:
-            executable(buffer, buffer).to_numpy()
-
-    threading.Thread(target=forever, daemon=True).start()
-    time.sleep(0.05)
-
-
 def callback(client, executable, buffer):
     result = start(client, 500)
     result.ready.add_done_callback(lambda e: executable(buffer, buffer))
@@ -248,7 +239,6 @@ STATES = {
     "idle": lambda *_: None,
     "running": lambda client, *_: start(client, 500),
     "closed": closed,
-    "daemon": daemon,
     "callback": callback,
 }
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import importlib.metadata
-import sys
 from dataclasses import replace
-from pathlib import Path
 
+import measurement
 import pytest
 
 import pjrt_hub
 from pjrt_hub.kit.conformance.host import hosts, parse
 
-TOOL = Path(__file__).parents[2] / "tools" / "hosts"
 #: Host -> the module that walks it, and its distribution.
 HOSTS = {
     "JAX": ("jax_walk", "jax"),
@@ -56,18 +54,8 @@ def differences(found, kept):
     }
 
 
-@pytest.fixture(scope="module")
-def measurement():
-    """The module `measurement` of tools/hosts."""
-    sys.path.insert(0, str(TOOL))
-    import measurement
-
-    sys.path.remove(str(TOOL))
-    return measurement
-
-
 @pytest.fixture
-def library(measurement, clean_env, monkeypatch, name):
+def library(clean_env, monkeypatch, name):
     """The build of the CPU plugin that the profile was measured on."""
     monkeypatch.setenv("PJRT_HUB_CACHE", clean_env["PJRT_HUB_CACHE"])
     module, _ = HOSTS[name]
@@ -77,7 +65,7 @@ def library(measurement, clean_env, monkeypatch, name):
 
 @pytest.mark.parametrize("name", HOSTS)
 @pytest.mark.timeout(1800)
-def test_the_profile_is_what_is_measured(measurement, library, name):
+def test_the_profile_is_what_is_measured(library, name):
     """`python tools/hosts jax` writes JAX's again; a release without a profile needs one."""
     module, distribution = HOSTS[name]
     release = importlib.metadata.version(distribution)

@@ -132,6 +132,20 @@ class Function(hotpath.Function):
             raise RuntimeError(self.errors)
 
 
+class Functions(hotpath.Functions):
+    """A table whose only function has these outputs."""
+
+    def __init__(self, *outputs: tuple[str, int, str, int, bool]) -> None:
+        self.outputs = outputs
+
+    def _bind(self, name: str) -> Function:
+        return Function(*self.outputs)
+
+
+def answer_of(*outputs: tuple[str, int, str, int, bool], **given: Any) -> Any:
+    return Functions(*outputs).call("copies", **given)
+
+
 def row(name: str, kind: str, count: str = "", known: bool = True) -> Any:
     offset = getattr(Args, count).offset if count else -1
     return name, getattr(Args, name).offset, kind, offset, known
@@ -140,7 +154,7 @@ def row(name: str, kind: str, count: str = "", known: bool = True) -> Any:
 def test_every_kind_goes_in_and_comes_out():
     rows = [row(f"out_{i}", kind) for i, (kind, _, _) in enumerate(Args.KINDS)]
     given = {f"in_{i}": value for i, (_, _, value) in enumerate(Args.KINDS)}
-    answer = Function(*rows, row("struct_size", "Q"))(**given)
+    answer = answer_of(*rows, row("struct_size", "Q"), **given)
     expected = {name.replace("in", "out"): value for name, value in given.items()}
     assert answer == {**expected, "struct_size": ctypes.sizeof(Args)}
 
@@ -155,12 +169,12 @@ def test_every_kind_goes_in_and_comes_out():
     ],
 )
 def test_counted_outputs(rows, answer):
-    assert Function(*rows)(in_0=True) == answer
+    assert answer_of(*rows, in_0=True) == answer
 
 
 def test_an_error_goes_to_the_one_place_that_raises_or_lets_the_function_be_called_once_more():
     with pytest.raises(RuntimeError, match=r"^\[77, 77\]$"):
-        Function(row("out_0", "?"))()
+        answer_of(row("out_0", "?"))
 
 
 @pytest.mark.parametrize(
@@ -179,7 +193,7 @@ def test_an_error_goes_to_the_one_place_that_raises_or_lets_the_function_be_call
 )
 def test_wrong_inputs_are_refused_before_the_call(given, error):
     with pytest.raises(error):
-        Function()(**{"in_0": True, **given})
+        answer_of(**{"in_0": True, **given})
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from pjrt_hub.running.extensions import (
     phase_compile,
     shardings,
     tpu_executable,
-    tpu_topology,
 )
 
 pytestmark = pytest.mark.usefixtures("without_hardware")
@@ -87,11 +86,10 @@ def test_nodes_and_what_they_end_before(name):
         executable = topology.compile(ADD)
         only_of_libtpu = errors_of(
             lambda: topology.tpu,
-            lambda: tpu_topology.slice_configs(plugin.api, "tpuv4"),
             lambda: tpu_executable.target_arguments(executable),
             lambda: executable_metadata.executable_metadata(executable),
         )
-        assert only_of_libtpu == ["UnsupportedByPluginError"] * 4
+        assert only_of_libtpu == ["UnsupportedByPluginError"] * 3
 
 
 @in_child
@@ -314,28 +312,6 @@ def test_parts_of_a_tpu_topology_and_numbers_that_none_has():
     )
     assert (ours, theirs) == (["ValueError"] * 8, ["InvalidArgumentError"] * 5)
     assert errors_of(lambda: tpu.chip_on_process("0")) == ["TypeError"]
-
-
-@in_child
-def test_machines_that_google_has():
-    api = load("tpu").api
-    configs = tpu_topology.slice_configs(api, "tpuv2")
-    assert configs[-1] == ((16, 16), (True, True), False)
-    assert (len(configs), len(tpu_topology.slice_configs(api, "tpuv4"))) == (6, 1609)
-    names = ("2x2x1", "8x8x16", "4x4x8_untwisted")
-    assert [tpu_topology.slice_config(api, "tpuv4", each) for each in names] == [
-        ((2, 2, 1), (False,) * 3, False),
-        ((8, 8, 16), (True,) * 3, True),
-        ((4, 4, 8), (True,) * 3, False),
-    ]
-    hosts = [tpu_topology.default_platform_config(api, each) for each in ("tpuv4", "tpuv5e")]
-    assert hosts == [(4, 1), (4, 2)]
-    for call, *unknown in (
-        (tpu_topology.slice_configs, "never"),
-        (tpu_topology.slice_config, "tpuv4", ""),
-        (tpu_topology.default_platform_config, ""),
-    ):
-        assert refusal(partial(call, api, *unknown))["error"] == "InvalidArgumentError"
 
 
 @in_child

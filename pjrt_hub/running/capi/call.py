@@ -58,8 +58,8 @@ class BoundFunction(hotpath.Function):
 
     Counts are filled in from what they count. The result is the only output, a namespace of the
     outputs if there are several, or None; an output newer than the plugin is None, because older
-    code never writes it. An answer that comes with its deleter is copied, and deleted. The function
-    is `compiled`, that is, called without Python, if all of its fields are plain.
+    code never writes it. An answer that comes with its deleter is copied, and deleted. A function
+    of plain fields is compiled: `Functions.call` then calls it without Python.
     """
 
     def __init__(
@@ -97,7 +97,8 @@ class BoundFunction(hotpath.Function):
                 SimpleNamespace,
             )
 
-    def _in_python(self, **inputs: Any) -> Any:
+    def __call__(self, **inputs: Any) -> Any:
+        """Call it through Python, whatever its fields are."""
         args = self.raw(**inputs)
         try:
             outputs = self.read(args)

@@ -75,20 +75,10 @@ class Frame:
         address = ffi.cast("uintptr_t**", table)[0][index] if table else 0
         return ctypes.cast(address, ctypes.py_object).value if address else None
 
-    def stream(self) -> int | None:
-        """Return the platform's stream (`XLA_FFI_Stream_Get`), None if there is none."""
-        args = self._ask("XLA_FFI_Stream_Get")
-        return None if args is None else values.address(args.stream)
-
-    def device_ordinal(self) -> int | None:
-        """Return the device's number (`XLA_FFI_DeviceOrdinal_Get`), None if it has none."""
-        args = self._ask("XLA_FFI_DeviceOrdinal_Get")
-        return None if args is None else int(args.device_ordinal)
-
-    def run_id(self) -> int | None:
-        """Return the execution's number (`XLA_FFI_RunId_Get`), None if the plugin has none."""
-        args = self._ask("XLA_FFI_RunId_Get")
-        return None if args is None else int(args.run_id)
+    def number(self, name: str, field: str) -> int | None:
+        """Return what a function of the FFI's own table tells; None if it is missing or fails."""
+        args = self._ask(name)
+        return None if args is None else int(ffi.cast("intptr_t", getattr(args, field)))
 
     def executes(self) -> bool:
         """Tell whether this is the last stage, in which there are arguments and results."""

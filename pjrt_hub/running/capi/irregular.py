@@ -88,38 +88,6 @@ def routing_strategy(node: Extension, topology: int, capacity: int) -> str:
     return bytes(ffi.string(text)).decode()
 
 
-#: The channel, the user_arg and the address of the C function.
-TransferCallback = tuple[int, int, int]
-
-_CALLBACKS = {"send": "PJRT_SendCallback", "recv": "PJRT_RecvCallback"}
-SliceConfig = tuple[tuple[int, ...], tuple[bool, ...], bool]
-
-
-def slice_configs(node: Extension, capacity: int, **inputs: Any) -> list[SliceConfig]:
-    """Return each slice's dimensions, wrap and twist (`PJRT_TpuTopology_GetSliceConfigs`)."""
-    configs = ffi.new("PJRT_TpuTopology_SliceConfig[]", capacity)
-    name = "PJRT_TpuTopology_GetSliceConfigs"
-    args = node.function(name).raw(
-        slice_configs=values.address(configs), max_slice_configs=capacity, **inputs
-    )
-    count = values.require_count(name, "num_slice_configs", args.num_slice_configs, capacity)
-    return [_slice_config(configs[i]) for i in range(count)]
-
-
-def slice_config(node: Extension, **inputs: Any) -> SliceConfig:
-    """Return a slice's dimensions, wrap and twist (`PJRT_TpuTopology_GetSliceConfig`)."""
-    config = ffi.new("PJRT_TpuTopology_SliceConfig*")
-    node.function("PJRT_TpuTopology_GetSliceConfig").raw(
-        slice_config=values.address(config), **inputs
-    )
-    return _slice_config(config)
-
-
-def _slice_config(config: Any) -> SliceConfig:
-    dims = config.dim_size  # The plugin sets only this many elements.
-    return tuple(config.dimensions[0:dims]), tuple(config.wrap[0:dims]), bool(config.twist)
-
-
 def executable_metadata(node: Extension, executable: int) -> bytes:
     """Return the metadata as bytes (`PJRT_ExecutableMetadata_GetExecutableMetadata`)."""
     name = "PJRT_ExecutableMetadata_GetExecutableMetadata"
@@ -200,6 +168,12 @@ def answer(struct: str, function: int, data: int, code: int, message: str, dst: 
     known = [field.name for field in table.FIELDS[struct]]
     args = Struct(struct, {name: members[name] for name in known if name in members}, DECLARED)
     ffi.cast(f"void (*)({struct}*)", function)(ffi.cast(f"{struct}*", args.address))
+
+
+#: The channel, the user_arg and the address of the C function.
+TransferCallback = tuple[int, int, int]
+
+_CALLBACKS = {"send": "PJRT_SendCallback", "recv": "PJRT_RecvCallback"}
 
 
 def put_rows(struct: Struct, way: str, rows: Sequence[Sequence[TransferCallback]]) -> None:

@@ -118,7 +118,7 @@ class Api(hotpath.Functions):
         return known
 
     def _refuse_after_fork(self) -> None:
-        if hotpath.forked_since(self._generation):
+        if hotpath.generation() != self._generation:
             raise errors.ClosedError(
                 f"{self.path.name} was loaded before a fork; its threads do not exist in the child",
                 hint="start workers with the 'spawn' method and load the plugin inside them",

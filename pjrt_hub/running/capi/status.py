@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import NoReturn, TypeVar
 
 from pjrt_hub import errors
 from pjrt_hub.base.abi import ApiVersion
@@ -42,8 +42,6 @@ REPEATABLE = frozenset(
 )
 #: Names what holds the memory of a plugin, by the address of its `PJRT_Api`. Set by client.py.
 name_holders: Callable[[int], str] | None = None
-#: The largest size of a message in bytes; one that claims to be longer is not read.
-_LONGEST = 1 << 28
 
 
 def raise_error(api: int, error: int, function: str) -> NoReturn:
@@ -51,15 +49,8 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
 
     `api` is the address of its `PJRT_Api`; `function` is empty for an asynchronous failure.
     """
-    functions = ffi.cast("PJRT_Api*", api)
-    pointer = ffi.cast("PJRT_Error*", error)
-    try:
-        code = _code(functions, pointer)
-        message = _message(functions, pointer)
-        payloads = hotpath.payloads(api, error)
-    finally:
-        args = _args("PJRT_Error_Destroy_Args", pointer)
-        functions.PJRT_Error_Destroy(args)
+    code, message, payloads = hotpath.read_error(api, error, True)
+    message = message.strip("\0\n ")
     cls = error_class(code)
     # The messages of some plugins already begin with the function's name.
     where = f"{function}: " if function and not message.startswith(function) else ""
@@ -110,32 +101,6 @@ def answer_or_none(ask: Callable[[], T]) -> T | None:
 def error_class(code: int) -> type[errors.PjrtError]:
     """Return the class of a status code; PjrtError itself for a code without a class."""
     return _CLASSES.get(code, errors.PjrtError)
-
-
-def _args(struct: str, error: Any) -> Any:
-    args = ffi.new(f"{struct}*")
-    args.struct_size = table.STRUCT_SIZE[struct]
-    args.error = error
-    return args
-
-
-def _code(functions: Any, error: Any) -> int:
-    args = _args("PJRT_Error_GetCode_Args", error)
-    failure = functions.PJRT_Error_GetCode(args)
-    if failure != ffi.NULL:  # An error about the error must be freed as well.
-        functions.PJRT_Error_Destroy(_args("PJRT_Error_Destroy_Args", failure))
-        return errors.UnknownError.code
-    return int(args.code)
-
-
-def _message(functions: Any, error: Any) -> str:
-    args = _args("PJRT_Error_Message_Args", error)
-    functions.PJRT_Error_Message(args)
-    if args.message == ffi.NULL or args.message_size > _LONGEST:
-        return ""
-    # Some plugins put a dump of megabytes into a message, whose beginning says what happened.
-    size = min(args.message_size, 1 << 16)
-    return bytes(ffi.buffer(args.message, size)).decode("utf-8", "replace").strip("\0\n ")
 
 
 def failure(exc: BaseException, name: str, depth: int) -> Failure:

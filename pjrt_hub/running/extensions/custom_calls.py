@@ -131,17 +131,18 @@ class CustomCall:
     @property
     def stream(self) -> int | None:
         """The platform's stream, for example a `CUstream`; None on the host."""
-        return None if self.platform == _HOST else self._frame.stream()
+        is_host = self.platform == _HOST
+        return None if is_host else self._frame.number("XLA_FFI_Stream_Get", "stream")
 
     @property
     def device_ordinal(self) -> int | None:
         """The device's number; None if the plugin does not report it."""
-        return self._frame.device_ordinal()
+        return self._frame.number("XLA_FFI_DeviceOrdinal_Get", "device_ordinal")
 
     @property
     def run_id(self) -> int | None:
         """A number, equal in all calls of one execution; None if the plugin does not report it."""
-        return self._frame.run_id()
+        return self._frame.number("XLA_FFI_RunId_Get", "run_id")
 
 
 class CustomCalls:

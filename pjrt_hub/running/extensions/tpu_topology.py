@@ -12,10 +12,8 @@ from typing import Any, NamedTuple
 
 from pjrt_hub.running.capi import irregular
 from pjrt_hub.running.capi.handle import Handle
-from pjrt_hub.running.capi.library import Api
 
 _MAX_DIMS = 8
-_MAX_SLICE_CONFIGS = 1 << 14
 _MAX_ROUTING_STRATEGY = 64
 
 Coordinates = tuple[int, ...]
@@ -31,32 +29,6 @@ class OnProcess(NamedTuple):
 
     process_id: int
     number: int
-
-
-class SliceConfig(NamedTuple):
-    """A `PJRT_TpuTopology_SliceConfig`: how many chips there are and how they are wired.
-
-    Attributes:
-        dimensions: chips along each axis.
-        wrap: whether an axis is a ring.
-        twist: whether the rings are twisted.
-    """
-
-    dimensions: tuple[int, ...]
-    wrap: tuple[bool, ...]
-    twist: bool
-
-
-class PlatformConfig(NamedTuple):
-    """What one host of a platform has by default.
-
-    Attributes:
-        num_chips_per_tray: chips on a tray.
-        num_trays: trays of a host.
-    """
-
-    num_chips_per_tray: int
-    num_trays: int
 
 
 class TpuTopology:
@@ -358,55 +330,6 @@ class TpuTopology:
 
     def __repr__(self) -> str:
         return f"<TpuTopology of {self.chip_count} chips {self.chip_bounds}>"
-
-
-def slice_configs(api: Api, platform: str) -> tuple[SliceConfig, ...]:
-    """Return the configurations of all machines of a platform (`PJRT_TpuTopology_GetSliceConfigs`).
-
-    Args:
-        api: libtpu's function table.
-        platform: "tpuv4", "tpuv5", "tpuv5e", "tpuv6e", "tpu7x".
-
-    Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
-        InvalidArgumentError: libtpu knows no such platform.
-    """
-    found = irregular.slice_configs(
-        api.extension("TpuTopology"), _MAX_SLICE_CONFIGS, platform_type_name=platform
-    )
-    return tuple(SliceConfig(*each) for each in found)
-
-
-def slice_config(api: Api, platform: str, name: str) -> SliceConfig:
-    """Return a machine of a platform by its name, "2x2x1" (`PJRT_TpuTopology_GetSliceConfig`).
-
-    Args:
-        api: libtpu's function table.
-        platform: as for `slice_configs`.
-        name: of the machine.
-
-    Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
-        InvalidArgumentError: libtpu knows no such platform, or no such machine.
-    """
-    node = api.extension("TpuTopology")
-    return SliceConfig(*irregular.slice_config(node, platform_type_name=platform, slice_name=name))
-
-
-def default_platform_config(api: Api, platform: str) -> PlatformConfig:
-    """Return what a host of a platform has (`PJRT_TpuTopology_GetDefaultPlatformConfig`).
-
-    Args:
-        api: libtpu's function table.
-        platform: as for `slice_configs`.
-
-    Raises:
-        UnsupportedByPluginError: the plugin is not libtpu, or older.
-        InvalidArgumentError: libtpu knows no such platform.
-    """
-    call = api.extension("TpuTopology").call
-    found = call("PJRT_TpuTopology_GetDefaultPlatformConfig", platform_type_name=platform)
-    return PlatformConfig(found.num_chips_per_tray, found.num_trays)
 
 
 def _numbers(values: Sequence[int]) -> list[int]:

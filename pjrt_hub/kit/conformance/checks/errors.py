@@ -116,7 +116,7 @@ def payloads(subject: Subject) -> None:
     if not subject.api.has("PJRT_Error_ForEachPayload"):
         raise Unsupported("the plugin lacks PJRT_Error_ForEachPayload")
     for what, error in _provoke(subject, _calls(subject)):
-        found = hotpath.payloads(subject.api.address, error)
+        _, _, found = hotpath.read_error(subject.api.address, error, False)
         expect(all(found), f"{what}: expected a name of each payload, found none")
         if found:
             subject.note(f"{what}: payloads {', '.join(found)}")

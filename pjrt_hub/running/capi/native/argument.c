@@ -6,10 +6,6 @@
 #include "layout.h"
 #include "upload.h"
 
-/* The type numpy.ndarray, set once Python has put an array. Python puts instances of subclasses,
-   because their memory may not be all of their value. */
-static PyTypeObject *array_type;
-
 /* Python makes the error's message, because it knows the names of dtypes and devices. */
 int argument_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {
   PyObject *none = PyObject_CallMethod((PyObject *)exe, "_reject", "nO", index, argument);
@@ -111,7 +107,6 @@ static int put_object(Puts *puts, ExecutableObject *exe, Py_ssize_t index, PyObj
     Slot *slot = parameter(exe, index);
     Py_XDECREF(slot->host_dtype);
     slot->host_dtype = Py_NewRef(dtype);
-    if (array_type == NULL) array_type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(argument));
   }
   *out = ((BufferObject *)buffer)->ptr;
   Py_DECREF(answer);
@@ -128,7 +123,7 @@ int argument_resolve(Puts *puts, ExecutableObject *exe, Py_ssize_t place, Py_ssi
   if (puts == NULL) return argument_reject(exe, index, argument);
   if (puts->done) return 0;
   const Slot *slot = parameter(exe, index);
-  if (slot->host_dtype != NULL && Py_TYPE(argument) == array_type) {
+  if (slot->host_dtype != NULL && is_ndarray(argument)) {
     PJRT_Device *where =
         puts->device != NULL ? puts->device : exe->places[place];
     int put = put_memory(puts, exe, slot, where, argument, out);

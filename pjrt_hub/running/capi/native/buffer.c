@@ -112,6 +112,17 @@ PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr
   return (PyObject *)buffer;
 }
 
+/* Makes the Buffer for a copy of another one, which differs only in its device. */
+PyObject *buffer_wrap_copy(const BufferObject *buffer, PJRT_Buffer *ptr, PyObject *device) {
+  PyObject *copy = buffer_wrap(Py_TYPE((PyObject *)buffer), buffer->client, ptr, buffer->dtype,
+                               buffer->shape, buffer->layout, device);
+  if (copy != NULL) {
+    ((BufferObject *)copy)->dynamic = buffer->dynamic;
+    ((BufferObject *)copy)->scattered = buffer->scattered;
+  }
+  return copy;
+}
+
 /* Raises ClosedError for a buffer that cannot be used; returns false. */
 bool buffer_refuse(const BufferObject *buffer) {
   if (buffer->client == NULL)

@@ -30,6 +30,7 @@ void buffer_type_made(PyTypeObject *type);
 PyObject *buffer_note_origins(PyObject *module, PyObject *callable);
 PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
                       PyObject *shape, PyObject *layout, PyObject *device);
+PyObject *buffer_wrap_copy(const BufferObject *buffer, PJRT_Buffer *ptr, PyObject *device);
 bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr);
 void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr);
 int buffer_traverse(PyObject *self, visitproc visit, void *arg);

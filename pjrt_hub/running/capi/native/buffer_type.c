@@ -30,20 +30,12 @@ static PyObject *buffer_adopt(PyObject *type, PyObject *args) {
   return buffer;
 }
 
-/* Makes the Buffer for a copy of this one, which differs only in its device. */
 static PyObject *buffer_like(PyObject *self, PyObject *args) {
   GUARD;
-  BufferObject *buffer = (BufferObject *)self;
   unsigned long long ptr;
   PyObject *device;
   if (!PyArg_ParseTuple(args, "KO", &ptr, &device)) return NULL;
-  PyObject *copy = buffer_wrap(Py_TYPE(self), buffer->client, (PJRT_Buffer *)(uintptr_t)ptr,
-                               buffer->dtype, buffer->shape, buffer->layout, device);
-  if (copy != NULL) {
-    ((BufferObject *)copy)->dynamic = buffer->dynamic;
-    ((BufferObject *)copy)->scattered = buffer->scattered;
-  }
-  return copy;
+  return buffer_wrap_copy((BufferObject *)self, (PJRT_Buffer *)(uintptr_t)ptr, device);
 }
 
 static PyObject *buffer_lent(PyObject *self, void *unused) {

@@ -30,12 +30,7 @@ PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_
   if (error == NULL && copy.dst_buffer == NULL) {
     raise_answer("PJRT_Buffer_CopyToDevice", "no buffer");
   } else if (error == NULL) {
-    result = buffer_wrap(Py_TYPE(self), client, copy.dst_buffer, buffer->dtype, buffer->shape,
-                         buffer->layout, args[0]);
-    if (result != NULL) {
-      ((BufferObject *)result)->dynamic = buffer->dynamic;
-      ((BufferObject *)result)->scattered = buffer->scattered;
-    }
+    result = buffer_wrap_copy(buffer, copy.dst_buffer, args[0]);
   } else if (deletion_known(api, buffer->ptr)) {
     drop_error(api, error);
     raise_closed("the buffer was deleted or donated");

@@ -222,41 +222,23 @@ static PyObject *finish(FunctionObject *function, Arguments *args) {
   }
 }
 
-static PyObject *call_in_python(PyObject *function, PyObject *inputs) {
-  PyObject *method = PyObject_GetAttrString(function, "_in_python");
-  PyObject *none = PyTuple_New(0), *answer = NULL;
-  if (method != NULL && none != NULL) answer = PyObject_Call(method, none, inputs);
-  Py_XDECREF(method);
+/* Calls a function with fields of other kinds: its type is a Python class, which can be called. */
+static PyObject *call_in_python(PyObject *function, PyObject *const *values, PyObject *names,
+                                Py_ssize_t count) {
+  PyObject *inputs = PyDict_New(), *none = PyTuple_New(0), *answer = NULL;
+  for (Py_ssize_t i = 0; inputs != NULL && i < count; i++)
+    if (PyDict_SetItem(inputs, PyTuple_GetItem(names, i), values[i]) < 0) Py_CLEAR(inputs);
+  if (inputs != NULL && none != NULL) answer = PyObject_Call(function, none, inputs);
+  Py_XDECREF(inputs);
   Py_XDECREF(none);
   return answer;
 }
 
-static PyObject *function_call(PyObject *self, PyObject *args, PyObject *inputs) {
-  FunctionObject *function = (FunctionObject *)self;
-  if (PyTuple_Size(args) != 0)
-    return PyErr_Format(PyExc_TypeError, "arguments go by the names of their fields");
-  if (function->pointer == NULL) return call_in_python(self, inputs);
-  Arguments struct_;
-  begin(function, &struct_);
-  PyObject *name, *value;
-  Py_ssize_t position = 0;
-  while (inputs != NULL && PyDict_Next(inputs, &position, &name, &value))
-    if (!write_input(function, struct_.bytes, name, value)) return NULL;
-  return finish(function, &struct_);
-}
-
-/* Works like function_call. The names of `values` are in `names`, a tuple or NULL. */
+/* Calls a function with `values`, whose names are in `names`, a tuple or NULL. */
 static PyObject *call_by_names(PyObject *self, PyObject *const *values, PyObject *names) {
   FunctionObject *function = (FunctionObject *)self;
   Py_ssize_t count = names != NULL ? PyTuple_Size(names) : 0;
-  if (function->pointer == NULL) {
-    PyObject *inputs = PyDict_New(), *answer = NULL;
-    for (Py_ssize_t i = 0; inputs != NULL && i < count; i++)
-      if (PyDict_SetItem(inputs, PyTuple_GetItem(names, i), values[i]) < 0) Py_CLEAR(inputs);
-    if (inputs != NULL) answer = call_in_python(self, inputs);
-    Py_XDECREF(inputs);
-    return answer;
-  }
+  if (function->pointer == NULL) return call_in_python(self, values, names, count);
   Arguments struct_;
   begin(function, &struct_);
   for (Py_ssize_t i = 0; i < count; i++)
@@ -327,10 +309,6 @@ static PyObject *function_compile(PyObject *self, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-static PyObject *function_compiled(PyObject *self, void *unused) {
-  return PyBool_FromLong(((FunctionObject *)self)->pointer != NULL);
-}
-
 static void function_dealloc(PyObject *self) {
   FunctionObject *function = (FunctionObject *)self;
   free_fields(function->inputs, function->num_inputs);
@@ -344,18 +322,11 @@ static PyMethodDef function_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static PyGetSetDef function_properties[] = {
-    {"compiled", function_compiled, NULL, "Whether it is called in C.", NULL},
-    {NULL, NULL, NULL, NULL, NULL},
-};
-
 static PyType_Slot function_slots[] = {
     {Py_tp_doc, "Base of call.BoundFunction: fills the argument struct, calls, reads the outputs."},
     {Py_tp_new, PyType_GenericNew},
     {Py_tp_dealloc, function_dealloc},
-    {Py_tp_call, function_call},
     {Py_tp_methods, function_methods},
-    {Py_tp_getset, function_properties},
     {0, NULL},
 };
 

@@ -19,12 +19,12 @@
    no signal ends the wait. A small program is done when Execute returns, and following each of its
    launches would cost too much. So some are followed, and all while a followed one is under way. */
 #include "gate.h"
+#include "native_event.h"
 #include "ticket.h"
 
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <time.h>
 
 enum {
   MOST = 32,  /* The most launches under way at once, so that none has to wait in the plugin. */
@@ -112,13 +112,7 @@ static bool begin(Gate *gate, bool together) {
 /* Works like begin, but waits up to 50 ms for room, without the GIL. */
 static bool begin_soon(Gate *gate, bool together) {
   bool begun;
-  struct timespec until;
-  clock_gettime(CLOCK_MONOTONIC, &until);
-  until.tv_nsec += 50000000L; /* A short wait lets a signal's handler run soon. */
-  if (until.tv_nsec >= 1000000000L) {
-    until.tv_nsec -= 1000000000L;
-    until.tv_sec++;
-  }
+  struct timespec until = seconds_from_now(0.05); /* A signal's handler then runs soon. */
   Py_BEGIN_ALLOW_THREADS;
   pthread_mutex_lock(&gate->mutex);
   int status = 0;

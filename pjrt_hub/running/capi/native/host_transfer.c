@@ -114,15 +114,7 @@ static PyObject *dimensions(void *arg) {
   const Dimensions *given = arg;
   if (given->count > MAX_RANK || (given->count > 0 && given->dims == NULL))
     return PyErr_Format(PyExc_ValueError, "the plugin gave %zu dimensions", given->count);
-  PyObject *tuple = PyTuple_New((Py_ssize_t)given->count);
-  for (size_t i = 0; tuple != NULL && i < given->count; i++) {
-    PyObject *size = PyLong_FromLongLong(given->dims[i]);
-    if (size == NULL)
-      Py_CLEAR(tuple);
-    else
-      PyTuple_SetItem(tuple, (Py_ssize_t)i, size);
-  }
-  return tuple;
+  return tuple_of(given->dims, (Py_ssize_t)given->count);
 }
 
 static void output(int64_t replica, int64_t partition, const void *data, const int64_t *dims,

@@ -32,13 +32,6 @@ static int add_type(PyObject *module, PyTypeObject **slot, PyType_Spec *spec, co
   return PyModule_AddObjectRef(module, name, (PyObject *)*slot);
 }
 
-/* forked_since(generation) -> whether the process has forked since that generation. */
-static PyObject *forked_since(PyObject *module, PyObject *arg) {
-  unsigned long generation = PyLong_AsUnsignedLong(arg);
-  if (generation == (unsigned long)-1 && PyErr_Occurred()) return NULL;
-  return PyBool_FromLong(generation != fork_generation);
-}
-
 static PyObject *current_generation(PyObject *module, PyObject *unused) {
   return PyLong_FromUnsignedLong(fork_generation);
 }
@@ -90,36 +83,6 @@ static PyObject *preload_library(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* The longest payload, in bytes. A longer one is left out, as the error must still be raised. */
-enum { LONGEST_PAYLOAD = 1 << 28 };
-
-static void add_payload(const char *key, size_t key_size, const char *value, size_t value_size,
-                        void *user_arg) {
-  if (key_size > LONGEST_PAYLOAD || value_size > LONGEST_PAYLOAD) return;
-  if ((key == NULL && key_size > 0) || (value == NULL && value_size > 0)) return;
-  PyObject *name = PyUnicode_DecodeUTF8(key, (Py_ssize_t)key_size, "replace");
-  PyObject *bytes = PyBytes_FromStringAndSize(value, (Py_ssize_t)value_size);
-  if (name != NULL && bytes != NULL) PyDict_SetItem((PyObject *)user_arg, name, bytes);
-  Py_XDECREF(name);
-  Py_XDECREF(bytes);
-}
-
-/* payloads(api, error) -> dict. The GIL is kept, as all visits end before the function returns. */
-static PyObject *error_payloads(PyObject *module, PyObject *args) {
-  unsigned long long api_address, error;
-  if (!PyArg_ParseTuple(args, "KK", &api_address, &error)) return NULL;
-  const PJRT_Api *api = (const PJRT_Api *)(uintptr_t)api_address;
-  PyObject *payloads = PyDict_New();
-  if (payloads == NULL ||
-      api->struct_size < offsetof(PJRT_Api, PJRT_Error_ForEachPayload) + sizeof(void *) ||
-      api->PJRT_Error_ForEachPayload == NULL)
-    return payloads;
-  SIZED(PJRT_Error_ForEachPayload_Args, visit, .error = (PJRT_Error *)(uintptr_t)error,
-        .visitor = add_payload, .user_arg = payloads);
-  drop_error(api, api->PJRT_Error_ForEachPayload(&visit));
-  return payloads;
-}
-
 /* compact_type(base, name) -> a subclass as C would make it, whose instances are no larger than
    those of `base`. `compact` in capi/handle.py adds the functions of a Python class. */
 static PyObject *compact_type(PyObject *module, PyObject *args) {
@@ -145,11 +108,10 @@ static PyMethodDef functions[] = {
     {"leave", process_leave, METH_NOARGS, NULL},
     {"aside", process_aside, METH_O, NULL},
     {"generation", current_generation, METH_NOARGS, NULL},
-    {"forked_since", forked_since, METH_O, NULL},
     {"open_library", open_library, METH_VARARGS, NULL},
     {"get_pjrt_api", get_pjrt_api, METH_VARARGS, NULL},
     {"preload_library", preload_library, METH_VARARGS, NULL},
-    {"payloads", error_payloads, METH_VARARGS, NULL},
+    {"read_error", process_read_error, METH_VARARGS, NULL},
     {"reclaim", process_reclaim, METH_VARARGS, NULL},
     {"note_origins", buffer_note_origins, METH_O, NULL},
     {"wake", dispatcher_wake, METH_O, NULL},

@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <time.h>
 
 /* The waiting threads and the plugin's callback share a latch; the last of them frees it. An event
    has one latch for all waits, because a plugin holds each callback until the event fires. */
@@ -34,13 +33,17 @@ static void latch_fire(void *holder) {
   latch_release(latch);
 }
 
-static void add_seconds(struct timespec *time, double seconds) {
-  time->tv_sec += (time_t)seconds;
-  time->tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
-  if (time->tv_nsec >= 1000000000L) {
-    time->tv_nsec -= 1000000000L;
-    time->tv_sec++;
+/* Returns the time of the monotonic clock in so many seconds. */
+struct timespec seconds_from_now(double seconds) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  time.tv_sec += (time_t)seconds;
+  time.tv_nsec += (long)((seconds - (double)(time_t)seconds) * 1e9);
+  if (time.tv_nsec >= 1000000000L) {
+    time.tv_nsec -= 1000000000L;
+    time.tv_sec++;
   }
+  return time;
 }
 
 static bool before(const struct timespec *a, const struct timespec *b) {
@@ -51,15 +54,11 @@ static bool before(const struct timespec *a, const struct timespec *b) {
    timeout, or -1 with an exception set. */
 static int latch_await(Latch *latch, double seconds) {
   const double slice = 0.05;
-  struct timespec deadline;
   bool bounded = seconds >= 0 && seconds < 1e9;
-  clock_gettime(CLOCK_MONOTONIC, &deadline);
-  if (bounded) add_seconds(&deadline, seconds);
+  struct timespec deadline = seconds_from_now(bounded ? seconds : 0);
   for (;;) {
-    struct timespec until;
+    struct timespec until = seconds_from_now(slice);
     bool fired, last = false;
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    add_seconds(&until, slice);
     if (bounded && !before(&until, &deadline)) {
       until = deadline;
       last = true;
@@ -154,10 +153,9 @@ static int await_inside(const PJRT_Api *api, PJRT_Event *event) {
 /* Does the work of latch_await for a plugin without callbacks, by asking it again and again. */
 static int poll(const PJRT_Api *api, PJRT_Event *event, double seconds) {
   const long longest = 5000000L;
-  struct timespec deadline, now, pause = {.tv_nsec = 20000L};
   bool bounded = seconds >= 0 && seconds < 1e9;
-  clock_gettime(CLOCK_MONOTONIC, &deadline);
-  if (bounded) add_seconds(&deadline, seconds);
+  struct timespec deadline = seconds_from_now(bounded ? seconds : 0), now;
+  struct timespec pause = {.tv_nsec = 20000L};
   for (;;) {
     int ready = event_state(api, event);
     if (ready == UNTOLD && !bounded) return await_inside(api, event);
@@ -166,7 +164,7 @@ static int poll(const PJRT_Api *api, PJRT_Event *event, double seconds) {
       return -1;
     }
     if (ready != 0) return ready;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    now = seconds_from_now(0);
     if (bounded && !before(&now, &deadline)) return 0;
     Py_BEGIN_ALLOW_THREADS;
     nanosleep(&pause, NULL);

@@ -139,13 +139,52 @@ void drop_error(const PJRT_Api *api, PJRT_Error *error) {
   api->PJRT_Error_Destroy(&args);
 }
 
-/* Returns an error's status code, or -1 if the plugin does not tell it. */
+/* Returns an error's status code. */
 static int code_of(const PJRT_Api *api, PJRT_Error *error) {
   if (is_absent(error)) return PJRT_Error_Code_UNIMPLEMENTED;
   SIZED(PJRT_Error_GetCode_Args, code, .error = error);
   PJRT_Error *failure = api->PJRT_Error_GetCode(&code);
   drop_error(api, failure);
-  return failure == NULL ? (int)code.code : -1;
+  return failure == NULL ? code.code : PJRT_Error_Code_UNKNOWN;
+}
+
+/* The sizes are in bytes. What claims to be longer is left out, as the error must still be raised.
+   Some plugins put a dump of megabytes into a message, whose beginning says what happened. */
+enum { LONGEST = 1 << 28, BEGINNING = 1 << 16 };
+
+static void add_payload(const char *key, size_t key_size, const char *value, size_t value_size,
+                        void *user_arg) {
+  if (key_size > LONGEST || value_size > LONGEST) return;
+  if ((key == NULL && key_size > 0) || (value == NULL && value_size > 0)) return;
+  PyObject *name = PyUnicode_DecodeUTF8(key, (Py_ssize_t)key_size, "replace");
+  PyObject *bytes = PyBytes_FromStringAndSize(value, (Py_ssize_t)value_size);
+  if (name != NULL && bytes != NULL) PyDict_SetItem((PyObject *)user_arg, name, bytes);
+  Py_XDECREF(name);
+  Py_XDECREF(bytes);
+}
+
+/* read_error(api, error, frees) -> (code, message, payloads). The GIL is kept, as all visits end before
+   the function returns. */
+PyObject *process_read_error(PyObject *module, PyObject *args) {
+  unsigned long long api_address, error_address;
+  int frees;
+  if (!PyArg_ParseTuple(args, "KKp", &api_address, &error_address, &frees)) return NULL;
+  const PJRT_Api *api = (const PJRT_Api *)(uintptr_t)api_address;
+  PJRT_Error *error = (PJRT_Error *)(uintptr_t)error_address;
+  int code = code_of(api, error);
+  SIZED(PJRT_Error_Message_Args, told, .error = error);
+  api->PJRT_Error_Message(&told);
+  size_t size = told.message == NULL || told.message_size > LONGEST ? 0 : told.message_size;
+  if (size > BEGINNING) size = BEGINNING;
+  PyObject *message = PyUnicode_DecodeUTF8(told.message, (Py_ssize_t)size, "replace");
+  PyObject *payloads = PyDict_New();
+  if (payloads != NULL && OFFERS(api, PJRT_Error_ForEachPayload)) {
+    SIZED(PJRT_Error_ForEachPayload_Args, visit, .error = error, .visitor = add_payload,
+          .user_arg = payloads);
+    drop_error(api, api->PJRT_Error_ForEachPayload(&visit));
+  }
+  if (frees) drop_error(api, error);
+  return Py_BuildValue("iNN", code, message, payloads);
 }
 
 /* Returns whether an error says that the plugin does not have the function that was called. */

@@ -62,6 +62,7 @@ void drop_error(const PJRT_Api *api, PJRT_Error *error);
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error);
 bool reclaim(const PJRT_Api *api, PJRT_Error *error);
 PyObject *process_reclaim(PyObject *module, PyObject *args);
+PyObject *process_read_error(PyObject *module, PyObject *args);
 void object_free(PyObject *self);
 PyObject *tuple_of(const int64_t *numbers, Py_ssize_t count);
 PyObject *process_install(PyObject *module, PyObject *args);

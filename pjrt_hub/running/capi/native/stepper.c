@@ -3,6 +3,7 @@
    The state never becomes a Python object, unless somebody asks for it: a call takes the native
    buffers that the last one returned. What stays the same from call to call is checked once. */
 #include "stepper.h"
+#include "deletion.h"
 #include "executable.h"
 #include "launch.h"
 #include "output.h"
@@ -185,13 +186,8 @@ static PyObject *finish_step(StepperObject *stepper, PJRT_Buffer **outputs) {
 /* Returns whether a call that failed has consumed a part of the state. */
 static bool is_consumed(StepperObject *stepper) {
   const PJRT_Api *api = stepper->exe->client->api;
-  for (Py_ssize_t i = 0; i < stepper->num_carried; i++) {
-    SIZED(PJRT_Buffer_IsDeleted_Args, args, .buffer = stepper->inputs[stepper->carried[i].parameter]);
-    PJRT_Error *error = CALL(api, PJRT_Buffer_IsDeleted, &args);
-    bool gone = error == NULL && args.is_deleted;
-    drop_error(api, error);
-    if (gone) return true;
-  }
+  for (Py_ssize_t i = 0; i < stepper->num_carried; i++)
+    if (deletion_known(api, stepper->inputs[stepper->carried[i].parameter])) return true;
   return false;
 }
 

@@ -139,8 +139,8 @@ static int element_type(const char *format, Py_ssize_t nbytes) {
   return 0;
 }
 
-/* Returns whether it is exactly a numpy.ndarray: in subclasses, memory may have another meaning. */
-static bool is_ndarray(PyObject *object) {
+/* Returns the type numpy.ndarray, or NULL without an exception if numpy is not imported. */
+PyObject *numpy_ndarray(void) {
   static PyObject *type; /* It lives as long as the process, like numpy itself. */
   if (type == NULL) {
     PyObject *name = PyUnicode_FromString("numpy");
@@ -148,14 +148,17 @@ static bool is_ndarray(PyObject *object) {
     Py_XDECREF(name);
     if (numpy == NULL) {
       PyErr_Clear();
-      return false;
+      return NULL;
     }
     type = PyObject_GetAttrString(numpy, "ndarray");
     Py_DECREF(numpy);
     if (type == NULL) PyErr_Clear();
   }
-  return (PyObject *)Py_TYPE(object) == type;
+  return type;
 }
+
+/* Returns whether it is exactly a numpy.ndarray: in subclasses, memory may have another meaning. */
+bool is_ndarray(PyObject *object) { return (PyObject *)Py_TYPE(object) == numpy_ndarray(); }
 
 /* Opens a numpy array whose memory can be put as it is: exactly an ndarray, row-major, aligned, of
    native elements with a format in the buffer protocol. Others give false and no exception. */

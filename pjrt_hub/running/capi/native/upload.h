@@ -13,6 +13,8 @@ typedef struct {
   PJRT_Memory *memory; /* NULL for the device's default memory. */
 } HostMemory; /* Contiguous host memory and its destination. */
 bool element_packed(int dtype);
+PyObject *numpy_ndarray(void);
+bool is_ndarray(PyObject *object);
 bool upload_opens(PyObject *object, Py_buffer *view, int *dtype);
 PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **buffer);
 PyObject *upload_plain(PyObject *type, PyObject *const *args, Py_ssize_t nargs);

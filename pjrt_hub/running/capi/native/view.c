@@ -113,21 +113,15 @@ static bool know_numpy_type(BufferObject *buffer) {
 /* Waits, and returns a numpy.ndarray of the buffer's memory, or None if a view is not enough. */
 PyObject *buffer_array(PyObject *self, PyObject *unused) {
   GUARD;
-  static PyObject *ndarray; /* It lives as long as the process, like numpy itself. */
   BufferObject *buffer = (BufferObject *)self;
   if (!buffer_usable(buffer)) return NULL;
   if (buffer->layout == NULL && layout_know(buffer) < 0) return NULL;
   if (!buffer->client->lends || buffer->dynamic || buffer->layout != Py_None || buffer->scattered ||
       element_packed(buffer->dtype) || (size_t)buffer->dtype >= sizeof numpy_types / sizeof *numpy_types)
     Py_RETURN_NONE;
-  if (ndarray == NULL) {
-    PyObject *numpy = PyImport_ImportModule("numpy");
-    if (numpy == NULL) return NULL;
-    ndarray = PyObject_GetAttrString(numpy, "ndarray");
-    Py_DECREF(numpy);
-    if (ndarray == NULL) return NULL;
-  }
   if (!know_numpy_type(buffer)) return NULL;
+  PyObject *ndarray = numpy_ndarray(); /* What has told the dtype has imported numpy. */
+  if (ndarray == NULL) Py_RETURN_NONE;
   Py_ssize_t nbytes = numpy_types[buffer->dtype].size;
   for (Py_ssize_t i = PyTuple_Size(buffer->shape); i-- > 0;)
     nbytes *= PyLong_AsSsize_t(PyTuple_GetItem(buffer->shape, i));

@@ -77,7 +77,7 @@ static PJRT_Error *on_ready(const Call *call) {
 static PJRT_Error *reach(const Call *call, unsigned function) {
   if (function == FN_PJRT_Event_OnReady) return on_ready(call);
   if (function == FN_PJRT_LoadedExecutable_Destroy)
-    outputs_forget(((PJRT_LoadedExecutable_Destroy_Args *)call->args)->executable);
+    executable_forget(((PJRT_LoadedExecutable_Destroy_Args *)call->args)->executable);
   PJRT_Error *error = call_plugin(call->plugin, function, call->args);
   return call->function->returns_error ? error : NULL;
 }
@@ -166,7 +166,7 @@ static bool is_named(const char *layers, const char *name) {
 static void forked(void) {
   plugin_forked();
   pthread_mutex_init(&wrapping, NULL);
-  outputs_forked();
+  executables_forked();
   objects_forked();
   device_forked();
   discrete_forked();

@@ -114,49 +114,33 @@ typedef struct {
   Plugin *plugin;
   uint64_t number;
   int device;
-  char name[64];
+  Executable executable;
 } Execution;
-
-static bool ask(Plugin *plugin, unsigned function, void *args) {
-  return plugin->real[function] != NULL && !refused(plugin, call_plugin(plugin, function, args));
-}
-
-static void ask_name(Execution *execution, PJRT_LoadedExecutable *executable) {
-  Plugin *plugin = execution->plugin;
-  SIZED(PJRT_LoadedExecutable_GetExecutable_Args, get, .loaded_executable = executable);
-  if (!ask(plugin, FN_PJRT_LoadedExecutable_GetExecutable, &get)) return;
-  SIZED(PJRT_Executable_Name_Args, told, .executable = get.executable);
-  if (ask(plugin, FN_PJRT_Executable_Name, &told))
-    snprintf(execution->name, sizeof execution->name, "%.*s", (int)told.executable_name_size,
-             told.executable_name);
-  SIZED(PJRT_Executable_Destroy_Args, destroy, .executable = get.executable);
-  ask(plugin, FN_PJRT_Executable_Destroy, &destroy);
-}
 
 static void ended(PJRT_Error *error, void *user_arg) {
   Execution *execution = user_arg;
-  record_end(execution->plugin, execution->number, execution->device, execution->name);
+  record_end(execution->plugin, execution->number, execution->device, execution->executable.name);
   refused(execution->plugin, error);
   free(execution);
 }
 
 static void listen(const Call *call, const PJRT_LoadedExecutable_Execute_Args *args) {
   Execution execution = {.plugin = call->plugin, .number = call->number};
-  ask_name(&execution, args->executable);
+  execution.executable = executable_of(call->plugin, args->executable);
   SIZED(PJRT_LoadedExecutable_AddressableDevices_Args, on, .executable = args->executable);
-  ask(call->plugin, FN_PJRT_LoadedExecutable_AddressableDevices, &on);
+  plugin_answers(call->plugin, FN_PJRT_LoadedExecutable_AddressableDevices, &on);
   for (size_t i = 0; i < args->num_devices; i++) {
     PJRT_Device *device = args->execute_device;
     if (device == NULL && i < on.num_addressable_devices) device = on.addressable_devices[i];
     SIZED(PJRT_Device_LocalHardwareId_Args, told, .device = device);
-    bool known = device != NULL && ask(call->plugin, FN_PJRT_Device_LocalHardwareId, &told);
+    bool known = device != NULL && plugin_answers(call->plugin, FN_PJRT_Device_LocalHardwareId, &told);
     execution.device = known && told.local_hardware_id >= 0 ? told.local_hardware_id : (int)i;
     PJRT_Event *event = args->device_complete_events[i];
     Execution *copy = event != NULL ? malloc(sizeof *copy) : NULL;
     if (copy == NULL) continue;
     *copy = execution;
     SIZED(PJRT_Event_OnReady_Args, ready, .event = event, .callback = ended, .user_arg = copy);
-    if (!ask(call->plugin, FN_PJRT_Event_OnReady, &ready)) free(copy);
+    if (!plugin_answers(call->plugin, FN_PJRT_Event_OnReady, &ready)) free(copy);
   }
 }
 
@@ -183,7 +167,7 @@ static void after(Call *call) {
   if (call->events == NULL) return;
   for (size_t i = 0; i < args->num_devices; i++) {
     SIZED(PJRT_Event_Destroy_Args, destroy, .event = call->events[i]);
-    if (call->events[i] != NULL) ask(call->plugin, FN_PJRT_Event_Destroy, &destroy);
+    if (call->events[i] != NULL) plugin_answers(call->plugin, FN_PJRT_Event_Destroy, &destroy);
   }
   free(call->events);
   args->device_complete_events = NULL;

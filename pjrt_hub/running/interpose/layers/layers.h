@@ -5,8 +5,8 @@
    from the host to the plugin, and back. The plugin's memory is never changed. Nothing here uses
    Python, because the library is also loaded into programs that have none.
 
-   Each file uses those before it: options, refusal, without, plugin, outputs, recording, trace, device,
-   objects, findings, validate, pad, chain, preload. */
+   Each file uses those before it: options, refusal, without, plugin, executables, recording,
+   trace, device, objects, findings, validate, pad, chain, preload. */
 #ifndef PJRT_HUB_LAYERS_H
 #define PJRT_HUB_LAYERS_H
 
@@ -172,13 +172,19 @@ HIDDEN PJRT_Error *discrete_call(Plugin *plugin, unsigned function, void *args);
 /* plugin.c */
 HIDDEN PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args);
 HIDDEN bool refused(Plugin *plugin, PJRT_Error *error);
+HIDDEN bool plugin_answers(Plugin *plugin, unsigned function, void *args);
 HIDDEN unsigned generation(void); /* It grows by one in every forked child. */
 HIDDEN void plugin_forked(void);
 
-/* outputs.c: the number of an executable's outputs */
-HIDDEN size_t outputs_of(Plugin *plugin, PJRT_LoadedExecutable *executable);
-HIDDEN void outputs_forget(PJRT_LoadedExecutable *executable);
-HIDDEN void outputs_forked(void);
+/* executables.c */
+typedef struct {
+  PJRT_LoadedExecutable *loaded;
+  size_t outputs; /* 0 if the plugin does not tell. */
+  char name[64];  /* "" if the plugin does not tell. */
+} Executable;
+HIDDEN Executable executable_of(Plugin *plugin, PJRT_LoadedExecutable *loaded);
+HIDDEN void executable_forget(PJRT_LoadedExecutable *loaded);
+HIDDEN void executables_forked(void);
 
 /* recording.c: a file for each thread */
 HIDDEN bool recording_start(const char *folder);

@@ -32,4 +32,9 @@ bool refused(Plugin *plugin, PJRT_Error *error) {
   return true;
 }
 
+/* Returns whether the plugin has a function and answers it without an error. */
+bool plugin_answers(Plugin *plugin, unsigned function, void *args) {
+  return plugin->real[function] != NULL && !refused(plugin, call_plugin(plugin, function, args));
+}
+
 void plugin_forked(void) { atomic_fetch_add(&forks, 1); }

@@ -69,7 +69,8 @@ static void follow(Draft *draft, const Call *call, const Pointer *pointer, const
       break;
     case OUTPUTS:
       rows(draft, pointer, target, count, base,
-           outputs_of(call->plugin, ((PJRT_LoadedExecutable_Execute_Args *)call->args)->executable));
+           executable_of(call->plugin, ((PJRT_LoadedExecutable_Execute_Args *)call->args)->executable)
+               .outputs);
       break;
     case TERMINATED:
       region(draft, target, strnlen(target, TEXT - 1) + 1, TEXT);

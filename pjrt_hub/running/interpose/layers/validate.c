@@ -38,7 +38,8 @@ static void walk_handles(Walk *walk, Direction direction, Visit visit) {
     const uintptr_t *const *lists = value;
     size_t inner = row->form == ROWS
                        ? word_at(call->args, row->inner_at)
-                       : outputs_of(call->plugin, pointer_at(call->args, call->function->handles->at));
+                       : executable_of(call->plugin, pointer_at(call->args, call->function->handles->at))
+                             .outputs;
     for (size_t list = 0; list < count; list++) visit_all(walk, row, lists[list], inner, visit);
   }
 }
@@ -88,9 +89,8 @@ static bool needs_contents(unsigned function) {
 }
 
 static bool is_deleted(Plugin *plugin, uintptr_t buffer) {
-  if (plugin->real[FN_PJRT_Buffer_IsDeleted] == NULL) return false;
   SIZED(PJRT_Buffer_IsDeleted_Args, args, .buffer = (PJRT_Buffer *)buffer);
-  return !refused(plugin, call_plugin(plugin, FN_PJRT_Buffer_IsDeleted, &args)) && args.is_deleted;
+  return plugin_answers(plugin, FN_PJRT_Buffer_IsDeleted, &args) && args.is_deleted;
 }
 
 static bool is_gone(uintptr_t address, unsigned kind) {
@@ -235,15 +235,14 @@ static void check_handle(Walk *walk, const Handle *row, uintptr_t address) {
 
 static void check_event(Call *call) {
   PJRT_Event_Error_Args *args = (PJRT_Event_Error_Args *)call->args;
-  if (args->event == NULL || call->plugin->real[FN_PJRT_Event_IsReady] == NULL) return;
+  if (args->event == NULL) return;
   objects_lock();
   Object *object = object_at((uintptr_t)args->event, KIND_PJRT_Event);
   Object seen = object != NULL ? *object : (Object){.state = DESTROYED};
   objects_unlock();
   if (seen.state == DESTROYED) return;
   SIZED(PJRT_Event_IsReady_Args, ready, .event = args->event);
-  if (!refused(call->plugin, call_plugin(call->plugin, FN_PJRT_Event_IsReady, &ready)) &&
-      !ready.is_ready)
+  if (plugin_answers(call->plugin, FN_PJRT_Event_IsReady, &ready) && !ready.is_ready)
     report(PENDING_ERROR, call, "event", &seen, NULL);
 }
 
@@ -275,13 +274,10 @@ static void check_index(const Call *call, PJRT_AsyncHostToDeviceTransferManager 
   uint64_t bit = index >= 0 && index < 64 ? 1ull << index : 0;
   if (takes && object != NULL) object->retrieved |= bit;
   objects_unlock();
-  if (seen.state == DESTROYED ||
-      call->plugin->real[FN_PJRT_AsyncHostToDeviceTransferManager_BufferCount] == NULL)
-    return;
+  if (seen.state == DESTROYED) return;
   SIZED(PJRT_AsyncHostToDeviceTransferManager_BufferCount_Args, count, .transfer_manager = manager);
-  bool answers = !refused(call->plugin,
-                          call_plugin(call->plugin,
-                                      FN_PJRT_AsyncHostToDeviceTransferManager_BufferCount, &count));
+  bool answers = plugin_answers(
+      call->plugin, FN_PJRT_AsyncHostToDeviceTransferManager_BufferCount, &count);
   char more[64];
   snprintf(more, sizeof more, "buffer_index %d", index);
   bool outside = answers && (index < 0 || (size_t)index >= count.buffer_count);
