@@ -88,7 +88,7 @@ def lock(
         ArchiveError: an unknown release is not a plugin.
     """
     requests = tuple(map(_absolute, requests))
-    path = output.absolute() if output else lock_path() or Path.cwd() / pins.FILE_NAME
+    path = output.absolute() if output else lock_path(environment()) or Path.cwd() / pins.FILE_NAME
     before = pins.read(path) if path.exists() else None
     if before is not None:
         requests, hosts = requests or before.requests, tuple(hosts) or before.hosts

@@ -269,7 +269,7 @@ def test_the_variable_names_the_file_but_to_no_elevated_process(path, tmp_path, 
     monkeypatch.setattr(privilege, "reason", lambda: "it is elevated")
     assert process.pins() is None
     monkeypatch.delenv("PJRT_HUB_LOCK")
-    assert process.lock_path() is None
+    assert process.lock_path(os.environ) is None
 
 
 def test_a_library_is_hashed_only_where_it_could_be_locked(tmp_path):
