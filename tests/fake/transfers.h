@@ -9,7 +9,9 @@ atomic_long stub_streams; /* streams that are alive */
 static atomic_long exchanging;
 
 enum { GRANULE = 4 };
+#ifndef EXCHANGED
 #define EXCHANGED 4 /* the number of elements that are sent and received */
+#endif
 
 struct PJRT_CopyToDeviceStream {
   PJRT_Client *client;
