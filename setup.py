@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 import sysconfig
+from copy import copy
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -80,6 +81,12 @@ class BuildNative(build_ext):
             extension.include_dirs.append(str(generated))
             extension.sources = [s.replace("@generated", str(generated)) for s in extension.sources]
         super().build_extensions()
+
+    def build_extension(self, ext: Extension) -> None:
+        """Compile into a folder of its own: modules share sources, and are built at once."""
+        own = copy(self)
+        own.build_temp = str(Path(self.build_temp) / ext.name)
+        super(BuildNative, own).build_extension(ext)
 
 
 class BuildPython(build_py):

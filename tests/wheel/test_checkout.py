@@ -74,6 +74,22 @@ def test_other_systems_need_no_compiler(call, checkout, tmp_path, system, platfo
     assert len(json.loads(listed[1])) > 10
 
 
+def test_no_two_modules_write_one_file(call, checkout, tmp_path):
+    """They are compiled at once, and one would link what the other is still writing."""
+    compiler = tmp_path / "cc"
+    compiler.write_text(
+        '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\n'
+        f'echo "$2" >> {tmp_path}/written\n: > "$2"\n'
+    )
+    compiler.chmod(0o755)
+    call(sys.executable, "-m", "pip", "install", "-q", "--target", tmp_path, "setuptools>=77")
+    build = (sys.executable, "setup.py", "-q", "build_ext")
+    call(*build, cwd=checkout, CC=compiler, PYTHONPATH=tmp_path)
+    written = (tmp_path / "written").read_text().split()
+    assert sum(path.endswith("upcall.o") for path in written) == 2  # two modules use that source
+    assert sorted(written) == sorted(set(written))
+
+
 def test_uv_solves_every_group_and_runs_the_example(call, checkout, tmp_path):
     uv = Path(sys.executable).with_name("uv")
     env = {"PJRT_HUB_CACHE": tmp_path / "cache", "VIRTUAL_ENV": ""}
