@@ -69,7 +69,6 @@ PARTS = {
     "cpu": (*SPREAD, "cpu"),
     "absent_functions": ("cpu/test_absent_functions.py",),
     "docs": (*SPREAD, "docs"),
-    "tutorial": ("docs/test_tutorial.py",),
     "examples": (
         *("examples", "--ignore=examples/test_serve.py", "--ignore=examples/test_cluster.py"),
     ),
@@ -256,9 +255,9 @@ def tests(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["long"])
 def slow(session: nox.Session) -> None:
-    """What `tests` leaves out of its parts."""
+    """What `tests` leaves out of `unit`, `fake` and `cpu`; `docs` and `wheels` run theirs."""
     install_wheel(session, *group("test", "cpu", "notebook", "weights"), "uv")
-    pytest(session, "unit", "fake", "cpu", "wheel", "tutorial", only="slow")
+    pytest(session, "unit", "fake", "cpu", only="slow")
 
 
 @nox.session(default=False, tags=["long"])
