@@ -8,7 +8,11 @@ import pytest
 from pjrt_hub.kit.conformance.host import parse
 from pjrt_hub.running.capi import library as loading
 
-pytestmark = pytest.mark.cpu("asked without the functions, by the layers of a walk")
+# The walk is some 240 processes, which a machine with other work may take minutes for.
+pytestmark = [
+    *(pytest.mark.cpu("asked without the functions, by the layers of a walk"), pytest.mark.slow),
+    pytest.mark.timeout(900),
+]
 
 ROOT = Path(__file__).parents[2]
 PROFILE = ROOT / "pjrt_hub" / "kit" / "conformance" / "hosts" / "pjrt_hub.toml"
@@ -42,7 +46,6 @@ def test_every_step_is_right_on_the_whole_plugin(walked):
     assert walked.left_out == []
 
 
-@pytest.mark.slow
 def test_no_walk_ends_the_process(walked):
     assert {run.without: run.status for run in walked.runs.values() if run.status} == {}
 
@@ -56,7 +59,6 @@ def test_every_refusal_is_ours_and_names_the_function(walked):
                 assert name in said, f"{run.without} at {step}: {said}"
 
 
-@pytest.mark.slow
 def test_loading_refuses_what_is_required_and_nothing_else(walked, names):
     refused = {name for name in names if walked.runs[f"{name}:null"].steps["load"] != "right"}
     assert refused == set(loading.REQUIRED)
@@ -75,7 +77,6 @@ TOGETHER = {
 }
 
 
-@pytest.mark.slow
 def test_of_functions_that_stand_in_for_each_other_one_suffices(library):
     forms = [":null", ""]
     asked = {

@@ -178,6 +178,8 @@ def test_no_value_is_less_right_than_the_plugins_own(client, dtype, length, axis
             if operation != "add":
                 right = getattr(np, operation).reduce(wide, axis=axis)
                 is_wrong = ~((found == right) | (np.isnan(found) & np.isnan(right)))
+                if kind == "denormals":  # XLA's arithmetic flushes them, and on a processor
+                    is_wrong &= found != 0  # without AVX-512 so do maxima of bf16, in f32.
                 left = (each[is_wrong] for each in (found, expected))
                 assert np.array_equal(*left, equal_nan=True), (operation, kind)
                 continue
