@@ -64,7 +64,7 @@ FOREIGN_TYPE_CHECKS = tuple(
 #: process of its own, since a part may hold a client, fork, or look at its process.
 PARTS = {
     "layers": (*SPREAD, *sorted(path.name for path in ROOT.glob("tests/test_*.py"))),
-    "unit": (*SPREAD, "unit", "fuzz"),
+    "unit": (*SPREAD, "unit", "fuzz", "loader"),
     "fake": (*SPREAD, "fake"),
     "cpu": (*SPREAD, "cpu"),
     "absent_functions": ("cpu/test_absent_functions.py",),

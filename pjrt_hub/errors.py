@@ -89,7 +89,7 @@ class TargetNotFoundError(PluginError, LookupError):
 
 
 class ManifestError(PluginError, ValueError):
-    """A `pjrt_plugin.toml` or a registry row is malformed."""
+    """A manifest or a registry row is malformed, or not to be trusted."""
 
     next_step = "correct that file; docs/manifest.md has its form"
 

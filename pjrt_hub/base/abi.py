@@ -25,10 +25,10 @@ class ApiVersion(NamedTuple):
             text: major and minor, as `str` writes them.
 
         Raises:
-            ValueError: the text is not two integers joined by a dot.
+            ValueError: the text is not two integers of at most nine digits, joined by a dot.
         """
-        major, dot, minor = text.partition(".")
-        if not dot or not major.isdecimal() or not minor.isdecimal():
+        major, _, minor = text.partition(".")
+        if not all(it.isdecimal() and it.isascii() and len(it) < 10 for it in (major, minor)):
             raise ValueError(f"{text!r} is not a PJRT API version such as '0.81'")
         return cls(int(major), int(minor))
 

@@ -11,6 +11,7 @@ import re
 import shutil
 import tarfile
 import tempfile
+import tomllib
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -27,7 +28,7 @@ from trees import compile_library, plugin_bytes
 import pjrt_plugins
 from pjrt_hub import Program, errors
 from pjrt_hub.base.host import HostTag
-from pjrt_hub.finding.contract import headers, manifest
+from pjrt_hub.finding.contract import headers, manifest, plain
 from pjrt_hub.finding.store import pins
 from pjrt_hub.finding.store.archive.archive import measure, unpack
 from pjrt_hub.finding.store.cache.cache import Cache
@@ -251,6 +252,32 @@ class Manifest(Parser):
     def one(self, data: bytes) -> None:
         with suppress(errors.ManifestError):
             manifest.read(written(data, manifest.FILE_NAME))
+
+
+class StandaloneManifest(Parser):
+    """A manifest outside a package gives a plugin, and is TOML of that content."""
+
+    def seeds(self) -> Iterator[bytes]:
+        """Manifests with every key; those in packages have values over several lines."""
+        yield (
+            b'schema = 1\nname = "toy"\nplatform = "toy" # what it drives\naliases = ["a", "b"]\n'
+            b"[[library]]\npath = '/a.so'\ntarget = 'linux-x86_64-glibc2.28'\n"
+            b'[[preload]]\nlibraries = ["b.so"]\n[environment]\nA = { value = "\\u0041" }\n'
+        )
+        yield (
+            b"schema = 1\nname = 'toy'\nplatform = 'toy'\n[[library]]\npath = 'a.so'\n"
+            b"[options.a]\ntype = 'float'\ndefault = -1.5e3\n[api]\nminimum = '0.57'\n"
+            b"[probe]\nkind = 'pci'\nvendor = '0x1ae0'\ndriver = { file = '/v', minimum = 5 }\n"
+        )
+
+    def one(self, data: bytes) -> None:
+        with suppress(errors.ManifestError):
+            manifest.read_standalone(written(data, "toy.toml"))
+        try:
+            found = plain.parse(data)
+        except ValueError:
+            return
+        assert repr(found) == repr(tomllib.loads(data.decode()))
 
 
 class IndexPage(Parser):

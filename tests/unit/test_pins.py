@@ -138,7 +138,7 @@ MALFORMED = {
     "its format True": TEXT.replace("format = 1", "format = true"),
     "its format '1'": TEXT.replace("format = 1", "format = '1'"),
     "requests: found ": TEXT.replace("requests = [", "requests = [1, "),
-    "hosts: found 'linux', expected an array": TEXT.replace('["linux-x86_64"]', "'linux'"),
+    'hosts: found "linux", expected an array': TEXT.replace('["linux-x86_64"]', "'linux'"),
     "tool.pjrt-hub.hots: unknown key": TEXT + "hots = []\n",
     "it is not built as a lock file is": TEXT + "artifact = [1]\n",
     "artifact 1: the column 'plugin' is missing": TEXT.replace('plugin = "toy"\n', ""),

@@ -146,7 +146,7 @@ def test_the_list_of_a_plugin(library, plain):
     [
         ("[topology]\nx = 1", "topology.x: unknown key"),
         ('[topology]\nembedded = "CUDA"', "topology.options: not there"),
-        ('[[topology.target]]\nname = ""', "target[0].name: found ''"),
+        ('[[topology.target]]\nname = ""', 'target[0].name: found ""'),
         ('[[topology.target]]\nname = "a"\nsize = 1', "target[0].size: unknown key"),
         ('[topology.options]\na = { type = "int" }', "topology.options.a.type"),
     ],

@@ -1,17 +1,18 @@
-"""The reading of a `pjrt_plugin.toml` as a `Manifest`.
+"""The reading of a manifest as a `Manifest`: a package's `pjrt_plugin.toml`, or one of its own.
 
 Owns a plugin's description as data; must not look for the library or at the machine.
-The format is described in docs/manifest.md.
+The formats are described in docs/manifest.md and docs/spec/manifest.md.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from pjrt_hub.base.abi import ApiVersion
+from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.contract import option
 from pjrt_hub.finding.contract.names import canonical, is_name
 from pjrt_hub.finding.contract.option import (
@@ -31,6 +32,9 @@ DEFAULT_PRIORITY = 400
 PROBE_KINDS = ("always", "files", "kfd", "pci")
 WHEN = ("always", "present", "absent")
 _SHA256 = re.compile("[0-9a-f]{64}")
+_TARGET = re.compile(r"([a-z0-9_]+)-([a-z0-9_]+)(?:-([a-z]+)([0-9]{1,4})\.([0-9]{1,4}))?")
+#: The bases of a path that only the manifest in a package has.
+_BASES = ("distribution", "module", "variable")
 
 
 class Library(NamedTuple):
@@ -41,6 +45,7 @@ class Library(NamedTuple):
     variable: str = ""  # The environment variable that holds the whole path; `path` is empty.
     path: str = ""  # A POSIX path, with `*` and `?`; with no base, it is relative to the manifest.
     sha256: str = ""  # The sha256 of the library that the manifest was written for.
+    target: HostTag | None = None  # The machine that it needs; None where nobody says.
 
     def __str__(self) -> str:
         if self.variable:
@@ -53,7 +58,7 @@ class Library(NamedTuple):
 class Preload(NamedTuple):
     """Libraries to load before the plugin, in order, from `folder` of the package `module`."""
 
-    module: str
+    module: str  # If it is empty, the folder is absolute, or relative to the manifest.
     libraries: tuple[str, ...]
     folder: str = "lib"
 
@@ -160,8 +165,6 @@ def read(path: Path) -> tuple[Manifest, ...]:
     them. A ManifestError names the file, the key, what was found and what was expected.
     """
     top = Table.read(path)
-    if top.integer("schema") != SCHEMA:
-        top.fail("schema", f"{SCHEMA}: this pjrt-hub reads no other; a newer one may")
     if "plugin" not in top.data:
         return (_manifest(top),)
     shared = {key: value for key, value in top.data.items() if key != "plugin"}
@@ -173,6 +176,14 @@ def read(path: Path) -> tuple[Manifest, ...]:
     if not merged or len(set(names)) < len(names):
         top.fail("plugin", "at least one plugin, each with its own name")
     return tuple(merged)
+
+
+def read_standalone(path: Path) -> Manifest:
+    """Read a manifest that is in no package, by the rules 12 to 24 of docs/spec/manifest.md.
+
+    A ManifestError is as for `read`; keys that nobody knows are passed over.
+    """
+    return _manifest(Table.read(path, lenient=True))
 
 
 def default_manifest(name: str, platform: str = "") -> Manifest:
@@ -190,8 +201,11 @@ def _merge(shared: Mapping[str, Any], table: Table) -> dict[str, Any]:
 
 
 def _manifest(table: Table) -> Manifest:
-    table.integer("schema")
+    if table.integer("schema") != SCHEMA:
+        table.fail("schema", f"{SCHEMA}, the only one that is known here")
     name = _name(table, "name")
+    if table.lenient and name != table.path.stem:
+        table.fail("name", f'"{table.path.stem}", the name of its file')
     aliases = table.texts("aliases")
     if not all(is_name(alias) for alias in aliases):
         table.fail("aliases", "names of [a-z0-9_], 1 to 32 characters")
@@ -205,9 +219,9 @@ def _manifest(table: Table) -> Manifest:
         description=table.text("description", ""),
         aliases=aliases,
         priority=priority,
-        libraries=tuple(_library(item) for item in table.tables("library")),
+        libraries=tuple(_library(item) for item in _own(table, "library")),
         registry=table.texts("registry"),
-        preloads=tuple(_preload(item) for item in table.tables("preload")),
+        preloads=tuple(_preload(item) for item in _own(table, "preload")),
         probe=_probe(table.table("probe")),
         options=option.read_all(table.table("options")),
         compile_flags=read_compile_flags(table.table("compile_flags")),
@@ -220,9 +234,17 @@ def _manifest(table: Table) -> Manifest:
     )
     api.finish()
     table.finish()
-    if not manifest.libraries and not manifest.registry:
-        table.fail("library", "at least one [[library]], or a `registry` key")
+    if not manifest.libraries and (table.lenient or not manifest.registry):
+        either = " with a path" if table.lenient else ", or a `registry` key"
+        table.fail("library", f"at least one [[library]]{either}")
     return manifest
+
+
+def _own(table: Table, key: str) -> Iterator[Table]:
+    """Yield an array of tables; outside a package, without those that are about packages."""
+    for each in table.tables(key):
+        if not (table.lenient and each.data.keys() & set(_BASES)):
+            yield each
 
 
 def _name(table: Table, key: str) -> str:
@@ -232,32 +254,43 @@ def _name(table: Table, key: str) -> str:
     return text
 
 
-def _relative(table: Table, key: str, default: str | None = None) -> str:
+def _path(table: Table, key: str, default: str | None = None) -> str:
     text = table.text(key, default)
     path = PurePosixPath(text)
-    odd = any(part in text for part in ("\\", "\0", "**"))
-    if not text or path.is_absolute() or ".." in path.parts or odd:
-        table.fail(key, "a relative path with forward slashes and without '..' and '**'")
+    kind, wild = ("a path", ("*", "?", "[")) if table.lenient else ("a relative path", ("**",))
+    is_odd = ".." in path.parts or any(part in text for part in ("\\", "\0", *wild))
+    if not text or is_odd or (path.is_absolute() and not table.lenient):
+        without = ", ".join(f"'{part}'" for part in ("..", *wild))
+        table.fail(key, f"{kind} with forward slashes, without {without}")
     return text
 
 
 def _library(table: Table) -> Library:
-    bases = [key for key in ("distribution", "module", "variable") if key in table.data]
+    bases = [key for key in _BASES if key in table.data]
     if len(bases) > 1:
         table.fail(bases[1], f"one base: {bases[0]} is there already")
     library = Library(
         distribution=canonical(table.text("distribution", "")),
         module=table.text("module", ""),
         variable=table.text("variable", ""),
-        path="" if bases == ["variable"] else _relative(table, "path"),
+        path="" if bases == ["variable"] else _path(table, "path"),
         sha256=table.text("sha256", ""),
+        target=_target(table) if table.lenient and "target" in table.data else None,
     )
-    if library.sha256 and not _SHA256.fullmatch(library.sha256):
-        table.fail("sha256", "64 hexadecimal digits")
+    if "sha256" in table.data and not _SHA256.fullmatch(library.sha256):
+        table.fail("sha256", "64 digits of [0-9a-f]")
     if library.module:
         _check_module(table)
     table.finish()
     return library
+
+
+def _target(table: Table) -> HostTag:
+    found = _TARGET.fullmatch(table.text("target"))
+    if not found:
+        table.fail("target", "a target such as 'linux-x86_64-glibc2.28'")
+    version = (int(found[4]), int(found[5])) if found[3] else ()
+    return HostTag(found[1], found[2], found[3] or "", version)
 
 
 def _check_module(table: Table) -> None:
@@ -266,10 +299,10 @@ def _check_module(table: Table) -> None:
 
 
 def _preload(table: Table) -> Preload:
-    preload = Preload(
-        table.text("module"), table.texts("libraries"), _relative(table, "folder", "lib")
-    )
-    _check_module(table)
+    module = "" if table.lenient else table.text("module")
+    preload = Preload(module, table.texts("libraries"), _path(table, "folder", "lib"))
+    if module:
+        _check_module(table)
     if not preload.libraries or any("/" in name for name in preload.libraries):
         table.fail("libraries", "file names such as 'libcudart.so.13'")
     table.finish()
@@ -300,7 +333,7 @@ def _probe(table: Table) -> Probe:
 
 
 def _environment(name: str, environment: Table) -> EnvironmentDefault:
-    if isinstance(environment.data[name], str):
+    if not isinstance(environment.data[name], dict):
         default = EnvironmentDefault(name, environment.text(name))
     else:
         table = environment.table(name)

@@ -12,7 +12,6 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.errors import ManifestError
 from pjrt_hub.finding.contract.names import did_you_mean
 from pjrt_hub.finding.contract.table import Table
 
@@ -56,8 +55,8 @@ class Option(NamedTuple):
             return option
         try:
             return option._replace(default=option.convert(default))
-        except (TypeError, ValueError) as exc:
-            raise ManifestError(f"{table.place('default')}: {exc}") from None
+        except (TypeError, ValueError):
+            table.fail("default", f"a value of type {kind}" + ", within its limits" * bool(limits))
 
     def convert(self, value: object) -> OptionValue:
         """Convert `value` to this option's type; if that is unknown, keep its Python type.
@@ -75,8 +74,8 @@ class Option(NamedTuple):
             return float(value)
         if self.type == "int64":
             return self._int64(value)
-        is_text = isinstance(value, str | bytes)
-        if self.type == "int64_list" and isinstance(value, Iterable) and not is_text:
+        is_other = isinstance(value, str | bytes | Mapping)
+        if self.type == "int64_list" and isinstance(value, Iterable) and not is_other:
             return tuple(self._int64(item) for item in value)
         raise self._mismatch(value)
 

@@ -15,9 +15,11 @@ from typing import Any, NoReturn
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.errors import ManifestError
+from pjrt_hub.finding.contract import plain
 from pjrt_hub.finding.contract.names import did_you_mean
 
 _MAX_NBYTES = 1 << 20
+_PLAIN_MAX_NBYTES = 1 << 16
 _LONG_KEY = re.compile(
     r"""(?m)(?:^|[{,])[ \t]*+\[{0,2}+[ \t]*+"""
     r"""(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){100}"""
@@ -89,34 +91,40 @@ def _value(value: object, indent: str = "") -> str:
 
 
 class Table:
-    """A table of a file; it remembers which keys were read, so that all others are errors."""
+    """A table of a file; it remembers which keys were read, so that all others are errors.
 
-    def __init__(self, data: Mapping[str, Any], path: Path, place: str = "") -> None:
+    With `lenient`, they are passed over, as in files that other programs read, too.
+    """
+
+    def __init__(
+        self, data: Mapping[str, Any], path: Path, place: str = "", lenient: bool = False
+    ) -> None:
         self.data = data
         self.path = path
+        self.lenient = lenient
         self._place = place
         self._read: set[str] = set()
 
     @classmethod
-    def read(cls, path: Path) -> Table:
-        """Read a file of TOML, of at most 1 MiB; raise ManifestError for any other."""
+    def read(cls, path: Path, *, lenient: bool = False) -> Table:
+        """Read a file of TOML, of at most 1 MiB; raise ManifestError for any other.
+
+        With `lenient`, it is plain TOML, of at most 64 KiB.
+        """
         try:
-            raw = digest.content(path, _MAX_NBYTES)
+            raw = digest.content(path, _PLAIN_MAX_NBYTES if lenient else _MAX_NBYTES)
         except OSError as exc:
             raise ManifestError(f"{path}: cannot be read: {exc.strerror}") from None
         try:
-            return cls(parse(raw), path)
+            return cls(plain.parse(raw) if lenient else parse(raw), path, "", lenient)
         except ValueError as exc:
-            raise ManifestError(f"{path}: not TOML: {exc}") from None
+            raise ManifestError(f"{path}: {'' if lenient else 'not TOML: '}{exc}") from None
 
     def fail(self, key: str, expected: str) -> NoReturn:
         """Raise the error for one key."""
-        found = f"found {self.data[key]!r}" if key in self.data else "not there"
-        raise ManifestError(f"{self.place(key)}: {found}, expected {expected}") from None
-
-    def place(self, key: str) -> str:
-        """Name a key in messages: the file and the path of the key."""
-        return f"{self.path}: {self._name(key)}"
+        found = f"found {plain.show(self.data[key])}" if key in self.data else "not there"
+        where = f"{self.path}: {self._name(key)}"
+        raise ManifestError(f"{where}: {found}, expected {expected}") from None
 
     def text(self, key: str, default: str | None = None) -> str:
         """Return a string; `default` if the key is absent, an error if there is no default."""
@@ -137,9 +145,9 @@ class Table:
 
     def version(self, key: str) -> ApiVersion | None:
         """Return a PJRT API version, None if the key is absent."""
-        text = self.text(key, "")
-        if not text:
+        if key not in self.data:
             return None
+        text = self.text(key)
         try:
             return ApiVersion.parse(text)
         except ValueError:
@@ -152,7 +160,8 @@ class Table:
 
     def table(self, key: str) -> Table:
         """Return a table, empty if the key is absent."""
-        return Table(self._take(key, dict, "a table", {}), self.path, self._name(key))
+        data = self._take(key, dict, "a table", {})
+        return Table(data, self.path, self._name(key), self.lenient)
 
     def tables(self, key: str) -> Iterator[Table]:
         """Yield an array of tables, empty if the key is absent."""
@@ -160,11 +169,11 @@ class Table:
         for number, item in enumerate(value):
             if not isinstance(item, dict):
                 self.fail(key, f"an array of tables ([[{self._name(key)}]])")
-            yield Table(item, self.path, f"{self._name(key)}[{number}]")
+            yield Table(item, self.path, f"{self._name(key)}[{number}]", self.lenient)
 
     def finish(self) -> None:
         """Raise ManifestError for a key that was not read, so that typos do not pass."""
-        for key in sorted(self.data.keys() - self._read):
+        for key in () if self.lenient else sorted(self.data.keys() - self._read):
             meant = did_you_mean(key, self._read)
             raise ManifestError(
                 f"{self.path}: {self._name(key)}: unknown key, "

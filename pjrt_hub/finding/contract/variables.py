@@ -34,6 +34,11 @@ OURS = (
         "`pjrt_plugin.toml`, or of folders of libraries; `name=path` names the plugin",
     ),
     Variable(
+        "PJRT_HUB_SELECT",
+        "the only plugins to use: names, separated by commas, in which `*` stands for anything",
+    ),
+    Variable("PJRT_HUB_DISABLE", "plugins not to use, in the same form; `PJRT_HUB_SELECT` wins"),
+    Variable(
         "PJRT_HUB_CACHE",
         "the folder of fetched plugins",
         "`pjrt-hub` in the user's cache directory",
@@ -159,6 +164,10 @@ CHOICE = (
         "plugins to add: `name:path,name:path`; the path of a `.json` file gives `library_path` "
         "and `create_options`",
     ),
+    Variable(
+        "PJRT_PLUGIN_MANIFESTS",
+        "folders of [manifests](spec/manifest.md) before the standard ones, separated as in `PATH`",
+    ),
     Variable("TPU_LIBRARY_PATH", "the path of libtpu, before an installed one"),
     Variable(
         "LD_LIBRARY_PATH",
@@ -207,8 +216,12 @@ NETWORK = (
 FOLDERS = (
     Variable("HOME", "where `.netrc`, uv's files and the user's cache directory are"),
     Variable("XDG_CACHE_HOME", "the user's cache directory", "`~/.cache`", "platformdirs"),
-    Variable("XDG_CONFIG_HOME", "the folder of the user's uv and pip configuration", "`~/.config`"),
-    Variable("XDG_CONFIG_DIRS", "the folders of the machine's", "`/etc`"),
+    Variable("XDG_CONFIG_HOME", "the user's manifests, and settings of uv and pip", "`~/.config`"),
+    Variable("XDG_CONFIG_DIRS", "the folders of the machine's settings", "`/etc`"),
+    Variable("VIRTUAL_ENV", "the environment in whose `etc` [manifests](spec/manifest.md) are"),
+    Variable("CONDA_PREFIX", "the same of conda"),
+    Variable("APPDATA", "the folder of the user's manifests on Windows"),
+    Variable("PROGRAMDATA", "the folder of the machine's manifests on Windows"),
 )
 
 #: These may change the result of a compilation, so they are part of a compiled program's key.

@@ -42,9 +42,11 @@ def preloads(world: World, manifest: Manifest, library_path: Path) -> Preloads:
     paths, missing = [], []
     home = _home(library_path, manifest)
     for item in manifest.preloads:
-        beside = [home.joinpath(*item.module.split("."))] if home else []
-        packages = (*beside, *world.installed.package_folders(item.module))
-        folders = [folder / item.folder for folder in packages]
+        bases = [manifest.path.parent] if manifest.path else []
+        if item.module:
+            bases = [home.joinpath(*item.module.split("."))] if home else []
+            bases += world.installed.package_folders(item.module)
+        folders = [folder / item.folder for folder in bases]
         for name in item.libraries:
             found = next((folder / name for folder in folders if isfile(folder / name)), None)
             if found is None:
@@ -57,7 +59,7 @@ def preloads(world: World, manifest: Manifest, library_path: Path) -> Preloads:
 def _home(library_path: Path, manifest: Manifest) -> Path | None:
     """Return the folder into which an installer put a library and what it requires, if one did."""
     for path in (PurePath(each.path) for each in manifest.libraries):
-        if path.parts == library_path.parts[-len(path.parts) :]:
+        if path.parts == library_path.parts[-len(path.parts) :] and not path.is_absolute():
             return library_path.parents[len(path.parts) - 1]
     return None
 

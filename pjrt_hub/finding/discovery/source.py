@@ -6,6 +6,7 @@ Owns the arguments and results of searches; must not search for anything itself.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,6 +42,13 @@ class World(NamedTuple):
         """Return the world of this process: what is installed for it, and this machine."""
         return cls(env, HostTag.current(), installed or Installed.current())
 
+    def veto(self, name: str) -> str:
+        """Return which variable leaves a plugin out, or an empty string."""
+        is_selected = _matches(name, self.env.get("PJRT_HUB_SELECT", ""))
+        if is_selected is None and _matches(name, self.env.get("PJRT_HUB_DISABLE", "")):
+            return "PJRT_HUB_DISABLE names it"
+        return "PJRT_HUB_SELECT does not name it" if is_selected is False else ""
+
     def refusal(self, library_path: Path) -> str:
         """Return why the lock file forbids a library, or an empty string."""
         if self.pins is None:
@@ -50,6 +58,14 @@ class World(NamedTuple):
 
         sha256 = Probes(self.cache.root).sha256 if self.cache else digest.of_file
         return self.pins.refusal(library_path, sha256)
+
+
+def _matches(name: str, patterns: str) -> bool | None:
+    """Check whether one of the patterns, between commas, matches; return None without any."""
+    given = list(filter(None, map(str.strip, patterns.split(","))))
+    # Only `*` has a meaning, and no name holds what else has one in fnmatch.
+    plain = [each for each in given if not set(each) & set("?[")]
+    return any(fnmatchcase(name, each) for each in plain) if given else None
 
 
 class Described(NamedTuple):
@@ -64,8 +80,8 @@ class Described(NamedTuple):
 class Candidate(NamedTuple):
     """A plugin that could be used: a library on this machine, or a registry row to fetch.
 
-    Its source is "explicit", "environment", "entry_points", "namespace", "vendor_wheels", "cached"
-    or "catalogued".
+    Its source is "explicit", "environment", "entry_points", "namespace", "vendor_wheels",
+    "manifests", "cached" or "catalogued".
     """
 
     manifest: Manifest

@@ -18,13 +18,15 @@ from pjrt_hub.finding.contract.binary import unfit
 from pjrt_hub.finding.contract.headers import inspect
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.names import canonical
-from pjrt_hub.finding.discovery import library, packages, registry_rows, user_paths
+from pjrt_hub.finding.discovery import library, manifests, packages, registry_rows, user_paths
 from pjrt_hub.finding.discovery.hardware import present
 from pjrt_hub.finding.discovery.registry_rows import known_api
-from pjrt_hub.finding.discovery.source import Candidate, Found, Rejection, World
+from pjrt_hub.finding.discovery.source import Candidate, Described, Found, Rejection, World
 
-#: Earlier sources win: the caller, the environment, installed packages, the cache, the registry.
-ORDER = ("explicit", "environment", "entry_points", "namespace", "vendor_wheels", "cached")
+#: Earlier sources win: the environment, what is installed, the cache, and last the registry.
+ORDER = ("environment", "entry_points", "namespace", "vendor_wheels", "manifests", "cached")
+#: What these sources find is no build of a plugin that another source finds.
+_ALONE = {user_paths.ENVIRONMENT, manifests.MANIFESTS}
 
 
 class Survey(NamedTuple):
@@ -62,6 +64,9 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     it is not a file, or not one that the lock file lists.
     """
     described, rejections = packages.describe(world)
+    outside = list(manifests.find(world))
+    described += (each for each in outside if isinstance(each, Described))
+    described.sort(key=lambda each: each.source != user_paths.ENVIRONMENT)
     known = tuple(each.manifest for each in described)
     if explicit_path is not None:
         only = user_paths.from_path(explicit_path, world, described)
@@ -70,16 +75,20 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
     found: list[Found] = [
         *user_paths.from_variables(world, described),
         *library.find_described(world, described),
+        *(each for each in outside if isinstance(each, Rejection)),
         *packages.find_vendor_libraries(world),
         *registry_rows.find(world, described),
     ]
     candidates = [item for item in found if isinstance(item, Candidate)]
     candidates = _separate(_join(candidates, world), rejections)
+    vetoes = [(each, world.veto(each.name)) for each in candidates]
+    rejections += (Rejection(each.name, each.origin, why) for each, why in vetoes if why)
+    candidates = [each for each, why in vetoes if not why]
     candidates = _separate(_fit(candidates, world), rejections)
     candidates = _separate(_apply_lock(candidates, world), rejections)
     candidates = _separate(_choose_builds(candidates, world), rejections)
     rejections += _reject_hidden(world, candidates)
-    names = {candidate.name for candidate in candidates}
+    names = {each.name for each in candidates} | {each.name for each, why in vetoes if why}
     # That a plugin is not installed matters only if it cannot be had in another way.
     rejections += (
         item
@@ -189,12 +198,12 @@ def _choose_builds(candidates: list[Candidate], world: World) -> Iterator[Found]
     for group in named.values():
         pinned = {canonical(each.artifact.package) for each in group if each.artifact}
         ranked = list(_rank(group, world))
-        # A plugin that the user named in the environment is meant to replace installed ones.
-        user = ranked[0] if ranked[0].source == user_paths.ENVIRONMENT else None
+        first = ranked[0]
         claims: dict[object, list[Candidate]] = {}
         for candidate in ranked:
-            if user and candidate.source != user_paths.ENVIRONMENT:
-                yield _shadowed(candidate, user)
+            # A plugin that the user named in the environment is meant to replace installed ones.
+            if candidate.source != first.source and {candidate.source, first.source} & _ALONE:
+                yield _shadowed(candidate, first)
                 continue
             builds = claims.setdefault(_claim(candidate, group, pinned), [])
             same = (each for each in builds if each.distribution == candidate.distribution)
