@@ -18,7 +18,7 @@ from pjrt_hub.cli.status import FAILED, INTERRUPTED, status_of
 
 #: The help groups the commands in the order in which a newcomer needs them.
 SECTIONS = {
-    "Find and run": ("list", "doctor", "run", "inspect", "compile", "fits", "targets"),
+    "Find and run": ("list", "doctor", "run", "inspect", "compile", "fits", "targets", "env"),
     "Fetch and keep plugins": ("fetch", "lock", "bundle", "cache"),
     "Make and examine plugins": ("new", "build", "pack", "lint", "check", "trace"),
     "This command": ("completion",),
