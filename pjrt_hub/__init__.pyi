@@ -18,11 +18,15 @@ from pjrt_hub.door.diagnosis import Step as Step
 from pjrt_hub.door.doctor import diagnose as diagnose
 from pjrt_hub.door.fits import Fit as Fit
 from pjrt_hub.door.fits import fits as fits
+from pjrt_hub.door.install import install as install
+from pjrt_hub.door.install import uninstall as uninstall
 from pjrt_hub.door.lock import Locked as Locked
 from pjrt_hub.door.lock import lock as lock
 from pjrt_hub.door.process import cache as cache
 from pjrt_hub.door.process import pins as pins
 from pjrt_hub.door.repair import repair as repair
+from pjrt_hub.door.search import Offer as Offer
+from pjrt_hub.door.search import search as search
 from pjrt_hub.finding.contract.target import Target as Target
 from pjrt_hub.finding.discovery.finding import Finding as Finding
 from pjrt_hub.finding.store.pins import Pins as Pins

@@ -31,6 +31,12 @@ def _log_all(_ctx: click.Context, _param: click.Parameter, verbose: bool) -> Non
         os.environ["PJRT_HUB_DEBUG"] = "all"
 
 
+def level_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--level` to a command."""
+    what = "For an environment, a user, or the whole machine."
+    return click.option("--level", type=click.Choice(["env", "user", "system"]), help=what)(command)
+
+
 class Command(click.Command):
     """A command whose help ends with examples, which are command lines."""
 

@@ -29,7 +29,8 @@ def repair(audit: Audit) -> str:
     Raises:
         CacheError: the entry cannot be moved.
     """
-    aside = cache().quarantine(audit.root, audit.verdict.reason)
+    store = cache().holder(audit.root)
+    aside = store.quarantine(audit.root, audit.verdict.reason)
     moved = f"moved to {aside}" if aside else "another process moved it aside"
     try:
         rows = known_rows(catalog(installed(), pins()))
@@ -40,7 +41,7 @@ def repair(audit: Audit) -> str:
             return f"{moved}; not fetched again: {pinning} pins it no more"
         fetch.obtain(
             row,
-            cache(),
+            store,
             env=environment(),
             offline=bool(privilege.reason()),
             progress=choose_progress(row.package),

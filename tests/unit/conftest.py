@@ -6,12 +6,15 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import toys as toy_wheels
 from fetching import FILE, WHEEL, Slept
 from hypothesis import HealthCheck, settings
 from loopback import Loopback
 from trees import Site
 
 from pjrt_hub.finding.store.cache.cache import Cache
+from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.pins import Pins
 from pjrt_hub.finding.store.transfer import installers
 
 # Examples have no deadline, because no test is about their time.
@@ -67,3 +70,28 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(command, check=True, timeout=60, capture_output=True)
     path.write_text(path.read_text() + Path(f"{path}.crt").read_text())
     return path
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> toy_wheels.Toys:
+    return toy_wheels.build(tmp_path_factory.mktemp("made"))
+
+
+@pytest.fixture
+def pin(tmp_path, monkeypatch):
+    """Put a lock file with these rows into effect."""
+
+    def write(*rows: Artifact) -> None:
+        Pins(tmp_path / "named.lock", (), (), rows).write()
+        monkeypatch.setenv("PJRT_HUB_LOCK", str(tmp_path / "named.lock"))
+
+    return write
+
+
+@pytest.fixture
+def toys(made, tmp_path, alone, pin) -> toy_wheels.Toys:
+    """The wheels as the only source of downloads, with an empty cache."""
+    mirror = shutil.copytree(made.wheels, tmp_path / "mirror")
+    alone.setenv("PJRT_HUB_MIRRORS", str(mirror))
+    pin(made.row)
+    return toy_wheels.Toys(mirror, made.row)

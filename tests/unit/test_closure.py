@@ -1,7 +1,6 @@
 """A plugin's requirements are fetched with it, laid out around it, and removed with it."""
 
 import errno
-import hashlib
 import json
 import logging
 import os
@@ -11,17 +10,14 @@ import subprocess
 import time
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import finished
 import pytest
-import wheels
-from trees import MANIFEST, Site, compile_library
+from toys import DEPENDENCY, LIBRARY, TOOL
+from trees import MANIFEST, Site
 
 import pjrt_hub
-from pjrt_hub.base import digest
-from pjrt_hub.base.host import HostTag
 from pjrt_hub.base.listing import size_text
 from pjrt_hub.door import bundle, lock, plugin, repair
 from pjrt_hub.door.client import choose
@@ -32,90 +28,12 @@ from pjrt_hub.finding.store.catalog import (
     Archive,
     Artifact,
     Catalog,
-    Member,
     Requirement,
     shipped_registry,
 )
 from pjrt_hub.finding.store.pins import Pins, read
 
-LIBRARY, DEPENDENCY, TOOL = "toy/lib/toy.so", "dep/lib/libdep.so", "dep/bin/tool"
-RUN_PATH = "-Wl,--disable-new-dtags,-rpath,$ORIGIN/../../dep/lib"
 DAY = 24 * 3600
-
-
-@dataclass
-class Toys:
-    """A plugin that requires two archives, and the folder of its wheels."""
-
-    wheels: Path
-    row: Artifact
-
-    def __post_init__(self) -> None:
-        self.library, self.tool = self.row.requires
-
-
-def member(path: str, content: bytes) -> Member:
-    return Member(
-        path, len(content), hashlib.sha256(content).hexdigest(), executable="/bin/" in path
-    )
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory) -> Toys:
-    """The wheels; the plugin's library links with a library that it requires."""
-    folder = tmp_path_factory.mktemp("made")
-    source = "int dep(void) { return 42; }"
-    dependency = compile_library(source, folder / "libdep.so", "-Wl,-soname,libdep.so")
-    source = (
-        "int dep(void); void *GetPjrtApi(void) { return 0; } int answer(void) { return dep(); }"
-    )
-    library = compile_library(source, folder / "toy.so", str(dependency), RUN_PATH)
-    (folder / "wheels").mkdir()
-
-    def wheel(name: str, version: str, path: str, body: bytes) -> dict[str, object]:
-        archive = folder / "wheels" / f"{name}-{version}-py3-none-any.whl"
-        archive.write_bytes(
-            wheels.build({path: body, f"{name}-{version}.dist-info/METADATA": b"Name: x\n"})
-        )
-        return {
-            **{"plugin": "toy", "platform": "toy", "license": "MIT", "version": version},
-            "package": name.replace("_", "-"),
-            "file_name": archive.name,
-            "size": archive.stat().st_size,
-            "sha256": digest.of_file(archive),
-            "members": (member(path, body),),
-        }
-
-    needs = wheel("toy_dep", "2.5", DEPENDENCY, dependency.read_bytes())
-    tool = wheel("toy_tool", "1.0", TOOL, b"#!/bin/sh\necho here\n")
-    row = Artifact(
-        **wheel("toy_plugin", "1.0", LIBRARY, library.read_bytes()),
-        library=LIBRARY,
-        host=HostTag.current(),
-        api_note="not loaded",
-        requires=(Requirement(**needs, specifier=">=2,<3"), Requirement(**tool, compiles=True)),
-    )
-    return Toys(folder / "wheels", row)
-
-
-@pytest.fixture
-def pin(tmp_path, monkeypatch):
-    """Put a lock file with these rows into effect."""
-
-    def write(*rows: Artifact) -> None:
-        Pins(tmp_path / "named.lock", (), (), rows).write()
-        monkeypatch.setenv("PJRT_HUB_LOCK", str(tmp_path / "named.lock"))
-
-    return write
-
-
-@pytest.fixture
-def toys(made, tmp_path, alone, pin) -> Toys:
-    """The wheels as the only source of downloads, with an empty cache."""
-    mirror = shutil.copytree(made.wheels, tmp_path / "mirror")
-    alone.setenv("PJRT_HUB_MIRRORS", str(mirror))
-    pin(made.row)
-    return Toys(mirror, made.row)
 
 
 @pytest.fixture

@@ -77,6 +77,14 @@ class Probe(NamedTuple):
     driver_file: str = ""  # The file that holds the driver's version.
     driver_minimum: int = 0  # The oldest major version of the driver that is new enough.
 
+    def as_table(self) -> dict[str, Any]:
+        """Return the table of a manifest that says the same."""
+        told = {"kind": self.kind, "files": [*self.files], "vendor": self.vendor}
+        told |= {"devices": [*self.devices]}
+        if self.driver_file:
+            told["driver"] = {"file": self.driver_file, "minimum": self.driver_minimum}
+        return {key: each for key, each in told.items() if each}
+
 
 class EnvironmentDefault(NamedTuple):
     """A variable to set before the library is loaded, unless the user has set it."""

@@ -58,6 +58,18 @@ class Option(NamedTuple):
         except (TypeError, ValueError):
             table.fail("default", f"a value of type {kind}" + ", within its limits" * bool(limits))
 
+    def as_table(self) -> dict[str, object]:
+        """Return the table that `read` reads."""
+        told = {**self._asdict(), "since": str(self.since or ""), "variables": [*self.variables]}
+        del told["name"]
+        if isinstance(self.default, tuple):
+            told["default"] = list(self.default)
+        return {
+            key: value
+            for key, value in told.items()
+            if value is not None and (key == "default" or value not in ("", []))
+        }
+
     def convert(self, value: object) -> OptionValue:
         """Convert `value` to this option's type; if that is unknown, keep its Python type.
 

@@ -30,7 +30,7 @@ _LONG_KEY = re.compile(
 PARSED = Path(__file__).with_name("parsed.json")
 
 #: The lists of tables that are written as sections, `[[artifact]]`; others are written inline.
-SECTIONS = ("packages", "artifact")
+SECTIONS = ("packages", "artifact", "library", "preload")
 
 
 def parse(raw: bytes) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def write(table: Mapping[str, Any], path: tuple[str, ...] = ()) -> str:
             text = write(value, inner)
             head = f"\n[{'.'.join(inner)}]\n" if text and not text.startswith("\n") else ""
             sections += head + text
-        elif key in SECTIONS:
+        elif key in SECTIONS and isinstance(value, list):
             head = f"\n[[{'.'.join(inner)}]]\n"
             sections += "".join(head + write(each, inner) for each in value)
         else:

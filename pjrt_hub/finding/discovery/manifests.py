@@ -20,6 +20,7 @@ from pjrt_hub.finding.contract.names import is_name
 from pjrt_hub.finding.discovery.library import preloads
 from pjrt_hub.finding.discovery.source import Described, Rejection, World
 from pjrt_hub.finding.discovery.user_paths import ENVIRONMENT
+from pjrt_hub.finding.store.level import levels
 
 #: The source of candidates in folders that `PJRT_PLUGIN_MANIFESTS` does not name.
 MANIFESTS = "manifests"
@@ -62,18 +63,19 @@ def _folders(world: World) -> dict[Path, str]:
     """Return the folders, in order, each with the source of its plugins."""
     env = world.env
     named = filter(None, env.get("PJRT_PLUGIN_MANIFESTS", "").split(os.pathsep))
-    folders = dict.fromkeys(map(Path, named), ENVIRONMENT)
-    places = [(env.get("VIRTUAL_ENV"), "etc"), (env.get("CONDA_PREFIX"), "etc")]
-    if world.host.os == "windows":
-        places += [(env.get("APPDATA"), ""), (env.get("PROGRAMDATA"), "")]
-    else:
-        config = env.get("XDG_CONFIG_HOME")
-        places += [(config, "") if config else (env.get("HOME"), ".config")]
-        places += [(str(world.root), "etc")]
-    for base, place in places:
-        if base:
-            folders.setdefault(Path(base, place, "pjrt", "plugins"), MANIFESTS)
+    folders = {Path(each): ENVIRONMENT for each in named}
+    for level in levels(env, world.root, windows=world.host.os == "windows"):
+        folders.setdefault(level.manifests, MANIFESTS)
     return folders
+
+
+def read_libraries(path: Path) -> list[Path]:
+    """Return the absolute paths of a manifest's libraries; none if it cannot be read."""
+    try:
+        libraries = read_standalone(path).libraries
+    except ManifestError:
+        return []
+    return [path.resolve().parent / each.path for each in libraries]
 
 
 def _list(folder: Path) -> list[Path]:

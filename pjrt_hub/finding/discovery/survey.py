@@ -79,6 +79,19 @@ def survey(world: World, explicit_path: Path | None = None) -> Survey:
         *packages.find_vendor_libraries(world),
         *registry_rows.find(world, described),
     ]
+    return _settle(found, world, rejections, known)
+
+
+def survey_rows(world: World) -> Survey:
+    """Ask the registry alone, as if nothing were installed."""
+    described, rejections = packages.describe(world)
+    found = list(registry_rows.find(world, described))
+    return _settle(found, world, rejections, tuple(each.manifest for each in described))
+
+
+def _settle(
+    found: list[Found], world: World, rejections: list[Rejection], known: tuple[Manifest, ...]
+) -> Survey:
     candidates = [item for item in found if isinstance(item, Candidate)]
     candidates = _separate(_join(candidates, world), rejections)
     vetoes = [(each, world.veto(each.name)) for each in candidates]

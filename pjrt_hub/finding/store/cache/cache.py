@@ -27,6 +27,7 @@ from pjrt_hub.finding.store.cache.layout import (
 )
 from pjrt_hub.finding.store.cache.memo import Memo
 from pjrt_hub.finding.store.catalog import Archive
+from pjrt_hub.finding.store.level import levels
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store import lock
@@ -66,9 +67,9 @@ class Cache:
         directory, or a variable that cannot be understood, raises CacheError.
         """
         named = env.get("PJRT_HUB_SYSTEM_CACHE")
-        system = (
-            SYSTEM if named is None else tuple(map(Path, filter(None, named.split(os.pathsep))))
-        )
+        here = levels(env, windows=sys.platform == "win32")
+        system = [each.store for each in here if each.name != "system"]
+        system += SYSTEM if named is None else map(Path, filter(None, named.split(os.pathsep)))
         for path in system:
             if not path.is_absolute():
                 raise CacheError(
@@ -223,6 +224,22 @@ class Cache:
             pass  # This makes the lock file, so that the first use has nothing to write.
         return root
 
+    def adopt(self, entry: CacheEntry) -> None:
+        """Make a verified entry of another cache an entry of this one, by hard links if it can."""
+        import shutil
+
+        layout, root = self._own, self.entry_root(entry.artifact)
+        with disk.cache_errors("cannot write to", root):
+            self.require_space(entry.artifact.nbytes)
+            layout.area(root.parent.name)
+            private = layout.private("unpacking", entry.artifact.sha256)
+            try:
+                shutil.copytree(entry.root, private, dirs_exist_ok=True, copy_function=_link)
+                if layout.settle(private, root) is False and self.lookup(entry.artifact) is None:
+                    private.rename(root)
+            finally:
+                shutil.rmtree(private, ignore_errors=True)
+
     def lay_out(self, files: Mapping[str, Path]) -> Path | None:
         """Return a folder with a link to each file, as if an installer had put them there.
 
@@ -257,10 +274,17 @@ class Cache:
         return self._own.last_use(entry.root)
 
     def verify(self) -> tuple[Audit, ...]:
-        """Hash every member of every entry, whatever was verified before; change nothing."""
+        """Hash every member of every entry, whatever was verified before; change nothing.
+
+        The caches of the machine are looked at, too.
+        """
         from pjrt_hub.finding.store.cache import audit
 
-        return audit.verify(self._own)
+        return tuple(each for layout in self._layouts for each in audit.verify(layout))
+
+    def holder(self, root: Path) -> Cache:
+        """Return the cache that an entry is in: this one, or one of the machine."""
+        return next(Cache(each.root) for each in self._layouts if root.is_relative_to(each.root))
 
     def quarantine(self, root: Path, reason: str) -> Path | None:
         """Move an entry that `verify` found corrupted aside; return its new place.
@@ -355,6 +379,15 @@ class Cache:
     def require_space(self, nbytes: int) -> None:
         """Raise CacheError early if fewer than `nbytes` bytes are free where the cache lies."""
         disk.require_space(self.root, nbytes)
+
+
+def _link(source: str, target: str) -> None:
+    import shutil
+
+    try:
+        os.link(source, target)
+    except OSError:  # It is another file system, or one without links.
+        shutil.copy2(source, target)
 
 
 def _inode(folder: Path) -> int | None:

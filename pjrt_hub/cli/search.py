@@ -1,0 +1,53 @@
+"""`pjrt-hub search`: the plugins that could be installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+import pjrt_hub
+from pjrt_hub.base.listing import Listing
+from pjrt_hub.cli import output
+from pjrt_hub.cli.command import Command
+
+if TYPE_CHECKING:
+    from pjrt_hub import Offer
+
+
+@click.command("search", cls=Command, examples=("pjrt-hub search", "pjrt-hub search gpu --all"))
+@click.argument("text", default="")
+@click.option("--all", "everything", is_flag=True, help="Show also what is for other machines.")
+@output.json_option
+def command(text: str, everything: bool, as_json: bool) -> None:
+    """List the plugins that could be installed.
+
+    TEXT leaves those whose names, package or description contains it.
+    """
+    offers = Listing(each for each in pjrt_hub.search(text) if everything or not each.fits)
+    if as_json:
+        output.show_json([as_dict(each) for each in offers])
+    elif offers:
+        rows = offers.rows()
+        output.show_rows([*rows[0]], [[*row.values()] for row in rows], [""] * len(rows), cut=True)
+
+
+def as_dict(offer: Offer) -> dict[str, Any]:
+    """Return the documented JSON of one offer."""
+    manifest, row = offer.manifest, offer.row
+    return {
+        "name": manifest.name,
+        "platform": manifest.platform,
+        "aliases": manifest.aliases,
+        "description": manifest.description,
+        "package": row.package,
+        "version": row.version,
+        "license": row.license,
+        "publisher": row.publisher,
+        "api_version": str(row.api_version) if row.api_version else None,
+        "host": str(row.host),
+        "fits": not offer.fits,
+        "size": offer.size,
+        "requires": [f"{each.package} {each.version}" for each in row.requires],
+        "installed": [str(each) for each in offer.installed],
+    }
