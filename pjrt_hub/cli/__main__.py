@@ -18,7 +18,7 @@ from pjrt_hub.cli.status import FAILED, INTERRUPTED, status_of
 
 #: The help groups the commands in the order in which a newcomer needs them.
 SECTIONS = {
-    "Find and run": ("list", "doctor", "run", "inspect", "compile", "fits", "targets"),
+    "Find and run": ("list", "doctor", "run", "inspect", "compile", "export", "fits", "targets"),
     "Fetch and keep plugins": ("search", "info", "fetch", "lock", "bundle", "cache"),
     "Install for any program": ("install", "uninstall", "env"),
     "Make and examine plugins": ("new", "build", "pack", "lint", "check", "trace"),
