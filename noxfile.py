@@ -67,6 +67,7 @@ PARTS = {
     "unit": (*SPREAD, "unit", "fuzz", "loader"),
     "fake": (*SPREAD, "fake"),
     "cpu": (*SPREAD, "cpu"),
+    "loader": (*SPREAD, "loader"),
     "absent_functions": ("cpu/test_absent_functions.py",),
     "docs": (*SPREAD, "docs"),
     "examples": (
@@ -346,6 +347,13 @@ def faults(session: nox.Session) -> None:
     """Kills, power cuts, failing disks and servers, hostile archives; prints its counts."""
     install_wheel(session, *group("test", "cpu"))
     pytest(session, "faults")
+
+
+@nox.session(default=False, tags=["long"])
+def loader(session: nox.Session) -> None:
+    """The loader in C: each case of its specification, plugins, fuzzing, valgrind, other systems."""
+    install_wheel(session, *group("test", "cpu", "clang"))
+    pytest(session, "loader", TESTED_SECONDS="20")
 
 
 @nox.session(default=False, tags=["long"])

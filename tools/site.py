@@ -24,6 +24,7 @@ ELSEWHERE = {
     "CONTRIBUTING.md": "contributing.html",
     "RELEASING.md": "releasing.html",
     "SECURITY.md": "security.html",
+    "loader/README.md": "loader.html",
     "registry/README.md": "registry_rows.html",
 }
 # The reference shows these as attributes, not as methods to call.
