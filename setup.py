@@ -208,6 +208,7 @@ modules = [
         depends=[
             *DECLARATIONS,
             "tools/layers.py",
+            "pjrt_hub/finding/contract/variables.py",
             *map(str, INTERPOSE.glob("layers/**/*.h")),
             str(NATIVE / "native" / "structs.h"),
         ],

@@ -7,7 +7,9 @@ each function. Standard library only, because the build imports it.
 from __future__ import annotations
 
 import re
+import runpy
 from collections.abc import Iterator
+from pathlib import Path
 
 from capi import WORD, Api, Member, Struct
 
@@ -41,6 +43,8 @@ REQUIRED = {
 }
 #: Texts that end with a NUL.
 TERMINATED = {("PJRT_ExecuteOptions", "call_location")}
+#: The table of the variables that compilers read, on which compiled programs depend.
+VARIABLES = Path(__file__).parents[1] / "pjrt_hub" / "finding" / "contract" / "variables.py"
 #: The number of instances of the trampolines, and so of plugins that one process can wrap.
 PLUGINS = 8
 
@@ -87,6 +91,8 @@ def source(api: Api) -> str:
     newest = ", ".join(str(since.get(name, 0)) for name in api.enums["PJRT_Buffer_Type"])
     lines += [f"const uint8_t buffer_type_since[] = {{{newest}}};"]
     lines += [f"const unsigned num_buffer_types = {len(api.enums['PJRT_Buffer_Type'])};"]
+    read = ", ".join(f'"{row.name}"' for row in runpy.run_path(str(VARIABLES))["COMPILERS"])
+    lines += [f"const char *const compiler_variables[] = {{{read}, 0}};"]
     lines += ["const Function functions[] = {", *_functions(api), "};"]
     named = ", ".join(f'{{{number}, "{key}"}}' for key, number in _extensions(api))
     lines += [f"const Extension extensions[] = {{{named}}};"]

@@ -52,7 +52,9 @@ class FoundPolicy(Policy):
         #: Isolated compilations see the environment in which the plugin was loaded.
         self._environment = dict(here.env)
         root = here.cache.root if here.cache else None
-        self.compile_cache = ProgramCache.from_env(self._environment, root)
+        self.compile_cache = programs = ProgramCache.from_env(self._environment, root)
+        if programs and "cache" in here.env.get("PJRT_HUB_LAYERS", ""):
+            programs.evict()  # The layer `cache`, which is in C, only adds to them.
         self.caches_by_default = is_on(here.env, "PJRT_HUB_COMPILE_CACHE")
         self.isolates_by_default = is_on(here.env, "PJRT_HUB_ISOLATE")
 

@@ -42,6 +42,7 @@ OURS = (
         "PJRT_HUB_CACHE",
         "the folder of fetched plugins",
         "`pjrt-hub` in the user's cache directory",
+        reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
         "PJRT_HUB_CACHE_NBYTES",
@@ -72,6 +73,7 @@ OURS = (
         "PJRT_HUB_COMPILE_CACHE",
         "`1` caches all compiled programs, a path does so in that folder, `0` does not",
         "only with `cache=True`, in the folder of fetched plugins",
+        reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(
         "PJRT_HUB_ISOLATE",
@@ -106,8 +108,8 @@ OURS = (
     ),
     Variable(
         "PJRT_HUB_LAYERS",
-        "the layers of calls to plugins: some of `trace`, `device`, `validate`, `pad`, `without`, "
-        "separated by commas; `pjrt-hub trace` sets it",
+        "the layers of calls to plugins: some of `trace`, `device`, `validate`, `pad`, `cache`, "
+        "`options`, `without`, `discrete`, separated by commas; `pjrt-hub trace` sets it",
         reader="pjrt-hub, its library for `LD_PRELOAD`",
     ),
     Variable(

@@ -18,7 +18,7 @@ from pjrt_hub.running.capi import table
 from pjrt_hub.running.capi._pjrt import ffi
 
 #: The names of all layers, in the order from the host to the plugin.
-LAYERS = ("validate", "trace", "device", "pad", "options", "without", "discrete")
+LAYERS = ("validate", "trace", "device", "pad", "cache", "options", "without", "discrete")
 #: From this minor version on, no host was seen to give too small a `struct_size`. JAX 0.6.2
 #: (0.70) gives 24 bytes for `PJRT_Plugin_Attributes_Args`, which has always had 32.
 TRUE_SIZES = 85
@@ -30,7 +30,7 @@ def preload_path() -> Path:
     """Return the path of the library for a program's LD_PRELOAD.
 
     It reads PJRT_HUB_LAYERS, PJRT_HUB_TRACE, PJRT_HUB_OPTIONS, PJRT_HUB_WITHOUT and
-    PJRT_HUB_DISCRETE.
+    PJRT_HUB_DISCRETE; the layer `cache` reads where the compile cache is.
     """
     return Path(__file__).with_suffix("") / "preload.so"
 

@@ -103,21 +103,13 @@ class ProgramCache:
             disk.make(self._folder.parent, path.parent, mode=0o700)
             with disk.open_folder(self.root, path.parent) as folder:
                 disk.replace(path, _header(value), value, folder=folder, mode=0o600)
-            self._evict()
+            self.evict()
         except CacheError as exc:
             _leave_out(exc.message)
         except OSError as exc:
             log.warn(_LOGGER, f"the compiled program cannot be kept in {self.root}: {exc}")
 
-    def nbytes(self) -> int:
-        """Return the size of all files, in bytes."""
-        return sum(size for _, size, _ in self._files())
-
-    def _path(self, key: str) -> Path:
-        name = _sha256(f"{key}\0{self._context}".encode()).hex()
-        return self._folder / name[:2] / name
-
-    def _evict(self) -> None:
+    def evict(self) -> None:
         """Remove the least recently used files; two processes may do so at once."""
         files = sorted(self._files())
         total = sum(size for _, size, _ in files)
@@ -131,6 +123,14 @@ class ProgramCache:
                 with suppress(OSError):
                     path.unlink()
                 total -= size
+
+    def nbytes(self) -> int:
+        """Return the size of all files, in bytes."""
+        return sum(size for _, size, _ in self._files())
+
+    def _path(self, key: str) -> Path:
+        name = _sha256(f"{key}\0{self._context}".encode()).hex()
+        return self._folder / name[:2] / name
 
     def _files(self) -> Iterator[tuple[float, int, Path]]:
         """Yield each file's last use, its size and its path."""

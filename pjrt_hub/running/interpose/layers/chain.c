@@ -12,7 +12,7 @@ static const Layer *chain[KNOWN_LAYERS];
 static unsigned chain_length;
 static Plugin plugins[MAX_PLUGINS];
 static unsigned num_plugins;
-static bool is_discrete;
+static bool is_discrete, is_caching;
 static pthread_mutex_t wrapping = PTHREAD_MUTEX_INITIALIZER;
 static atomic_ullong calls;
 
@@ -78,7 +78,7 @@ static PJRT_Error *reach(const Call *call, unsigned function) {
   if (function == FN_PJRT_Event_OnReady) return on_ready(call);
   if (function == FN_PJRT_LoadedExecutable_Destroy)
     executable_forget(((PJRT_LoadedExecutable_Destroy_Args *)call->args)->executable);
-  PJRT_Error *error = call_plugin(call->plugin, function, call->args);
+  PJRT_Error *error = cache_call(call->plugin, function, call->args);
   return call->function->returns_error ? error : NULL;
 }
 
@@ -170,6 +170,7 @@ static void forked(void) {
   objects_forked();
   device_forked();
   discrete_forked();
+  cache_forked();
 }
 
 /* The layers belong to the process, so all plugins get those that the first plugin got. */
@@ -189,7 +190,8 @@ static bool start(const char *layers, const char *folder, const char *options,
   if (lacking) without_start(without);
   is_discrete = is_named(layers, "discrete");
   if (is_discrete) discrete_start(discrete);
-  return started = length > 0 || changes_options || lacking || is_discrete;
+  is_caching = is_named(layers, "cache") && entries_start();
+  return started = length > 0 || changes_options || lacking || is_discrete || is_caching;
 }
 
 /* Returns the table to use instead of `api`. That is `api` itself if no layer is on, if it is a
@@ -210,6 +212,7 @@ const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const cha
     plugin->discrete = is_discrete;
     plugin->minor = (unsigned)api->pjrt_api_version.minor_version;
     plugin->wrapped = copy_table(plugin);
+    plugin->caches = is_caching && cache_start(plugin);
     if (plugin->wrapped != NULL) {
       result = plugin->wrapped;
       num_plugins++;

@@ -6,7 +6,7 @@
    Python, because the library is also loaded into programs that have none.
 
    Each file uses those before it: options, refusal, without, plugin, executables, recording,
-   trace, device, objects, findings, validate, pad, chain, preload. */
+   trace, device, objects, findings, validate, pad, sha256, entry, cache, chain, preload. */
 #ifndef PJRT_HUB_LAYERS_H
 #define PJRT_HUB_LAYERS_H
 
@@ -82,8 +82,16 @@ extern HIDDEN const size_t num_nodes;
 extern HIDDEN const char *const kind_names[];
 extern HIDDEN const uint8_t buffer_type_since[];
 extern HIDDEN const unsigned num_buffer_types;
+extern HIDDEN const char *const compiler_variables[]; /* NULL is behind the last. */
 
 /* Plugins, calls and layers */
+
+enum { SHA256 = 32, ENTRY = 2 * SHA256 + 1 };
+typedef struct {
+  uint32_t state[8];
+  uint64_t nbytes;
+  uint8_t block[64];
+} Sha256;
 
 typedef PJRT_Error *(*Call_Target)(void *args);
 
@@ -93,6 +101,8 @@ typedef struct {
   PJRT_Api *wrapped;     /* The table that the host sees. */
   unsigned minor;
   bool discrete;         /* Its devices are shown as accelerators (see discrete/). */
+  bool caches;           /* Its programs are kept on disk (see cache.c). */
+  Sha256 context;        /* What these depend on beside the client: its library and variables. */
   Call_Target real[NUM_FUNCTIONS]; /* An entry is NULL if the plugin lacks the function. */
 } Plugin;
 
@@ -202,6 +212,22 @@ HIDDEN void device_forked(void);
 
 /* The other two layers: validate.c, with objects.c and findings.c (see objects.h), and pad.c */
 extern HIDDEN const Layer validate_layer, pad_layer;
+
+/* sha256.c */
+HIDDEN Sha256 sha256(void);
+HIDDEN void sha256_add(Sha256 *sha, const void *data, size_t nbytes);
+HIDDEN void sha256_end(Sha256 *sha, uint8_t digest[SHA256]);
+
+/* entry.c: values on disk by name, which is a hash in hexadecimal digits */
+HIDDEN bool entries_start(void);
+HIDDEN void *entry_read(const char *name, size_t *nbytes);
+HIDDEN void entry_write(const char *name, const void *value, size_t nbytes);
+
+/* cache.c: loads programs that were compiled before. It is not in the chain, whose layers see a
+   plugin that compiles. */
+HIDDEN bool cache_start(Plugin *plugin);
+HIDDEN void cache_forked(void);
+HIDDEN PJRT_Error *cache_call(Plugin *plugin, unsigned function, void *args);
 
 /* chain.c */
 EXPORTED const PJRT_Api *pjrt_hub_wrap(const PJRT_Api *api, const char *layers, const char *folder,
