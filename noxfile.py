@@ -351,7 +351,7 @@ def faults(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["long"])
 def loader(session: nox.Session) -> None:
-    """The loader in C: each case of its specification, plugins, fuzzing, valgrind, other systems."""
+    """The loader in C: the cases of its specification, plugins, fuzzing, other systems."""
     install_wheel(session, *group("test", "cpu", "clang"))
     pytest(session, "loader", TESTED_SECONDS="20")
 
