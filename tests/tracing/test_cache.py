@@ -194,10 +194,8 @@ def test_an_entry_of_no_use_is_made_again(computes, hits, entries, tmp_path, dam
     elif damage == "empty":
         entry.write_bytes(b"")
     elif damage == "refused":
-        from pjrt_hub.finding.store.cache import program_cache
-
-        code = b"what only the plugin finds wrong" * 4
-        entry.write_bytes(program_cache._header(code) + code)
+        (other,) = (each for each in entry.parents[1].glob("*/*") if each != entry)
+        entry.write_bytes(other.read_bytes())  # it is whole, and no program
     elif damage == "linked":
         entry.rename(tmp_path / "aside")
         entry.symlink_to(tmp_path / "aside")

@@ -103,13 +103,14 @@ static bool add_file(Sha256 *sha, const char *path) {
     add_part(&named, identity, sizeof identity);
     write_name(&named, name);
     known = entry_read(name, &nbytes);
-    if (known == NULL) {
+    bool is_known = known != NULL && nbytes == sizeof digest;
+    if (!is_known) {
       for (ssize_t n; (n = read(file, part, sizeof part)) != 0 && (found = n > 0);)
         sha256_add(&content, part, (size_t)n);
       sha256_end(&content, digest);
       if (found) entry_write(name, digest, sizeof digest);
     }
-    add_part(sha, known != NULL ? known : digest, sizeof digest);
+    add_part(sha, is_known ? known : digest, sizeof digest);
   }
   free(known);
   if (file >= 0) close(file);

@@ -23,7 +23,8 @@ bool entries_start(void) {
   char here[2048];
   const char *named = said("PJRT_HUB_COMPILE_CACHE"), *above = said("HOME"), *below;
   if (getuid() != geteuid() || getgid() != getegid()) return false;
-  if (named == NULL || strcmp(named, "0") == 0 || strcmp(named, "1") == 0) named = said("PJRT_HUB_CACHE");
+  if (named == NULL || strcmp(named, "0") == 0 || strcmp(named, "1") == 0)
+    named = said("PJRT_HUB_CACHE");
   if (named == NULL) {
     const char *caches = said("XDG_CACHE_HOME");
     below = caches != NULL ? "pjrt-hub" : ".cache/pjrt-hub";
@@ -34,8 +35,8 @@ bool entries_start(void) {
     above = *named == '/' ? "" : getcwd(here, sizeof here);
     below = named;
   }
-  if (above == NULL || snprintf(root, sizeof root, "%s/%s", above, below) >= (int)sizeof root) return false;
-  if (*root != '/') return false;
+  if (above == NULL || (*above != '/' && *above != 0)) return false;
+  if (snprintf(root, sizeof root, "%s/%s", above, below) >= (int)sizeof root) return false;
   for (char *at = strchr(root + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
     *at = 0;
     mkdir(root, 0777);
@@ -71,7 +72,7 @@ static int open_folder(const char *name, bool makes) {
   return folder;
 }
 
-/* Stands before a value. The sums tell damage, and take a tenth of the time of a sha256. */
+/* Stands before a value. Its sums tell damage; a sha256 would take a tenth of a hit's time. */
 typedef struct {
   char magic[24];
   uint64_t nbytes, sums[4];
@@ -97,16 +98,15 @@ void *entry_read(const char *name, size_t *nbytes) {
   struct stat found;
   int folder = open_folder(name, false), flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
   int place = folder >= 0 ? openat(folder, name, flags) : -1;
-  bool usable = place >= 0 && is_safe(place, &found) && S_ISREG(found.st_mode) && found.st_size <= most;
-  FILE *file = usable ? fdopen(place, "rb") : NULL;
+  bool safe = place >= 0 && is_safe(place, &found) && S_ISREG(found.st_mode);
+  FILE *file = safe && found.st_size <= most ? fdopen(place, "rb") : NULL;
   if (file != NULL) {
     bool whole = fread(&written, sizeof written, 1, file) == 1;
     *nbytes = whole ? (size_t)found.st_size - sizeof written : 0;
     value = malloc(*nbytes + 1);
-    if (value == NULL) abort();
-    whole = whole && fread(value, 1, *nbytes, file) == *nbytes;
+    whole = whole && value != NULL && fread(value, 1, *nbytes, file) == *nbytes;
     if (whole) header = seal(value, *nbytes);
-    if (!whole || memcmp(&header, &written, sizeof header) != 0) {
+    if (value != NULL && (!whole || memcmp(&header, &written, sizeof header) != 0)) {
       fprintf(stderr, "pjrt-hub: removed the damaged compiled program %s from %s\n", name, root);
       unlinkat(folder, name, 0);
       free(value);

@@ -23,7 +23,8 @@ static void mix(uint32_t state[8], const uint8_t block[64]) {
     w[i] = w[i - 16] + w[i - 7] + (turn(w[i - 15], 7) ^ turn(w[i - 15], 18) ^ w[i - 15] >> 3) +
            (turn(w[i - 2], 17) ^ turn(w[i - 2], 19) ^ w[i - 2] >> 10);
   for (int i = 0; i < 64; i++) {
-    uint32_t one = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + (g ^ (e & (f ^ g))) + rounds[i] + w[i];
+    uint32_t one = h + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + (g ^ (e & (f ^ g))) + rounds[i] +
+                   w[i];
     uint32_t two = (turn(a, 2) ^ turn(a, 13) ^ turn(a, 22)) + ((a & b) ^ (c & (a ^ b)));
     h = g, g = f, f = e, e = d + one, d = c, c = b, b = a, a = one + two;
   }
