@@ -79,8 +79,8 @@ class Probe(NamedTuple):
 
     def as_table(self) -> dict[str, Any]:
         """Return the table of a manifest that says the same."""
-        told = {"kind": self.kind, "files": [*self.files], "vendor": self.vendor}
-        told |= {"devices": [*self.devices]}
+        told: dict[str, Any] = {"kind": self.kind, "files": [*self.files], "vendor": self.vendor}
+        told["devices"] = [*self.devices]
         if self.driver_file:
             told["driver"] = {"file": self.driver_file, "minimum": self.driver_minimum}
         return {key: each for key, each in told.items() if each}
