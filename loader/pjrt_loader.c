@@ -49,6 +49,7 @@ static const char own[] = "give it to root or yourself, and `chmod go-w` it";
 static const char reinstall[] = "install the plugin again, with the manifest of that release";
 
 /* ---- Memory, texts and refusals ---- */
+
 typedef struct Block {
   struct Block *next;
   size_t size, used;
@@ -161,6 +162,7 @@ static const char *join(Work *work, const Names *names, const char *between) {
 }
 
 /* ---- SHA-256 ---- */
+
 static uint32_t rotate(uint32_t word, unsigned by) { return word >> by | word << (32 - by); }
 
 static void hash_block(uint32_t state[8], const unsigned char *block) {
@@ -182,14 +184,12 @@ static void hash_block(uint32_t state[8], const unsigned char *block) {
                (rotate(two, 17) ^ rotate(two, 19) ^ two >> 10);
   }
   memcpy(now, state, sizeof now);
-  for (int i = 0; i < 64; i++) {
-    uint32_t a = now[0], e = now[4];
-    uint32_t one = now[7] + (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + (now[6] ^ (e & (now[5] ^ now[6]))) +
-                   constants[i] + words[i];
-    uint32_t two = (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22)) + ((a & now[1]) | (now[2] & (a | now[1])));
-    memmove(now + 1, now, 7 * sizeof *now);
-    now[4] += one;
-    now[0] = one + two;
+#define AT(place) now[((place) - i) % 8] /* the places move on with each round */
+  for (unsigned i = 0; i < 64; i++) {
+    uint32_t a = AT(0), e = AT(4), one = AT(7) + constants[i] + words[i], two = (a & AT(1)) | (AT(2) & (a | AT(1)));
+    one += (rotate(e, 6) ^ rotate(e, 11) ^ rotate(e, 25)) + (AT(6) ^ (e & (AT(5) ^ AT(6))));
+    AT(3) += one;
+    AT(7) = one + two + (rotate(a, 2) ^ rotate(a, 13) ^ rotate(a, 22));
   }
   for (int i = 0; i < 8; i++) state[i] += now[i];
 }
@@ -213,6 +213,7 @@ static bool hash_file(FILE *file, char digits[65]) {
 }
 
 /* ---- The system: the only functions that are of POSIX ---- */
+
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 
 static void lock(void) { pthread_mutex_lock(&mutex); }
@@ -328,6 +329,7 @@ static void *load_library(Work *work, const char *path, bool is_global) {
 static void *find_symbol(void *library, const char *name) { return dlsym(library, name); }
 
 /* ---- The text of a manifest: rules 12 to 15 ---- */
+
 typedef enum { TEXT, INTEGER, LIST, NUMBER, TRUTH, TABLE } Kind; /* in the order of pjrt_loader_type */
 
 typedef struct Value {
@@ -341,12 +343,8 @@ typedef struct Value {
   union { const char *text; int64_t integer; double number; bool truth; struct Value *last; };
 } Value;
 
-typedef struct {
-  Work *work;
-  char *at, *end; /* what is left of the line */
-  unsigned line;
-  Value *top;
-} Text;
+/* What is read, from `at` to the end of the line. */
+typedef struct { Work *work; char *at, *end; unsigned line; Value *top; } Text;
 
 _Noreturn static void refuse_line(const Text *text, const char *reason) {
   REFUSE(text->work, correct, "line %u: %s", text->line, reason);
@@ -588,6 +586,7 @@ static Value *read_text(Work *work, char *bytes, size_t size) {
 }
 
 /* ---- The keys of a manifest: rules 16 to 24 ---- */
+
 typedef int64_t Version; /* the major version, and in the lower half the minor one */
 
 typedef struct Option {
@@ -750,6 +749,7 @@ static const char *get_path(Work *work, const Value *table, const char *key, con
 }
 
 /* ---- This machine: rules 19 and 24 ---- */
+
 #ifdef __APPLE__
 #define SYSTEM "macos"
 #else
@@ -764,7 +764,7 @@ static const char *get_path(Work *work, const Value *table, const char *key, con
 #endif
 
 static const char *this_machine(Work *work) {
-#ifdef _CS_GNU_LIBC_VERSION
+#ifdef __GLIBC__
   char version[64] = "";
   size_t size = confstr(_CS_GNU_LIBC_VERSION, version, sizeof version);
   if (size > sizeof "glibc") return print(work, "%s-glibc%s", MACHINE, version + sizeof "glibc");
@@ -890,6 +890,7 @@ static bool is_present(Work *work, const Value *probe, const char **reason) {
 }
 
 /* ---- What a manifest says ---- */
+
 /* Returns why a value is none of an option's, or NULL; an integer becomes a float where it must. */
 static const char *fit(Work *work, const Option *option, pjrt_loader_option *value) {
   bool is_list = value->type == PJRT_LOADER_INT64_LIST, is_integer = value->type == PJRT_LOADER_INT64;
@@ -1071,6 +1072,7 @@ static void read_manifest(Work *work) {
 }
 
 /* ---- All manifests: rules 1 to 7 ---- */
+
 static Manifest *add_entry(Work *work, const char *name, const char *path) {
   Manifest *manifest = take(work, sizeof *manifest);
   *manifest = (Manifest){.entry = {name, "", "", path, "", 0, 0, 0, "", "", 0, 0}, .digest = "", .most = INT64_MAX};
@@ -1180,6 +1182,7 @@ static void find_manifests(Work *work) {
 }
 
 /* ---- Which plugin: rule 25 ---- */
+
 /* Ranks a manifest: by whether its name, its platform or an alias is meant, whether its hardware is here, and its
    priority; 0 means that it is not meant. What cannot be opened counts by its name alone, so that nobody gets
    another plugin in its place unawares. */
@@ -1230,6 +1233,7 @@ static Manifest *choose(Work *work, const char *what) {
 }
 
 /* ---- Opening: rules 10, 23, 26 and 27 ---- */
+
 /* The arguments of the plugin's first functions. */
 typedef struct {
   size_t struct_size;
@@ -1380,6 +1384,7 @@ static void open_what(Work *work) {
 }
 
 /* ---- The options of PJRT_Client_Create: rule 22 ---- */
+
 /* Returns what the program gives for an option, or NULL. */
 static const pjrt_loader_option *find_given(const Work *work, const char *name) {
   for (size_t i = 0; i < work->count; i++)
@@ -1434,6 +1439,7 @@ static void merge_options(Work *work) {
 }
 
 /* ---- The public functions ---- */
+
 static void list_all(Work *work) {
   find_manifests(work);
   pjrt_loader_entry *entries = take(work, work->found * sizeof *entries), *to = entries;

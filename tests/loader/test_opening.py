@@ -56,7 +56,7 @@ class Plugins:
 @pytest.fixture(scope="module")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # What a plugin leaves when the process ends is no leak of the loader's.
-    return compile_program(tmp_path_factory.mktemp("open"), "open.c", "-g")
+    return compile_program(tmp_path_factory.mktemp("open"), "open.c", "-O2")
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_the_cpu_plugin_is_opened(plugins: Plugins, library: Path, row):
     option = "[options]\ncpu_device_count = { type = 'int64', default = 3 }"
     more = f"description = 'XLA'\n\nsha256 = '{digest}'\n{option}"
     manifest = plugins.add("xla_cpu", library, more, platform="cpu")
-    told = plugins.open("verify", "cpu", "xla_cpu", "", "merge").splitlines()
+    told = plugins.open("cpu", "xla_cpu", "verify", "", "merge").splitlines()
     opened = f"opened xla_cpu, platform cpu, API {row.api_version}"
     where = [str(manifest), str(library), "needs no special hardware"]
     again = [f"{opened}, again", *where]
