@@ -64,7 +64,7 @@ FOREIGN_TYPE_CHECKS = tuple(
 #: process of its own, since a part may hold a client, fork, or look at its process.
 PARTS = {
     "layers": (*SPREAD, *sorted(path.name for path in ROOT.glob("tests/test_*.py"))),
-    "unit": (*SPREAD, "unit", "fuzz", "loader"),
+    "unit": (*SPREAD, "unit", "fuzz"),
     "fake": (*SPREAD, "fake"),
     "cpu": (*SPREAD, "cpu"),
     "loader": (*SPREAD, "loader"),
@@ -251,12 +251,12 @@ def tests(session: nox.Session) -> None:
     check_style(session)
     with check_types(session):  # Tests that only read files run meanwhile.
         pytest(session, "layers", "docs", "wheel", only="not slow")
-    pytest(session, "unit", "fake", "cpu", only="not slow")
+    pytest(session, "unit", "loader", "fake", "cpu", only="not slow")
 
 
 @nox.session(default=False, tags=["long"])
 def slow(session: nox.Session) -> None:
-    """What `tests` leaves out of `unit`, `fake` and `cpu`; `docs` and `wheels` run theirs."""
+    """What `tests` leaves out of `unit`, `fake` and `cpu`; other sessions run the rest."""
     install_wheel(session, *group("test", "cpu", "notebook", "weights"), "uv")
     pytest(session, "unit", "fake", "cpu", only="slow")
 
