@@ -28,6 +28,8 @@ ARTIFACTS = ROOT / "tests" / "exported" / "artifacts"
 C, CPP = ("cc", "-std=c11"), ("c++", "-std=c++17")
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-g", "-O1", "-pthread")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all")
+#: Plugins of XLA write errors to stderr, too, unless this forbids it.
+QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3"}
 #: A plugin keeps memory until the process ends, and frees some with another C++ library's operator.
 SANITIZED = {"ASAN_OPTIONS": "detect_leaks=0:alloc_dealloc_mismatch=0"}
 HEAD, ROW = 24, 24  # The sizes of a file's head, and of a row of its table.
@@ -90,7 +92,7 @@ def drive(driver, library, tmp_path):
         (tmp_path / "made").mkdir(exist_ok=True)
         line = [driver, library, tmp_path / "program", tmp_path / "made", way, *paths]
         done = subprocess.run(
-            line, env={**os.environ, **SANITIZED}, capture_output=True, text=True, timeout=120
+            line, env=os.environ | SANITIZED | QUIET, capture_output=True, text=True, timeout=120
         )
         if done.returncode:
             raise RuntimeError(f"{done.returncode}: {done.stderr}")
