@@ -24,7 +24,7 @@ def command(text: str, everything: bool, as_json: bool) -> None:
 
     TEXT leaves those whose names, package or description contains it.
     """
-    offers = Listing(each for each in pjrt_hub.search(text) if everything or not each.fits)
+    offers = Listing(each for each in pjrt_hub.search(text) if everything or each.fits.ok)
     if as_json:
         output.show_json([as_dict(each) for each in offers])
     elif offers:
@@ -34,20 +34,9 @@ def command(text: str, everything: bool, as_json: bool) -> None:
 
 def as_dict(offer: Offer) -> dict[str, Any]:
     """Return the documented JSON of one offer."""
-    manifest, row = offer.manifest, offer.row
     return {
-        "name": manifest.name,
-        "platform": manifest.platform,
-        "aliases": manifest.aliases,
-        "description": manifest.description,
-        "package": row.package,
-        "version": row.version,
-        "license": row.license,
-        "publisher": row.publisher,
-        "api_version": str(row.api_version) if row.api_version else None,
-        "host": str(row.host),
-        "fits": not offer.fits,
-        "size": offer.size,
-        "requires": [f"{each.package} {each.version}" for each in row.requires],
+        **offer._asdict(),
+        "api_version": str(offer.api_version) if offer.api_version else None,
+        "fits": offer.fits.ok,
         "installed": [str(each) for each in offer.installed],
     }
