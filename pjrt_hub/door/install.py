@@ -21,7 +21,7 @@ from pjrt_hub.finding.discovery.library import preloads
 from pjrt_hub.finding.discovery.survey import survey_rows
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.level import Level, levels
+from pjrt_hub.finding.store.level import Level
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.source import World
@@ -63,9 +63,9 @@ def install(
     library_path(choice, which="all", offline=offline, progress=progress)
     candidate = choice.candidate
     assert candidate.artifact is not None  # Rows alone were surveyed.
-    store = Cache(place.store)
+    fetched, store = cache(), Cache(place.store)
     for archive in candidate.artifact.archives:
-        entry = cache().lookup(archive)
+        entry = fetched.lookup(archive)
         if entry is not None:
             store.adopt(entry)
     there = alone._replace(cache=store)
@@ -121,7 +121,7 @@ def uninstall(name: str, *, level: str | None = None) -> Path:
 
 def _levels(name: str | None, here: World) -> list[Level]:
     """Return the levels here that have a name; all of them if it is None."""
-    there = list(levels(here.env, here.root, windows=here.host.os == "windows"))
+    there = [each for each in here.levels() if each.store.is_absolute()]
     found = [each for each in there if name in (None, each.name)]
     if not found:
         raise StoreError(

@@ -11,7 +11,6 @@ from pjrt_hub.door.process import known_rows, world
 from pjrt_hub.finding.discovery import packages
 from pjrt_hub.finding.discovery.registry_rows import manifest_of
 from pjrt_hub.finding.store.catalog import newest_for_each_kind
-from pjrt_hub.finding.store.level import levels
 
 
 class Offer(NamedTuple):
@@ -59,7 +58,7 @@ def search(text: str = "") -> Listing[Offer]:
     """
     here = world()
     described, _ = packages.describe(here)
-    places = [each.manifests for each in levels(here.env, here.root)]
+    places = [each.manifests for each in here.levels()]
     offers = []
     for row in newest_for_each_kind(known_rows(here.catalog) if here.catalog else ()):
         about, reason = manifest_of(row, described), row.runs(here.host)

@@ -59,6 +59,14 @@ def test_the_level_is_the_users_where_no_environment_is_active(home, alone):
         pjrt_hub.install("toy", level="env")
 
 
+def test_a_relative_environment_has_no_store_and_is_no_error(home, alone):
+    alone.setenv("VIRTUAL_ENV", "venv")
+    assert home / ".local/share/pjrt-hub" in pjrt_hub.cache().system
+    assert all(path.is_absolute() for path in pjrt_hub.cache().system)
+    with pytest.raises(StoreError, match="no level 'env' here, only user, system"):
+        pjrt_hub.install("toy", level="env")
+
+
 def test_what_clears_and_prunes_the_cache_leaves_it(home):
     library = library_of(pjrt_hub.install("toy", level="user"))
     pjrt_hub.cache().clear()

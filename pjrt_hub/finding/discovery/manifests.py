@@ -20,7 +20,6 @@ from pjrt_hub.finding.contract.names import is_name
 from pjrt_hub.finding.discovery.library import preloads
 from pjrt_hub.finding.discovery.source import Described, Rejection, World
 from pjrt_hub.finding.discovery.user_paths import ENVIRONMENT
-from pjrt_hub.finding.store.level import levels
 
 #: The source of candidates in folders that `PJRT_PLUGIN_MANIFESTS` does not name.
 MANIFESTS = "manifests"
@@ -61,10 +60,9 @@ def _reject(name: str, origin: str, exc: ManifestError | OSError) -> Rejection:
 
 def _folders(world: World) -> dict[Path, str]:
     """Return the folders, in order, each with the source of its plugins."""
-    env = world.env
-    named = filter(None, env.get("PJRT_PLUGIN_MANIFESTS", "").split(os.pathsep))
+    named = filter(None, world.env.get("PJRT_PLUGIN_MANIFESTS", "").split(os.pathsep))
     folders = {Path(each): ENVIRONMENT for each in named}
-    for level in levels(env, world.root, windows=world.host.os == "windows"):
+    for level in world.levels():
         folders.setdefault(level.manifests, MANIFESTS)
     return folders
 

@@ -5,7 +5,7 @@ Owns the arguments and results of searches; must not search for anything itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +15,7 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.option import OptionValue
 from pjrt_hub.finding.discovery.installed import Installed
+from pjrt_hub.finding.store.level import Level, levels
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store.cache.cache import Cache
@@ -41,6 +42,10 @@ class World(NamedTuple):
     def current(cls, env: Mapping[str, str], installed: Installed | None = None) -> World:
         """Return the world of this process: what is installed for it, and this machine."""
         return cls(env, HostTag.current(), installed or Installed.current())
+
+    def levels(self) -> Iterator[Level]:
+        """Yield the levels of this machine, in the order in which their manifests count."""
+        return levels(self.env, self.root, windows=self.host.os == "windows")
 
     def veto(self, name: str) -> str:
         """Return which variable leaves a plugin out, or an empty string."""

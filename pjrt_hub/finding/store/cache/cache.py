@@ -67,9 +67,11 @@ class Cache:
         directory, or a variable that cannot be understood, raises CacheError.
         """
         named = env.get("PJRT_HUB_SYSTEM_CACHE")
+        system = (
+            SYSTEM if named is None else tuple(map(Path, filter(None, named.split(os.pathsep))))
+        )
         here = levels(env, windows=sys.platform == "win32")
-        system = [each.store for each in here if each.name != "system"]
-        system += SYSTEM if named is None else map(Path, filter(None, named.split(os.pathsep)))
+        stores = [each.store for each in here if each.name != "system" and each.store.is_absolute()]
         for path in system:
             if not path.is_absolute():
                 raise CacheError(
@@ -94,7 +96,7 @@ class Cache:
                 "no cache directory: this user has no home directory",
                 hint="set PJRT_HUB_CACHE to a directory that you can write to",
             )
-        return cls(root, system=system, max_nbytes=max_nbytes)
+        return cls(root, system=(*stores, *system), max_nbytes=max_nbytes)
 
     def __repr__(self) -> str:
         return f"Cache({str(self.root)!r})"
@@ -235,7 +237,7 @@ class Cache:
             private = layout.private("unpacking", entry.artifact.sha256)
             try:
                 shutil.copytree(entry.root, private, dirs_exist_ok=True, copy_function=_link)
-                if layout.settle(private, root) is False and self.lookup(entry.artifact) is None:
+                if not layout.settle(private, root) and self.lookup(entry.artifact) is None:
                     private.rename(root)
             finally:
                 shutil.rmtree(private, ignore_errors=True)
