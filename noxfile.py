@@ -20,8 +20,9 @@ import nox
 from nox.command import CommandFailed
 from packaging.requirements import Requirement
 
-nox.needs_version = ">=2025.2.9"
-nox.options.default_venv_backend = "virtualenv"
+nox.needs_version = ">=2025.10.16"
+nox.options.default_venv_backend = "uv|virtualenv"  # uv installs in seconds what takes pip minutes
+nox.options.download_python = "never"
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_venv = "yes"
 
@@ -174,7 +175,9 @@ def wheel(session: nox.Session) -> Path:
     if not built:
         for old in WHEELS.glob("*.whl"):
             old.unlink()
-        session.run("pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={WHEELS}", ".")
+        session.install("pip")  # uv's environments come without it
+        pip = ("python", "-m", "pip", "wheel", "--quiet", "--no-deps", f"--wheel-dir={WHEELS}")
+        session.run(*pip, ".")
         built.extend(WHEELS.glob("*.whl"))
     return built[0]
 
