@@ -16,8 +16,8 @@ from pjrt_hub.cli.compile import compile_options_of, compiler_options
     "export",
     cls=Command,
     examples=(
-        "pjrt-hub export model.jaxexport --output model.program",
-        "pjrt-hub export add.mlir --compile-option optimization_level=2 --output add.program",
+        "pjrt-hub export model.jaxexport --output model.pjrt",
+        "pjrt-hub export add.mlir --compile-option optimization_level=2 --output add.pjrt",
     ),
 )
 @click.argument("program", type=program_file.PROGRAM)

@@ -36,3 +36,10 @@ def compile_program(folder: Path, source: str, *flags: str) -> Path:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return program
+
+
+def api_folder() -> Path:
+    """Give the folder of the C API's header."""
+    from pjrt_hub.kit import authoring
+
+    return Path(authoring.__path__[0]) / "c"

@@ -13,12 +13,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import api_folder
 
 import pjrt_hub
 from pjrt_hub.cli.__main__ import run as command_line
 from pjrt_hub.errors import NotRunnableError
-from pjrt_hub.frameworks.exported import reading
+from pjrt_hub.frameworks.exported import reading, torch_file
+from pjrt_hub.frameworks.exported.aval import Aval
+from pjrt_hub.frameworks.exported.function import ExportedFunction, TemplateProgram, Weight
 from pjrt_hub.frameworks.exported.program_file import program_file
+from pjrt_hub.frameworks.exported.tree import DICT, LEAF, TUPLE, Tree
 from pjrt_hub.running.program.bytecode_locations import without_locations
 
 ROOT = Path(__file__).parents[2]
@@ -52,12 +56,6 @@ def build(folder, compiler, *sources, flags=(), header=None):
         [*compiler, *common, *sources, folder / "program.o", "-o", out, "-ldl"], check=True
     )
     return out
-
-
-def api_folder():
-    from pjrt_hub.kit import authoring
-
-    return Path(authoring.__path__[0]) / "c"
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +215,7 @@ def test_what_cannot_be_in_a_file():
 
 
 def test_the_command(tmp_path, capsys):
-    out = tmp_path / "scalar.program"
+    out = tmp_path / "scalar.pjrt"
     assert command_line(["export", str(PROGRAMS / "scalar.mlir"), "-o", str(out)]) == 0
     assert capsys.readouterr().out == f"{out}\n"
     assert out.read_bytes() == exported(PROGRAMS / "scalar.mlir")
@@ -226,6 +224,92 @@ def test_the_command(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == told
     assert command_line(["run", str(out)]) != 0
     assert "hint: loader/pjrt_program.h reads it" in capsys.readouterr().err
+
+
+@pytest.fixture
+def export(tmp_path, capsys):
+    """`export(source, *words)` runs the command, and gives its status, its errors and the file."""
+
+    def export(source, *words):
+        out = tmp_path / "exported.pjrt"
+        status = command_line(["export", str(source), "-o", str(out), *words])
+        return status, capsys.readouterr().err, out.read_bytes() if status == 0 else None
+
+    return export
+
+
+@pytest.mark.slow  # It needs jaxlib.
+@pytest.mark.parametrize("name", ["symbolic", "symbolic-0.6.2"])
+def test_a_size_of_what_jax_exported(export, drive, name):
+    status, err, file = export(ARTIFACTS / f"{name}.jaxexport", "--dimension", "b=2")
+    assert (status, err) == (0, "")
+    x = np.arange(6, dtype=np.float32)
+    value, twice = (np.frombuffer(each, np.float32) for each in drive(file, x))
+    assert (value.tolist(), twice.tolist()) == ((2 * x + 2).tolist(), [*x, *x])
+
+
+#: What `pjrt_hub.torch.export` makes of a mean over a dynamic size.
+TEMPLATE = """func.func @main(%x: tensor<«b»x3xf32>) -> tensor<3xf32> {
+  %zero = stablehlo.constant dense<0.0> : tensor<f32>
+  %part = stablehlo.constant dense<«1.0/=b»> : tensor<3xf32>
+  %sum = stablehlo.reduce(%x init: %zero) applies stablehlo.add across dimensions = [0]
+    : (tensor<«b»x3xf32>, tensor<f32>) -> tensor<3xf32>
+  %mean = stablehlo.multiply %sum, %part : tensor<3xf32>
+  return %mean : tensor<3xf32>
+}"""
+
+
+@pytest.fixture
+def torch_model(tmp_path):
+    """What torch_file writes for a module of one array, with these weights beside it."""
+
+    def torch_model(*weights):
+        function = ExportedFunction(
+            origin="Mean",
+            exporter="torch.export",
+            function_name="Mean",
+            program=TemplateProgram(TEMPLATE, "mlir"),
+            in_tree=Tree(TUPLE, (Tree(TUPLE, (Tree(LEAF),)), Tree(DICT))),
+            inputs=(Aval("f32", ("b", 3)),),
+            out_tree=Tree(LEAF),
+            outputs=(Aval("f32", (3,)),),
+            arguments=(0, *weights),
+            ranges={"b": (1, 16)},
+        )
+        torch_file.write(function, tmp_path / "model.pjrt")
+        return tmp_path / "model.pjrt"
+
+    return torch_model
+
+
+@pytest.mark.parametrize("rows", [2, 16])
+def test_a_size_of_what_torch_exported(export, drive, torch_model, rows):
+    status, err, file = export(torch_model(), "--dimension", f"b={rows}")
+    assert (status, err) == (0, "")
+    x = np.arange(3 * rows, dtype=np.float32).reshape(rows, 3)
+    [mean] = drive(file, x)
+    assert np.frombuffer(mean, np.float32).tolist() == x.mean(0).tolist()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--dimension", "b=17"], "b is 17; {path} was exported for 1 to 16"),
+        ([], "nothing tells the size of b"),
+    ],
+)
+def test_a_size_that_is_missing_or_out_of_range(export, torch_model, words, message):
+    path = torch_model()
+    status, err, _ = export(path, *words)
+    assert status == 2
+    assert message.format(path=path) in " ".join(err.split())
+
+
+def test_weights_beside_a_program_are_refused(export, torch_model, tmp_path):
+    weight = Weight(tmp_path / "model.safetensors", "layer.weight", Aval("f32", (3,)))
+    status, err, _ = export(torch_model(weight), "--dimension", "b=2")
+    assert status == 1
+    assert "weights beside its program, which this file cannot hold" in " ".join(err.split())
 
 
 def test_no_file_of_this_machine_is_named(client):
@@ -343,18 +427,6 @@ def test_a_program_that_does_not_compile(drive):
 EXAMPLES = LOADER / "examples"
 
 
-@pytest.fixture(scope="module")
-def objects(tmp_path_factory):
-    """The two C files, compiled for hosts in other languages."""
-    if not (LOADER / "pjrt_loader.c").exists():
-        pytest.skip("loader/pjrt_loader.c is not there")
-    folder = tmp_path_factory.mktemp("objects")
-    for name in ("pjrt_loader", "pjrt_program"):
-        line = ["cc", "-std=c11", "-O2", "-fPIC", "-pthread", f"-I{api_folder()}", "-c"]
-        subprocess.run([*line, LOADER / f"{name}.c", "-o", folder / f"{name}.o"], check=True)
-    return [folder / "pjrt_loader.o", folder / "pjrt_program.o"]
-
-
 @pytest.fixture(params=["run.c", "run.cpp", "run.rs", "run.py"])
 def host_program(request, objects, tmp_path):
     """The command line of a host in one language, but for its arguments."""
@@ -377,16 +449,68 @@ def host_program(request, objects, tmp_path):
     return [sys.executable, source, out] if source.suffix == ".py" else [out]
 
 
-def test_hosts_in_other_languages(client, library, host_program, tmp_path):
+def mlp(client, folder):
+    """A program, what it takes, and what pjrt-hub makes of that."""
     source = PROGRAMS / "mlp.mlir"
     arrays = list(example(pjrt_hub.signature(source)))
-    (tmp_path / "program").write_bytes(exported(source))
-    paths = [tmp_path / str(number) for number in range(len(arrays))]
-    for path, array in zip(paths, arrays, strict=True):
-        path.write_bytes(array.tobytes())
-    line = [*host_program, library, tmp_path / "program", *paths]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
     [expected] = hub(client, source, *arrays)
+    return source, arrays, np.frombuffer(expected, np.float32)
+
+
+def minilm(client, folder):
+    """MiniLM with its weights inside, some sentences' tokens, and their embeddings by pjrt-hub."""
+    import jax
+
+    sys.path.insert(0, str(ROOT / "examples" / "minilm"))
+    import embed
+    import encoder
+
+    sys.path.remove(str(ROOT / "examples" / "minilm"))
+    reference = json.loads((ROOT / "tests/cpu/data/minilm_reference.json").read_text("utf-8"))
+    sentences = [row["sentence"] for row in reference]
+    example = embed.Encoder(client)
+    tokens = example.tokenizer.encode_batch(sentences)
+    arrays = [
+        np.array([each.ids for each in tokens], np.int32),
+        np.array([each.attention_mask for each in tokens], np.int32),
+    ]
+    names = [each["name"] for each in embed.SIGNATURE["weights"]]
+    weights = {
+        name: jax.numpy.asarray(np.asarray(weight))
+        for name, weight in zip(names, example.weights, strict=True)
+    }
+    encode = jax.jit(jax.vmap(partial(encoder.encode, weights=weights)))
+    source = folder / "minilm.jaxexport"
+    source.write_bytes(jax.export.export(encode)(*arrays).serialize())
+    expected = example(sentences)
+    assert (expected * [row["embedding"] for row in reference]).sum(1).min() > 0.9999
+    return source, arrays, expected.ravel()
+
+
+@pytest.fixture(scope="module")
+def model(request, client, tmp_path_factory):
+    """A file that `pjrt-hub export` wrote, what it takes in files, and what it shall give."""
+    folder = tmp_path_factory.mktemp("model")
+    source, arrays, expected = request.param(client, folder)
+    assert command_line(["export", str(source), "-o", str(folder / "model.pjrt")]) == 0
+    paths = [folder / "model.pjrt", *(folder / str(number) for number in range(len(arrays)))]
+    for path, array in zip(paths[1:], arrays, strict=True):
+        path.write_bytes(array.tobytes())
+    return paths, expected
+
+
+@pytest.mark.parametrize(
+    "model", [mlp, pytest.param(minilm, marks=pytest.mark.slow)], indirect=True
+)
+def test_hosts_in_other_languages(library, host_program, model):
+    paths, expected = model
+    done = subprocess.run(
+        [*host_program, library, *paths],
+        env=os.environ | QUIET,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
     found = np.array(done.stdout.split(), np.float32)
-    assert found.tolist() == np.frombuffer(expected, np.float32).tolist()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
