@@ -354,8 +354,8 @@ def faults(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["long"])
 def loader(session: nox.Session) -> None:
-    """The loader in C: the cases of its specification, plugins, fuzzing, other systems."""
-    install_wheel(session, *group("test", "cpu", "clang"))
+    """The loader in C: its specification, plugins, fuzzing, other systems, models in its hosts."""
+    install_wheel(session, *group("test", "cpu", "clang", "exported", "weights"))
     pytest(session, "loader", TESTED_SECONDS="20")
 
 

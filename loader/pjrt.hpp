@@ -99,26 +99,6 @@ class Executable {
   std::unique_ptr<pjrt_program_executable, detail::Free<pjrt_program_executable_free>> executable_;
 };
 
-// What the calls of one thread reuse.
-class Call {
- public:
-  explicit Call(const Executable &executable) {
-    detail::ProgramFailure failure;
-    call_.reset(pjrt_program_call_create(executable.get(), failure));
-    failure.raise_if(!call_);
-  }
-  // Copies host arrays in and out.
-  void operator()(const std::vector<const void *> &arguments, const std::vector<void *> &results) {
-    detail::ProgramFailure failure;
-    auto *given = arguments.data();
-    failure.raise_if(pjrt_program_call_arrays(get(), given, results.data(), failure) != 0);
-  }
-  pjrt_program_call *get() const { return call_.get(); }
-
- private:
-  std::unique_ptr<pjrt_program_call, detail::Free<pjrt_program_call_free>> call_;
-};
-
 // An array on a device.
 class Buffer {
  public:
@@ -143,6 +123,37 @@ class Buffer {
     void operator()(PJRT_Buffer *buffer) const { pjrt_program_buffer_free(client, buffer); }
   };
   std::unique_ptr<PJRT_Buffer, Free> buffer_;
+};
+
+// What the calls of one thread reuse.
+class Call {
+ public:
+  explicit Call(const Executable &executable) {
+    detail::ProgramFailure failure;
+    call_.reset(pjrt_program_call_create(executable.get(), failure));
+    failure.raise_if(!call_);
+  }
+  // Copies host arrays in and out.
+  void operator()(const std::vector<const void *> &arguments, const std::vector<void *> &results) {
+    detail::ProgramFailure failure;
+    auto *given = arguments.data();
+    failure.raise_if(pjrt_program_call_arrays(get(), given, results.data(), failure) != 0);
+  }
+  // Runs on buffers, and gives those of the results before they have their values.
+  std::vector<Buffer> operator()(const Client &client, const std::vector<PJRT_Buffer *> &arguments,
+                                 size_t num_results) {
+    detail::ProgramFailure failure;
+    std::vector<PJRT_Buffer *> made(num_results);
+    auto *given = arguments.data();
+    failure.raise_if(pjrt_program_call_buffers(get(), given, made.data(), failure) != 0);
+    std::vector<Buffer> results;
+    for (auto *each : made) results.emplace_back(client, each);
+    return results;
+  }
+  pjrt_program_call *get() const { return call_.get(); }
+
+ private:
+  std::unique_ptr<pjrt_program_call, detail::Free<pjrt_program_call_free>> call_;
 };
 
 }  // namespace pjrt
