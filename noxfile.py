@@ -90,6 +90,8 @@ PARTS = {
     "check": ("conformance/test_discrete.py",),
     "conformance_cpu": ("conformance/test_cpu_plugin.py",),
     "benchmarks": (*SPREAD, "docs/test_entered_benchmarks.py"),
+    "wheel": ("wheel", "--ignore=wheel/test_freezing.py"),
+    "freezing": ("wheel/test_freezing.py",),
     "serving": (
         *("examples/test_serve.py", "examples/test_cluster.py"),
         "docs/test_entered_benchmarks.py::test_it_runs[serving]",
@@ -125,6 +127,10 @@ SINGLE = {
     "wheel": (
         "uv",
         "The wheel by itself, installed in a clean environment of each Python that is here.",
+    ),
+    "freezing": (
+        "uv",
+        "Programs that PyInstaller and cx_Freeze make of the wheel and a plugin; for the night.",
     ),
     "conformance": (
         "cpu vendor corpus",
@@ -366,8 +372,8 @@ def interop(session: nox.Session) -> None:
     pytest(session, "interop")
 
 
-@nox.session(default=False, tags=["long"])
-@nox.parametrize("release", ["0.4.33", "0.4.38", "0.6.2", "0.8.3"])
+@nox.session(default=False)
+@nox.parametrize("release", [nox.param("0.4.33", tags=["long"]), "0.4.38", "0.6.2", "0.8.3"])
 def jax_releases(session: nox.Session, release: str) -> None:
     """The same programs and linear algebra on older releases, the oldest that runs among them."""
     # These existed when those releases appeared; the newest are built for another numpy.
@@ -377,8 +383,8 @@ def jax_releases(session: nox.Session, release: str) -> None:
     pytest(session, "jax_releases")
 
 
-@nox.session(default=False, tags=["long"], python="3.13")
-@nox.parametrize("release", ["0.11.2", "0.12.0.1"])
+@nox.session(default=False, python="3.13")
+@nox.parametrize("release", ["0.11.2", nox.param("0.12.0.1", tags=["long"])])
 def jax_newest(session: nox.Session, release: str) -> None:
     """The same on newer ones, all of it on the newest; skipped aloud where Python 3.13 is not."""
     install_wheel(session, *group("test", "cpu", "hosts", "weights"))

@@ -54,14 +54,20 @@ def wheel(build):
 
 
 @pytest.fixture(scope="session")
-def install(call, wheel, tmp_path_factory):
+def uv():
+    """The program uv, of the tests' own environment."""
+    return Path(sys.executable).with_name("uv")
+
+
+@pytest.fixture(scope="session")
+def install(call, uv, wheel, tmp_path_factory):
     """Installs a wheel for an interpreter and gives the folder of the environment's programs."""
 
     def install(interpreter, wheel=wheel):
-        root = tmp_path_factory.mktemp("environment")
-        call(interpreter, "-m", "venv", root)
-        call(root / "bin" / "pip", "install", "-q", wheel)
-        return root / "bin"
+        programs = tmp_path_factory.mktemp("environment") / "bin"
+        call(uv, "venv", "-q", "--seed", "--python", interpreter, programs.parent)
+        call(uv, "pip", "install", "-q", "--python", programs / "python", wheel)
+        return programs
 
     return install
 

@@ -33,13 +33,26 @@ def test_a_python_that_is_too_old_is_told_so(call, old_python, checkout, tmp_pat
     assert "Traceback" not in said
 
 
-def test_what_an_earlier_build_left_is_not_shipped(call, checkout, tmp_path):
+@pytest.fixture
+def compiler(tmp_path):
+    """A compiler that is done at once: it makes empty files, and notes their names in `written`."""
+    program = tmp_path / "cc"
+    program.write_text(
+        '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\n'
+        f'echo "$2" >> {tmp_path}/written\n: > "$2"\n'
+    )
+    program.chmod(0o755)
+    return program
+
+
+def test_what_an_earlier_build_left_is_not_shipped(call, checkout, compiler, tmp_path):
     platform = f"{sysconfig.get_platform()}-{sys.implementation.cache_tag}"
     gone = checkout / "build" / f"lib.{platform}" / "pjrt_hub" / "gone.py"
     gone.parent.mkdir(parents=True)
     gone.write_text("")
     folder = tmp_path / "wheels"
-    call(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder, checkout)
+    build = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", folder)
+    call(*build, checkout, CC=compiler)
     [wheel] = folder.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "pjrt_hub/errors.py" in names
@@ -74,14 +87,8 @@ def test_other_systems_need_no_compiler(call, checkout, tmp_path, system, platfo
     assert len(json.loads(listed[1])) > 10
 
 
-def test_no_two_modules_write_one_file(call, checkout, tmp_path):
+def test_no_two_modules_write_one_file(call, checkout, compiler, tmp_path):
     """They are compiled at once, and one would link what the other is still writing."""
-    compiler = tmp_path / "cc"
-    compiler.write_text(
-        '#!/bin/sh\nwhile [ "$1" != -o ]; do shift; done\n'
-        f'echo "$2" >> {tmp_path}/written\n: > "$2"\n'
-    )
-    compiler.chmod(0o755)
     call(sys.executable, "-m", "pip", "install", "-q", "--target", tmp_path, "setuptools>=77")
     build = (sys.executable, "setup.py", "-q", "build_ext")
     call(*build, cwd=checkout, CC=compiler, PYTHONPATH=tmp_path)
@@ -90,8 +97,7 @@ def test_no_two_modules_write_one_file(call, checkout, tmp_path):
     assert sorted(written) == sorted(set(written))
 
 
-def test_uv_solves_every_group_and_runs_the_example(call, checkout, tmp_path):
-    uv = Path(sys.executable).with_name("uv")
+def test_uv_solves_every_group_and_runs_the_example(call, uv, checkout, tmp_path):
     env = {"PJRT_HUB_CACHE": tmp_path / "cache", "VIRTUAL_ENV": ""}
     call(uv, "lock", "--python", sys.executable, cwd=checkout, **env)
     said = call(

@@ -32,12 +32,13 @@ with pjrt_hub.capture_native_logs(), pjrt_hub.client("cpu") as client:
 
 
 @pytest.fixture(scope="module")
-def programs(call, install):
+def programs(call, uv, install):
     """The folder of programs of an environment with a plugin and the tools that freeze."""
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
     [plugin] = [each for each in groups["cpu_0_106"] if "xla-cpu" in each]
     programs = install(sys.executable)
-    call(programs / "pip", "install", "-q", *groups["freezing"], plugin)
+    into = (uv, "pip", "install", "-q", "--python", programs / "python")
+    call(*into, *groups["freezing"], plugin)
     return programs
 
 

@@ -120,8 +120,9 @@ def test_the_command_lists_the_plugins(each_python, call, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_installed_plugin_runs_without_the_network(each_python, call, tmp_path):
-    call(each_python / "pip", "install", "-q", "fastatomstruct-xla-cpu==2026.6.23")
+def test_an_installed_plugin_runs_without_the_network(each_python, call, uv, tmp_path):
+    install = (uv, "pip", "install", "-q", "--python", each_python / "python")
+    call(*install, "fastatomstruct-xla-cpu==2026.6.23")
     (tmp_path / "add.mlir").write_text(ADD)
     printed = call(
         *(each_python / "pjrt-hub", "run", tmp_path / "add.mlir", "--platform", "cpu"),
