@@ -74,9 +74,10 @@ PARTS = {
     "examples": (
         *("examples", "--ignore=examples/test_serve.py", "--ignore=examples/test_cluster.py"),
     ),
-    "jax": ("jax", "authoring/test_native.py::test_jax_runs_it"),
-    "jax_bridge": ("jax", "--ignore=jax/test_topologies.py"),
+    "jax": ("jax", "--ignore=jax/test_jax_tests.py", "authoring/test_native.py::test_jax_runs_it"),
+    "jax_bridge": ("jax", "--ignore=jax/test_jax_tests.py", "--ignore=jax/test_topologies.py"),
     "jax_releases": JAX_TESTS,
+    "jax_tests": ("jax/test_jax_tests.py",),
     "jax_topologies": ("jax/test_topologies.py",),
     "hosts": ("hosts", "-k", "JAX or pypjrt"),
     "hosts_jax": ("hosts", "-k", "JAX"),
@@ -272,9 +273,9 @@ def slow(session: nox.Session) -> None:
 
 @nox.session(default=False, tags=["long"])
 def beside_jax(session: nox.Session) -> None:
-    """The parts beside JAX: exported, examples, jax, tracing, backend, hosts, benchmarks."""
-    install_wheel(session, *group("test", "cpu", "bench", "exported", "hosts", "weights"))
-    pytest(session, "exported", "examples", "jax", "tracing", "backend", "hosts", "benchmarks")
+    """The parts beside JAX: exported, examples, jax, tracing, backend, benchmarks."""
+    install_wheel(session, *group("test", "cpu", "bench", "exported", "weights"))
+    pytest(session, "exported", "examples", "jax", "tracing", "backend", "benchmarks")
 
 
 @nox.session(default=False, tags=["long"])
@@ -290,6 +291,13 @@ def generations(session: nox.Session, api: str) -> None:
     """What of cpu, exported, jax and conformance is not about one build, on older CPU plugins."""
     install_wheel(session, *group("test", GENERATIONS[api], "exported", "corpus", "weights"))
     pytest(session, "cpu", "exported", "jax_bridge", "conformance_cpu", only="not slow")
+
+
+@nox.session(default=False)
+@nox.parametrize("api", list(GENERATIONS)[1:])
+def absent_functions(session: nox.Session, api: str) -> None:
+    """Older CPU plugins without each of their functions; `slow` takes the newest; for the night."""
+    install_wheel(session, *group("test", GENERATIONS[api]))
     pytest(session, "absent_functions")
 
 
@@ -514,7 +522,9 @@ def bench_gate(session: nox.Session) -> None:
 @nox.session(default=False)
 def jax_tests(session: nox.Session) -> None:
     """JAX's own test cases on the CPU plugin; `nox -s jax_tests -- jax/tests` adds JAX's files."""
-    install_wheel(session, *group("cpu", "jax_tests"))
+    install_wheel(session, *group("cpu", "jax_tests", "test"))
+    if not session.posargs:
+        pytest(session, "jax_tests")  # They test the tool itself.
     session.run("python", "tools/jax_tests", f"--json={REPORTS}/jax_tests.json", *session.posargs)
 
 
