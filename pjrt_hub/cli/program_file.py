@@ -15,21 +15,6 @@ if TYPE_CHECKING:
     from pjrt_hub import Program
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
-
-#: Files of other kinds begin with these bytes; each row says what they are and what takes them.
-_OTHERS = (
-    (b"\x7fELF", "a library", "`pjrt-hub doctor` and `pjrt-hub check` take plugins"),
-    (b"\x93NUMPY", "an array", "pass it as an argument: --arg {path}"),
-    (b"PJRTPROG", "a program that is exported already", "loader/pjrt_program.h reads it"),
-    (b"\x93pjrt-hub", "a compiled program", "Client.load takes its bytes, in Python"),
-    (
-        b"PK\x03\x04",
-        "an archive",
-        "arrays are arguments: --arg FILE.npz; `pjrt-hub lint` takes wheels",
-    ),
-)
-
-
 #: "-" stands for standard input.
 PROGRAM = click.Path(exists=True, allow_dash=True, path_type=Path)
 
@@ -39,7 +24,7 @@ def read(path: Path, name: str | None = None, *, whole: bool = False) -> Exporte
 
     If the program must be `whole`, its large constants stay in it.
     """
-    from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder, torch_file
+    from pjrt_hub.frameworks.exported import jax_blob, reading, stablehlo_folder, torch_file
     from pjrt_hub.frameworks.exported.contents import Contents
 
     if path.is_dir():
@@ -56,10 +41,7 @@ def read(path: Path, name: str | None = None, *, whole: bool = False) -> Exporte
         return pjrt_hub.Program.of(path)
     code = contents.data()
     origin = "standard input" if is_input else str(path)
-    for magic, kind, taker in _OTHERS:
-        if code[: len(magic)] == magic:
-            hint = taker.format(path=path)
-            raise FileFormatError(f"{origin} is {kind}, not a program", path=path, hint=hint)
+    reading.refuse_others(code, path, origin)
     if torch_file.is_file(code[: torch_file.HEAD_NBYTES]) and not is_input:
         return torch_file.read(path)
     try:

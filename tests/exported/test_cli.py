@@ -8,7 +8,8 @@ from children import NAME
 
 from pjrt_hub.cli.__main__ import run
 from pjrt_hub.cli.inspect import tree_text
-from pjrt_hub.frameworks.exported import specialisation
+from pjrt_hub.errors import FileFormatError
+from pjrt_hub.frameworks.exported import reading, specialisation
 
 from .conftest import ARTIFACTS
 
@@ -166,6 +167,7 @@ def test_an_artifact_by_any_name(told, data, tmp_path, name):
         (b"\x7fELF", "a library"),
         (b"\x93NUMPY", "an array"),
         (b"\x93pjrt-hub executable 2", "a compiled program"),
+        (b"PJRTPROG", "a program that is exported already"),
         (b"PK\x03\x04", "an archive"),
     ],
 )
@@ -176,6 +178,8 @@ def test_what_is_no_program_is_told_by_name(told, tmp_path, command, head, kind)
     status, _, err = told(command, path, *more)
     assert (status, f"{path} is {kind}, not a program" in err) == (1, True), err
     assert "hint: " in err
+    with pytest.raises(FileFormatError, match=f"{path} is {kind}, not a program"):
+        reading.read(path)
 
 
 def test_a_program_by_itself_is_told_apart(told, data, tmp_path):

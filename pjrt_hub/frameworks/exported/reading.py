@@ -7,11 +7,28 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks.exported import jax_blob, stablehlo_folder, torch_file
 from pjrt_hub.frameworks.exported.contents import Contents
 from pjrt_hub.frameworks.exported.function import ExportedFunction
+
+if TYPE_CHECKING:
+    import mmap
+
+#: Files of other kinds begin with these bytes; each row says what they are and what takes them.
+_OTHERS = (
+    (b"\x7fELF", "a library", "`pjrt-hub doctor` and `pjrt-hub check` take plugins"),
+    (b"\x93NUMPY", "an array", "pass it as an argument: --arg {path}"),
+    (b"PJRTPROG", "a program that is exported already", "loader/pjrt_program.h reads it"),
+    (b"\x93pjrt-hub", "a compiled program", "Client.load takes its bytes, in Python"),
+    (
+        b"PK\x03\x04",
+        "an archive",
+        "arrays are arguments: --arg FILE.npz; `pjrt-hub lint` takes wheels",
+    ),
+)
 
 
 def read(
@@ -36,8 +53,7 @@ def read(
     try:
         # `Path("")` would be this folder, so the name is opened as it is.
         with open(source, "rb") as file:
-            if torch_file.is_file(file.peek(torch_file.HEAD_NBYTES)):
-                return torch_file.read(path)
+            head = file.peek(torch_file.HEAD_NBYTES)
             contents = Contents(file)
     except (OSError, ValueError) as exc:  # A NUL in the path is a ValueError.
         why = exc.strerror if isinstance(exc, OSError) else str(exc)
@@ -46,4 +62,15 @@ def read(
             path=path,
             hint="give a file of jax.export or pjrt_hub.torch.export, or a folder of torch_xla",
         ) from None
+    if torch_file.is_file(head):
+        return torch_file.read(path)
+    refuse_others(head, path, str(path))
     return jax_blob.read(contents, str(path))
+
+
+def refuse_others(head: bytes | mmap.mmap, path: Path, origin: str) -> None:
+    """Raise FileFormatError for a file that begins like one of another kind."""
+    for magic, kind, taker in _OTHERS:
+        if head[: len(magic)] == magic:
+            hint = taker.format(path=path)
+            raise FileFormatError(f"{origin} is {kind}, not a program", path=path, hint=hint)
