@@ -125,7 +125,9 @@ def test_a_change_that_hides_its_time_is_found(cache, entry, change):
     assert cache.lookup(PIN) is None
 
 
-def test_everything_is_on_disk_before_it_has_its_name(cache, archive, monkeypatch):
+@pytest.mark.parametrize("way", ["publish", "adopt", "adopt a copy"])
+def test_everything_is_on_disk_before_it_has_its_name(entry, archive, tmp_path, monkeypatch, way):
+    cache = Cache(tmp_path / "another")
     done: list[tuple[str, str]] = []
     fsync, rename = os.fsync, os.rename
 
@@ -140,12 +142,18 @@ def test_everything_is_on_disk_before_it_has_its_name(cache, archive, monkeypatc
 
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(os, "rename", renamed)
-    root = cache.publish(PIN, archive).root
+    if way == "adopt a copy":
+        monkeypatch.setattr(os, "link", fail_with(errno.EXDEV))
+    cache.publish(PIN, archive) if way == "publish" else cache.adopt(entry)
+    root = cache.entry_root(PIN)
     at = next(i for i, (call, _) in enumerate(done) if call == "rename")
     private = Path(done[at][1])
     before = {path for _, path in done[:at]}
     assert {path for _, path in done[at + 1 :]} == {str(root.parent), str(root.parent.parent)}
-    assert before == {str(private / path.relative_to(root)) for path in (root, *root.rglob("*"))}
+    new = (each for each in (root, *root.rglob("*")) if each.is_dir() or way != "adopt")
+    assert before == {str(private / path.relative_to(root)) for path in new}
+    assert (cache.root / "v1/locks" / f"{PIN.sha256}.use").exists()
+    assert list((cache.root / "v1/unpacking").iterdir()) == []
 
 
 def test_damaged_memo_is_only_slower(cache, entry):

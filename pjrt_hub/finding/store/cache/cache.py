@@ -174,10 +174,19 @@ class Cache:
         the archive's size and sha256; an archive without the pinned members raises ArchiveError. A
         directory that cannot be written, or is full, raises CacheError.
         """
-        with disk.cache_errors("cannot publish", self.entry_root(artifact), artifact.nbytes):
+        import json
+
+        from pjrt_hub.finding.store.archive.archive import unpack
+
+        root = self.entry_root(artifact)
+        with disk.cache_errors("cannot publish", root, artifact.nbytes):
             self.require_space(artifact.nbytes)
             with self._own.lease(artifact.sha256):  # The entry must stay until it is looked up.
-                root = self._fill(artifact, archive_path)
+                with self._build(artifact) as private:
+                    unpack(archive_path, artifact.members, private, name=artifact.file_name)
+                    for member in artifact.members:
+                        self._memo.keep(private / member.path, member.sha256)
+                    disk.write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
                 entry = self._look(self._own, artifact)
         if entry is None:
             raise CacheError(
@@ -188,59 +197,26 @@ class Cache:
             self.prune(max_nbytes=self.max_nbytes, keep={artifact.sha256})
         return entry
 
-    def _fill(self, artifact: Archive, archive_path: Path) -> Path:
-        """Unpack and sync the pinned members, rename the folder into place, and return it.
-
-        A published file is never written to again: it is made in a private directory.
-        """
-        import json
-        import shutil
-
-        from pjrt_hub.finding.store.archive.archive import unpack
-
-        layout, root = self._own, self.entry_root(artifact)
-        layout.area(root.parent.name)
-        for path in layout.abandoned_folders("unpacking"):
-            shutil.rmtree(path, ignore_errors=True)
-        private = layout.private("unpacking", artifact.sha256)
-        process = os.getpid()
-        try:
-            unpack(archive_path, artifact.members, private, name=artifact.file_name)
-            for member in artifact.members:
-                self._memo.keep(private / member.path, member.sha256)
-            disk.write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
-            private.chmod(0o755)
-            for inside, _, _ in os.walk(private):
-                disk.sync_directory(Path(inside))
-            if not layout.settle(private, root):
-                # Another process has published it meanwhile; that entry stays if it is sound.
-                found = self.lookup(artifact)
-                if found is None or found.root != root:
-                    private.rename(root)
-            for folder in (root.parent, layout.tree):
-                disk.sync_directory(folder)
-        finally:
-            if os.getpid() == process:  # A forked child must leave the folder alone.
-                shutil.rmtree(private, ignore_errors=True)
-        with layout.removal_lock(artifact.sha256):
-            pass  # This makes the lock file, so that the first use has nothing to write.
-        return root
-
     def adopt(self, entry: CacheEntry) -> None:
         """Make a verified entry of another cache an entry of this one, by hard links if it can."""
         import shutil
 
-        layout, root = self._own, self.entry_root(entry.artifact)
-        with disk.cache_errors("cannot write to", root):
-            self.require_space(entry.artifact.nbytes)
-            layout.area(root.parent.name)
-            private = layout.private("unpacking", entry.artifact.sha256)
-            try:
+        artifact = entry.artifact
+        with disk.cache_errors("cannot write to", self.entry_root(artifact)):
+            self.require_space(artifact.nbytes)
+            # The lease makes the lock file, so that the first use has nothing to write.
+            with self._own.lease(artifact.sha256), self._build(artifact) as private:
                 shutil.copytree(entry.root, private, dirs_exist_ok=True, copy_function=_link)
-                if not layout.settle(private, root) and self.lookup(entry.artifact) is None:
-                    private.rename(root)
-            finally:
-                shutil.rmtree(private, ignore_errors=True)
+
+    def _build(self, artifact: Archive) -> AbstractContextManager[Path]:
+        """Yield a private folder that becomes the artifact's entry, unless a sound one is there."""
+        root = self.entry_root(artifact)
+
+        def is_sound() -> bool:
+            found = self.lookup(artifact)  # This moves an entry that is not sound aside.
+            return found is not None and found.root == root
+
+        return self._own.build(root, is_sound)
 
     def lay_out(self, files: Mapping[str, Path]) -> Path | None:
         """Return a folder with a link to each file, as if an installer had put them there.
@@ -389,7 +365,10 @@ def _link(source: str, target: str) -> None:
     try:
         os.link(source, target)
     except OSError:  # It is another file system, or one without links.
-        shutil.copy2(source, target)
+        with open(source, "rb") as original, open(target, "xb") as copy:
+            shutil.copyfileobj(original, copy)
+            copy.flush()
+            disk.seal(copy.fileno(), executable=os.access(source, os.X_OK))
 
 
 def _inode(folder: Path) -> int | None:

@@ -37,20 +37,17 @@ def holds(root: Path, files: Mapping[str, Path]) -> bool:
 def lay_out(layout: CacheLayout, files: Mapping[str, Path]) -> Path:
     """Make the folder with links to some files: all of them, or none."""
     root = place(layout, files)
-    layout.area(_AREA)
-    private = layout.private("unpacking", root.name)
-    try:
+
+    def is_sound() -> bool:
+        if not (sound := holds(root, files)):
+            shutil.rmtree(layout.move_aside(root, "trash"), ignore_errors=True)
+        return sound
+
+    with layout.build(root, is_sound) as private:
         for name, file in files.items():
             link = private / name
             disk.make(layout.root, link.parent)
             link.symlink_to(file)
-        private.chmod(0o755)
-        if not layout.settle(private, root) and not holds(root, files):
-            # Otherwise another process has made the folder.
-            shutil.rmtree(layout.move_aside(root, "trash"), ignore_errors=True)
-            private.rename(root)
-    finally:
-        shutil.rmtree(private, ignore_errors=True)
     return root
 
 

@@ -109,15 +109,37 @@ class CacheLayout:
         root.rename(aside)
         return aside
 
-    def settle(self, private: Path, root: Path) -> bool:
-        """Rename a private directory into its place; return False if a directory is there."""
+    @contextmanager
+    def build(self, root: Path, is_sound: Callable[[], bool]) -> Iterator[Path]:
+        """Yield a private folder to fill in a `with` block; then sync it, and rename it to `root`.
+
+        So nothing is written to a folder that others see. If another process has made that folder
+        meanwhile, it stays if `is_sound` says so; if not, `is_sound` has moved it aside.
+        """
+        import shutil
+
+        self.area(root.parent.name)
+        for path in self.abandoned_folders("unpacking"):
+            shutil.rmtree(path, ignore_errors=True)
+        private = self.private("unpacking", root.name)
+        process = os.getpid()
         try:
-            private.rename(root)
-        except OSError as exc:
-            if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            return False
-        return True
+            yield private
+            private.chmod(0o755)
+            for inside, _, _ in os.walk(private):
+                disk.sync_directory(Path(inside))
+            try:
+                private.rename(root)
+            except OSError as exc:
+                if exc.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                if not is_sound():
+                    private.rename(root)
+            for folder in (root.parent, self.tree):
+                disk.sync_directory(folder)
+        finally:
+            if os.getpid() == process:  # A forked child must leave the folder alone.
+                shutil.rmtree(private, ignore_errors=True)
 
     def last_use(self, root: Path) -> float:
         """Return when an entry was used or published, in seconds of the epoch; exact to a day."""
