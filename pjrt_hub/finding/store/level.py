@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 
+#: The store of the whole machine, below its root; Windows has it elsewhere.
+SYSTEM_STORE = "usr/local/share/pjrt-hub"
+
+
 class Level(NamedTuple):
     """One level."""
 
@@ -36,4 +40,4 @@ def levels(
     data = env.get("XDG_DATA_HOME") or (home and os.path.join(home, ".local", "share")) or settings
     if settings:
         yield Level("user", Path(settings, below), Path(data, ours))
-    yield Level("system", root / "etc" / below, root / "usr/local/share" / ours)
+    yield Level("system", root / "etc" / below, root / SYSTEM_STORE)

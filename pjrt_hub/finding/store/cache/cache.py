@@ -27,7 +27,7 @@ from pjrt_hub.finding.store.cache.layout import (
 )
 from pjrt_hub.finding.store.cache.memo import Memo
 from pjrt_hub.finding.store.catalog import Archive
-from pjrt_hub.finding.store.level import levels
+from pjrt_hub.finding.store.level import SYSTEM_STORE, levels
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store import lock
@@ -39,7 +39,7 @@ __all__ = ["LAYOUT", "ROW_NAME", "SYSTEM", "Cache", "CacheEntry"]
 #: Where an administrator may keep plugins for all users of a machine; Windows has no such place.
 SYSTEM: tuple[Path, ...] = ()
 if sys.platform != "win32":
-    SYSTEM = (Path("/usr/local/share/pjrt-hub"), Path("/usr/share/pjrt-hub"))
+    SYSTEM = (Path("/", SYSTEM_STORE), Path("/usr/share/pjrt-hub"))
 
 
 class Cache:
