@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +13,10 @@ from pjrt_hub.base.listing import size_text
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Group
 from pjrt_hub.cli.status import NOT_FETCHED
+from pjrt_hub.errors import CacheError
+
+if TYPE_CHECKING:
+    from pjrt_hub.finding.store.cache.audit import Audit
 
 _TOLD = ("platform", "package", "version", "sha256", "nbytes")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -80,31 +84,32 @@ def list_(wide: bool, as_json: bool) -> None:
 def verify(repair: bool, as_json: bool) -> int:
     """Compare every file with its pin; exit with 4 if one differs."""
     audits = pjrt_hub.cache().verify()
-    done = {
-        audit.root: pjrt_hub.repair(audit) for audit in audits if repair and not audit.verdict.ok
-    }
+    told: list[dict[str, object]] = [
+        {"path": str(each.root), **each.verdict._asdict()} for each in audits
+    ]
+    bad = 0
+    for audit, row in zip(audits, told, strict=True):
+        is_whole = bool(audit.verdict)
+        if repair and not is_whole:
+            is_whole, row["repair"] = _repair(audit)
+        bad += not is_whole
     if as_json:
-        output.show_json(
-            [
-                {
-                    "path": str(audit.root),
-                    "ok": audit.verdict.ok,
-                    "reason": audit.verdict.reason,
-                    **({"repair": done[audit.root]} if audit.root in done else {}),
-                }
-                for audit in audits
-            ]
-        )
+        output.show_json(told)
     else:
-        for audit in audits:
-            print(f"{audit.root}: {audit.verdict.reason or 'ok'}")
-            if audit.root in done:
-                print(f"  {done[audit.root]}")
-    bad = [audit for audit in audits if not audit.verdict.ok]
-    if repair:
-        # An entry whose folder is still missing was not fetched again.
-        bad = [audit for audit in bad if not audit.root.is_dir()]
+        for row in told:
+            print(f"{row['path']}: {row['reason'] or 'ok'}")
+            if "repair" in row:
+                print(f"  {row['repair']}")
     return NOT_FETCHED if bad else 0
+
+
+def _repair(audit: Audit) -> tuple[bool, str]:
+    """Return whether an entry is whole now, and what was done."""
+    try:
+        done = pjrt_hub.repair(audit)
+    except CacheError as exc:  # Another entry may be in a cache that this user can write.
+        return False, f"{exc.message}; {exc.hint}"
+    return audit.root.is_dir(), done
 
 
 @command.command(

@@ -276,6 +276,31 @@ def test_repair_of_what_nobody_pins_any_more(cache, pins, hub, monkeypatch):
     hub("verify")
 
 
+def test_repair_goes_on_after_what_it_cannot_move(cache, pins, hub, monkeypatch, tmp_path):
+    monkeypatch.setenv("PJRT_HUB_MIRRORS", str(tmp_path))
+    monkeypatch.setattr(process, "registry", lambda there: Catalog([], pins))
+    stuck, moved = sorted(map(cache.entry_root, pins))[:2]
+    for root in (stuck, moved):
+        damage(root / wheels.LIBRARY)
+    rename = os.rename
+
+    def refuse(source: Path, target: Path) -> None:
+        if Path(source) == stuck:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", refuse)
+    told = hub("verify", "--repair", status=4)
+    assert f"  the cache entry {stuck} is corrupted" in told
+    assert "cannot be removed: Permission denied; remove that directory" in told
+    assert (moved / wheels.LIBRARY).read_bytes() == MEMBERS[wheels.LIBRARY]
+    audits = {
+        each["path"]: each for each in json.loads(hub("verify", "--repair", "--json", status=4))
+    }
+    assert "Permission denied" in audits[str(stuck)]["repair"]
+    assert audits[str(moved)] == {"path": str(moved), "ok": True, "reason": ""}
+
+
 def damage(path: Path) -> None:
     path.chmod(0o644)
     path.write_bytes(b"x" * path.stat().st_size)
