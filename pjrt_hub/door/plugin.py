@@ -91,7 +91,8 @@ def _load(
     user_flags = _user_flags(here.env)
     env = {**defaults, **here.env}
     wanted = None if create_options is None else candidate.check_options(create_options, here.env)
-    preflight.prepare(path, manifest, here, env, compared, wanted)
+    contact = preflight.Contact(path, manifest, here, env, compared)
+    preflight.prepare(contact, wanted)
     name = str(path) if candidate.source == "explicit" else candidate.name
     log.step("runtime", "%s: load it into this process", path, path=str(path))
     through = chain.wrap if chain else None
@@ -103,7 +104,7 @@ def _load(
         from pjrt_hub.running.client import memory_report
 
         memory_report.record_origins()
-    policy = FoundPolicy(candidate, path, here, env, compared, user_flags)
+    policy = FoundPolicy(candidate, contact, user_flags)
     policy.reload = functools.partial(reload, name)
     return Plugin(api, policy)
 

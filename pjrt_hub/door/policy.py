@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.door import preflight
+from pjrt_hub.door.preflight import Contact
 from pjrt_hub.finding.contract import cuda
 from pjrt_hub.finding.contract.variables import is_on
 from pjrt_hub.finding.discovery.registry_rows import row_of
-from pjrt_hub.finding.discovery.source import Candidate, World
+from pjrt_hub.finding.discovery.source import Candidate
 from pjrt_hub.finding.store.cache.program_cache import ProgramCache
 from pjrt_hub.running.capi.values import NamedValue
 from pjrt_hub.running.compilation.policy import Policy, Workplace
@@ -32,22 +32,16 @@ class FoundPolicy(Policy):
     """A policy that asks the manifest for options and flags, and tries clients at first contact."""
 
     def __init__(
-        self,
-        candidate: Candidate,
-        path: Path,
-        here: World,
-        env: Mapping[str, str],
-        identity: str,
-        named_flags: Collection[str],
+        self, candidate: Candidate, contact: Contact, named_flags: Collection[str]
     ) -> None:
         """Keep what was found when the plugin was loaded.
 
-        The plugin's child processes run with `env`. The manifest's flags do not override
-        `named_flags`, the flags of XLA that the user sets.
+        The plugin's child processes run with the contact's `env`. The manifest's flags do not
+        override `named_flags`, the flags of XLA that the user sets.
         """
         super().__init__(candidate.name)
-        self._candidate, self._manifest = candidate, candidate.manifest
-        self._path, self._here, self._env, self._identity = path, here, env, identity
+        self._candidate, self._manifest, self._contact = candidate, candidate.manifest, contact
+        here = self._here = contact.world
         self._named = dict.fromkeys(named_flags, True)
         #: Isolated compilations see the environment in which the plugin was loaded.
         self._environment = dict(here.env)
@@ -68,7 +62,7 @@ class FoundPolicy(Policy):
         self, name: str, options: Mapping[str, NamedValue], version: ApiVersion
     ) -> tuple[str, Mapping[str, NamedValue]]:
         """Check a machine's name and options against the manifest, which lists the machines."""
-        return self._manifest.topology_options(name, options, self._path, version)
+        return self._manifest.topology_options(name, options, self._contact.path, version)
 
     def takes_option(self, name: str) -> bool:
         """Return whether the manifest has the option; a library without a manifest may take any."""
@@ -77,9 +71,7 @@ class FoundPolicy(Policy):
 
     def try_client(self, options: Mapping[str, NamedValue]) -> None:
         """Make a client in a child process, unless one was made there before."""
-        preflight.try_client(
-            self._path, self._manifest, self._here, self._env, self._identity, options
-        )
+        preflight.try_client(self._contact, options)
 
     def compile_flags(
         self, given: Mapping[str, Flag], version: ApiVersion, code: bytes
@@ -103,10 +95,9 @@ class FoundPolicy(Policy):
     def sha256(self) -> str | None:
         """Return the library's digest if an earlier first contact remembered it."""
         probes = preflight.memory(self._here)
-        return probes.sha256(self._path) if probes else None
+        return probes.sha256(self._contact.path) if probes else None
 
     def workplace(self) -> Workplace:
         """Return a workplace with the environment in which the plugin was loaded."""
         limit = preflight.seconds(_LIMIT, self._environment.get(_LIMIT), _COMPILE_SECONDS)
-        preload = preflight.dependencies(self._path, self._manifest, self._here)
-        return Workplace(self._environment, preload, limit)
+        return Workplace(self._environment, self._contact.dependencies, limit)

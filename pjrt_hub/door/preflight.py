@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from os.path import isfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base import digest, log
 from pjrt_hub.base.abi import ApiVersion
@@ -80,65 +80,60 @@ def initialize(path: Path, manifest: Manifest) -> bool:
     return function is not None
 
 
-def prepare(
-    path: Path,
-    manifest: Manifest,
-    world: World,
-    env: Mapping[str, str],
-    identity: str,
-    create_options: Mapping[str, NamedValue] | None = None,
-) -> None:
-    """Check that loading `path` into this process is safe, and load its preloads first.
+class Contact(NamedTuple):
+    """A library that is to be met, and what is around it."""
 
-    The plugin will see `env`. A file that is not that of `identity`, which was compared with the
-    lock file, is refused. With `create_options`, the client that is to be made next is tried too.
+    path: Path
+    manifest: Manifest
+    world: World
+    env: Mapping[str, str]  # What the plugin will see.
+    identity: str  # That of the file which was compared with the lock file; others are refused.
+
+    @property
+    def dependencies(self) -> tuple[Path, ...]:
+        """The libraries to load before it, in that order."""
+        return dependencies(self.path, self.manifest, self.world)
+
+
+def prepare(contact: Contact, create_options: Mapping[str, NamedValue] | None = None) -> None:
+    """Check that loading the library into this process is safe, and load its preloads first.
+
+    With `create_options`, the client that is to be made next is tried too.
     """
     from pjrt_hub.running.capi import library
 
+    path = contact.path
     refuse_noexec(path)
-    if is_on(env, "PJRT_HUB_CAPTURE"):
+    if is_on(contact.env, "PJRT_HUB_CAPTURE"):
         from pjrt_hub.base import native_log
 
         native_log.capture_native_logs()
-    needed = dependencies(path, manifest, world)
-    answer = _meet(path, manifest, world, env, identity, needed, create_options)
+    needed = contact.dependencies
+    answer = _meet(contact, needed, create_options)
     log.step("probe", "%s: PJRT API %s", path, answer["api_version"], path=str(path))
-    _require_range(path, manifest, ApiVersion.parse(answer["api_version"]))
+    _require_range(path, contact.manifest, ApiVersion.parse(answer["api_version"]))
     for dependency in needed:
         log.step("probe", "%s: preload %s", path, dependency, path=str(path))
         library.preload(dependency)
 
 
-def try_client(
-    path: Path,
-    manifest: Manifest,
-    world: World,
-    env: Mapping[str, str],
-    identity: str,
-    create_options: Mapping[str, NamedValue],
-) -> None:
+def try_client(contact: Contact, create_options: Mapping[str, NamedValue]) -> None:
     """Check in another process that the plugin survives making a client.
 
     The plugin's answer there does not matter: this process will get it again. If the plugin has a
     manifest, options were checked against it, so one client that was tried stands for all.
     """
-    if (path, _key(manifest, create_options)) not in _TRIED:
-        needed = dependencies(path, manifest, world)
-        _meet(path, manifest, world, env, identity, needed, create_options)
+    if (contact.path, _key(contact.manifest, create_options)) not in _TRIED:
+        _meet(contact, contact.dependencies, create_options)
 
 
 def _meet(
-    path: Path,
-    manifest: Manifest,
-    world: World,
-    env: Mapping[str, str],
-    identity: str,
-    needed: tuple[Path, ...],
-    create_options: Mapping[str, NamedValue] | None,
+    contact: Contact, needed: tuple[Path, ...], create_options: Mapping[str, NamedValue] | None
 ) -> dict[str, Any]:
     """Return the plugin's answers at first contact: remembered, else asked now and remembered."""
     from pjrt_hub.finding.discovery.hardware import drivers
 
+    path, manifest, world, env, identity = contact
     probes = memory(world)
     client = None if create_options is None else _key(manifest, create_options)
     around = {name: env.get(name, "") for name in _SEARCHED}

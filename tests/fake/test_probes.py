@@ -92,7 +92,8 @@ def meet(environment, monkeypatch) -> Callable[[Path], None]:
         here = process.world()
         library = candidate.library_path
         seen = digest.identity(library)
-        preflight.prepare(library, candidate.manifest, here, os.environ, seen)
+        contact = preflight.Contact(library, candidate.manifest, here, os.environ, seen)
+        preflight.prepare(contact)
 
     return first_contact
 

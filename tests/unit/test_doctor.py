@@ -9,6 +9,7 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.door import doctor, preflight
 from pjrt_hub.door.doctor import diagnose
 from pjrt_hub.door.policy import FoundPolicy
+from pjrt_hub.door.preflight import Contact
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.finding.contract.manifest import default_manifest
 from pjrt_hub.finding.discovery.installed import Installed
@@ -60,7 +61,9 @@ def test_the_command_for_a_missing_compiler(tmp_path, name, pinned, command):
     row = next(each for each in rows if each.plugin == "cuda13" and each.requires)
     candidate = Candidate(default_manifest(name), "cached", (), artifact=row if pinned else None)
     world = World({}, HostTag.current(), Installed(()))
-    policy = FoundPolicy(candidate, tmp_path / "plugin.so", world, {}, "", ())
+    policy = FoundPolicy(
+        candidate, Contact(tmp_path / "plugin.so", candidate.manifest, world, {}, ""), ()
+    )
     for said in ("No PTX compilation provider is available.", "libdevice not found at ./x.bc"):
         assert policy.compile_hint(PjrtError(said)).startswith(f"`{command}` brings ptxas")
     assert policy.compile_hint(PjrtError("out of memory")) == ""
