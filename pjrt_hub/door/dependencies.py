@@ -99,11 +99,10 @@ def describe_driver(manifest: Manifest, driver: str, world: World) -> Step:
     if int(driver.partition(".")[0]) >= least:
         return Step("driver", True, text)
     hint = f"install driver {least} or newer"
-    rows = world.catalog.rows() if world.catalog else ()
-    for name in sorted({row.plugin for row in rows if row.platform == manifest.platform}):
-        if name < manifest.name:
-            hint += f", or use the plugin for an older one: pjrt-hub fetch {name}"
-            break
+    kin = (row for row in world.catalog.rows() if row.platform == manifest.platform)
+    older = min((row.plugin for row in kin), default=manifest.name)
+    if older < manifest.name:
+        hint += f", or use the plugin for an older one: pjrt-hub fetch {older}"
     return Step("driver", False, text, hint)
 
 

@@ -104,8 +104,8 @@ def _walk(
 ) -> Iterator[Step]:
     here = process.world()
     if locked := here.pins:
-        rows = here.catalog.rows() if here.catalog else ()
-        names = ", ".join(dict.fromkeys(f"{row.plugin} {row.version}" for row in rows))
+        rows = (f"{row.plugin} {row.version}" for row in here.catalog.rows())
+        names = ", ".join(dict.fromkeys(rows))
         yield Step("lock", True, f"{locked.path} allows {names or 'nothing'}, and nothing else")
     try:
         mapped = find_mapped(after, here)

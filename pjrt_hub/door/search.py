@@ -60,7 +60,7 @@ def search(text: str = "") -> Listing[Offer]:
     described, _ = packages.describe(here)
     places = [each.manifests for each in here.levels()]
     offers = []
-    for row in newest_for_each_kind(known_rows(here.catalog) if here.catalog else ()):
+    for row in newest_for_each_kind(known_rows(here.catalog)):
         about, reason = manifest_of(row, described), row.runs(here.host)
         files = (folder / f"{about.name}.toml" for folder in places)
         offers.append(

@@ -30,7 +30,7 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
     except ManifestError as exc:
         yield Rejection(REGISTRY, "the registry", exc.message, exc.hint)
         return
-    for flaw in world.catalog.flaws if world.catalog else ():
+    for flaw in world.catalog.flaws:
         yield Rejection(REGISTRY, flaw.origin, flaw.reason, flaw.hint)
     yield from _reject_unlocked(world, described, {rows[0].plugin for rows in plugins})
     for rows in plugins:
@@ -54,8 +54,7 @@ def find(world: World, described: Sequence[Described]) -> Iterator[Found]:
 
 
 def _origin(world: World, row: Artifact) -> str:
-    owner = world.catalog.owner(row) if world.catalog else "the registry"
-    return f"{owner}, {row.package} {row.version}"
+    return f"{world.catalog.owner(row)}, {row.package} {row.version}"
 
 
 def _cached(world: World, rows: Sequence[Artifact]) -> Iterator[tuple[Artifact, Path]]:
@@ -75,13 +74,9 @@ def known_api(world: World, candidate: Candidate) -> ApiVersion | None:
     """
     if candidate.artifact is not None:
         return candidate.artifact.api_version
-    try:
-        rows = world.catalog.rows() if world.catalog else ()
-    except ManifestError:  # The list of plugins reports this error.
-        return None
     older = [
         row
-        for row in rows
+        for row in _sound_rows(world)
         if canonical(row.package) == candidate.distribution
         and not row.runs(world.host)
         and release(row.version) <= release(candidate.version)
@@ -94,19 +89,21 @@ def row_of(world: World, candidate: Candidate) -> Artifact | None:
     path = candidate.library_path
     if candidate.artifact is not None or path is None:
         return candidate.artifact
-    try:
-        rows = world.catalog.rows() if world.catalog else ()
-    except ManifestError:  # The list of plugins reports this error.
-        return None
-    for row in rows:
-        is_same = (canonical(row.package), row.version) == (
-            candidate.distribution,
-            candidate.version,
-        )
+    shipped = candidate.distribution, candidate.version
+    for row in _sound_rows(world):
+        is_same = (canonical(row.package), row.version) == shipped
         parts = PurePosixPath(row.library).parts
         if is_same and path.parts[-len(parts) :] == parts and not row.runs(world.host):
             return row
     return None
+
+
+def _sound_rows(world: World) -> tuple[Artifact, ...]:
+    """Return the registry's rows; none if it is malformed, which the list of plugins reports."""
+    try:
+        return world.catalog.rows()
+    except ManifestError:
+        return ()
 
 
 def _reject_unlocked(
@@ -137,7 +134,7 @@ def _reject_unlocked(
 def _by_plugin(world: World) -> Iterator[list[Artifact]]:
     """Yield the rows of each plugin, sorted by plugin."""
     grouped: dict[str, list[Artifact]] = {}
-    for row in world.catalog.rows() if world.catalog else ():
+    for row in world.catalog.rows():
         grouped.setdefault(row.plugin, []).append(row)
     for _, rows in sorted(grouped.items()):
         yield rows

@@ -23,7 +23,7 @@ def find_required(
     """Return what a plugin requires, with the versions that it takes as far as they are known."""
     rows = [
         row
-        for row in (world.catalog.rows() if world.catalog else ())
+        for row in world.catalog.rows()
         if row.plugin == plugin and row.requires and not row.runs(world.host)
     ]
     # Builds of other packages may require something else.

@@ -15,11 +15,11 @@ from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.option import OptionValue
 from pjrt_hub.finding.discovery.installed import Installed
+from pjrt_hub.finding.store.catalog import Artifact, Catalog
 from pjrt_hub.finding.store.level import Level, levels
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.store.cache.cache import Cache
-    from pjrt_hub.finding.store.catalog import Artifact, Catalog
     from pjrt_hub.finding.store.pins import Pins
 
 #: This folder holds the `pjrt_plugins` of this distribution, installed or checked out.
@@ -32,7 +32,7 @@ class World(NamedTuple):
     env: Mapping[str, str]
     host: HostTag
     installed: Installed  # What is in the folders that Python imports from.
-    catalog: Catalog | None = None  # The registry, if any.
+    catalog: Catalog = Catalog([])  # The registry.
     cache: Cache | None = None  # What has been fetched.
     pins: Pins | None = None  # The lock file in force; the catalog already applies it.
     root: Path = Path("/")  # Replaces "/" as the place of /dev, /sys and /proc.
