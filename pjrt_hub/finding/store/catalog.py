@@ -7,7 +7,7 @@ who owns the name of a plugin. Reads data only: no network, no cache, no native 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -160,7 +160,7 @@ def _as_row(archive: Archive, columns: Iterable[str]) -> dict[str, Any]:
             value = [member.as_row() for member in value]
         elif column == "requires":
             # The enclosing row holds the names of the plugin and the platform.
-            value = [_as_row(each, [*_REQUIREMENT][2:]) for each in value]
+            value = [_as_row(each, _REQUIREMENT[2:]) for each in value]
         elif column == "urls":
             value = list(value)
         elif column in ("host", "api_version") and value is not None:
@@ -362,44 +362,17 @@ def shipped_registry() -> Path:
     return installed if installed.is_dir() else package.parent / "registry"
 
 
-#: Column -> (TOML type, whether it is required), in the order in which a row is written.
-_PLUGIN: dict[str, tuple[type, bool]] = {
-    "plugin": (str, True),
-    "platform": (str, True),
-    "package": (str, True),
-    "version": (str, True),
-    "file_name": (str, True),
-    "size": (int, True),
-    "sha256": (str, True),
-    "library": (str, True),
-    "host": (str, True),
-    "api_version": (str, False),
-    "api_note": (str, False),
-    "stablehlo": (str, False),
-    "license": (str, True),
-    "urls": (list, False),
-    "publisher": (str, False),
-    "issuer": (str, False),
-    "attestation": (str, False),
-    "attestation_note": (str, False),
-    "members": (list, True),
-    "requires": (list, False),
-}
+#: The columns of a plugin's row, in the order in which it is written.
+_PLUGIN: tuple[str, ...] = ("plugin", "platform", "package", "version", "file_name", "size")
+_PLUGIN += ("sha256", "library", "host", "api_version", "api_note", "stablehlo", "license", "urls")
+_PLUGIN += ("publisher", "issuer", "attestation", "attestation_note", "members", "requires")
 #: The columns of a requirement. The first two occur only if its row is not inside another row.
-_REQUIREMENT: dict[str, tuple[type, bool]] = {
-    "plugin": (str, True),
-    "platform": (str, True),
-    "package": (str, True),
-    "specifier": (str, False),
-    "version": (str, True),
-    "compiles": (bool, False),
-    "file_name": (str, True),
-    "size": (int, True),
-    "sha256": (str, True),
-    "license": (str, True),
-    "urls": (list, False),
-    "members": (list, True),
-}
+_REQUIREMENT: tuple[str, ...] = ("plugin", "platform", "package", "specifier", "version")
+_REQUIREMENT += ("compiles", "file_name", "size", "sha256", "license", "urls", "members")
+_OPTIONAL = {"api_version", "api_note", "stablehlo", "urls", "publisher", "issuer", "attestation"}
+_OPTIONAL |= {"attestation_note", "requires", "specifier", "compiles"}
+#: The types of the columns that do not hold a string.
+_TYPES = {"size": int, "urls": list, "members": list, "requires": list, "compiles": bool}
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list", bool: "true or false"}
 _PACKAGE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _FILE_NAME = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*\.(whl|zip|tar\.gz|so)")
@@ -421,19 +394,18 @@ def release(version: str) -> tuple[int, ...]:
         return ()
 
 
-def _read(
-    row: Mapping[str, Any], schema: Mapping[str, tuple[type, bool]], where: str
-) -> dict[str, Any]:
+def _read(row: Mapping[str, Any], columns: Collection[str], where: str) -> dict[str, Any]:
     """Check what rows of all kinds have in common, and return the values for the record."""
-    for column, (kind, required) in schema.items():
+    for column in columns:
+        kind = _TYPES.get(column, str)
         if column not in row:
-            if required:
+            if column not in _OPTIONAL:
                 raise ManifestError(f"{where}: the column {column!r} is missing")
         elif type(row[column]) is not kind:
             raise ManifestError(
                 f"{where}: {column} must be {_KIND_NAMES[kind]}, found {row[column]!r}"
             )
-    if unknown := sorted(set(row) - set(schema)):
+    if unknown := sorted(set(row) - set(columns)):
         raise ManifestError(
             f"{where}: unknown column {unknown[0]!r}",
             hint="the columns are described in registry/README.md",
@@ -470,9 +442,7 @@ def _read(
 
 def _is_specifier(text: str) -> bool:
     """Check whether a specifier can be compared with versions."""
-    if not text:
-        return True
-    if all(_PLAIN_CLAUSE.fullmatch(clause) for clause in text.split(",")):
+    if not text or all(_PLAIN_CLAUSE.fullmatch(clause) for clause in text.split(",")):
         return True
     from packaging.specifiers import InvalidSpecifier, SpecifierSet
 
