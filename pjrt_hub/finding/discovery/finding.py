@@ -132,15 +132,13 @@ def _usable(
 ) -> Finding:
     is_chosen = chosen is not None and _same(candidate, chosen)
     version, path = candidate.api_version, candidate.library_path
-    if version is None and path is not None and probes is not None:
-        version = probes.api_version(path)
-    if version is None and row is not None:
-        version = row.api_version
+    if path is not None and probes is not None:
+        version = version or probes.api_version(path)
     return Finding(
         name=candidate.name,
         platform=candidate.platform,
         version=candidate.version,
-        api_version=version,
+        api_version=version or (row.api_version if row else None),
         priority=candidate.priority,
         hardware=candidate.hardware,
         source=candidate.source,
@@ -173,11 +171,8 @@ def _hook_note(candidate: Candidate) -> str:
 
 
 def _same(one: Candidate, other: Candidate) -> bool:
-    return (one.name, one.origin, one.library_path) == (
-        other.name,
-        other.origin,
-        other.library_path,
-    )
+    ours, theirs = ((each.name, each.origin, each.library_path) for each in (one, other))
+    return ours == theirs
 
 
 def _unusable(rejection: Rejection) -> Finding:

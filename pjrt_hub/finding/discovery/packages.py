@@ -169,14 +169,12 @@ def find_vendor_libraries(world: World) -> Iterator[Found]:
                 libraries = _in_folder(folder, world.host.os)
                 described_there = isfile(folder / FILE_NAME)
                 if len(libraries) == 1 and libraries[0] not in registered and not described_there:
-                    shipped = world.installed.owner(libraries[0])
-                    yield Candidate(
+                    yield Candidate.of_file(
                         default_manifest(plugin_name(folder.name)),
                         VENDOR_WHEELS,
-                        (f"namespace {namespace}.{folder.name}",),
-                        shipped.name if shipped else "",
-                        shipped.version if shipped else "",
-                        library_path=libraries[0],
+                        f"namespace {namespace}.{folder.name}",
+                        libraries[0],
+                        world.installed.owner(libraries[0]),
                     )
 
 
@@ -194,17 +192,10 @@ def add_priority(candidate: Candidate, world: World) -> Manifest:
 
 
 def _from_entry_point(world: World, point: EntryPoint) -> Found:
-    libraries = _libraries(world, point)
+    libraries, called = _libraries(world, point), plugin_name(point.name)
     if len(libraries) == 1:
-        return Candidate(
-            default_manifest(plugin_name(point.name)),
-            VENDOR_WHEELS,
-            (str(point),),
-            point.distribution.name,
-            point.distribution.version,
-            library_path=libraries[0],
-        )
-    called = plugin_name(point.name)
+        manifest, path = default_manifest(called), libraries[0]
+        return Candidate.of_file(manifest, VENDOR_WHEELS, str(point), path, point.distribution)
     if not libraries:
         # Some packages only add operations to a framework; macOS wheels hold no library for Linux.
         reason = f"{point.distribution} holds no PJRT library for {world.host.os}"

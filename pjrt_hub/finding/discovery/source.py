@@ -14,7 +14,7 @@ from pjrt_hub.base.abi import ApiVersion, Verdict
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.finding.contract.manifest import Manifest
 from pjrt_hub.finding.contract.option import OptionValue
-from pjrt_hub.finding.discovery.installed import Installed
+from pjrt_hub.finding.discovery.installed import Distribution, Installed
 from pjrt_hub.finding.store.catalog import Artifact, Catalog
 from pjrt_hub.finding.store.level import Level, levels
 
@@ -100,6 +100,14 @@ class Candidate(NamedTuple):
     create_options: tuple[tuple[str, Any], ...] = ()  # Those in PJRT_NAMES_AND_LIBRARY_PATHS.
     hardware: Verdict = Verdict(True)  # Whether the hardware is present.
     notes: tuple[str, ...] = ()  # What the user should know, though it is no reason to reject it.
+
+    @classmethod
+    def of_file(
+        cls, manifest: Manifest, source: str, origin: str, path: Path, shipped: Distribution | None
+    ) -> Candidate:
+        """Make the candidate of a library that is not described, and that `shipped` brought."""
+        name, version = (shipped.name, shipped.version) if shipped else ("", "")
+        return cls(manifest, source, (origin,), name, version, library_path=path)
 
     @property
     def name(self) -> str:

@@ -92,8 +92,7 @@ def survey_rows(world: World) -> Survey:
 def _settle(
     found: list[Found], world: World, rejections: list[Rejection], known: tuple[Manifest, ...]
 ) -> Survey:
-    candidates = [item for item in found if isinstance(item, Candidate)]
-    candidates = _separate(_join(candidates, world), rejections)
+    candidates = _separate(_join(_separate(found, []), world), rejections)
     vetoes = [(each, world.veto(each.name)) for each in candidates]
     rejections += (Rejection(each.name, each.origin, why) for each, why in vetoes if why)
     candidates = [each for each, why in vetoes if not why]
@@ -109,13 +108,9 @@ def _settle(
         if isinstance(item, Rejection) and not (item.absent and item.name in names)
     )
     distinct = {item._replace(build=None): item for item in rejections}
-    return Survey(
-        tuple(
-            sorted((_look_at_hardware(item, world) for item in candidates), key=_order_of_listing)
-        ),
-        tuple(distinct[item] for item in sorted(distinct)),
-        known,
-    )
+    looked_at = (_look_at_hardware(item, world) for item in candidates)
+    listed = sorted(looked_at, key=_order_of_listing)
+    return Survey(tuple(listed), tuple(distinct[item] for item in sorted(distinct)), known)
 
 
 def _join(found: Iterable[Candidate], world: World) -> Iterator[Found]:

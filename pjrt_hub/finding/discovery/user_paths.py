@@ -36,22 +36,11 @@ def from_path(path: Path, world: World, described: Sequence[Described]) -> Candi
         )
     real = path.resolve()
     for each in find_described(world, described):
-        if (
-            isinstance(each, Candidate)
-            and each.library_path
-            and each.library_path.resolve() == real
-        ):
+        if isinstance(each, Candidate) and (found := each.library_path) and found.resolve() == real:
             origins = ("the path given", *each.origins)
             return each._replace(source=EXPLICIT, origins=origins, library_path=path)
-    shipped = world.installed.owner(path)
-    return Candidate(
-        manifest_for("", path, described),
-        EXPLICIT,
-        ("the path given",),
-        shipped.name if shipped else "",
-        shipped.version if shipped else "",
-        library_path=path,
-    )
+    manifest, shipped = manifest_for("", path, described), world.installed.owner(path)
+    return Candidate.of_file(manifest, EXPLICIT, "the path given", path, shipped)
 
 
 def from_variables(world: World, described: Sequence[Described]) -> Iterator[Found]:
