@@ -134,30 +134,19 @@ def report(exc: Exception) -> int:
         case errors.PjrtHubError():
             text = str(exc)
         case OSError():
-            text = of_the_system(exc)
+            name = exc.filename
+            where = f"{os.fsdecode(name)}: " if isinstance(name, str | bytes) else ""
+            text = (
+                f"{where}{exc.strerror or exc}\n\nhint: see that the place is there, has room, and "
+                "that you may use it; PJRT_HUB_DEBUG=1 shows the traceback"
+            )
         case _:
-            text = describe_defect(exc)
+            text = (
+                f"{type(exc).__name__}: {exc}\n\nhint: this is a defect of pjrt-hub; run it again "
+                "with PJRT_HUB_DEBUG=1 and report the traceback"
+            )
     print(f"error: {text}", file=sys.stderr)
     return status_of(exc)
-
-
-def of_the_system(exc: OSError) -> str:
-    """Describe an error of the operating system."""
-    where = f"{os.fsdecode(exc.filename)}: " if isinstance(exc.filename, str | bytes) else ""
-    return (
-        f"{where}{exc.strerror or exc}\n\n"
-        "hint: see that the place is there, has room, and that you may use it; PJRT_HUB_DEBUG=1 "
-        "shows the traceback"
-    )
-
-
-def describe_defect(exc: Exception) -> str:
-    """Describe an error that only a defect of pjrt-hub can cause."""
-    return (
-        f"{type(exc).__name__}: {exc}\n\n"
-        "hint: this is a defect of pjrt-hub; run it again with PJRT_HUB_DEBUG=1 and report "
-        "the traceback"
-    )
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,11 +41,7 @@ class Argument(NamedTuple):
         If the value is a file's arrays, of which none was named, it raises FileFormatError.
         """
         if isinstance(self.value, dict):
-            raise FileFormatError(
-                f"{self.text} holds {len(self.value)} arrays, and none was named",
-                path=self.text,
-                hint=f"name one: {self.text}:{next(iter(self.value), 'NAME')}",
-            )
+            return _pick(self.text, self.value, "")
         return parse(self.text) if isinstance(self.value, bool | int | float) else self.value
 
 
@@ -64,15 +62,8 @@ def parse_named(text: str) -> Argument:
     path, is_npz, name = text.partition(".npz")
     if is_npz and name[:1] in ("", ":"):
         arrays = _npz(Path(path + is_npz))
-        if not name:
-            return Argument(place, arrays, text)
-        if name[1:] not in arrays:
-            raise FileFormatError(
-                f"{path}.npz holds {len(arrays)} arrays, none of them named {name[1:]!r}",
-                path=path + is_npz,
-                hint=f"name one: {path}.npz:{next(iter(arrays), 'NAME')}",
-            )
-        return Argument(place, arrays[name[1:]], text)
+        value = _pick(path + is_npz, arrays, name[1:]) if name else arrays
+        return Argument(place, value, text)
     if text.endswith(".safetensors"):
         from pjrt_hub.frameworks.safetensors import open_file
 
@@ -103,14 +94,8 @@ def parse(text: str) -> NDArray[Any]:
 def _npy(path: Path) -> NDArray[Any]:
     from numpy.lib.format import open_memmap
 
-    try:
+    with _numbers(path, "save"):
         array: NDArray[Any] = open_memmap(path, mode="r")
-    except (ValueError, EOFError) as exc:
-        raise FileFormatError(
-            f"{path} is not a .npy file of numbers: {exc}",
-            path=path,
-            hint="write it with numpy.save; arrays of objects cannot be passed",
-        ) from None
     if array.dtype.kind == "V":  # numpy.save keeps the bytes of bfloat16, but loses its name.
         raise FileFormatError(
             f"{path} does not say what its elements are: a .npy file cannot name bfloat16, float8 "
@@ -122,18 +107,24 @@ def _npy(path: Path) -> NDArray[Any]:
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:
-    import zipfile
-
     import numpy as np
 
+    with _numbers(path, "savez"), np.load(path, allow_pickle=False) as archive:
+        return dict(archive)
+
+
+@contextmanager
+def _numbers(path: Path, writer: str) -> Iterator[None]:
+    """Turn the errors of numpy's readers into one that says how to write such a file."""
+    import zipfile
+
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            return dict(archive)
+        yield
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as exc:
         raise FileFormatError(
-            f"{path} is not a .npz file of numbers: {exc}",
+            f"{path} is not a {path.suffix} file of numbers: {exc}",
             path=path,
-            hint="write it with numpy.savez; arrays of objects cannot be passed",
+            hint=f"write it with numpy.{writer}; arrays of objects cannot be passed",
         ) from None
 
 
@@ -143,14 +134,21 @@ def _safetensors(path: Path, name: str) -> NDArray[Any]:
     tensors = open_file(path)
     if not name and len(tensors) == 1:
         return next(iter(tensors.values()))
-    if name not in tensors:
-        raise FileFormatError(
-            f"{path} holds {len(tensors)} tensors, "
-            + (f"none of them named {name!r}" if name else "and none was named"),
-            path=path,
-            hint=f"name one: {path}:{next(iter(tensors), 'NAME')}",
-        )
-    return tensors[name]
+    return _pick(path, tensors, name, "tensors")
+
+
+def _pick(
+    path: Path | str, arrays: Mapping[str, NDArray[Any]], name: str, what: str = "arrays"
+) -> NDArray[Any]:
+    """Return the array of a file that was named."""
+    if name in arrays:
+        return arrays[name]
+    raise FileFormatError(
+        f"{path} holds {len(arrays)} {what}, "
+        + (f"none of them named {name!r}" if name else "and none was named"),
+        path=path,
+        hint=f"name one: {path}:{next(iter(arrays), 'NAME')}",
+    )
 
 
 def _literal(text: str) -> NDArray[Any]:

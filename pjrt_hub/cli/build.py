@@ -33,7 +33,4 @@ def command(backend: str, path: Path, as_json: bool) -> None:
     sys.path.append(str(Path.cwd()))
     with usage_errors():
         written = build(backend, path)
-    if as_json:
-        output.show_json({"backend": backend, "path": str(written)})
-    else:
-        print(written)
+    output.show_path(written, {"backend": backend, "path": str(written)}, as_json)

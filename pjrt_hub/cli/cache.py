@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,9 +14,6 @@ from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Group
 from pjrt_hub.cli.status import NOT_FETCHED
 from pjrt_hub.errors import CacheError
-
-if TYPE_CHECKING:
-    from pjrt_hub.finding.store.cache.audit import Audit
 
 _TOLD = ("platform", "package", "version", "sha256", "nbytes")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -33,10 +30,8 @@ def command() -> None:
 def dir_(as_json: bool) -> None:
     """Print the cache's directory."""
     cache = pjrt_hub.cache()
-    if as_json:
-        output.show_json({"root": str(cache.root), "system": [str(each) for each in cache.system]})
-    else:
-        print(cache.root)
+    told = {"root": str(cache.root), "system": [str(each) for each in cache.system]}
+    output.show_path(cache.root, told, as_json)
 
 
 @command.command("list", examples=("pjrt-hub cache list", "pjrt-hub cache list --wide"))
@@ -103,7 +98,7 @@ def verify(repair: bool, as_json: bool) -> int:
     return NOT_FETCHED if bad else 0
 
 
-def _repair(audit: Audit) -> tuple[bool, str]:
+def _repair(audit: Any) -> tuple[bool, str]:
     """Return whether an entry is whole now, and what was done."""
     try:
         done = pjrt_hub.repair(audit)

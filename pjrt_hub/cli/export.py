@@ -49,7 +49,4 @@ def command(
     with usage_errors("--dimension"):
         code = written.program_file(source, options, platform, dimensions)
     out.write_bytes(code)
-    if as_json:
-        output.show_json({"path": str(out), "nbytes": len(code)})
-    else:
-        print(out)
+    output.show_path(out, {"path": str(out), "nbytes": len(code)}, as_json)

@@ -23,7 +23,4 @@ def command(platform: str, offline: bool, plugin_only: bool, as_json: bool) -> N
     they are installed.
     """
     path = pjrt_hub.fetch(platform, offline=offline, plugin_only=plugin_only)
-    if as_json:
-        output.show_json({"platform": platform, "path": str(path)})
-    else:
-        print(path)
+    output.show_path(path, {"platform": platform, "path": str(path)}, as_json)

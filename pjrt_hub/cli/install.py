@@ -25,7 +25,4 @@ def command(name: str, level: str | None, offline: bool, as_json: bool) -> None:
     Without --level it goes into the environment that is active, else into the user's own folders.
     """
     path = pjrt_hub.install(name, level=level, offline=offline)
-    if as_json:
-        output.show_json({"name": path.stem, "manifest": str(path)})
-    else:
-        print(path)
+    output.show_path(path, {"name": path.stem, "manifest": str(path)}, as_json)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,14 @@ def show_json(value: object) -> None:
     import json
 
     print(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def show_path(path: Path, told: Mapping[str, object], as_json: bool) -> None:
+    """Print a path or, as JSON, what is told of it."""
+    if as_json:
+        show_json(told)
+    else:
+        print(path)
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:

@@ -23,7 +23,4 @@ def command(name: str, level: str | None, as_json: bool) -> None:
     The path of its manifest is printed. Without --level it goes from the first level that has it.
     """
     path = pjrt_hub.uninstall(name, level=level)
-    if as_json:
-        output.show_json({"name": path.stem, "manifest": str(path)})
-    else:
-        print(path)
+    output.show_path(path, {"name": path.stem, "manifest": str(path)}, as_json)
