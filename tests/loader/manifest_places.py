@@ -4,18 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from manifest_trees import (
-    FOREIGN,
-    HEAD,
-    TOY,
-    USABLE,
-    Case,
-    File,
-    Files,
-    one,
-    toy,
-    usable,
-)
+from manifest_trees import FOREIGN, HEAD, TOY, USABLE, Case, File, Files, one, toy, usable
 
 LIB = {"lib/toy.so": b""}
 #: Every variable that names a folder, and where that is.
@@ -108,10 +97,7 @@ def folder_cases() -> Iterator[Case]:
         "refused {root}/a/toy.toml line 1: expected =",
         "hidden toy {root}/b/toy.toml",
     )
-    absent: Files = {
-        "a/toy.toml": HEAD + "[[library]]\npath = '{root}/x.so'",
-        "b/toy.toml": TOY,
-    }
+    absent: Files = {"a/toy.toml": HEAD + "[[library]]\npath = '{root}/x.so'", "b/toy.toml": TOY}
     yield several(
         "an absent one hides, too",
         "{root}/a:{root}/b",
@@ -119,16 +105,9 @@ def folder_cases() -> Iterator[Case]:
         "absent toy {root}/x.so is not a file",
         "hidden toy {root}/b/toy.toml",
     )
-    odd: Files = {
-        "a/toy.toml": File(kind="folder", mode=0o755),
-        "b/toy.toml": TOY,
-    }
+    odd: Files = {"a/toy.toml": File(kind="folder", mode=0o755), "b/toy.toml": TOY}
     yield several("what is no file hides nothing", "{root}/a:{root}/b", odd, USABLE)
-    closed: Files = {
-        "a/toy.toml": TOY,
-        "a": File(kind="folder", mode=0o777),
-        "b/toy.toml": TOY,
-    }
+    closed: Files = {"a/toy.toml": TOY, "a": File(kind="folder", mode=0o777), "b/toy.toml": TOY}
     yield several(
         "a refused folder hides nothing",
         "{root}/a:{root}/b",
@@ -259,11 +238,7 @@ def trust_cases() -> Iterator[Case]:
             ):
                 away = {"away/file": plain._replace(mode=mode)}
                 yield owned(f"{what}, a link {name}", {**linked, **away}, *told)
-    sticky: Files = {
-        "m": File(kind="folder", mode=0o1777),
-        "m/toy.toml": TOY,
-        **LIB,
-    }
+    sticky: Files = {"m": File(kind="folder", mode=0o1777), "m/toy.toml": TOY, **LIB}
     yield owned("a folder like /tmp", sticky, f"refused {{root}}/m {ANYBODY}")
     broken = {"m/toy.toml": File("a", mode=0o666), **LIB}
     yield owned(
