@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -94,8 +93,14 @@ def parse(text: str) -> NDArray[Any]:
 def _npy(path: Path) -> NDArray[Any]:
     from numpy.lib.format import open_memmap
 
-    with _numbers(path, "save"):
+    try:
         array: NDArray[Any] = open_memmap(path, mode="r")
+    except (ValueError, EOFError) as exc:
+        raise FileFormatError(
+            f"{path} is not a .npy file of numbers: {exc}",
+            path=path,
+            hint="write it with numpy.save; arrays of objects cannot be passed",
+        ) from None
     if array.dtype.kind == "V":  # numpy.save keeps the bytes of bfloat16, but loses its name.
         raise FileFormatError(
             f"{path} does not say what its elements are: a .npy file cannot name bfloat16, float8 "
@@ -107,24 +112,18 @@ def _npy(path: Path) -> NDArray[Any]:
 
 
 def _npz(path: Path) -> dict[str, NDArray[Any]]:
-    import numpy as np
-
-    with _numbers(path, "savez"), np.load(path, allow_pickle=False) as archive:
-        return dict(archive)
-
-
-@contextmanager
-def _numbers(path: Path, writer: str) -> Iterator[None]:
-    """Turn the errors of numpy's readers into one that says how to write such a file."""
     import zipfile
 
+    import numpy as np
+
     try:
-        yield
+        with np.load(path, allow_pickle=False) as archive:
+            return dict(archive)
     except (ValueError, EOFError, KeyError, zipfile.BadZipFile) as exc:
         raise FileFormatError(
-            f"{path} is not a {path.suffix} file of numbers: {exc}",
+            f"{path} is not a .npz file of numbers: {exc}",
             path=path,
-            hint=f"write it with numpy.{writer}; arrays of objects cannot be passed",
+            hint="write it with numpy.savez; arrays of objects cannot be passed",
         ) from None
 
 
