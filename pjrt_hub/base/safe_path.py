@@ -1,7 +1,7 @@
 """Command lines that take no module and no program from the working directory.
 
-Owns how a Python of ours is started, even in a frozen program, which has no Python, and where
-programs are looked for. Must not start any.
+Owns how a Python of ours is started, even in a frozen program, which has no Python, where
+programs are looked for, and how they are asked.
 """
 
 from __future__ import annotations
@@ -64,6 +64,25 @@ def which(program: str, env: Mapping[str, str]) -> str | None:
 
     folders = filter(os.path.isabs, env.get("PATH", os.defpath).split(os.pathsep))
     return shutil.which(program, path=os.pathsep.join(folders))
+
+
+def ask(command: list[str], env: Mapping[str, str], seconds: float) -> str:
+    """Run a program that gets no input, and return what it prints.
+
+    One that cannot be run, fails or takes longer raises OSError or SubprocessError.
+    """
+    import subprocess
+
+    return subprocess.run(
+        command,
+        env=dict(env),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        timeout=seconds,
+        check=True,
+    ).stdout
 
 
 def _is_asked_by_itself() -> bool:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple
 
+from pjrt_hub.base import safe_path
 from pjrt_hub.door import preflight
 from pjrt_hub.door.diagnosis import Step
 from pjrt_hub.errors import PluginLoadError
@@ -329,17 +330,9 @@ def _ask_version(program: Path, env: Mapping[str, str]) -> str:
     import subprocess
 
     try:
-        done = subprocess.run(
-            [program, "--version"],
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_DEADLINE,
-            check=True,
-        )
+        return cuda.release(safe_path.ask([str(program), "--version"], env, _DEADLINE))
     except (OSError, subprocess.SubprocessError):
         return ""
-    return cuda.release(done.stdout.decode("utf-8", "replace"))
 
 
 def _is_named(file: str, name: str) -> bool:

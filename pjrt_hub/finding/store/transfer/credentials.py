@@ -64,18 +64,10 @@ class Credentials:
         if command is None:
             return None
         get = ["get", service, user] if user else ["--mode=creds", "get", service, ""]
+        env = {**safe_path.environment(self._env), "PYTHONIOENCODING": "utf-8"}
         with suppress(OSError, subprocess.SubprocessError, ValueError):
-            done = subprocess.run(
-                [command, *get],
-                env={**safe_path.environment(self._env), "PYTHONIOENCODING": "utf-8"},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                encoding="utf-8",
-                timeout=_KEYRING_SECONDS,
-                check=True,
-            )
-            said = [user] * bool(user) + done.stdout.splitlines()
-            login, password, *_ = said
+            told = safe_path.ask([command, *get], env, _KEYRING_SECONDS)
+            login, password, *_ = [user] * bool(user) + told.splitlines()
             return (login, password) if login and password else None
         return None
 

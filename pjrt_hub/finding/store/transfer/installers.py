@@ -169,15 +169,7 @@ def _output(command: list[str], env: Mapping[str, str]) -> str:
     # A wide terminal keeps an address on one line of the help.
     wide = {**safe_path.environment(env), "COLUMNS": "1000", "NO_COLOR": "1"}
     try:
-        done = subprocess.run(
-            command,
-            env=wide,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_INSTALLER_SECONDS,
-            check=True,
-        )
+        return safe_path.ask(command, wide, _INSTALLER_SECONDS)
     except (OSError, subprocess.SubprocessError) as exc:
         said = (getattr(exc, "stderr", "") or "").strip().splitlines()
         raise StoreError(
@@ -185,7 +177,6 @@ def _output(command: list[str], env: Mapping[str, str]) -> str:
             + (f": {said[-1]}" if said else f": {exc}"),
             hint="run that command, or set PJRT_HUB_MIRRORS to a place that holds the file",
         ) from exc
-    return done.stdout
 
 
 def _is_true(text: str) -> bool:
