@@ -156,8 +156,7 @@ def _choose_named(
     unknown: Sequence[Rejection],
 ) -> Choice:
     # A plugin on this machine comes before one that would have to be fetched.
-    ranked = sorted(matches, key=lambda each: (each.must_be_fetched, *_sort_key(each)))
-    winner = _first(survey, ranked, word)
+    winner = _first(survey, sorted(matches, key=_rank), word)
     losers = _losers(survey, winner, matches, "it was not asked for")
     return Choice(
         _add_note(winner),
@@ -176,6 +175,10 @@ def _add_note(winner: Candidate) -> Candidate:
     return winner._replace(notes=(*winner.notes, note))
 
 
+def _rank(candidate: Candidate) -> tuple[object, ...]:
+    return (candidate.must_be_fetched, *_sort_key(candidate))
+
+
 def _sort_key(candidate: Candidate) -> tuple[int, bool, tuple[int, int]]:
     # Of plugins to be fetched, none was chosen by installing it, so the newest API is first.
     api = candidate.api_version if candidate.must_be_fetched else None
@@ -187,13 +190,10 @@ def _first(survey: Survey, ranked: Sequence[Candidate], word: str | None) -> Can
     """Return the winner, or refuse a tie and a name that two distributions claim."""
     winner = ranked[0]
 
-    def rank(each: Candidate) -> tuple[object, ...]:
-        return (each.must_be_fetched, *_sort_key(each))
-
     def same_library(each: Candidate) -> bool:
         return winner.library_path is not None and each.library_path == winner.library_path
 
-    equal = [each for each in ranked if rank(each) == rank(winner) and not same_library(each)]
+    equal = [each for each in ranked if _rank(each) == _rank(winner) and not same_library(each)]
     if word is None or ":" not in word:
         # A rival counts even if its hardware is absent, because the name itself is in doubt.
         equal += (

@@ -299,13 +299,7 @@ class Cache:
         from pjrt_hub.finding.store.cache import eviction
 
         with disk.cache_errors("cannot prune", self._own.tree):
-            return eviction.prune(
-                self._own,
-                max_nbytes=max_nbytes,
-                older_than_seconds=older_than_seconds,
-                keep=keep,
-                dry_run=dry_run,
-            )
+            return eviction.prune(self._own, max_nbytes, older_than_seconds, keep, dry_run)
 
     def nbytes(self) -> int:
         """Return the size of the whole cache on disk, in bytes."""

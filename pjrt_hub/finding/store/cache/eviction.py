@@ -52,11 +52,10 @@ def clear(layout: CacheLayout) -> Removal:
 
 def prune(
     layout: CacheLayout,
-    *,
-    max_nbytes: int | None = None,
-    older_than_seconds: float | None = None,
-    keep: Collection[str] = (),
-    dry_run: bool = False,
+    max_nbytes: int | None,
+    older_than_seconds: float | None,
+    keep: Collection[str],
+    dry_run: bool,
 ) -> Removal:
     """Remove the least recently used entries, and old leftovers, as `Cache.prune` does."""
     now = time.time()
