@@ -21,7 +21,6 @@ from pjrt_hub.cli.command import Command, usage_errors
 )
 @click.argument("backend", metavar="MODULE:CLASS")
 @output.option("path", "The library to write.", required=True, metavar="LIB.so")
-@output.json_option
 def command(backend: str, path: Path, as_json: bool) -> None:
     """Make a library from a plugin that is written in Python.
 

@@ -33,7 +33,6 @@ def command() -> None:
 @click.option(
     "--allow-restricted", is_flag=True, help="Include what its licence does not let you pass on."
 )
-@output.json_option
 def export(
     path: Path, platforms: tuple[str, ...], more: tuple[str, ...], as_json: bool, **how: Any
 ) -> None:
@@ -55,7 +54,6 @@ def export(
 @click.argument(
     "path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)
 )
-@output.json_option
 def import_(path: Path, as_json: bool) -> None:
     """Put the plugins of a bundle into the cache.
 

@@ -26,7 +26,6 @@ def command() -> None:
 
 
 @command.command("dir", examples=("pjrt-hub cache dir", "ls $(pjrt-hub cache dir)"))
-@output.json_option
 def dir_(as_json: bool) -> None:
     """Print the cache's directory."""
     cache = pjrt_hub.cache()
@@ -36,7 +35,6 @@ def dir_(as_json: bool) -> None:
 
 @command.command("list", examples=("pjrt-hub cache list", "pjrt-hub cache list --wide"))
 @click.option("--wide", is_flag=True, help="Show also where each library is.")
-@output.json_option
 def list_(wide: bool, as_json: bool) -> None:
     """List the fetched plugins."""
     cache = pjrt_hub.cache()
@@ -75,7 +73,6 @@ def list_(wide: bool, as_json: bool) -> None:
 
 @command.command(examples=("pjrt-hub cache verify", "pjrt-hub cache verify --json"))
 @click.option("--repair", is_flag=True, help="Move what differs aside and fetch it again.")
-@output.json_option
 def verify(repair: bool, as_json: bool) -> int:
     """Compare every file with its pin; exit with 4 if one differs."""
     audits = pjrt_hub.cache().verify()
@@ -116,7 +113,6 @@ def _repair(audit: Any) -> tuple[bool, str]:
 @click.option("--max-size", help="What the plugins may take together, such as 20GB.")
 @click.option("--older-than", help="For how long the others were not used, such as 30d.")
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@output.json_option
 def prune(max_size: str | None, older_than: str | None, dry_run: bool, as_json: bool) -> None:
     """Remove the least recently used plugins.
 
@@ -132,7 +128,6 @@ def prune(max_size: str | None, older_than: str | None, dry_run: bool, as_json: 
 
 
 @command.command(examples=("pjrt-hub cache clear", "pjrt-hub cache clear --json"))
-@output.json_option
 def clear(as_json: bool) -> None:
     """Remove compiled programs, and fetched plugins that no process uses."""
     _show(pjrt_hub.cache().clear(), as_json)

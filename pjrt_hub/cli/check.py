@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from pjrt_hub.cli import output
-from pjrt_hub.cli.command import Command, named_values, usage_errors
+from pjrt_hub.cli.command import Command, named_values, offline_option, usage_errors
 from pjrt_hub.cli.status import FAILED, INTERRUPTED
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 )
 @named_values("--option", "options", "A create option of the plugin's clients; repeatable.")
 @click.option("--target", help="A machine that it describes without hardware; else some.")
-@output.json_option
 @output.option("json_path", "Write the report to this file, as JSON.")
 @click.option("--junit", "junit_path", type=output.OutputFile(), help="Write it as JUnit's XML.")
 @click.option("--html", "html_path", type=output.OutputFile(), help="Write it as a page.")
@@ -47,7 +46,7 @@ if TYPE_CHECKING:
 )
 @click.option("--resume", is_flag=True, help="Go on from where the same check was interrupted.")
 @click.option("--list", "only_list", is_flag=True, help="List the checks; check nothing.")
-@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
+@offline_option
 def command(
     plugin: str | None,
     areas: tuple[str, ...],
@@ -59,11 +58,9 @@ def command(
     junit_path: Path | None,
     html_path: Path | None,
     diff: str | None,
-    jobs: int | None,
-    seconds: float | None,
     resume: bool,
     only_list: bool,
-    offline: bool,
+    **how: Any,
 ) -> int:
     """Test a plugin against the PJRT C API.
 
@@ -79,7 +76,6 @@ def command(
         return 0
     if plugin is None:
         raise click.UsageError("Name a plugin, or the path of a library.")
-    how = {"jobs": jobs, "seconds": seconds, "offline": offline}
     other = None if diff is None else earlier(diff, wanted, how)
     status = 0
     try:

@@ -1,4 +1,4 @@
-"""What every command has: examples in its help, `--verbose`, guesses at names, usage errors."""
+"""What every command has: examples in its help, `--json`, `--verbose`, guesses, usage errors."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ from pjrt_hub.errors import PjrtHubError
 
 #: This page explains the options and the exit codes.
 _PAGE = "docs/cli.md"
+
+#: Options that mean the same in all commands that have them.
+offline_option = click.option(
+    "--offline", is_flag=True, help="Use the cache only; never the network."
+)
+level_option = click.option(
+    "--level",
+    type=click.Choice(["env", "user", "system"]),
+    help="For an environment, a user, or the whole machine.",
+)
 
 
 def verbose_option() -> click.Option:
@@ -31,18 +41,20 @@ def _log_all(_ctx: click.Context, _param: click.Parameter, verbose: bool) -> Non
         os.environ["PJRT_HUB_DEBUG"] = "all"
 
 
-def level_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--level` to a command."""
-    what = "For an environment, a user, or the whole machine."
-    return click.option("--level", type=click.Choice(["env", "user", "system"]), help=what)(command)
-
-
 class Command(click.Command):
-    """A command whose help ends with examples, which are command lines."""
+    """A command whose help ends with examples, which are command lines.
 
-    def __init__(self, *args: Any, examples: Sequence[str] = (), **kwargs: Any) -> None:
+    Its `--json` is the argument `as_json`; only a command with `is_text` has none.
+    """
+
+    def __init__(
+        self, *args: Any, examples: Sequence[str] = (), is_text: bool = False, **kwargs: Any
+    ) -> None:
         super().__init__(*args, **kwargs)
         self.examples = tuple(examples)
+        if not is_text:
+            json = click.Option(["--json", "as_json"], is_flag=True, help="Print JSON.")
+            self.params.append(json)
         self.params.append(verbose_option())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

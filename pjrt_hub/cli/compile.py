@@ -11,7 +11,7 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output, program_file
-from pjrt_hub.cli.command import Command, named_values, usage_errors
+from pjrt_hub.cli.command import Command, named_values, offline_option, usage_errors
 from pjrt_hub.errors import InvalidArgumentError, PluginNotFoundError
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def compiler_options(command: Callable[..., Any]) -> Callable[..., Any]:
     "More about the machine, such as num_slices=2 or chips_per_host_bounds=[2,2,1]; once for each.",
 )
 @compiler_options
-@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
-@output.json_option
+@offline_option
 def command(
     program: Path,
     target: str,

@@ -11,6 +11,7 @@ from pjrt_hub.cli.command import Command
 @click.command(
     "completion",
     cls=Command,
+    is_text=True,
     examples=(
         "pjrt-hub completion bash > ~/.local/share/bash-completion/completions/pjrt-hub",
         "pjrt-hub completion fish > ~/.config/fish/completions/pjrt-hub.fish",

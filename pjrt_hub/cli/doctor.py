@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -34,7 +35,6 @@ from pjrt_hub.cli.status import FAILED
 @click.option(
     "--jax", "of_jax", is_flag=True, help="Say what the JAX that is installed here would do."
 )
-@output.json_option
 def command(
     platform: str | None, purpose: str, after: tuple[str, ...], of_jax: bool, as_json: bool
 ) -> int:
@@ -51,12 +51,7 @@ def command(
     else:
         diagnosis = pjrt_hub.diagnose(platform, to_run=purpose == "run", after=after)
     if as_json:
-        output.show_json(
-            [
-                {"what": step.what, "ok": step.ok, "detail": step.detail, "hint": step.hint}
-                for step in diagnosis.steps
-            ]
-        )
+        output.show_json([asdict(step) for step in diagnosis.steps])
     else:
         output.show_lines([as_line(step) for step in diagnosis.steps])
         if hints := [f"{step.what}: {step.hint}" for step in diagnosis.steps if step.hint]:

@@ -18,7 +18,6 @@ from pjrt_hub.frameworks.hosts import HOSTS, tell
 )
 @click.argument("platform", required=False)
 @click.option("--for", "host", type=click.Choice(list(HOSTS)), required=True, help="The program.")
-@output.json_option
 def command(platform: str | None, host: str, as_json: bool) -> None:
     """Print the variables or lines that make another program use a plugin.
 

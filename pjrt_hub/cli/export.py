@@ -24,7 +24,6 @@ from pjrt_hub.cli.compile import compile_options_of, compiler_options
 @output.option("out", "Write the file here, for loader/pjrt_program.h.", required=True)
 @click.option("--platform", help="Of a function that was exported for several, the one to keep.")
 @compiler_options
-@output.json_option
 def command(
     program: Path,
     out: Path,

@@ -6,16 +6,15 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output
-from pjrt_hub.cli.command import Command
+from pjrt_hub.cli.command import Command, offline_option
 
 
 @click.command(
     "fetch", cls=Command, examples=("pjrt-hub fetch cuda13", "pjrt-hub fetch cuda13 --plugin-only")
 )
 @click.argument("platform")
-@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
+@offline_option
 @click.option("--plugin-only", is_flag=True, help="Leave out the libraries that it requires.")
-@output.json_option
 def command(platform: str, offline: bool, plugin_only: bool, as_json: bool) -> None:
     """Print a plugin's path; fetch it first if it is missing.
 

@@ -10,7 +10,7 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output, program_file
-from pjrt_hub.cli.command import Command, usage_errors
+from pjrt_hub.cli.command import Command, offline_option, usage_errors
 from pjrt_hub.cli.compile import compile_options_of, compiler_options
 from pjrt_hub.cli.status import FAILED
 
@@ -31,8 +31,7 @@ from pjrt_hub.cli.status import FAILED
     help="Machines such as cuda:H100; a platform alone stands for all that it lists.",
 )
 @compiler_options
-@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
-@output.json_option
+@offline_option
 def command(
     program: Path,
     targets: str,

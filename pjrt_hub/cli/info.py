@@ -13,7 +13,6 @@ from pjrt_hub.cli.search import as_dict
 
 @click.command("info", cls=Command, examples=("pjrt-hub info cuda13", "pjrt-hub info gpu --json"))
 @click.argument("name")
-@output.json_option
 def command(name: str, as_json: bool) -> None:
     """Show what a plugin is and where it comes from.
 

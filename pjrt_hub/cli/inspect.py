@@ -9,7 +9,7 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output, program_file
-from pjrt_hub.cli.command import Command
+from pjrt_hub.cli.command import Command, offline_option
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
@@ -34,8 +34,7 @@ LONGEST = 80
 @click.option("--platform", help="The plugin to judge by; else as `pjrt-hub run` chooses it.")
 @click.option("--no-plugin", is_flag=True, help="Only say what the file says.")
 @click.option("--compile", "compiles", is_flag=True, help="Let the plugin compile it as well.")
-@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
-@output.json_option
+@offline_option
 def command(
     source: Path,
     name: str | None,

@@ -6,7 +6,7 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import output
-from pjrt_hub.cli.command import Command, level_option
+from pjrt_hub.cli.command import Command, level_option, offline_option
 
 
 @click.command(
@@ -16,8 +16,7 @@ from pjrt_hub.cli.command import Command, level_option
 )
 @click.argument("name")
 @level_option
-@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
-@output.json_option
+@offline_option
 def command(name: str, level: str | None, offline: bool, as_json: bool) -> None:
     """Put a plugin where programs in any language find it.
 

@@ -23,7 +23,6 @@ from pjrt_hub.kit import authoring
 )
 @click.argument("path", metavar="WHEEL|DIR|LIB", type=click.Path(path_type=Path, exists=True))
 @click.option("--no-probe", is_flag=True, help="Load no plugin, not even in another process.")
-@output.json_option
 def command(path: Path, no_probe: bool, as_json: bool) -> int:
     """Check a wheel, a folder or a library against the rules.
 

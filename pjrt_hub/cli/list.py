@@ -25,7 +25,6 @@ _STYLES = {"chosen": "bold green", "usable": "", "no": "dim"}
     "--wide", is_flag=True, help="Show also who ships it, the priority and the place; cut nothing."
 )
 @click.option("--all", "everything", is_flag=True, help="Show also what is not for this machine.")
-@output.json_option
 def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -> None:
     """List the plugins, and why each was chosen or not.
 

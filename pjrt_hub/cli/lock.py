@@ -22,7 +22,6 @@ from pjrt_hub.cli.status import FAILED
 @click.option("--check", is_flag=True, help="Write nothing; exit with 1 where it would change.")
 @click.option("--yes", is_flag=True, help="Trust releases that the registry does not know.")
 @click.option("--allow-look-alike", is_flag=True, help="Accept a name that looks like another.")
-@output.json_option
 def command(requests: tuple[str, ...], check: bool, yes: bool, as_json: bool, **how: Any) -> int:
     """Write pylock.pjrt.toml: nothing outside of it is fetched or loaded.
 

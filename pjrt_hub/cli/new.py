@@ -29,10 +29,9 @@ from pjrt_hub.kit import authoring
 @click.option("--example", is_flag=True, help="Instead of a skeleton, a small interpreter.")
 @click.option("--platform", default="", help="What it drives; by default what the library says.")
 @click.option("--license", default="", metavar="SPDX", help="The licence it has.")
-@output.option("into", "The new folder.", kind=output.folder())
+@output.option("into", "The new folder.", kind=output.FOLDER)
 @click.option("--no-options", is_flag=True, help="Make no client to learn the create options.")
 @click.option("--no-check", is_flag=True, help="Do not look for defects that it has already.")
-@output.json_option
 def command(
     name: str,
     library: Path | None,

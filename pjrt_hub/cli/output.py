@@ -17,6 +17,8 @@ import click
 from pjrt_hub.base.listing import align
 
 _MOST_COLUMNS = 100
+#: The type of the path of a folder to write.
+FOLDER = click.Path(path_type=Path, file_okay=False)
 
 
 class OutputFile(click.Path):
@@ -41,16 +43,6 @@ def option(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Make the option `--output`, the argument `dest`; by default it takes the path of a file."""
     return click.option("-o", "--output", dest, type=kind or OutputFile(), help=what, **more)
-
-
-def folder() -> click.Path:
-    """Return the type of a path of a folder to write."""
-    return click.Path(path_type=Path, file_okay=False)
-
-
-def json_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--json` to a command, as the argument `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON.")(command)
 
 
 def show_json(value: object) -> None:

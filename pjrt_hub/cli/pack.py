@@ -27,10 +27,9 @@ from pjrt_hub.kit import authoring
 @click.option("--platform", default="", help="What it drives; by default what the library says.")
 @click.option("--license", default="", metavar="SPDX", help="The licence it has.")
 @output.option(
-    "out", "The folder for the wheel.", kind=output.folder(), default="dist", show_default=True
+    "out", "The folder for the wheel.", kind=output.FOLDER, default="dist", show_default=True
 )
 @click.option("--no-options", is_flag=True, help="Make no client to learn the create options.")
-@output.json_option
 def command(library: Path, no_options: bool, as_json: bool, **how: Any) -> None:
     """Write a wheel around a plugin's library."""
     packed = authoring.pack(library, with_options=not no_options, **how)

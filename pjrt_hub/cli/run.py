@@ -13,7 +13,7 @@ import click
 
 import pjrt_hub
 from pjrt_hub.cli import arguments, output, program_file
-from pjrt_hub.cli.command import Command
+from pjrt_hub.cli.command import Command, offline_option
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
@@ -80,8 +80,7 @@ def in_a_folder(ctx: click.Context, param: click.Parameter, out: Path | None) ->
     is_flag=True,
     help="Compile in this process, which a program may end where the compiler dies of it.",
 )
-@click.option("--offline", is_flag=True, help="Use the cache only; never the network.")
-@output.json_option
+@offline_option
 def command(
     program: Path,
     args: list[arguments.Argument],

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 @click.command("search", cls=Command, examples=("pjrt-hub search", "pjrt-hub search gpu --all"))
 @click.argument("text", default="")
 @click.option("--all", "everything", is_flag=True, help="Show also what is for other machines.")
-@output.json_option
 def command(text: str, everything: bool, as_json: bool) -> None:
     """List the plugins that could be installed.
 

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 @click.command("targets", cls=Command, examples=("pjrt-hub targets", "pjrt-hub targets tpu --json"))
 @click.argument("platform", required=False)
-@output.json_option
 def command(platform: str | None, as_json: bool) -> None:
     """List the machines that programs can be compiled for.
 

@@ -8,11 +8,11 @@ import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 MOST_OPERATIONS, MOST_LETTERS, LEAST_SHARE = 20, 80, 0.001
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What to show of a recording."""
 
     log: bool
@@ -88,7 +87,7 @@ class Wanted:
 @output.option(
     "out",
     "Keep the recording in this folder, which must be empty or absent.",
-    kind=output.folder(),
+    kind=output.FOLDER,
     metavar="DIR",
 )
 @click.option(
@@ -98,20 +97,13 @@ class Wanted:
     metavar="PATH",
     help="Run no program: read a recording that was kept, or with --device a profile.",
 )
-@output.json_option
 def command(
     command_line: tuple[str, ...],
-    log: bool,
-    summary: bool,
-    device: bool,
-    timeline: Path | None,
-    validate: bool,
     pad: bool,
     without: tuple[str, ...],
-    filters: tuple[str, ...],
     out: Path | None,
     source: Path | None,
-    as_json: bool,
+    **shown: Any,
 ) -> int:
     """Run a program and show every PJRT call that it makes.
 
@@ -119,14 +111,15 @@ def command(
     recording is shown on stderr after the program has ended; with --from, on stdout. Exits with the
     program's status.
     """
-    default = not (summary or timeline or validate or device)
-    wanted = Wanted(log or default, summary, validate, device, timeline, filters, as_json)
+    wanted = Wanted(**shown)
+    if not (wanted.summary or wanted.timeline or wanted.validate or wanted.device):
+        wanted = wanted._replace(log=True)
     if (source is None) == (not command_line):
         raise click.UsageError("Give a program to run, or --from PATH.")
     if source is not None:
-        refuse_empty(source, device)
+        refuse_empty(source, wanted.device)
         return report(source, wanted)
-    names = ["validate"] * validate + ["trace"] + ["device"] * device + ["pad"] * pad
+    names = ["validate"] * wanted.validate + ["trace"] + ["device"] * wanted.device + ["pad"] * pad
     names += ["without"] * bool(without)
     with recording_folder(out) as folder:
         status = run(command_line, names, folder, without)

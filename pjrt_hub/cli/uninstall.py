@@ -16,7 +16,6 @@ from pjrt_hub.cli.command import Command, level_option
 )
 @click.argument("name")
 @level_option
-@output.json_option
 def command(name: str, level: str | None, as_json: bool) -> None:
     """Remove a plugin that `install` installed.
 

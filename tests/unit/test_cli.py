@@ -19,6 +19,7 @@ from pjrt_hub import errors
 from pjrt_hub.base.abi import ApiVersion, Verdict
 from pjrt_hub.cli import arguments, output
 from pjrt_hub.cli.__main__ import run
+from pjrt_hub.door.diagnosis import Step
 
 PROGRAM = "func.func @main() { return }\n"
 
@@ -347,8 +348,8 @@ def test_junk_files_as_arguments(program, tmp_path, hub, name, status, message):
 
 
 def test_doctor_fails_where_a_step_does(public, capsys):
-    good = SimpleNamespace(what="hardware", ok=True, detail="/dev/nvidiactl", hint="")
-    bad = SimpleNamespace(what="library", ok=False, detail="no libcudart.so.13", hint="install it")
+    good = Step("hardware", True, "/dev/nvidiactl")
+    bad = Step("library", False, "no libcudart.so.13", "install it")
     public("diagnose", lambda platform, *, to_run, after: pjrt_hub.Diagnosis((good,)))
     assert run(["doctor", "cuda"]) == 0
     public("diagnose", lambda platform, *, to_run, after: pjrt_hub.Diagnosis((good, bad)))
