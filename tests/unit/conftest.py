@@ -36,6 +36,14 @@ def cache(tmp_path: Path) -> Cache:
 
 
 @pytest.fixture
+def archive(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """The wheel of a module, which its PIN pins, as a file."""
+    path: Path = tmp_path / request.module.PIN.file_name
+    path.write_bytes(request.module.WHEEL)
+    return path
+
+
+@pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path / "site")
 

@@ -27,13 +27,6 @@ NBYTES = len(MEMBERS[wheels.LIBRARY])
 
 
 @pytest.fixture
-def archive(tmp_path) -> Path:
-    path = tmp_path / PIN.file_name
-    path.write_bytes(WHEEL)
-    return path
-
-
-@pytest.fixture
 def entry(cache, archive) -> CacheEntry:
     return cache.publish(PIN, archive)
 

@@ -30,13 +30,6 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be some
 
 
 @pytest.fixture
-def archive(tmp_path) -> Path:
-    path = tmp_path / PIN.file_name
-    path.write_bytes(WHEEL)
-    return path
-
-
-@pytest.fixture
 def cache(tmp_path, archive) -> Cache:
     cache = Cache(tmp_path / "cache")
     cache.publish(PIN, archive)
