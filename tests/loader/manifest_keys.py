@@ -155,6 +155,13 @@ TYPES: dict[str, tuple[str, str]] = {
     "api.minimum": ('"a b"', "a string"),
     "api.maximum": ('"a b"', "a string"),
 }
+
+
+def plain(rule: str, *texts: str) -> dict[str, tuple[str, str]]:
+    """Return texts, as they are written, each with how an error shows it and the rule."""
+    return {f"'{text}'": (f'"{text}"', rule) for text in texts}
+
+
 #: Values of the right type.
 VALUES: dict[str, dict[str, tuple[str, str]]] = {
     "priority": {
@@ -177,59 +184,27 @@ VALUES: dict[str, dict[str, tuple[str, str]]] = {
         "['a', 1]": ("an array", "an array of strings"),
     },
     "library[0].path": {
-        text: (shown, PATH_RULE)
-        for text, shown in {
-            "''": '""',
-            "'..'": '".."',
-            "'../toy.so'": '"../toy.so"',
-            "'{root}/lib/../lib/toy.so'": '"{root}/lib/../lib/toy.so"',
-            "'lib/..'": '"lib/.."',
-            "'lib\\toy.so'": '"lib\\\\toy.so"',
-            "'*.so'": '"*.so"',
-            "'/lib/to?.so'": '"/lib/to?.so"',
-            "'/lib/to[y].so'": '"/lib/to[y].so"',
-        }.items()
+        **plain(PATH_RULE, "", "..", "../toy.so", "{root}/lib/../lib/toy.so", "lib/..", "*.so"),
+        **plain(PATH_RULE, "/lib/to?.so", "/lib/to[y].so"),
+        "'lib\\toy.so'": ('"lib\\\\toy.so"', PATH_RULE),
     },
     "library[0].target": {
-        text: (shown, TARGET_RULE)
-        for text, shown in {
-            "''": '""',
-            "'linux'": '"linux"',
-            "'linux-'": '"linux-"',
-            "'-x86_64'": '"-x86_64"',
-            "'linux-x86_64-'": '"linux-x86_64-"',
-            "'linux-x86_64-glibc'": '"linux-x86_64-glibc"',
-            "'linux-x86_64-glibc2'": '"linux-x86_64-glibc2"',
-            "'linux-x86_64-2.28'": '"linux-x86_64-2.28"',
-            "'linux-x86_64-glibc2.28.1'": '"linux-x86_64-glibc2.28.1"',
-            "'linux-x86_64-glibc2.28-a'": '"linux-x86_64-glibc2.28-a"',
-            "'linux-x86_64-glibc2.12345'": '"linux-x86_64-glibc2.12345"',
-            "'linux-x86_64-glibc2.\u0662'": '"linux-x86_64-glibc2.\\u0662"',
-            "'Linux-x86_64'": '"Linux-x86_64"',
-            "'linux x86_64'": '"linux x86_64"',
-        }.items()
+        **plain(TARGET_RULE, "", "linux", "linux-", "-x86_64", "linux-x86_64-", "Linux-x86_64"),
+        **plain(TARGET_RULE, "linux-x86_64-glibc", "linux-x86_64-glibc2", "linux-x86_64-2.28"),
+        **plain(TARGET_RULE, "linux-x86_64-glibc2.28.1", "linux-x86_64-glibc2.28-a"),
+        **plain(TARGET_RULE, "linux-x86_64-glibc2.12345", "linux x86_64"),
+        "'linux-x86_64-glibc2.\u0662'": ('"linux-x86_64-glibc2.\\u0662"', TARGET_RULE),
     },
-    "library[0].sha256": {
-        f"'{'a' * 63}'": (f'"{"a" * 63}"', DIGITS_RULE),
-        f"'{'a' * 65}'": (f'"{"a" * 65}"', DIGITS_RULE),
-        f"'{'A' * 64}'": (f'"{"A" * 64}"', DIGITS_RULE),
-        f"'{'g' * 64}'": (f'"{"g" * 64}"', DIGITS_RULE),
-        "''": ('""', DIGITS_RULE),
-    },
+    "library[0].sha256": plain(DIGITS_RULE, "a" * 63, "a" * 65, "A" * 64, "g" * 64, ""),
     "preload[0].libraries": {
         "[]": ("an array", "file names such as 'libcudart.so.13'"),
         "['a', 'b/c']": ("an array", "file names such as 'libcudart.so.13'"),
         "['/a']": ("an array", "file names such as 'libcudart.so.13'"),
         "['a', 2]": ("an array", "an array of strings"),
     },
-    "preload[0].folder": {
-        "''": ('""', PATH_RULE),
-        "'../lib'": ('"../lib"', PATH_RULE),
-        "'/opt/*'": ('"/opt/*"', PATH_RULE),
-    },
+    "preload[0].folder": plain(PATH_RULE, "", "../lib", "/opt/*"),
     "probe.kind": {
-        "'usb'": ('"usb"', "one of always, files, kfd, pci"),
-        "''": ('""', "one of always, files, kfd, pci"),
+        **plain("one of always, files, kfd, pci", "usb", ""),
         "'files'": ("", "at least one path"),
         "'pci'": ("", "a PCI vendor such as '0x1ae0'"),
     },
@@ -237,12 +212,9 @@ VALUES: dict[str, dict[str, tuple[str, str]]] = {
         "['dev/a']": ("an array", "absolute paths"),
         "['/a', '']": ("an array", "absolute paths"),
     },
-    "environment.A.when": {"'never'": ('"never"', "one of always, present, absent")},
+    "environment.A.when": plain("one of always, present, absent", "never"),
     "environment.A": {"{ when = 'always' }": ("", "a string")},
-    "options.a.type": {
-        "'int'": ('"int"', "one of string, int64, int64_list, float, bool, unknown"),
-        "''": ('""', "one of string, int64, int64_list, float, bool, unknown"),
-    },
+    "options.a.type": plain("one of string, int64, int64_list, float, bool, unknown", "int", ""),
     "options.a.default": {
         "'1'": ('"1"', "a value of type int64"),
         "true": ("true", "a value of type int64"),
@@ -252,19 +224,9 @@ VALUES: dict[str, dict[str, tuple[str, str]]] = {
     },
     **{
         key: {
-            text: (shown, VERSION_RULE)
-            for text, shown in {
-                "''": '""',
-                "'81'": '"81"',
-                "'0.'": '"0."',
-                "'.81'": '".81"',
-                "'0.81.0'": '"0.81.0"',
-                "'0.x'": '"0.x"',
-                "' 0.81'": '" 0.81"',
-                "'-0.81'": '"-0.81"',
-                "'0.1234567890'": '"0.1234567890"',
-                "'\u0660.\u0668'": '"\\u0660.\\u0668"',
-            }.items()
+            **plain(VERSION_RULE, "", "81", "0.", ".81", "0.81.0", "0.x", " 0.81", "-0.81"),
+            **plain(VERSION_RULE, "0.1234567890"),
+            "'\u0660.\u0668'": ('"\\u0660.\\u0668"', VERSION_RULE),
         }
         for key in ("api.minimum", "api.maximum", "options.a.since")
     },
