@@ -208,28 +208,21 @@ def trust_cases() -> Iterator[Case]:
 
         plain = files[at] if isinstance(files[at], File) else File(files[at])
 
-        def alter(
-            mode: int,
-            owner: int = -1,
-            group: int = -1,
-            files: Files = files,
-            at: str = at,
-            plain: File = plain,
-        ) -> Files:
-            return {**files, at: plain._replace(mode=mode, owner=owner, group=group)}
-
         lines = (USABLE, "preload {root}/lib/a.so")
-        yield owned(f"{what} that only its owner may read", alter(0o600), *lines)
-        yield owned(f"{what} that all may read", alter(0o644), *lines)
-        yield owned(f"{what} of all", alter(0o646), line + ANYBODY)
-        yield owned(f"{what} of all and the group", alter(0o666), line + ANYBODY)
-        yield owned(f"{what} of another user", alter(0o644, FOREIGN), line + NOBODY, only="root")
-        yield owned(
-            f"{what} of another user and all", alter(0o666, FOREIGN), line + NOBODY, only="root"
-        )
-        yield owned(f"{what} of the owner's group", alter(0o664, 0, 0), *lines, only="root")
-        yield owned(f"{what} of another group", alter(0o664, 0, FOREIGN), line + GROUP, only="root")
-        yield owned(f"{what} that a group may read", alter(0o640, 0, FOREIGN), *lines, only="root")
+        for name, mode, owner, group, reason in (
+            ("that only its owner may read", 0o600, -1, -1, ""),
+            ("that all may read", 0o644, -1, -1, ""),
+            ("of all", 0o646, -1, -1, ANYBODY),
+            ("of all and the group", 0o666, -1, -1, ANYBODY),
+            ("of another user", 0o644, FOREIGN, -1, NOBODY),
+            ("of another user and all", 0o666, FOREIGN, -1, NOBODY),
+            ("of the owner's group", 0o664, 0, 0, ""),
+            ("of another group", 0o664, 0, FOREIGN, GROUP),
+            ("that a group may read", 0o640, 0, FOREIGN, ""),
+        ):
+            altered = {**files, at: plain._replace(mode=mode, owner=owner, group=group)}
+            told = (line + reason,) if reason else lines
+            yield owned(f"{what} {name}", altered, *told, only="root" * (owner >= 0))
         if at != "m":
             linked = {**files, at: File(link="{root}/away/file")}
             for name, mode, told in (
