@@ -146,7 +146,7 @@ def _pick(
         f"{path} holds {len(arrays)} {what}, "
         + (f"none of them named {name!r}" if name else "and none was named"),
         path=path,
-        hint=f"name one: {path}:{next(iter(arrays), 'NAME')}",
+        hint=f"name one of them: {path}:{next(iter(arrays), 'NAME')}",
     )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from pjrt_hub.errors import PjrtHubError
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.cache.program_cache import COMPILER_VARIABLES, MAX_NBYTES, ProgramCache
 
@@ -154,7 +155,7 @@ def test_variables_say_how_much_and_whether(tmp_path):
     assert ProgramCache.from_env({}, tmp_path).max_nbytes == MAX_NBYTES
     bound = ProgramCache.from_env({"PJRT_HUB_COMPILE_CACHE_NBYTES": "1000"}, tmp_path)
     assert bound.max_nbytes == 1000
-    with pytest.raises(ValueError, match="NBYTES is '1GB'"):
+    with pytest.raises(PjrtHubError, match="NBYTES is '1GB'"):
         ProgramCache.from_env({"PJRT_HUB_COMPILE_CACHE_NBYTES": "1GB"}, tmp_path)
 
 

@@ -14,7 +14,7 @@ from functools import cache as once
 from pathlib import Path
 
 from pjrt_hub.base import digest, log
-from pjrt_hub.errors import CacheError
+from pjrt_hub.errors import CacheError, PjrtHubError
 from pjrt_hub.finding.contract import variables
 from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.cache.layout import LAYOUT
@@ -61,8 +61,9 @@ class ProgramCache:
             return None
         bound = env.get("PJRT_HUB_COMPILE_CACHE_NBYTES") or str(MAX_NBYTES)
         if not bound.isdecimal():
-            raise ValueError(
-                f"PJRT_HUB_COMPILE_CACHE_NBYTES is {bound!r}; it must be a number of bytes"
+            raise PjrtHubError(
+                f"PJRT_HUB_COMPILE_CACHE_NBYTES is {bound!r}, which is not a number of bytes",
+                hint="set it to a number such as 1000000000, or unset it",
             )
         said = {name: env[name] for name in COMPILER_VARIABLES if env.get(name)}
         context = "\0".join(
