@@ -2,9 +2,7 @@
 
    Plugins check only the size in bytes: code for f32[8] runs on an s32[8] buffer without an error.
    So each argument is compared with the program's signature, which was prepared at compile time. */
-#include "argument.h"
-#include "layout.h"
-#include "upload.h"
+#include "native.h"
 
 /* Python makes the error's message, because it knows the names of dtypes and devices. */
 int argument_reject(ExecutableObject *exe, Py_ssize_t index, PyObject *argument) {

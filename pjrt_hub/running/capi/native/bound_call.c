@@ -1,10 +1,7 @@
 /* BoundCall: an executable together with its arguments, which are checked once for many calls.
 
    Each call only checks what may have changed: whether something was deleted or closed. */
-#include "bound_call.h"
-#include "executable.h"
-#include "launch.h"
-#include "output.h"
+#include "native.h"
 
 PyTypeObject *BoundCallType;
 

@@ -1,8 +1,5 @@
 /* Buffer: the owner of one PJRT_Buffer, from its creation to its destruction. */
-#include "buffer.h"
-#include "dispatcher.h"
-
-#include <string.h>
+#include "native.h"
 
 PyTypeObject *BufferType;
 

@@ -1,10 +1,5 @@
 /* The Python type Buffer: its methods and attributes. */
-#include "buffer_type.h"
-#include "copy.h"
-#include "deletion.h"
-#include "layout.h"
-#include "upload.h"
-#include "view.h"
+#include "native.h"
 
 static PyObject *buffer_check(PyObject *self, PyObject *unused) {
   GUARD;

@@ -1,9 +1,6 @@
 /* Client: the owner of native objects. They may be closed in any order, because destruction waits
    for the last native call in flight and for the last host view of the client's memory. */
-#include "client.h"
-#include "dispatcher.h"
-#include "function.h"
-#include "staging.h"
+#include "native.h"
 
 PyTypeObject *ClientType, *InCallType;
 

@@ -1,8 +1,6 @@
 /* Calls of a plugin's compiler to Python, which transforms whole programs and partitions custom
    calls. The compiler waits for the answers of the Python functions. */
-#include "compiler.h"
-
-#include <string.h>
+#include "native.h"
 
 static const char ending[] = "Python is ending";
 

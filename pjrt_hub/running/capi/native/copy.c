@@ -1,8 +1,6 @@
 /* Copies a buffer to another device, or its bytes into host memory. Both functions return None if
    the plugin lacks a function or if the request needs more; Python then copies, or raises. */
-#include "copy.h"
-#include "deletion.h"
-#include "event.h"
+#include "native.h"
 
 /* Buffer._copy_to_device(device, its address) -> Buffer or None (PJRT_Buffer_CopyToDevice). */
 PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_t nargs) {

@@ -1,6 +1,6 @@
 /* Deletion: frees the device memory of a buffer, and tells whether it was deleted here, donated, or
    deleted by other code. */
-#include "deletion.h"
+#include "native.h"
 
 static PJRT_Error *delete_native(BufferObject *buffer) {
   SIZED(PJRT_Buffer_Delete_Args, args, .buffer = buffer->ptr);

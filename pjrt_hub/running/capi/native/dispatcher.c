@@ -1,11 +1,8 @@
 /* The dispatcher's queue, through which a plugin's thread tells Python that an event is ready. The
    thread never takes the GIL here: it may run during interpreter exit, or while a thread that holds
    the GIL waits for it. */
-#include "dispatcher.h"
-#include "native_event.h"
-#include "ticket.h"
+#include "native.h"
 
-#include <pthread.h>
 #include <unistd.h>
 
 /* An object that the dispatcher has to call or to release. */

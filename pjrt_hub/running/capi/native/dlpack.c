@@ -1,6 +1,6 @@
 /* DLPack: memory lent to other frameworks and borrowed from them, in their common C structs. This
    file knows nothing of PJRT: its callers decide when a loan ends and what the memory means. */
-#include "dlpack.h"
+#include "native.h"
 
 enum { MAJOR = 1, MINOR = 1 };
 

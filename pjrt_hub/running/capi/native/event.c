@@ -1,6 +1,5 @@
 /* Event: the owner of one PJRT_Event, which Python waits for and queries. */
-#include "event.h"
-#include "dispatcher.h"
+#include "native.h"
 
 PyTypeObject *EventType;
 

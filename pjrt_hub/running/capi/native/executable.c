@@ -1,9 +1,7 @@
 /* LoadedExecutable: exe(a, b) and exe.execute(rows), from the call in Python to a launch and back.
 
    argument.c checks the arguments, and launch.c executes the program. */
-#include "executable.h"
-#include "launch.h"
-#include "output.h"
+#include "native.h"
 
 PyTypeObject *ExecutableType;
 

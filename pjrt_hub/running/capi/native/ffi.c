@@ -5,8 +5,7 @@
    is asked for its FFI version, it answers with the plugin's own version, because plugins silently
    drop handlers of another minor version, though the calls have the same layout. Plugins never
    forget a handler, so an entry is held for the life of the process. */
-#include "ffi.h"
-#include "ticket.h"
+#include "native.h"
 
 typedef XLA_FFI_Error *Handler(XLA_FFI_CallFrame *frame);
 

@@ -1,9 +1,7 @@
 /* Function: one C function of a plugin, whose argument struct is filled and read as a table says.
    Functions: all functions of a plugin, found by their names. The tables come from call.py, so no
    function is named here. Functions that have fields of other kinds are called by Python. */
-#include "function.h"
-
-#include <string.h>
+#include "native.h"
 
 PyTypeObject *FunctionType, *FunctionsType;
 

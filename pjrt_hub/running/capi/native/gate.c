@@ -18,12 +18,9 @@
    On one device, it is enough that no launch is the 33rd, which would wait inside the plugin, where
    no signal ends the wait. A small program is done when Execute returns, and following each of its
    launches would cost too much. So some are followed, and all while a followed one is under way. */
-#include "gate.h"
-#include "native_event.h"
-#include "ticket.h"
+#include "native.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 
 enum {

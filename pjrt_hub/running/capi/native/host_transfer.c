@@ -1,9 +1,6 @@
 /* Host transfers: PJRT's send, receive and HLO output callbacks, by which a running program
    exchanges data with the host. Python functions answer them, while the plugin's thread waits. */
-#include "host_transfer.h"
-#include "dispatcher.h"
-#include "native_event.h"
-#include "ticket.h"
+#include "native.h"
 
 #include <stdarg.h>
 

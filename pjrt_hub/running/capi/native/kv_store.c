@@ -1,10 +1,8 @@
 /* The key-value store that the processes of a job share. A plugin calls its three callbacks from
    any thread, and Python functions answer them. */
-#include "kv_store.h"
+#include "native.h"
 
 #include <limits.h>
-#include <string.h>
-#include <time.h>
 
 /* The Python functions of a store, which is never freed: a plugin may call until the process ends.
    get(key, milliseconds) -> bytes, None if there was no value in that time, or (code, text)

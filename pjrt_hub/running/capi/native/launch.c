@@ -2,14 +2,7 @@
    outputs as Buffers.
 
    The caller of launch_prepare must call launch_end. Until then, close() frees nothing. */
-#include "launch.h"
-#include "deletion.h"
-#include "event.h"
-#include "ffi.h"
-#include "output.h"
-
-#include <string.h>
-#include <time.h>
+#include "native.h"
 
 enum {
   SAMPLED = 32,  /* One of this many launches is timed. */

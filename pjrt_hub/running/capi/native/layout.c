@@ -1,7 +1,7 @@
 /* Layouts: the order of a buffer's dimensions in memory. Only a buffer's answer is trusted
    (PJRT_Buffer_GetMemoryLayout): a layout that a compiler states for its outputs, or that a host
    would guess, is used only after a buffer has confirmed it. */
-#include "layout.h"
+#include "native.h"
 
 static const char FUNCTION[] = "PJRT_Buffer_GetMemoryLayout";
 

@@ -1,23 +1,7 @@
 /* The extension module: its exports, and the functions that belong to no object. */
-#include "bound_call.h"
-#include "buffer_type.h"
-#include "compiler.h"
-#include "dispatcher.h"
-#include "dlpack.h"
-#include "event.h"
-#include "executable.h"
-#include "ffi.h"
-#include "function.h"
-#include "host_transfer.h"
-#include "kv_store.h"
-#include "owned.h"
-#include "staging.h"
-#include "stepper.h"
-#include "ticket.h"
-#include "view.h"
+#include "native.h"
 
 #include <dlfcn.h>
-#include <pthread.h>
 
 static void in_forked_child(void) {
   fork_generation++;

@@ -1,9 +1,7 @@
 /* PJRT_Event without a Python object: its queries, and a wait that Ctrl-C can end. */
-#include "native_event.h"
-#include "ticket.h"
+#include "native.h"
 
 #include <errno.h>
-#include <pthread.h>
 
 /* The waiting threads and the plugin's callback share a latch; the last of them frees it. An event
    has one latch for all waits, because a plugin holds each callback until the event fires. */

@@ -1,8 +1,7 @@
 /* Outputs: the results of a launch, as Buffers.
 
    Each buffer is asked for what the signature leaves open. */
-#include "output.h"
-#include "layout.h"
+#include "native.h"
 
 /* Raises an error that names a function which the plugin lacks; returns false. */
 static bool refuse_without(ExecutableObject *exe, const char *function) {

@@ -1,7 +1,5 @@
 /* Owned: a native object of a client that a Python function frees. Rare kinds of objects use it. */
-#include "owned.h"
-#include "client.h"
-#include "dispatcher.h"
+#include "native.h"
 
 typedef struct {
   PyObject_HEAD

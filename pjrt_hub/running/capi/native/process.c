@@ -1,7 +1,6 @@
 /* State of the process: how errors are raised, what a fork changes, and how the process ends. */
-#include "process.h"
+#include "native.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <unistd.h>
 

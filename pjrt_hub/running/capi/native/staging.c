@@ -3,11 +3,9 @@
 
    Threads of plugins give blocks back, so only the type at the end of this file touches Python. */
 #define _GNU_SOURCE
-#include "staging.h"
+#include "native.h"
 
 #include <fcntl.h>
-#include <pthread.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -2,13 +2,7 @@
 
    The state never becomes a Python object, unless somebody asks for it: a call takes the native
    buffers that the last one returned. What stays the same from call to call is checked once. */
-#include "stepper.h"
-#include "deletion.h"
-#include "executable.h"
-#include "launch.h"
-#include "output.h"
-
-#include <string.h>
+#include "native.h"
 
 PyTypeObject *StepperType;
 

@@ -3,9 +3,7 @@
    freed.
 
    Callbacks run on threads of plugins, so nothing here touches Python. */
-#include "ticket.h"
-
-#include <pthread.h>
+#include "native.h"
 
 /* The low bits of a number are a place in the table; the others count the uses of that place. */
 enum { PLACE_BITS = 24, FIRST_PLACES = 64 };

@@ -1,12 +1,6 @@
 /* Uploads of host memory to a device (PJRT_Client_BufferFromHostBuffer), also from numpy arrays for
    which the buffer protocol tells all that an upload needs. */
-#include "upload.h"
-#include "layout.h"
-#include "native_event.h"
-#include "staging.h"
-#include "ticket.h"
-
-#include <string.h>
+#include "native.h"
 
 enum {
   ALIGNED = 64,   /* The alignment, in bytes, of host memory that a plugin can share. */

@@ -1,9 +1,5 @@
 /* HostView: a buffer's host memory, lent to numpy without a copy. */
-#include "view.h"
-#include "deletion.h"
-#include "layout.h"
-#include "native_event.h"
-#include "upload.h"
+#include "native.h"
 
 PyTypeObject *HostViewType;
 
