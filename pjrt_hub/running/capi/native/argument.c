@@ -76,14 +76,9 @@ static int put_memory(Puts *puts, ExecutableObject *exe, const Slot *slot, PJRT_
                      .device = place};
   PJRT_Error *error = upload(exe->client, &host, out);
   PyBuffer_Release(&view);
-  if (error != NULL) {
-    raise_status(exe->client->api, error, "PJRT_Client_BufferFromHostBuffer");
-    return -1;
-  }
-  if (*out == NULL) {
-    raise_answer("PJRT_Client_BufferFromHostBuffer", "no buffer");
-    return -1;
-  }
+  if (error != NULL)
+    return failed(raise_status(exe->client->api, error, "PJRT_Client_BufferFromHostBuffer"));
+  if (*out == NULL) return failed(raise_answer("PJRT_Client_BufferFromHostBuffer", "no buffer"));
   puts->made[puts->num_made++] = *out;
   return 1;
 }

@@ -149,10 +149,8 @@ static int bind_rows(BoundCallObject *call, ExecutableObject *exe, PyObject *row
   call->arguments = calloc((size_t)(devices * in) + 1, sizeof(BufferObject *));
   call->inputs = calloc((size_t)(devices * in) + 1, sizeof(PJRT_Buffer *));
   call->lists = calloc((size_t)devices, sizeof(PJRT_Buffer **));
-  if (call->arguments == NULL || call->inputs == NULL || call->lists == NULL) {
-    PyErr_NoMemory();
-    return -1;
-  }
+  if (call->arguments == NULL || call->inputs == NULL || call->lists == NULL)
+    return failed(PyErr_NoMemory());
   for (Py_ssize_t d = 0; d < devices; d++) {
     PyObject *row = executable_row(exe, rows, d, in), *device = PyTuple_GetItem(exe->devices, d);
     if (row == NULL) return -1;

@@ -11,9 +11,7 @@ void buffer_destroy_native(ClientObject *client, PJRT_Buffer *ptr) {
   if (client->on_host) {
     error = CALL(client->api, PJRT_Buffer_Destroy, &args);
   } else {
-    Py_BEGIN_ALLOW_THREADS;
-    error = CALL(client->api, PJRT_Buffer_Destroy, &args);
-    Py_END_ALLOW_THREADS;
+    error = RELEASED(CALL(client->api, PJRT_Buffer_Destroy, &args));
   }
   if (error == NULL) return;
   if (is_unimplemented(client->api, error)) { /* This frees at least the device memory. */
@@ -162,10 +160,7 @@ bool buffer_ask_dynamic(const PJRT_Api *api, PJRT_Buffer *ptr) {
   SIZED(PJRT_Buffer_DynamicDimensionIndices_Args, args);
   if (api->PJRT_Buffer_DynamicDimensionIndices == NULL) return false;
   args.buffer = ptr;
-  PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS;
-  error = api->PJRT_Buffer_DynamicDimensionIndices(&args);
-  Py_END_ALLOW_THREADS;
+  PJRT_Error *error = RELEASED(api->PJRT_Buffer_DynamicDimensionIndices(&args));
   drop_error(api, error);
   return error == NULL && args.num_dynamic_dims > 0;
 }

@@ -30,6 +30,19 @@ static void *copy(const char *data, size_t size) {
     FAIL((header), (PJRT_Error_Code)code_, text_, size_); \
   } while (0)
 
+/* Begins a call to Python, or reports that none begins any more and returns. */
+#define BEGIN(header, state)                                              \
+  if (!upcall_begins(&(state))) {                                         \
+    FAIL((header), PJRT_Error_Code_CANCELLED, ending, sizeof ending - 1); \
+    return;                                                               \
+  }
+
+static void end(PyObject *answer, PyGILState_STATE state) {
+  PyErr_Clear();
+  Py_XDECREF(answer);
+  upcall_ends(state);
+}
+
 /* Releases a callable. Plugins do so on any thread, even at exit, when it can only be leaked. */
 static void let_go(PyObject **callable) {
   PyGILState_STATE state;
@@ -55,10 +68,7 @@ static void transform(PJRT_XlaTransform_Callbacks *callbacks, PJRT_XlaTransform_
   char *bytes;
   Py_ssize_t size;
   args->changed = false;
-  if (!upcall_begins(&state)) {
-    FAIL(&args->header, PJRT_Error_Code_CANCELLED, ending, sizeof ending - 1);
-    return;
-  }
+  BEGIN(&args->header, state);
   PyObject *answer = PyObject_CallFunction(
       self->callable, "N", upcall_bytes(args->hlo_module.data, args->hlo_module.size));
   if (answer != NULL && PyBytes_Check(answer) && PyBytes_AsStringAndSize(answer, &bytes, &size) == 0) {
@@ -70,8 +80,7 @@ static void transform(PJRT_XlaTransform_Callbacks *callbacks, PJRT_XlaTransform_
   } else if (answer != Py_None) {
     FAIL_WITH(&args->header, answer);
   }
-  Py_XDECREF(answer);
-  upcall_ends(state);
+  end(answer, state);
 }
 
 /* xla_transform(callable) -> address of its PJRT_XlaTransform_Callbacks. */
@@ -166,53 +175,38 @@ static bool take_sharding(PyObject *answer, JAX_CustomCallPartitioner_version_an
 static void partition(JAX_CustomCallPartitioner_Callbacks *callbacks,
                       JAX_CustomCallPartitioner_Partition_Args *args) {
   PyGILState_STATE state;
-  if (!upcall_begins(&state)) {
-    FAIL(&args->header, PJRT_Error_Code_CANCELLED, ending, sizeof ending - 1);
-    return;
-  }
+  BEGIN(&args->header, state);
   PyObject *answer = PyObject_CallFunction(
       ((Partitioner *)callbacks)->callable, "sNNN", "partition",
       arrays_of(args->op_args, args->num_args), array_of(&args->op_result),
       bytes_of(args->backend_config));
   if (!take_partition(answer, args)) FAIL_WITH(&args->header, answer);
-  PyErr_Clear();
-  Py_XDECREF(answer);
-  upcall_ends(state);
+  end(answer, state);
 }
 
 static void infer_sharding(JAX_CustomCallPartitioner_Callbacks *callbacks,
                            JAX_CustomCallPartitioner_InferShardingFromOperands_Args *args) {
   PyGILState_STATE state;
-  if (!upcall_begins(&state)) {
-    FAIL(&args->header, PJRT_Error_Code_CANCELLED, ending, sizeof ending - 1);
-    return;
-  }
+  BEGIN(&args->header, state);
   PyObject *answer = PyObject_CallFunction(
       ((Partitioner *)callbacks)->callable, "sNNN", "infer",
       arrays_of(args->op_args, args->num_args), bytes_of(args->result_shape),
       bytes_of(args->backend_config));
   args->has_result_sharding = take_sharding(answer, &args->header, &args->result_sharding);
   if (!args->has_result_sharding && answer != Py_None) FAIL_WITH(&args->header, answer);
-  PyErr_Clear();
-  Py_XDECREF(answer);
-  upcall_ends(state);
+  end(answer, state);
 }
 
 static void propagate(JAX_CustomCallPartitioner_Callbacks *callbacks,
                       JAX_CustomCallPartitioner_PropagateUserSharding_Args *args) {
   PyGILState_STATE state;
-  if (!upcall_begins(&state)) {
-    FAIL(&args->header, PJRT_Error_Code_CANCELLED, ending, sizeof ending - 1);
-    return;
-  }
+  BEGIN(&args->header, state);
   PyObject *answer = PyObject_CallFunction(
       ((Partitioner *)callbacks)->callable, "sNNN", "propagate", bytes_of(args->result_shape),
       bytes_of(args->result_sharding), bytes_of(args->backend_config));
   if (!take_sharding(answer, &args->header, &args->result_sharding))
     FAIL_WITH(&args->header, answer);
-  PyErr_Clear();
-  Py_XDECREF(answer);
-  upcall_ends(state);
+  end(answer, state);
 }
 
 static void forget_partitioner(JAX_CustomCallPartitioner_Callbacks *callbacks) {

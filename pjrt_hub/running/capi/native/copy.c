@@ -15,15 +15,10 @@ PyObject *buffer_copy_to_device(PyObject *self, PyObject *const *args, Py_ssize_
   if (!OFFERS(api, PJRT_Buffer_CopyToDevice) || buffer->layout == NULL) Py_RETURN_NONE;
   copy.buffer = buffer->ptr;
   PyObject *result = NULL;
-  PJRT_Error *error;
   client_enter(client);
-  Py_BEGIN_ALLOW_THREADS;
-  error = api->PJRT_Buffer_CopyToDevice(&copy);
-  Py_END_ALLOW_THREADS;
+  PJRT_Error *error = RELEASED(api->PJRT_Buffer_CopyToDevice(&copy));
   if (error != NULL && reclaim(api, error)) {
-    Py_BEGIN_ALLOW_THREADS;
-    error = api->PJRT_Buffer_CopyToDevice(&copy);
-    Py_END_ALLOW_THREADS;
+    error = RELEASED(api->PJRT_Buffer_CopyToDevice(&copy));
   }
   if (error == NULL && copy.dst_buffer == NULL) {
     raise_answer("PJRT_Buffer_CopyToDevice", "no buffer");
@@ -61,10 +56,7 @@ static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes)
   SIZED(PJRT_Buffer_OnDeviceSizeInBytes_Args, size);
   SIZED(PJRT_Buffer_ReadyEvent_Args, ready);
   size.buffer = ready.buffer = ptr;
-  PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS; /* The plugin may wait for work that waits for Python. */
-  error = api->PJRT_Buffer_OnDeviceSizeInBytes(&size);
-  Py_END_ALLOW_THREADS;
+  PJRT_Error *error = RELEASED(api->PJRT_Buffer_OnDeviceSizeInBytes(&size));
   drop_error(api, error);
   if (error != NULL || (size_t)nbytes > size.on_device_size_in_bytes) return 0;
   error = CALL(api, PJRT_Buffer_ReadyEvent, &ready);
@@ -73,9 +65,7 @@ static int await_bytes(const PJRT_Api *api, PJRT_Buffer *ptr, Py_ssize_t nbytes)
   int there = event_await(api, ready.event);
   error = there == 1 ? event_take_error(api, ready.event) : NULL;
   event_destroy_native(api, ready.event);
-  if (error == NULL) return there;
-  raise_status(api, error, "");
-  return -1;
+  return error == NULL ? there : failed(raise_status(api, error, ""));
 }
 
 /* Buffer._copy_raw(destination, event type) -> Event or None: copies the first bytes of the device
@@ -99,10 +89,7 @@ PyObject *buffer_copy_raw(PyObject *self, PyObject *const *args, Py_ssize_t narg
   if (there == 1) {
     copy.buffer = buffer->ptr;
     copy.transfer_size = nbytes;
-    PJRT_Error *error;
-    Py_BEGIN_ALLOW_THREADS;
-    error = api->PJRT_Buffer_CopyRawToHost(&copy);
-    Py_END_ALLOW_THREADS;
+    PJRT_Error *error = RELEASED(api->PJRT_Buffer_CopyRawToHost(&copy));
     if (error != NULL)
       raise_status(api, error, "PJRT_Buffer_CopyRawToHost");
     else if (copy.event == NULL)

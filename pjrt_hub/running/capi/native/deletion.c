@@ -4,11 +4,8 @@
 
 static PJRT_Error *delete_native(BufferObject *buffer) {
   SIZED(PJRT_Buffer_Delete_Args, args, .buffer = buffer->ptr);
-  PJRT_Error *error;
   client_enter(buffer->client);
-  Py_BEGIN_ALLOW_THREADS;
-  error = CALL(buffer->client->api, PJRT_Buffer_Delete, &args);
-  Py_END_ALLOW_THREADS;
+  PJRT_Error *error = RELEASED(CALL(buffer->client->api, PJRT_Buffer_Delete, &args));
   client_leave(buffer->client);
   return error;
 }
@@ -62,11 +59,8 @@ PyObject *deletion_asked(PyObject *self, void *unused) {
   BufferObject *buffer = (BufferObject *)self;
   if (is_over(buffer)) Py_RETURN_TRUE;
   bool deleted;
-  PJRT_Error *error;
   client_enter(buffer->client);
-  Py_BEGIN_ALLOW_THREADS;
-  error = ask_deleted(buffer->client->api, buffer->ptr, &deleted);
-  Py_END_ALLOW_THREADS;
+  PJRT_Error *error = RELEASED(ask_deleted(buffer->client->api, buffer->ptr, &deleted));
   client_leave(buffer->client);
   if (error != NULL) return raise_status(buffer->client->api, error, "PJRT_Buffer_IsDeleted");
   return PyBool_FromLong(deleted);

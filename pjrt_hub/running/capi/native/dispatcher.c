@@ -32,10 +32,7 @@ void dispatcher_reset(void) {
 static Notice *new_notice(PyObject *object, bool call) {
   GUARD;
   Notice *notice = calloc(1, sizeof(Notice));
-  if (notice == NULL) {
-    PyErr_NoMemory();
-    return NULL;
-  }
+  if (notice == NULL) return (Notice *)PyErr_NoMemory();
   notice->call = call;
   if (call && ending) return notice;
   notice->object = Py_NewRef(object);

@@ -19,16 +19,13 @@ static void event_destroy(Child *child) {
 }
 
 static bool event_usable(EventObject *event) {
-  if (event->client == NULL) {
+  if (event->client == NULL)
     raise_closed("this event was never made by a client");
+  else if (!client_usable(event->client))
     return false;
-  }
-  if (!client_usable(event->client)) return false;
-  if (event->ptr == NULL) {
+  else if (event->ptr == NULL)
     raise_closed("the event is closed");
-    return false;
-  }
-  return true;
+  return event->ptr != NULL;
 }
 
 /* Takes over the native event, and destroys it if there is no memory for the object. */

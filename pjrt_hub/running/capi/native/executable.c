@@ -38,10 +38,7 @@ static void free_slots(Slot *slots, Py_ssize_t count) {
 static Slot *read_slots(PyObject *tuple, Py_ssize_t *count) {
   *count = PyTuple_Check(tuple) ? PyTuple_Size(tuple) : 0;
   Slot *slots = calloc((size_t)*count + 1, sizeof(Slot));
-  if (slots == NULL) {
-    PyErr_NoMemory();
-    return NULL;
-  }
+  if (slots == NULL) return (Slot *)PyErr_NoMemory();
   for (Py_ssize_t i = 0; i < *count; i++) {
     PyObject *shape, *layout, *dynamic;
     if (!PyArg_ParseTuple(PyTuple_GetItem(tuple, i), "iOOO!", &slots[i].dtype, &shape, &layout,

@@ -208,10 +208,7 @@ static void begin(const FunctionObject *function, Arguments *args) {
 /* Calls the function, and again if `_fail` raises nothing for its error. */
 static PyObject *finish(FunctionObject *function, Arguments *args) {
   for (int again = 0;; again = 1) {
-    PJRT_Error *error;
-    Py_BEGIN_ALLOW_THREADS;
-    error = function->pointer(args->bytes);
-    Py_END_ALLOW_THREADS;
+    PJRT_Error *error = RELEASED(function->pointer(args->bytes));
     if (error == NULL) return read_outputs(function, args->bytes);
     PyObject *none = PyObject_CallMethod((PyObject *)function, "_fail", "Ki",
                                          (unsigned long long)(uintptr_t)error, again);

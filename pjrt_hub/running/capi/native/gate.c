@@ -48,16 +48,9 @@ typedef struct {
 /* Makes launches take turns from now on; returns false with an exception set. */
 bool gate_open(Turns *turns, const PJRT_Api *api, bool sparing) {
   Gate *gate = calloc(1, sizeof(Gate));
-  if (gate == NULL) {
-    PyErr_NoMemory();
-    return false;
-  }
-  pthread_condattr_t monotonic;
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  if (gate == NULL) return PyErr_NoMemory() != NULL;
   pthread_mutex_init(&gate->mutex, NULL);
-  pthread_cond_init(&gate->ended, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  monotonic_condition(&gate->ended);
   gate->api = api;
   gate->most = MOST;
   turns->gate = gate;
@@ -127,11 +120,7 @@ bool gate_begin(Gate *gate, bool together) {
   bool begun = begin(gate, together);
   pthread_mutex_unlock(&gate->mutex);
   while (!begun) {
-    if (thread_ends()) return false;
-    if (Py_MakePendingCalls() < 0) {
-      wait_interrupted = true;
-      return false;
-    }
+    if (!wait_goes_on()) return false;
     begun = begin_soon(gate, together);
   }
   if (!together || !gate->broken) return true;

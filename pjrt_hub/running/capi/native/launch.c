@@ -28,10 +28,7 @@ int launch_prepare(Launch *launch, ExecutableObject *exe, Py_ssize_t devices, Py
   if (devices != 1 || in > ON_STACK || out > ON_STACK) {
     size_t pointers = (size_t)devices * (size_t)(2 * in + out + 3);
     launch->heap = calloc(pointers + 1, sizeof(void *));
-    if (launch->heap == NULL) {
-      PyErr_NoMemory();
-      return -1;
-    }
+    if (launch->heap == NULL) return failed(PyErr_NoMemory());
     inputs = launch->heap;
     outputs = inputs + devices * in;
     launch->puts.made = outputs + devices * out;
@@ -75,10 +72,7 @@ bool launch_turn(Launch *launch, ExecutableObject *exe) {
 
 static PJRT_Error *execute_released(const PJRT_Api *api,
                                     PJRT_LoadedExecutable_Execute_Args *args) {
-  PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS;
-  error = CALL(api, PJRT_LoadedExecutable_Execute, args);
-  Py_END_ALLOW_THREADS;
+  PJRT_Error *error = RELEASED(CALL(api, PJRT_LoadedExecutable_Execute, args));
   return error;
 }
 
@@ -233,8 +227,7 @@ int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
         drop_error(exe->client->api, error);
         return 0; /* The plugin cannot tell whether inputs are deleted. */
       }
-      raise_status(exe->client->api, error, "PJRT_Buffer_IsDeleted");
-      return -1;
+      return failed(raise_status(exe->client->api, error, "PJRT_Buffer_IsDeleted"));
     }
   }
   return 0;

@@ -38,37 +38,28 @@ static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   SIZED(PJRT_Buffer_GetMemoryLayout_Args, args);
   if (!OFFERS(api, PJRT_Buffer_GetMemoryLayout)) return 0;
   args.buffer = buffer->ptr;
-  PJRT_Error *error;
-  client_enter(buffer->client); /* The call may wait for work that waits for Python. */
-  Py_BEGIN_ALLOW_THREADS;
-  error = api->PJRT_Buffer_GetMemoryLayout(&args);
-  Py_END_ALLOW_THREADS;
+  client_enter(buffer->client);
+  PJRT_Error *error = RELEASED(api->PJRT_Buffer_GetMemoryLayout(&args));
   client_leave(buffer->client);
   if (error != NULL && is_unimplemented(api, error)) {
     drop_error(api, error);
     return 0;
   }
-  if (error != NULL) {
-    raise_status(api, error, FUNCTION);
-    return -1;
-  }
+  if (error != NULL) return failed(raise_status(api, error, FUNCTION));
   Py_ssize_t rank = PyTuple_Size(buffer->shape);
   bool strided = args.layout.type == PJRT_Buffer_MemoryLayout_Type_Strides;
   const int64_t *told = strided ? args.layout.strides.byte_strides : args.layout.tiled.minor_to_major;
   size_t count =
       strided ? args.layout.strides.num_byte_strides : args.layout.tiled.minor_to_major_size;
   if (count == 0 && rank > 0) return 0; /* The plugin filled in nothing, which JAX never notices. */
-  if (count != (size_t)rank || rank > MAX_RANK || (told == NULL && rank > 0)) {
-    raise_answer(FUNCTION, "a layout of another number of dimensions than the buffer has");
-    return -1;
-  }
+  if (count != (size_t)rank || rank > MAX_RANK || (told == NULL && rank > 0))
+    return failed(
+        raise_answer(FUNCTION, "a layout of another number of dimensions than the buffer has"));
   int64_t sorted[MAX_RANK];
   if (strided) sort_strides(told, rank, sorted);
   const int64_t *order = strided ? sorted : told;
-  if (!is_permutation(order, rank)) {
-    raise_answer(FUNCTION, "a layout that is not a permutation of the dimensions");
-    return -1;
-  }
+  if (!is_permutation(order, rank))
+    return failed(raise_answer(FUNCTION, "a layout that is not a permutation of the dimensions"));
   *scattered = strided || args.layout.tiled.num_tiles > 0;
   *layout = to_tuple(order, rank);
   return *layout != NULL ? 1 : -1;

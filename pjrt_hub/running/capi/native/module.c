@@ -43,7 +43,7 @@ static PyObject *open_library(PyObject *module, PyObject *args) {
   if (!PyArg_ParseTuple(args, "s", &path)) return NULL;
   void *handle = open_for_good(path, RTLD_LOCAL);
   if (handle == NULL) return NULL;
-  return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)handle);
+  return PyLong_FromVoidPtr(handle);
 }
 
 static PyObject *get_pjrt_api(PyObject *module, PyObject *args) {
@@ -56,7 +56,7 @@ static PyObject *get_pjrt_api(PyObject *module, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS;
   api = get_api();
   Py_END_ALLOW_THREADS;
-  return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)api);
+  return PyLong_FromVoidPtr((void *)api);
 }
 
 /* preload_library(path): makes a dependency visible to plugins that look it up by its soname. */

@@ -57,6 +57,16 @@ extern char absent_functions[];
 #define CALL(api, function, args) \
   ((api)->function != NULL ? (api)->function(args) : ABSENT(function))
 
+/* Makes a call that may block, perhaps for work that waits for Python: the GIL is released. */
+#define RELEASED(call)       \
+  ({                         \
+    PJRT_Error *released;    \
+    Py_BEGIN_ALLOW_THREADS;  \
+    released = (call);       \
+    Py_END_ALLOW_THREADS;    \
+    released;                \
+  })
+
 /* Marks functions that few calls need. Kept out of line, they cost the other calls nothing. */
 #define COLD __attribute__((cold, noinline))
 
@@ -66,6 +76,7 @@ extern bool python_is_asked;
 PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function);
 PyObject *raise_closed(const char *message);
 PyObject *raise_answer(const char *function, const char *what);
+int failed(PyObject *raised);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error);
 bool reclaim(const PJRT_Api *api, PJRT_Error *error);
@@ -76,6 +87,7 @@ PyObject *tuple_of(const int64_t *numbers, Py_ssize_t count);
 PyObject *process_install(PyObject *module, PyObject *args);
 extern bool wait_interrupted;
 bool thread_ends(void);
+bool wait_goes_on(void);
 PyObject *process_ends(PyObject *module, PyObject *unused);
 PyObject *process_interrupted(PyObject *module, PyObject *unused);
 PyObject *process_interrupt(PyObject *module, PyObject *unused);
@@ -124,6 +136,7 @@ int event_await_pending(const PJRT_Api *api, PJRT_Event *event, Latch **shared, 
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event);
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr);
 struct timespec seconds_from_now(double seconds);
+void monotonic_condition(pthread_cond_t *condition);
 void latch_release(Latch *latch);
 
 /* dispatcher.c: calls Python functions once a plugin's work is done */

@@ -44,6 +44,15 @@ struct timespec seconds_from_now(double seconds) {
   return time;
 }
 
+/* Initializes a condition for waits by that clock, which no change of the wall clock stretches. */
+void monotonic_condition(pthread_cond_t *condition) {
+  pthread_condattr_t monotonic;
+  pthread_condattr_init(&monotonic);
+  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &monotonic);
+  pthread_condattr_destroy(&monotonic);
+}
+
 static bool before(const struct timespec *a, const struct timespec *b) {
   return a->tv_sec < b->tv_sec || (a->tv_sec == b->tv_sec && a->tv_nsec < b->tv_nsec);
 }
@@ -73,11 +82,7 @@ static int latch_await(Latch *latch, double seconds) {
       wait_interrupted = false;
       return 1;
     }
-    if (thread_ends()) return -1;
-    if (Py_MakePendingCalls() < 0) { /* Signals' handlers and raise_later raise here. */
-      wait_interrupted = true;
-      return -1;
-    }
+    if (!wait_goes_on()) return -1;
     if (last) return 0;
   }
 }
@@ -91,8 +96,7 @@ int event_state(const PJRT_Api *api, PJRT_Event *event) {
     drop_error(api, error);
     return UNTOLD;
   }
-  raise_status(api, error, "PJRT_Event_IsReady");
-  return -1;
+  return failed(raise_status(api, error, "PJRT_Event_IsReady"));
 }
 
 /* Registers `act(holder)` to run when the event is ready, on any thread, so `act` must not touch
@@ -104,31 +108,19 @@ int event_when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *)
   will = ticket_when_ready(event, (Ticket){api, act, holder}, &error);
   Py_END_ALLOW_THREADS;
   if (will) return 0;
-  if (error == NULL) {
-    PyErr_NoMemory();
-  } else if (is_unimplemented(api, error)) {
-    drop_error(api, error);
-    return UNTOLD;
-  } else {
-    raise_status(api, error, "PJRT_Event_OnReady");
-  }
-  return -1;
+  if (error == NULL) return failed(PyErr_NoMemory());
+  if (!is_unimplemented(api, error)) return failed(raise_status(api, error, "PJRT_Event_OnReady"));
+  drop_error(api, error);
+  return UNTOLD;
 }
 
 /* Returns a latch that fires with the event, for the caller to release. Returns NULL with an
    exception set, or without one if the plugin has no callbacks. */
 static Latch *latch_on(const PJRT_Api *api, PJRT_Event *event) {
   Latch *latch = calloc(1, sizeof(Latch));
-  if (latch == NULL) {
-    PyErr_NoMemory();
-    return NULL;
-  }
-  pthread_condattr_t monotonic; /* A change of the wall clock must not stretch the wait. */
-  pthread_condattr_init(&monotonic);
-  pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+  if (latch == NULL) return (Latch *)PyErr_NoMemory();
   pthread_mutex_init(&latch->mutex, NULL);
-  pthread_cond_init(&latch->ready, &monotonic);
-  pthread_condattr_destroy(&monotonic);
+  monotonic_condition(&latch->ready);
   latch->holders = 2;
   if (event_when_ready(api, event, latch_fire, latch) == 0) return latch;
   latch_release(latch);
@@ -139,13 +131,9 @@ static Latch *latch_on(const PJRT_Api *api, PJRT_Event *event) {
 /* Waits inside the plugin, where no signal's handler runs, if the plugin offers no other way. */
 static int await_inside(const PJRT_Api *api, PJRT_Event *event) {
   SIZED(PJRT_Event_Await_Args, args, .event = event);
-  PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS;
-  error = CALL(api, PJRT_Event_Await, &args);
-  Py_END_ALLOW_THREADS;
-  if (error == NULL) return 1;
-  raise_status(api, error, "PJRT_Event_Await"); /* This may be the event's own error. */
-  return -1;
+  PJRT_Error *error = RELEASED(CALL(api, PJRT_Event_Await, &args));
+  /* The error may be the event's own. */
+  return error == NULL ? 1 : failed(raise_status(api, error, "PJRT_Event_Await"));
 }
 
 /* Does the work of latch_await for a plugin without callbacks, by asking it again and again. */
@@ -157,10 +145,7 @@ static int poll(const PJRT_Api *api, PJRT_Event *event, double seconds) {
   for (;;) {
     int ready = event_state(api, event);
     if (ready == UNTOLD && !bounded) return await_inside(api, event);
-    if (ready == UNTOLD) {
-      raise_status(api, ABSENT(PJRT_Event_IsReady), "");
-      return -1;
-    }
+    if (ready == UNTOLD) return failed(raise_status(api, ABSENT(PJRT_Event_IsReady), ""));
     if (ready != 0) return ready;
     now = seconds_from_now(0);
     if (bounded && !before(&now, &deadline)) return 0;
@@ -168,11 +153,7 @@ static int poll(const PJRT_Api *api, PJRT_Event *event, double seconds) {
     nanosleep(&pause, NULL);
     Py_END_ALLOW_THREADS;
     pause.tv_nsec = pause.tv_nsec < longest / 2 ? 2 * pause.tv_nsec : longest;
-    if (thread_ends()) return -1;
-    if (Py_MakePendingCalls() < 0) {
-      wait_interrupted = true;
-      return -1;
-    }
+    if (!wait_goes_on()) return -1;
   }
 }
 

@@ -15,10 +15,7 @@ static bool ask_dtype(ExecutableObject *exe, PJRT_Buffer *output, int *dtype) {
   const PJRT_Api *api = exe->client->api;
   if (!OFFERS(api, PJRT_Buffer_ElementType)) return refuse_without(exe, "PJRT_Buffer_ElementType");
   SIZED(PJRT_Buffer_ElementType_Args, args, .buffer = output);
-  PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS; /* All calls here may wait for work that waits for Python. */
-  error = api->PJRT_Buffer_ElementType(&args);
-  Py_END_ALLOW_THREADS;
+  PJRT_Error *error = RELEASED(api->PJRT_Buffer_ElementType(&args));
   if (error == NULL) *dtype = (int)args.type;
   return error == NULL || raise_status(api, error, "PJRT_Buffer_ElementType") != NULL;
 }
@@ -29,10 +26,7 @@ static PyObject *ask_shape(ExecutableObject *exe, PJRT_Buffer *output) {
   if (!OFFERS(api, PJRT_Buffer_Dimensions) && !refuse_without(exe, "PJRT_Buffer_Dimensions"))
     return NULL;
   SIZED(PJRT_Buffer_Dimensions_Args, args, .buffer = output);
-  PJRT_Error *error;
-  Py_BEGIN_ALLOW_THREADS;
-  error = api->PJRT_Buffer_Dimensions(&args);
-  Py_END_ALLOW_THREADS;
+  PJRT_Error *error = RELEASED(api->PJRT_Buffer_Dimensions(&args));
   if (error != NULL) return raise_status(api, error, "PJRT_Buffer_Dimensions");
   if (args.num_dims > MAX_RANK || (args.dims == NULL && args.num_dims > 0))
     return raise_answer("PJRT_Buffer_Dimensions", "dimensions that no buffer has");

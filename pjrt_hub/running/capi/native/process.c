@@ -64,6 +64,9 @@ PyObject *raise_answer(const char *function, const char *what) {
   return NULL;
 }
 
+/* Returns the -1 of a function that fails with an exception set. */
+int failed(PyObject *raised) { return -1; }
+
 /* ends(): the thread that ends Python calls this, and no other thread waits for events any more. */
 PyObject *process_ends(PyObject *module, PyObject *unused) {
   ending = ends_others = true;
@@ -72,6 +75,14 @@ PyObject *process_ends(PyObject *module, PyObject *unused) {
 
 /* Whether a signal's handler ended the latest wait, so that nobody waits for that work any more. */
 bool wait_interrupted;
+
+/* Returns whether a wait goes on; if not, an exception is set, perhaps by a signal's handler. */
+bool wait_goes_on(void) {
+  if (thread_ends()) return false;
+  if (Py_MakePendingCalls() == 0) return true; /* Signals' handlers and raise_later raise here. */
+  wait_interrupted = true;
+  return false;
+}
 
 PyObject *process_interrupted(PyObject *module, PyObject *unused) {
   return PyBool_FromLong(wait_interrupted);

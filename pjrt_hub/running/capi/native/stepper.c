@@ -31,10 +31,8 @@ LISTED(StepperObject);
 
 /* Waits until no other thread uses the state; returns false with an exception set. */
 static bool stepper_enter(StepperObject *stepper) {
-  if (stepper->exe == NULL) {
-    raise_closed("this stepper was never bound to an executable");
-    return false;
-  }
+  if (stepper->exe == NULL)
+    return raise_closed("this stepper was never bound to an executable") != NULL;
   if (!executable_usable(stepper->exe)) return false;
   if (stepper->owner == PyThread_get_thread_ident()) {
     PyErr_SetString(PyExc_RuntimeError, "this thread is inside a step of the same stepper");
@@ -312,8 +310,7 @@ static bool allocate(StepperObject *stepper, const ExecutableObject *exe) {
   if (stepper->carried != NULL && stepper->is_carried != NULL && stepper->fed != NULL &&
       stepper->inputs != NULL && stepper->held != NULL && stepper->lock != NULL)
     return true;
-  PyErr_NoMemory();
-  return false;
+  return PyErr_NoMemory() != NULL;
 }
 
 /* _bind(executable, carry, fixed): `carry` has a pair of an output and a parameter for each carried

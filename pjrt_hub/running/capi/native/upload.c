@@ -80,9 +80,7 @@ static bool may_stage(const ClientObject *client, const HostMemory *host) {
 COLD static PJRT_Error *put_again(const PJRT_Api *api, PJRT_Client_BufferFromHostBuffer_Args *put,
                                   PJRT_Error *error) {
   if (!reclaim(api, error)) return error;
-  Py_BEGIN_ALLOW_THREADS;
-  error = CALL(api, PJRT_Client_BufferFromHostBuffer, put);
-  Py_END_ALLOW_THREADS;
+  error = RELEASED(CALL(api, PJRT_Client_BufferFromHostBuffer, put));
   return error;
 }
 
@@ -99,9 +97,7 @@ PJRT_Error *upload(ClientObject *client, const HostMemory *host, PJRT_Buffer **b
   if (client->on_host && host->nbytes <= HELD) {
     error = CALL(api, PJRT_Client_BufferFromHostBuffer, &put);
   } else {
-    Py_BEGIN_ALLOW_THREADS;
-    error = CALL(api, PJRT_Client_BufferFromHostBuffer, &put);
-    Py_END_ALLOW_THREADS;
+    error = RELEASED(CALL(api, PJRT_Client_BufferFromHostBuffer, &put));
   }
   if (error != NULL) error = put_again(api, &put, error);
   if (error != NULL) return error;
@@ -285,9 +281,7 @@ PyObject *upload_put(PyObject *type, PyObject *args) {
     put.host_buffer_semantics = (PJRT_HostBufferSemantics)semantics;
     put.device = host.device;
     put.memory = host.memory;
-    Py_BEGIN_ALLOW_THREADS;
-    error = CALL(client->api, PJRT_Client_BufferFromHostBuffer, &put);
-    Py_END_ALLOW_THREADS;
+    error = RELEASED(CALL(client->api, PJRT_Client_BufferFromHostBuffer, &put));
     if (error != NULL) error = put_again(client->api, &put, error);
   }
   PyBuffer_Release(&view);

@@ -188,10 +188,8 @@ int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   out->obj = NULL;
   forget_dropped();
   if (!buffer_usable(buffer)) return -1;
-  if (deletion_seen(buffer)) { /* For a donated buffer, the plugin's message is vague. */
-    raise_closed("the buffer was deleted or donated");
-    return -1;
-  }
+  if (deletion_seen(buffer)) /* For a donated buffer, the plugin's message is vague. */
+    return failed(raise_closed("the buffer was deleted or donated"));
   size_t type = (size_t)buffer->dtype;
   if (!buffer->client->lends || type >= sizeof FORMATS / sizeof *FORMATS || FORMATS[type].format == NULL)
     return refuse_view("the buffer protocol cannot say where or what this is: use to_numpy()");
@@ -208,10 +206,7 @@ int buffer_getbuffer(PyObject *self, Py_buffer *out, int flags) {
   if (row_major && rank > 1 && flags & by_column)
     return refuse_view("the buffer is row-major, not column-major");
   Py_ssize_t *extents = malloc((size_t)(rank > 0 ? 2 * rank : 1) * sizeof(Py_ssize_t));
-  if (extents == NULL) {
-    PyErr_NoMemory();
-    return -1;
-  }
+  if (extents == NULL) return failed(PyErr_NoMemory());
   for (Py_ssize_t i = 0; i < rank; i++) {
     Py_ssize_t d = row_major ? rank - 1 - i : PyLong_AsSsize_t(PyTuple_GetItem(buffer->layout, i));
     extents[d] = PyLong_AsSsize_t(PyTuple_GetItem(buffer->shape, d));
