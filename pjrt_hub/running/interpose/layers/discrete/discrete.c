@@ -30,9 +30,7 @@ static PJRT_Error *await(Event *event) {
 static PJRT_Error *set(Plugin *plugin, PJRT_Event_Set_Args *args) {
   PJRT_Error *error = pass_on(plugin, FN_PJRT_Event_Set, args);
   if (error != NULL) return error;
-  schedule_lock();
-  wait_until_fired((Event *)args->event);
-  schedule_unlock();
+  LOCKED(wait_until_fired((Event *)args->event));
   return NULL;
 }
 
@@ -51,14 +49,10 @@ static PJRT_Error *of_event(Plugin *plugin, unsigned function, void *args) {
   if (event == NULL) return pass_on(plugin, function, args);
   switch (function) {
     case FN_PJRT_Event_Destroy:
-      schedule_lock();
-      event_drop(event);
-      schedule_unlock();
+      LOCKED(event_drop(event));
       return NULL;
     case FN_PJRT_Event_IsReady:
-      schedule_lock();
-      ((PJRT_Event_IsReady_Args *)args)->is_ready = event->fired;
-      schedule_unlock();
+      LOCKED(((PJRT_Event_IsReady_Args *)args)->is_ready = event->fired);
       return NULL;
     case FN_PJRT_Event_OnReady:
       return on_ready(args);
@@ -195,9 +189,7 @@ static PJRT_Error *of_buffer(Plugin *plugin, unsigned function, void *args) {
   if (buffer == NULL) return pass_on(plugin, function, args);
   switch (function) {
     case FN_PJRT_Buffer_Destroy:
-      schedule_lock();
-      buffer_drop(buffer);
-      schedule_unlock();
+      LOCKED(buffer_drop(buffer));
       return NULL;
     case FN_PJRT_Buffer_Delete:
       schedule_lock();
@@ -206,9 +198,7 @@ static PJRT_Error *of_buffer(Plugin *plugin, unsigned function, void *args) {
       schedule_unlock();
       return NULL;
     case FN_PJRT_Buffer_IsDeleted:
-      schedule_lock();
-      ((PJRT_Buffer_IsDeleted_Args *)args)->is_deleted = is_deleted(buffer);
-      schedule_unlock();
+      LOCKED(((PJRT_Buffer_IsDeleted_Args *)args)->is_deleted = is_deleted(buffer));
       return NULL;
     case FN_PJRT_Buffer_IsOnCpu: {
       if (describe_missing(function, args)) return NULL;
@@ -233,9 +223,7 @@ static PJRT_Error *of_buffer(Plugin *plugin, unsigned function, void *args) {
 
 static PJRT_Error *of_client(Plugin *plugin, unsigned function, void *args) {
   if (function == FN_PJRT_Client_Destroy) {
-    schedule_lock();
-    schedule_drain();
-    schedule_unlock();
+    LOCKED(schedule_drain());
   }
   PJRT_Error *error = plugin->real[function](args);
   if (function == FN_PJRT_Client_Create && error == NULL)

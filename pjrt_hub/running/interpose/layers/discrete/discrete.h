@@ -55,6 +55,12 @@ typedef struct {
 HIDDEN void schedule_start(uint64_t seed, unsigned window, bool hold, uint64_t silence);
 HIDDEN void schedule_lock(void);
 HIDDEN void schedule_unlock(void);
+#define LOCKED(step)   \
+  do {                 \
+    schedule_lock();   \
+    step;              \
+    schedule_unlock(); \
+  } while (0)
 HIDDEN void schedule_forked(void);
 /* The caller of the functions below holds the lock. */
 HIDDEN uint64_t schedule_due(uint64_t after);

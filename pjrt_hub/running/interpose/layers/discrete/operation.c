@@ -234,9 +234,7 @@ static void deliver(Operation *operation) {
     } else if (*result->slot != NULL) {
       event_follow(result->event, *result->slot);
     } else {
-      schedule_lock();
-      moment_happen(&result->event->done, NULL);
-      schedule_unlock();
+      LOCKED(moment_happen(&result->event->done, NULL));
     }
   }
 }

@@ -93,9 +93,7 @@ void program_learn(Plugin *plugin, Description *output, PJRT_Buffer *real) {
   if (known || !ask(plugin, FN_PJRT_Buffer_Memory, &of)) return;
   SIZED(PJRT_Memory_Kind_Args, kind, .memory = of.memory);
   if (!ask(plugin, FN_PJRT_Memory_Kind, &kind) || kind.kind_size >= sizeof output->kind) return;
-  schedule_lock();
-  memcpy(output->kind, kind.kind, kind.kind_size);
-  schedule_unlock();
+  LOCKED(memcpy(output->kind, kind.kind, kind.kind_size));
 }
 
 /* Returns the memory in which an output of a device lies, or NULL if that is not known yet. */

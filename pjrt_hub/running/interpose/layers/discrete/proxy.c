@@ -110,9 +110,7 @@ static void fire(Task *task) {
     callbacks->call(status_error(event->done.status), callbacks->user_arg);
     free(callbacks);
   }
-  schedule_lock();
-  event_drop(event);
-  schedule_unlock();
+  LOCKED(event_drop(event));
 }
 
 /* The host has one reference, and the schedule has the other. */
@@ -136,9 +134,7 @@ static void heard_done(void *what, const Status *status) {
 /* Completes an event as soon as the plugin's event `real` has fired. Then destroys `real`, unless
    it is `event->real`. The caller must not hold the lock. */
 void event_follow(Event *event, PJRT_Event *real) {
-  schedule_lock();
-  event->refs++;
-  schedule_unlock();
+  LOCKED(event->refs++);
   listen(event->plugin, real, real != event->real, heard_done, event);
 }
 

@@ -73,14 +73,10 @@ static PJRT_Error *charge(Plugin *plugin, PJRT_Buffer **made) {
   Buffer *buffer = (Buffer *)*made;
   const Status *full = room_charge(plugin, buffer, buffer->real);
   if (full == NULL) return NULL;
-  schedule_lock();
-  schedule_drain();
-  schedule_unlock();
+  LOCKED(schedule_drain());
   full = room_charge(plugin, buffer, buffer->real);
   if (full == NULL) return NULL;
-  schedule_lock();
-  buffer_drop(buffer);
-  schedule_unlock();
+  LOCKED(buffer_drop(buffer));
   *made = NULL;
   return status_error(full);
 }
