@@ -54,8 +54,7 @@ static PyObject *origin_noter;
 static PyObject *allocate_noting(PyTypeObject *type, Py_ssize_t items) {
   PyObject *buffer = PyType_GenericAlloc(type, items);
   if (buffer == NULL) return NULL;
-  PyObject *none =
-      PyObject_CallFunction(origin_noter, "K", (unsigned long long)(uintptr_t)buffer);
+  PyObject *none = PyObject_CallFunction(origin_noter, "K", ADDRESS(buffer));
   if (none == NULL) Py_CLEAR(buffer);
   Py_XDECREF(none);
   return buffer;

@@ -201,8 +201,7 @@ PyType_Spec in_call_spec = {
 
 static PyObject *client_closed(PyObject *self, void *unused) {
   GUARD;
-  ClientObject *client = (ClientObject *)self;
-  return PyBool_FromLong(client->closed || client->generation != fork_generation);
+  return PyBool_FromLong(client_is_over((ClientObject *)self));
 }
 
 /* Returns a new reference to a listed object, or NULL if it is being freed: its last reference is

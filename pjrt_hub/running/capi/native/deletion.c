@@ -48,8 +48,7 @@ bool deletion_known(const PJRT_Api *api, PJRT_Buffer *ptr) {
 }
 
 static bool is_over(const BufferObject *buffer) {
-  return buffer->ptr == NULL || buffer->deleted || buffer->client->closed ||
-         buffer->client->generation != fork_generation;
+  return buffer->ptr == NULL || buffer->deleted || client_is_over(buffer->client);
 }
 
 /* Returns True if the buffer is deleted, donated or destroyed with its client. The plugin may wait

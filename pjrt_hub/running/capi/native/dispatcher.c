@@ -142,8 +142,7 @@ PyObject *dispatcher_deleter(PyObject *module, PyObject *args) {
     drop_notice(notice);
     return PyErr_NoMemory();
   }
-  return Py_BuildValue("KK", (unsigned long long)(uintptr_t)ticket_on_delete,
-                       (unsigned long long)(uintptr_t)ticket);
+  return Py_BuildValue("KK", ADDRESS(ticket_on_delete), ADDRESS(ticket));
 }
 
 /* Sets the file descriptor that is written to when there is something to dispatch. */

@@ -422,8 +422,7 @@ static int executable_adapt(PyObject *self, PyObject *value, void *unused) {
 static PyObject *executable_closed(PyObject *self, void *unused) {
   GUARD;
   ExecutableObject *exe = (ExecutableObject *)self;
-  return PyBool_FromLong(exe->ptr == NULL || exe->closed || exe->client->closed ||
-                         exe->client->generation != fork_generation);
+  return PyBool_FromLong(exe->ptr == NULL || exe->closed || client_is_over(exe->client));
 }
 
 static PyMethodDef methods[] = {

@@ -57,8 +57,7 @@ static XLA_FFI_Error *run_python(const Entry *entry, const XLA_FFI_CallFrame *fr
   size_t size;
   if (!upcall_begins(&state))
     return make_error(frame, XLA_FFI_Error_Code_CANCELLED, "Python is ending");
-  PyObject *answer = PyObject_CallFunction(entry->callable, "K",
-                                           (unsigned long long)(uintptr_t)frame);
+  PyObject *answer = PyObject_CallFunction(entry->callable, "K", ADDRESS(frame));
   if (upcall_failure(answer, &code, &text, &size))
     error = make_error(frame, (XLA_FFI_Error_Code)code, text);
   else if (answer != Py_None)
@@ -116,7 +115,7 @@ PyObject *ffi_entry(PyObject *module, PyObject *args) {
     if (entries[i].taken) continue;
     entries[i] = (Entry){.traits = traits, .taken = true};
     if (set_target(&entries[i], target))
-      return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)entry_points[i]);
+      return PyLong_FromUnsignedLongLong(ADDRESS(entry_points[i]));
     entries[i].taken = false;
     return NULL;
   }
@@ -129,7 +128,7 @@ PyObject *ffi_return(PyObject *module, PyObject *arg) {
   unsigned long long address = PyLong_AsUnsignedLongLong(arg);
   if (PyErr_Occurred()) return NULL;
   for (int i = 0; i < NUM_ENTRIES; i++) {
-    if ((unsigned long long)(uintptr_t)entry_points[i] != address) continue;
+    if (ADDRESS(entry_points[i]) != address) continue;
     PyObject *callable = entries[i].callable;
     entries[i] = (Entry){.taken = false};
     Py_XDECREF(callable);
@@ -186,7 +185,7 @@ PyObject *ffi_shown(PyObject *module, PyObject *unused) {
 
 /* ffi_deleter() -> address of the deleter of states. */
 PyObject *ffi_deleter(PyObject *module, PyObject *unused) {
-  return PyLong_FromUnsignedLongLong((unsigned long long)(uintptr_t)forget_state);
+  return PyLong_FromUnsignedLongLong(ADDRESS(forget_state));
 }
 
 /* ffi_keep(object) -> a ticket for the object, which the deleter of states takes. */

@@ -210,8 +210,8 @@ static PyObject *finish(FunctionObject *function, Arguments *args) {
   for (int again = 0;; again = 1) {
     PJRT_Error *error = RELEASED(function->pointer(args->bytes));
     if (error == NULL) return read_outputs(function, args->bytes);
-    PyObject *none = PyObject_CallMethod((PyObject *)function, "_fail", "Ki",
-                                         (unsigned long long)(uintptr_t)error, again);
+    PyObject *none =
+        PyObject_CallMethod((PyObject *)function, "_fail", "Ki", ADDRESS(error), again);
     if (none == NULL) return NULL;
     Py_DECREF(none);
   }

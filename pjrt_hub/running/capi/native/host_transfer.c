@@ -98,7 +98,7 @@ static bool tell(void *number, const char *format, ...) {
 /* Hands the stream to Python. If Python is ending, the stream ends here and the program fails. */
 static void receive(PJRT_CopyToDeviceStream *stream, void *user_arg) {
   Ticket ticket;
-  if (!tell(user_arg, "(K)", (unsigned long long)(uintptr_t)stream) && ticket_look(user_arg, &ticket))
+  if (!tell(user_arg, "(K)", ADDRESS(stream)) && ticket_look(user_arg, &ticket))
     end_stream(ticket.api, stream);
 }
 
@@ -117,8 +117,8 @@ static PyObject *dimensions(void *arg) {
 static void output(int64_t replica, int64_t partition, const void *data, const int64_t *dims,
                    size_t num_dims, PJRT_Buffer_Type type, int64_t number, void *user_arg) {
   Dimensions shape = {dims, num_dims};
-  tell(user_arg, "(KO&iLLL)", (unsigned long long)(uintptr_t)data, dimensions, &shape, (int)type,
-       (long long)replica, (long long)partition, (long long)number);
+  tell(user_arg, "(KO&iLLL)", ADDRESS(data), dimensions, &shape, (int)type, (long long)replica,
+       (long long)partition, (long long)number);
 }
 
 static void end_transfer(PyObject *capsule) {
@@ -144,9 +144,8 @@ PyObject *host_transfer(PyObject *module, PyObject *args) {
     return NULL;
   }
   Py_INCREF(callable);
-  return Py_BuildValue("NKKKK", capsule, (unsigned long long)(uintptr_t)number,
-                       (unsigned long long)(uintptr_t)send, (unsigned long long)(uintptr_t)receive,
-                       (unsigned long long)(uintptr_t)output);
+  return Py_BuildValue("NKKKK", capsule, ADDRESS(number), ADDRESS(send), ADDRESS(receive),
+                       ADDRESS(output));
 }
 
 /* host_transfer_end(api, stream): ends a stream; a program that still waits for data fails. */

@@ -105,7 +105,5 @@ PyObject *kv_store(PyObject *module, PyObject *args) {
   if (store == NULL) return PyErr_NoMemory();
   *store = (Store){Py_NewRef(functions.get), Py_NewRef(functions.try_get),
                    Py_NewRef(functions.put)};
-  return Py_BuildValue("KKKK", (unsigned long long)(uintptr_t)get,
-                       (unsigned long long)(uintptr_t)try_get, (unsigned long long)(uintptr_t)put,
-                       (unsigned long long)(uintptr_t)store);
+  return Py_BuildValue("KKKK", ADDRESS(get), ADDRESS(try_get), ADDRESS(put), ADDRESS(store));
 }

@@ -42,6 +42,9 @@ extern PyObject *guard;
 /* Members of type unsigned long long show the addresses of native objects to Python. */
 _Static_assert(sizeof(void *) == sizeof(unsigned long long), "addresses have 64 bits");
 
+/* The address of a native object, as Python gets it ("K"). */
+#define ADDRESS(pointer) ((unsigned long long)(uintptr_t)(pointer))
+
 /* Tells whether a plugin's table has a function. Older tables are shorter; slots may be empty. */
 #define OFFERS(api, function)                                                       \
   ((api)->struct_size >= offsetof(PJRT_Api, function) + sizeof((api)->function) && \
@@ -224,6 +227,10 @@ void client_finish_close(ClientObject *client);
 static inline bool client_usable(const ClientObject *client) {
   return (client->generation == fork_generation && !client->closed && client->ptr != NULL) ||
          client_refuse(client);
+}
+/* Returns whether the client was closed, or belongs to the process that this one was forked from. */
+static inline bool client_is_over(const ClientObject *client) {
+  return client->closed || client->generation != fork_generation;
 }
 static inline void client_enter(ClientObject *client) { client->busy++; }
 static inline void client_leave(ClientObject *client) {

@@ -74,8 +74,7 @@ static PyObject *owned_take(PyObject *self, PyObject *unused) {
 static PyObject *owned_closed(PyObject *self, void *unused) {
   GUARD;
   OwnedObject *owned = (OwnedObject *)self;
-  return PyBool_FromLong(owned->release == NULL || owned->client->closed ||
-                         owned->client->generation != fork_generation);
+  return PyBool_FromLong(owned->release == NULL || client_is_over(owned->client));
 }
 
 static int owned_traverse(PyObject *self, visitproc visit, void *arg) {

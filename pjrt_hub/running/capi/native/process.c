@@ -31,10 +31,9 @@ static bool is_absent(const PJRT_Error *error) {
 PyObject *raise_status(const PJRT_Api *api, PJRT_Error *error, const char *function) {
   PyObject *none =
       is_absent(error)
-          ? PyObject_CallFunction(absence_raiser, "KK", (unsigned long long)(uintptr_t)api,
-                                  (unsigned long long)((const char *)error - absent_functions))
-          : PyObject_CallFunction(status_raiser, "KKs", (unsigned long long)(uintptr_t)api,
-                                  (unsigned long long)(uintptr_t)error, function);
+          ? PyObject_CallFunction(absence_raiser, "KK", ADDRESS(api),
+                                  ADDRESS(error) - ADDRESS(absent_functions))
+          : PyObject_CallFunction(status_raiser, "KKs", ADDRESS(api), ADDRESS(error), function);
   Py_XDECREF(none);
   if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "the status raiser returned");
   return NULL;

@@ -306,5 +306,5 @@ PyObject *upload_put(PyObject *type, PyObject *args) {
   }
   client_leave(client);
   if (buffer == NULL) return NULL;
-  return Py_BuildValue("NK", buffer, (unsigned long long)(uintptr_t)put.done_with_host_buffer);
+  return Py_BuildValue("NK", buffer, ADDRESS(put.done_with_host_buffer));
 }
