@@ -7,7 +7,7 @@ attributes are those of StableHLO's VhloBytecode.cpp. Must not read what program
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -63,6 +63,13 @@ class Contents(NamedTuple):
     strings: list[bytes]
     dialects: list[str]
     operations: list[str]
+
+    def write(self, changed: Mapping[int, bytes]) -> bytes:
+        """Write the bytecode with other contents of some sections, which need no alignment."""
+        parts = [self.head]
+        for number, content in self.sections.items():
+            parts.append(write_section(number, changed.get(number) or content.again().rest()))
+        return b"".join(parts)
 
 
 class TableEntry(NamedTuple):
@@ -276,6 +283,12 @@ def write_numbers(*numbers: int) -> bytes:
 def write_section(number: int, content: bytes) -> bytes:
     """Write a section whose content needs no alignment."""
     return bytes([number]) + write_numbers(len(content)) + content
+
+
+def write_strings(strings: Sequence[bytes]) -> bytes:
+    """Write the content of the section of strings."""
+    lengths = [len(each) + 1 for each in reversed(strings)]
+    return write_numbers(len(strings), *lengths) + b"".join(each + b"\0" for each in strings)
 
 
 def _strings(reader: Reader) -> list[bytes]:

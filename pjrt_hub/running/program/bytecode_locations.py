@@ -6,7 +6,7 @@ They name files of the machine that exported it, and no plugin computes with the
 from __future__ import annotations
 
 from pjrt_hub.running.program import bytecode
-from pjrt_hub.running.program.bytecode import write_numbers, write_section
+from pjrt_hub.running.program.bytecode import write_numbers
 
 #: The kinds of builtin attributes by MLIR's BuiltinDialectBytecode.td: those of locations that are
 #: not unknown, those among them that begin with a file's name, and the unknown location.
@@ -51,15 +51,10 @@ def _without_locations(code: bytes) -> bytes:
         _, _, content = entries.attribute(number)
         if content.varint() == _STRING and (string := content.varint()) not in used:
             strings[string] = b""
-    lengths = [len(each) + 1 for each in reversed(strings)]
-    changed = {
-        bytecode.ATTRIBUTES: b"".join(data),
-        bytecode.OFFSETS: b"".join(offsets),
-        bytecode.STRINGS: write_numbers(len(strings), *lengths)
-        + b"".join(each + b"\0" for each in strings),
-    }
-    parts = (
-        write_section(number, changed.get(number) or content.again().rest())
-        for number, content in opened.sections.items()
+    return opened.write(
+        {
+            bytecode.ATTRIBUTES: b"".join(data),
+            bytecode.OFFSETS: b"".join(offsets),
+            bytecode.STRINGS: bytecode.write_strings(strings),
+        }
     )
-    return opened.head + b"".join(parts)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.program import bytecode
-from pjrt_hub.running.program.bytecode import Reader, write_numbers, write_section
+from pjrt_hub.running.program.bytecode import Reader, write_numbers
 from pjrt_hub.running.program.bytecode_function import PORTABLE, ProgramReader
 from pjrt_hub.running.program.bytecode_region import (
     Block,
@@ -105,10 +105,7 @@ class Rewriting:
             return self._opened.operations.index(_CONSTANT)
         dialect, _, word = _CONSTANT.partition(".")
         strings, sections = [*self._opened.strings, word.encode()], self._opened.sections
-        lengths = [len(each) + 1 for each in reversed(strings)]
-        self._written[bytecode.STRINGS] = write_numbers(len(strings), *lengths) + b"".join(
-            each + b"\0" for each in strings
-        )
+        self._written[bytecode.STRINGS] = bytecode.write_strings(strings)
         named = write_numbers(self._opened.dialects.index(dialect), 1, (len(strings) - 1) << 1 | 1)
         self._written[bytecode.DIALECTS] = sections[bytecode.DIALECTS].again().rest() + named
         return len(self._opened.operations)
@@ -121,10 +118,7 @@ class Rewriting:
         module = self._module._replace(regions=[Reader(body, 0, len(body))])
         written = self._written | self._tables()
         written[bytecode.OPERATIONS] = write_numbers(1 << 1) + write_operation(module)
-        parts = [self._opened.head]
-        for number, content in self._opened.sections.items():
-            parts.append(write_section(number, written.get(number) or content.again().rest()))
-        return b"".join(parts)
+        return self._opened.write(written)
 
     def _find_large(self, min_nbytes: int) -> Iterator[tuple[int, _Large]]:
         for number in range(self._entries.attributes):
