@@ -16,10 +16,10 @@ from pjrt_hub.finding.contract.names import is_name
 from pjrt_hub.finding.discovery.library import plugin_name
 from pjrt_hub.frameworks.jax import framework, host_functions
 from pjrt_hub.frameworks.jax.backend import JaxBackend, Options
+from pjrt_hub.frameworks.jax.start import ALIASES, BUILT_IN
 
 #: JAX makes the built-in platforms itself, and resolves an alias before it looks into its table.
-BUILT_IN = frozenset({"cpu", "tpu"})
-ALIASES = frozenset({"gpu"})
+_JAXS_OWN = BUILT_IN.keys() | ALIASES.keys()
 _PREFIX = "hub"
 #: JAX calls the `initialize` of this module, which registers no plugin of a vendor.
 _OURS = "pjrt_hub.jax"
@@ -104,7 +104,7 @@ def name_in_jax(platform: str, name: str | None, taken: Collection[str]) -> str:
 
     A name that the user gives raises FrameworkError if it is taken, ValueError if it is not valid.
     """
-    reserved = BUILT_IN | ALIASES | set(taken)
+    reserved = _JAXS_OWN | set(taken)
     if name is None:
         plain = _plain(platform)
         return _PREFIX + plain if plain in reserved else plain
@@ -113,7 +113,7 @@ def name_in_jax(platform: str, name: str | None, taken: Collection[str]) -> str:
             f"{name!r} is not a name for a platform: it takes a-z, 0-9 and _, 32 at most"
         )
     if name in reserved:
-        why = "built into JAX" if name in BUILT_IN | ALIASES else "another plugin's"
+        why = "built into JAX" if name in _JAXS_OWN else "another plugin's"
         raise FrameworkError(
             f"the platform {platform} cannot be called {name!r} in JAX: that name is {why}",
             hint=f"leave the name out, which gives {_PREFIX + _plain(platform)!r}, or take another",
