@@ -187,13 +187,11 @@ PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
   PJRT_Error *error = CALL(api, PJRT_Event_Error, &args);
   if (error == NULL || !is_unimplemented(api, error)) return error;
   drop_error(api, error);
-  SIZED(PJRT_Event_Await_Args, again);
-  again.event = event; /* The event is ready: this returns its error at once, even UNIMPLEMENTED. */
-  return CALL(api, PJRT_Event_Await, &again);
+  /* The event is ready: this returns its error at once, even UNIMPLEMENTED. */
+  return CALL(api, PJRT_Event_Await, UNREAD(PJRT_Event_Await_Args, .event = event));
 }
 
 void event_destroy_native(const PJRT_Api *api, PJRT_Event *ptr) {
   if (ptr == NULL) return; /* The plugin gave no event, and nobody waits for one. */
-  SIZED(PJRT_Event_Destroy_Args, args, .event = ptr);
-  drop_error(api, CALL(api, PJRT_Event_Destroy, &args));
+  drop_error(api, CALL(api, PJRT_Event_Destroy, UNREAD(PJRT_Event_Destroy_Args, .event = ptr)));
 }

@@ -16,6 +16,8 @@
 /* Declares a struct and sets its size and the fields that follow. All other fields are zero, as the
    C API requires (extension_start and priv are NULL). */
 #define SIZED(type, name, ...) type name = {.struct_size = type##_STRUCT_SIZE, __VA_ARGS__}
+/* The address of such a struct, for a call whose results nobody reads. */
+#define UNREAD(type, ...) (&(type){.struct_size = type##_STRUCT_SIZE, __VA_ARGS__})
 
 /* The largest number of dimensions of a buffer; array/shape_spec.py states the same limit. */
 enum { MAX_RANK = 64 };

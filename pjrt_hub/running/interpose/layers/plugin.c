@@ -27,8 +27,7 @@ PJRT_Error *call_plugin(Plugin *plugin, unsigned function, void *args) {
 /* Returns whether a call of this library's own failed, and destroys the error. */
 bool refused(Plugin *plugin, PJRT_Error *error) {
   if (error == NULL) return false;
-  SIZED(PJRT_Error_Destroy_Args, args, .error = error);
-  call_plugin(plugin, FN_PJRT_Error_Destroy, &args);
+  call_plugin(plugin, FN_PJRT_Error_Destroy, UNREAD(PJRT_Error_Destroy_Args, .error = error));
   return true;
 }
 

@@ -155,6 +155,9 @@ HIDDEN const Status *status_make(PJRT_Error_Code code, const char *format, ...)
 HIDDEN const Status *status_take(Plugin *plugin, PJRT_Error *error);
 HIDDEN PJRT_Error *status_error(const Status *status);
 HIDDEN bool ask(Plugin *plugin, unsigned function, void *args);
+/* Calls a function by its name with these arguments, where no answer is read. */
+#define TELL(plugin, name, ...) \
+  ask(plugin, FN_PJRT_##name, UNREAD(PJRT_##name##_Args, __VA_ARGS__))
 HIDDEN bool answered(Plugin *plugin, PJRT_Error *error);
 
 HIDDEN Event *event_make(Plugin *plugin);

@@ -292,8 +292,7 @@ static PJRT_Layouts_MemoryLayout *take_with_tiles(Plugin *plugin, PJRT_Layouts_M
                                                   PJRT_Buffer_Type type, const int64_t *dims,
                                                   size_t num_dims) {
   PJRT_Layouts_MemoryLayout *layout = with_tiles(plugin, real, type, dims, num_dims);
-  SIZED(PJRT_Layouts_MemoryLayout_Destroy_Args, destroy, .layout = real);
-  ask(plugin, FN_PJRT_Layouts_MemoryLayout_Destroy, &destroy);
+  TELL(plugin, Layouts_MemoryLayout_Destroy, .layout = real);
   return layout;
 }
 

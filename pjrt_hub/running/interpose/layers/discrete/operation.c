@@ -244,11 +244,9 @@ static void throw_away(Operation *operation) {
   Plugin *plugin = operation->plugin;
   for (size_t i = 0; i < operation->num_results; i++) {
     Result *result = &operation->results[i];
-    SIZED(PJRT_Buffer_Destroy_Args, buffer, .buffer = *result->slot);
-    SIZED(PJRT_Event_Destroy_Args, event, .event = *result->slot);
     if (*result->slot == NULL) continue;
-    if (result->buffer != NULL) ask(plugin, FN_PJRT_Buffer_Destroy, &buffer);
-    else ask(plugin, FN_PJRT_Event_Destroy, &event);
+    if (result->buffer != NULL) TELL(plugin, Buffer_Destroy, .buffer = *result->slot);
+    else TELL(plugin, Event_Destroy, .event = *result->slot);
   }
 }
 

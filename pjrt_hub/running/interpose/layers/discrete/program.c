@@ -64,8 +64,7 @@ Program *program_ask(Plugin *plugin, PJRT_LoadedExecutable *loaded) {
   SIZED(PJRT_LoadedExecutable_GetExecutable_Args, get, .loaded_executable = loaded);
   if (ask(plugin, FN_PJRT_LoadedExecutable_GetExecutable, &get)) {
     ask_outputs(plugin, program, get.executable);
-    SIZED(PJRT_Executable_Destroy_Args, destroy, .executable = get.executable);
-    ask(plugin, FN_PJRT_Executable_Destroy, &destroy);
+    TELL(plugin, Executable_Destroy, .executable = get.executable);
   }
   SIZED(PJRT_LoadedExecutable_AddressableDevices_Args, on, .executable = loaded);
   if (ask(plugin, FN_PJRT_LoadedExecutable_AddressableDevices, &on)) {

@@ -75,9 +75,7 @@ typedef struct {
 static void hear(PJRT_Error *error, void *user_arg) {
   Listener *listener = user_arg;
   listener->heard(listener->what, status_take(listener->plugin, error));
-  SIZED(PJRT_Event_Destroy_Args, destroy, .event = listener->ends);
-  if (listener->ends != NULL)
-    answered(listener->plugin, listener->plugin->real[FN_PJRT_Event_Destroy](&destroy));
+  if (listener->ends != NULL) TELL(listener->plugin, Event_Destroy, .event = listener->ends);
   free(listener);
 }
 
@@ -151,9 +149,8 @@ void event_drop(Event *event) {
   Plugin *plugin = event->plugin;
   free(event);
   if (real == NULL) return;
-  SIZED(PJRT_Event_Destroy_Args, destroy, .event = real);
   schedule_unlock();
-  answered(plugin, plugin->real[FN_PJRT_Event_Destroy](&destroy));
+  TELL(plugin, Event_Destroy, .event = real);
   schedule_lock();
 }
 
@@ -239,10 +236,9 @@ void buffer_release(Buffer *buffer) {
   if (!buffer->deleted || buffer->released || buffer->uses > 0 || buffer->real == NULL) return;
   buffer->released = true;
   store_refund(buffer);
-  SIZED(PJRT_Buffer_Delete_Args, args, .buffer = buffer->real);
   buffer->refs++;
   schedule_unlock();
-  answered(buffer->plugin, buffer->plugin->real[FN_PJRT_Buffer_Delete](&args));
+  TELL(buffer->plugin, Buffer_Delete, .buffer = buffer->real);
   schedule_lock();
   buffer_drop(buffer);
 }
@@ -261,9 +257,8 @@ void buffer_drop(Buffer *buffer) {
   free(buffer->like.dims);
   free(buffer);
   if (real == NULL) return;
-  SIZED(PJRT_Buffer_Destroy_Args, destroy, .buffer = real);
   schedule_unlock();
-  answered(plugin, plugin->real[FN_PJRT_Buffer_Destroy](&destroy));
+  TELL(plugin, Buffer_Destroy, .buffer = real);
   schedule_lock();
 }
 

@@ -21,10 +21,9 @@ static Transfer *transfers;
 /* Waits for an event of the plugin and destroys it. */
 static PJRT_Error *await(Plugin *plugin, PJRT_Event *event) {
   if (event == NULL) return NULL;
-  SIZED(PJRT_Event_Await_Args, args, .event = event);
-  PJRT_Error *error = plugin->real[FN_PJRT_Event_Await](&args);
-  SIZED(PJRT_Event_Destroy_Args, destroy, .event = event);
-  answered(plugin, plugin->real[FN_PJRT_Event_Destroy](&destroy));
+  PJRT_Error *error =
+      plugin->real[FN_PJRT_Event_Await](UNREAD(PJRT_Event_Await_Args, .event = event));
+  TELL(plugin, Event_Destroy, .event = event);
   return error;
 }
 
