@@ -125,12 +125,8 @@ class Transfer(Closing, hotpath.Owned):
         Args:
             buffer_index: from 0, in the order of the shape specs.
         """
-        return int(
-            self._call(
-                "PJRT_AsyncHostToDeviceTransferManager_BufferSize",
-                buffer_index=self._index(buffer_index),
-            )
-        )
+        index = self._index(buffer_index)
+        return self._call("PJRT_AsyncHostToDeviceTransferManager_BufferSize", buffer_index=index)
 
     def retrieve_buffer(self, buffer_index: int) -> Buffer:
         """Return a buffer, whether its data have arrived or not (`..._RetrieveBuffer`).

@@ -74,8 +74,7 @@ class Topology:
     @cached_property
     def attributes(self) -> Mapping[str, Any]:
         """The vendor's attributes of the topology (`PJRT_TopologyDescription_Attributes`)."""
-        attributes: Mapping[str, Any] = self._ask("PJRT_TopologyDescription_Attributes")
-        return attributes
+        return self._ask("PJRT_TopologyDescription_Attributes")
 
     @cached_property
     def device_descriptions(self) -> Listing[DeviceDescription]:
@@ -132,19 +131,17 @@ class Topology:
         sizes = [operator.index(size) for size in dims]
         if min(sizes, default=0) < 0 or math.prod(map(max, sizes, repeat(1))) > _MAX_ELEMENTS:
             raise ValueError(f"an array of {sizes} is impossible")  # The plugin would abort.
-        with self._in_call():
-            return self.api.call(
-                "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
-                topology=self.address,
-                memory_space_kind_id=memory_space_kind_id,
-                dims=sizes,
-                element_type=element.code,
-            )
+        return self._call(
+            "PJRT_TopologyDescription_MakeCanonicalShapeForMemorySpace",
+            topology=self.address,
+            memory_space_kind_id=memory_space_kind_id,
+            dims=sizes,
+            element_type=element.code,
+        )
 
     def serialize(self) -> bytes:
         """Return bytes for `Plugin.deserialize_topology` (`PJRT_TopologyDescription_Serialize`)."""
-        with self._in_call():
-            return self.api.call("PJRT_TopologyDescription_Serialize", topology=self.address)
+        return self._ask("PJRT_TopologyDescription_Serialize")
 
     @hide_below
     def compile(

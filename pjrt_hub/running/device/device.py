@@ -162,16 +162,15 @@ class Device(DeviceDescription):
         """
         if not isinstance(error, PjrtError):
             raise TypeError(f"the error is {error!r}, not a PjrtError")
-        return bool(
-            self.client._call(
-                "PJRT_Device_PoisonExecution",
-                device=self.address,
-                launch_id=int32("the launch id", launch_id),
-                error_code=error.code,
-                error_message=error.message,
-                payload={name: payload.decode() for name, payload in error.payloads.items()},
-            )
+        poisoned: bool = self.client._call(
+            "PJRT_Device_PoisonExecution",
+            device=self.address,
+            launch_id=int32("the launch id", launch_id),
+            error_code=error.code,
+            error_message=error.message,
+            payload={name: payload.decode() for name, payload in error.payloads.items()},
         )
+        return poisoned
 
     def _ask(self, function: str) -> Any:
         return self.client._call(function, device=self.address)

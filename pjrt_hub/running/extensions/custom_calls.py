@@ -370,12 +370,10 @@ def _state_type(api: Api) -> int:
     """Return a plugin's type id for our handlers' states, which is registered once."""
     with _state_typing:
         if api.address not in _state_types:
-            _state_types[api.address] = int(
-                api.extension("FFI").call(
-                    "PJRT_FFI_Type_Register",
-                    type_name=f"{_TYPE_NAME}.state",
-                    type_info={"deleter": hotpath.ffi_deleter()},
-                )
+            _state_types[api.address] = api.extension("FFI").call(
+                "PJRT_FFI_Type_Register",
+                type_name=f"{_TYPE_NAME}.state",
+                type_info={"deleter": hotpath.ffi_deleter()},
             )
         return _state_types[api.address]
 

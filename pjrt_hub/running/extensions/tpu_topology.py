@@ -147,12 +147,10 @@ class TpuTopology:
             ValueError: there is no such chip.
             InvalidArgumentError: the topology is not flat.
         """
-        return bool(
-            self._ask(
-                "PJRT_TpuTopology_IsReachableOverLimitedIci",
-                source_chip_id=self._chip(source_chip_id),
-                dest_chip_id=self._chip(dest_chip_id),
-            )
+        return self._ask(
+            "PJRT_TpuTopology_IsReachableOverLimitedIci",
+            source_chip_id=self._chip(source_chip_id),
+            dest_chip_id=self._chip(dest_chip_id),
         )
 
     def process_coordinates(self, process_id: int) -> Coordinates:
@@ -218,12 +216,10 @@ class TpuTopology:
             InvalidArgumentError: no chip is there.
         """
         index = _below(index_on_chip, self.device_count_per_chip, "devices on a chip")
-        return int(
-            self._ask(
-                "PJRT_TpuTopology_LogiDeviceIdFromChipCoordAndIdx",
-                chip_coords=_numbers(chip_coordinates),
-                logical_device_index_on_chip=index,
-            )
+        return self._ask(
+            "PJRT_TpuTopology_LogiDeviceIdFromChipCoordAndIdx",
+            chip_coords=_numbers(chip_coordinates),
+            logical_device_index_on_chip=index,
         )
 
     def chip_coordinates(self, device_id: int) -> tuple[Coordinates, int]:
@@ -300,15 +296,14 @@ class TpuTopology:
                 f"{bounds} chips from {tuple(start)} on"
             )
         with self.topology._in_call():
-            return int(
-                self._node.call(
-                    "PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId",
-                    client_topology=self.topology.address,
-                    subslice_topology=subslice.address,
-                    subslice_origin=start,
-                    full_device_id=full_device_id,
-                )
+            number: int = self._node.call(
+                "PJRT_TpuTopology_SubsliceDeviceIdFromFullDeviceId",
+                client_topology=self.topology.address,
+                subslice_topology=subslice.address,
+                subslice_origin=start,
+                full_device_id=full_device_id,
             )
+            return number
 
     def _derive(self, name: str, **inputs: Any) -> Any:
         return type(self.topology)(self.topology.api, self._ask(name, **inputs))
