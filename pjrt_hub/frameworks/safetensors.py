@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pjrt_hub.base import digest
 from pjrt_hub.errors import FileFormatError
+from pjrt_hub.finding.store import disk
 from pjrt_hub.running.array import dtypes, packing
 
 if TYPE_CHECKING:
@@ -234,8 +235,9 @@ def save_file(
         weight_map.update(dict.fromkeys(shard, file.name))
     total = sum(map(_nbytes, arrays.values()))
     index = {"metadata": {"total_size": total}, "weight_map": weight_map}
-    _publish(target.with_name(target.name + _INDEX_SUFFIX), [json.dumps(index, indent=2).encode()])
-    return target.with_name(target.name + _INDEX_SUFFIX)
+    place = target.with_name(target.name + _INDEX_SUFFIX)
+    disk.replace(place, json.dumps(index, indent=2).encode())
+    return place
 
 
 def _shards(arrays: Mapping[str, NDArray[Any]], limit: int) -> Iterator[dict[str, NDArray[Any]]]:
@@ -284,23 +286,7 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]], metadata: Mapping[str
     text += b" " * (-(8 + len(text)) % _ALIGNMENT)
     if len(text) > _MAX_HEADER_NBYTES:
         raise ValueError(f"a header of {len(text)} bytes is larger than the format allows")
-    _publish(path, [len(text).to_bytes(8, "little"), text, *parts])
-
-
-def _publish(path: Path, parts: Iterable[Any]) -> None:
-    """Write a file under another name, and rename it once all of it is on the disk."""
-    # The temporary file belongs to this call alone.
-    partial = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
-    try:
-        with open(partial, "xb") as file:
-            for part in parts:
-                file.write(part)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
+    disk.replace(path, len(text).to_bytes(8, "little"), text, *parts)
 
 
 def _index(path: Path) -> dict[str, object]:
