@@ -131,6 +131,12 @@ def ones(client: Any) -> Any:
     return client.buffer_from_host(np.ones(8, np.float32))
 
 
+def adds(executable: Any) -> bool:
+    """Whether an executable of programs/add.mlir is right."""
+    eight = ones(executable.client)
+    return bool(executable(eight, eight).tolist() == [2.0] * 8)
+
+
 def start(client: Any, rounds: int) -> Any:
     """Start background work and return its still pending result, an identity matrix."""
     identity = client.buffer_from_host(np.eye(256, dtype=np.float32))

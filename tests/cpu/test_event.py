@@ -30,6 +30,8 @@ def test_waiting_for_a_value(client, wait, timeout):
     assert (event.is_ready(), event.done(), repr(event)) == (False, False, "<Event pending>")
     with pytest.raises(TimeoutError, match="the work goes on"):
         wait(event, timeout)
+    with pytest.raises(TypeError):
+        wait(event, "soon")
     keep()
     assert wait(event, 60) is wait(event) is None
     assert event.is_ready()

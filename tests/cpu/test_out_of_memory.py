@@ -121,12 +121,7 @@ PROGRAMS = {
         lambda c, half: half.copy_to_device(c.devices[0]),
     ),
     "call": (program, lambda c, p: p[0](p[1])),
-    "call with options": (
-        program,
-        lambda c, p: p[0](p[1], options=pjrt_hub.ExecuteOptions(launch_id=1)),
-    ),
     "call with an array": (cut, lambda c, exe: exe(HALF)),
-    "execute": (program, lambda c, p: p[0].execute([[p[1]]])[0][0]),
     "execute on a device": (program, lambda c, p: p[0].execute_on([p[1]], c.devices[0])[0][0]),
     "bound call": (bound, lambda c, call: call()),
     "bind an array": (cut, lambda c, exe: exe.bind(HALF).arguments[0][0]),

@@ -16,19 +16,6 @@ from pjrt_hub.errors import PluginInternalError as Broken
 
 
 @with_stub()
-def test_a_wait_has_a_limit(a):
-    out = run(a, "identity never")
-    error = raises(TimeoutError, out.ready.wait, 0.05)
-    assert str(error) == "not ready after 0.05 s; the work goes on", error
-    raises(TypeError, out.ready.wait, "soon")
-    assert repr(out) == "<Buffer pending, f32[4] on cpu:0>", repr(out)
-    later = run(a, "identity later").ready
-    assert [later.wait(30), later.wait(), later.wait(0)] == [None] * 3
-    a.client.close()
-    assert live() == {}, live()
-
-
-@with_stub()
 def test_callbacks(a):
     came = []
     late = run(a, "identity held").ready

@@ -150,7 +150,7 @@ def compile_isolated():
     print(raises(errors.PluginCrashedError, client.compile, func("add"), isolated=True).message)
 
 
-@pytest.mark.parametrize("death", DEATHS)
+@pytest.mark.parametrize("death", ["a vendor's log", "a line without an end", "nothing"])
 @pytest.mark.parametrize(
     ("where", "meet"),
     [("INITIALIZE", load), ("COMPILE", compile_isolated)],
