@@ -36,9 +36,11 @@ def read() -> Iterator[Mistake]:
     """Yield the mistakes; a block of the file each, behind the one that explains them."""
     text = Path(__file__).with_suffix(".txt").read_text("utf-8")
     for block in text.split("\n\n")[1:]:
-        (name, file, *areas), *lines = (line.split(" ") for line in block.strip("\n").split("\n"))
-        changed = [" ".join(words) for words in lines]
-        old, new = ("\n".join(line[1:] for line in changed if line[0] == sign) for sign in "-+")
+        first, *lines = block.strip("\n").split("\n")
+        name, file, *areas = first.split(" ")
+        old, new = (
+            "\n".join(line[1:] for line in lines if line[0] in signs) for signs in (" -", " +")
+        )
         yield Mistake(name, file, tuple(areas), old, new)
 
 
