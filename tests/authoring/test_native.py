@@ -1,10 +1,8 @@
 """Plugins in C and C++ that `pjrt-hub new NAME --c` writes build, pass checks and run in hosts."""
 
-import json
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -15,6 +13,8 @@ import pytest
 from children import in_child
 
 import pjrt_hub
+from pjrt_hub.kit import authoring, conformance
+from pjrt_hub.kit.conformance import Verdict
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
@@ -48,8 +48,6 @@ def threaded(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_the_header_is_made_of_the_declarations():
     import capi
     import plugin_header
-
-    from pjrt_hub.kit import authoring
 
     header = Path(authoring.__file__).parent / "c" / "pjrt_plugin" / "api.h"
     assert header.read_text() == plugin_header.text(capi.read())
@@ -167,31 +165,17 @@ def test_pjrt_hub_runs_text(threaded):
 
 
 @pytest.mark.slow
-def test_any_thread_serves_as_well(threaded, tmp_path):
-    report = tmp_path / "report.json"
+def test_any_thread_serves_as_well(threaded):
     areas = ("buffers", "donation", "execute", "external", "transfers")
-    subprocess.run(
-        [
-            *(sys.executable, "-m", "pjrt_hub.cli", "check", threaded, "--output", report),
-            *(word for area in areas for word in ("--area", area)),
-        ],
-        capture_output=True,
-        timeout=280,
-    )
-    verdicts = Counter(each["verdict"] for each in json.loads(report.read_text())["results"])
-    assert set(verdicts) <= {"pass", "unsupported", "skip"}
-    assert verdicts["pass"] > 150
+    report = conformance.run(threaded, areas=areas)
+    assert report.defects == ()
+    assert report.counts[Verdict.PASS] > 150
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("example", [False, True], ids=["skeleton", "example"])
 def test_the_suite_finds_no_defect(tmp_path, example):
-    library = native.build(native.write(tmp_path, example=example))
-    report = tmp_path / "report.json"
-    command = [sys.executable, "-m", "pjrt_hub.cli", "check", library, "--output", report]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=280)
-    results = json.loads(report.read_text())["results"]
-    assert ended.returncode == 0, ended.stdout
-    verdicts = Counter(each["verdict"] for each in results)
-    assert set(verdicts) == {"pass", "unsupported", "skip"}
-    assert verdicts["pass"] > (270 if example else 200)
+    report = conformance.run(native.build(native.write(tmp_path, example=example)))
+    assert report.defects == ()
+    assert report.counts[Verdict.PASS] > (270 if example else 200)
+    assert report.counts[Verdict.UNSUPPORTED] > 0 < report.counts[Verdict.SKIP]
