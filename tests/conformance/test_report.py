@@ -200,9 +200,3 @@ def test_reports_are_compared_by_what_both_have():
     assert next(iter(table.differences(found))) == "worse    plugin.entry\n         pass -> crash"
     assert "1 other differences" not in page.to_html(later, REPORT)
     assert "2 other differences" in page.to_html(later, REPORT)
-
-
-def test_a_result_is_found_by_its_name():
-    assert REPORT["ops.add.f64"].verdict is Verdict.UNSUPPORTED
-    with pytest.raises(KeyError):
-        REPORT["ops.add"]

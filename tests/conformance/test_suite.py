@@ -6,35 +6,22 @@ import os
 import shutil
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 import pjrt_hub
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.errors import InternalError, PluginLoadError
+from pjrt_hub.errors import InternalError
 from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Report, Suite, Verdict
 from pjrt_hub.kit.conformance.check import AREAS, check, checks, select
+from pjrt_hub.running.sandbox import watch
 
 CRASHES, WORKS = "compile.empty_options", "events.ready"
 
 
 def verdicts(report: Report) -> dict[str, Verdict]:
     return {each.name: each.verdict for each in report.results}
-
-
-def processes() -> set[int]:
-    return {int(name) for name in os.listdir("/proc") if name.isdecimal()}
-
-
-def is_a_worker_of_ours(pid: int) -> bool:
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes()
-        status = Path(f"/proc/{pid}/status").read_text()
-    except OSError:  # the process has ended meanwhile
-        return False
-    return b"conformance.worker" in command and f"\nPPid:\t{os.getpid()}\n" in status
 
 
 def test_a_crash_is_the_verdict_of_its_check_only():
@@ -52,7 +39,7 @@ def test_a_crash_is_the_verdict_of_its_check_only():
 def test_a_hang_ends_at_the_time_limit_with_all_that_was_started(answering):
     function, hangs_in = "PJRT_Client_DefaultDeviceAssignment", "client.assignment_zero"
     plugin = answering(function, "HANGS")
-    before = processes()
+    before = set(watch.children())
     begin = time.monotonic()
     report = conformance.run(plugin, names=[hangs_in, WORKS], jobs=1, seconds=2)
     assert verdicts(report) == {hangs_in: Verdict.TIMEOUT, WORKS: Verdict.PASS}
@@ -60,7 +47,7 @@ def test_a_hang_ends_at_the_time_limit_with_all_that_was_started(answering):
     assert hangs.text == f"it did not end within 2 s in {function}"
     assert hangs.function == function
     assert 2 <= time.monotonic() - begin < 60
-    assert {pid for pid in processes() - before if is_a_worker_of_ours(pid)} == set()
+    assert set(watch.children()) <= before
 
 
 def test_results_come_as_they_are_found_and_are_reported_in_order():
@@ -114,11 +101,6 @@ def test_what_is_cut_short_fails_without_being_loaded(tmp_path, library):
     assert "truncated" in failed.text
 
 
-def test_what_is_not_there_is_an_error(tmp_path):
-    with pytest.raises(PluginLoadError, match=r"pjrt_none\.so"):
-        conformance.run(tmp_path / "pjrt_none.so", names=[WORKS])
-
-
 def test_a_client_that_cannot_be_made_skips_what_needs_one():
     names = ["plugin.attributes", WORKS, "execute.add"]
     report = conformance.run("cpu", names=names, options={"cpu_device_count": 0})
@@ -126,11 +108,6 @@ def test_a_client_that_cannot_be_made_skips_what_needs_one():
     skips = [report[name] for name in (WORKS, "execute.add")]
     assert [each.verdict for each in skips] == [Verdict.SKIP] * 2
     assert len({each.text for each in skips}) == 1
-
-
-def test_an_option_of_another_type_is_refused_before_anything_runs():
-    with pytest.raises(TypeError, match="cpu_device_count"):
-        Suite("cpu", options={"cpu_device_count": "many"})
 
 
 def test_a_worker_that_does_not_start_is_our_fault(monkeypatch):
@@ -142,8 +119,11 @@ def test_a_worker_that_does_not_start_is_our_fault(monkeypatch):
 def test_what_a_loop_leaves_early_leaves_no_worker():
     suite = Suite("cpu", jobs=2)
     results = suite.results(select(areas=["events"]))
+    before = set(watch.children())
     next(results)
+    assert set(watch.children()) > before
     results.close()
+    assert set(watch.children()) <= before
 
 
 def test_every_check_is_well_described():
@@ -165,10 +145,6 @@ def test_checks_are_selected_by_area_and_name():
     devices = select(names=["devices.*"])
     assert len(select(["events"], ["devices.*"])) == len(select(["events"])) + len(devices)
     assert select() == checks()
-    with pytest.raises(ValueError, match="no area called 'event'; did you mean 'events'"):
-        select(areas=["event"])
-    with pytest.raises(ValueError, match=r"no check called 'events\.redy'"):
-        select(names=["events.redy"])
 
 
 def test_two_checks_of_one_name_are_refused():
