@@ -352,25 +352,7 @@ def sort(program: Program, name: str, x: Array) -> bool:
 
 
 OPERATIONS: list[Callable[[Program, str, Array], bool]] = [
-    elementwise,
-    unary,
-    select,
-    convert,
-    broadcast,
-    transpose,
-    reverse,
-    reshape,
-    strided,
-    pad,
-    concatenate,
-    reduce,
-    window,
-    gather,
-    scatter,
-    dynamic_slice,
-    update_slice,
-    dot,
-    convolution,
-    loop,
-    sort,
+    *(elementwise, unary, select, convert, broadcast, transpose, reverse, reshape, strided, pad),
+    *(concatenate, reduce, window, gather, scatter, dynamic_slice, update_slice, dot),
+    *(convolution, loop, sort),
 ]

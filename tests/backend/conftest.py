@@ -68,7 +68,12 @@ def compiled(header_folder: Path) -> Callable[..., Path]:
     return compiled
 
 
-@pytest.fixture(scope="session")
-def host(compiled: Callable[..., Path]) -> Path:
-    """The program in C."""
-    return compiled("host")
+@pytest.fixture
+def host(compiled: Callable[..., Path]) -> Callable[[Path], Ended]:
+    """`host(library)` runs the program in C; its status, output and errors."""
+
+    def run(library: Path) -> Ended:
+        done = finished.run(compiled("host"), library, env={}, seconds=60)
+        return done.returncode, done.stdout, done.stderr
+
+    return run

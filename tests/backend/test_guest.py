@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -125,13 +124,17 @@ def test_a_host_without_any_package_runs_it_and_sees_nothing(main, library, pyth
 
 
 def test_a_host_without_python_runs_it(host, library):
-    done = subprocess.run([host, library], env={}, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "2 4 6 8\n", "")
+    assert host(library) == (0, "2 4 6 8\n", "")
 
 
-def test_what_the_host_has_is_the_hosts(main, library, builders, tmp_path, python):
-    own = tmp_path / "own"
-    own.mkdir()
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """A folder with modules of the host's own."""
+    (tmp_path / "own").mkdir()
+    return tmp_path / "own"
+
+
+def test_what_the_host_has_is_the_hosts(main, library, own, python):
     (own / "needed_late.py").write_text("def add(first, second):\n    return 2 * first + second")
     script = f"import sys; sys.path.append({str(own)!r})\n{HOST}"
     status, printed, errors = python("-c", script, str(main), str(library))
@@ -140,14 +143,12 @@ def test_what_the_host_has_is_the_hosts(main, library, builders, tmp_path, pytho
 
 @pytest.mark.parametrize("imported", ["", "import adder\n"])
 def test_the_hosts_module_of_that_name_is_neither_replaced_nor_taken(
-    main, library, builders, tmp_path, python, imported
+    main, library, builders, own, python, imported
 ):
-    own = tmp_path / "own"
-    own.mkdir()
     (own / "adder.py").write_text("words = 'of the host'")
     script = f"import sys; sys.path.append({str(own)!r})\n{imported}{HOST}"
     script += "import adder; print(adder.words, len(sys.meta_path))"
-    status, printed, errors = python("-c", f"{script}", str(main), str(library))
+    status, printed, errors = python("-c", script, str(main), str(library))
     assert status == 0, errors
     assert '"status": 4' in printed
     assert "of the host" in printed

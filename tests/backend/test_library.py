@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -61,14 +60,9 @@ def build(folder, python):
     return made
 
 
-def run(host: Path, library: Path) -> tuple[int, str, str]:
-    done = subprocess.run([host, library], env={}, capture_output=True, text=True, timeout=60)
-    return done.returncode, done.stdout, done.stderr
-
-
 def test_a_host_without_python_adds(build, host):
     assert building._libpython()  # without it, no library can load this Python
-    assert run(host, build("adder:Adder")) == (0, "2 4 6 8\n", "")
+    assert host(build("adder:Adder")) == (0, "2 4 6 8\n", "")
 
 
 def test_jax_finds_its_devices(build, python):
@@ -83,7 +77,7 @@ def test_jax_finds_its_devices(build, python):
 
 
 def test_what_the_backend_raises_is_said(build, host):
-    status, printed, errors = run(host, build("adder:Broken"))
+    status, printed, errors = host(build("adder:Broken"))
     assert (status, printed) == (4, "")
     assert "the plugin in Python cannot start: it failed in adder:Broken" in errors
     assert "RuntimeError: there is no cable" in errors
@@ -92,7 +86,7 @@ def test_what_the_backend_raises_is_said(build, host):
 def test_what_is_not_there_any_more_is_said(build, host):
     library = build("adder:Adder")
     (library.parent / "adder.py").unlink()
-    status, _, errors = run(host, library)
+    status, _, errors = host(library)
     assert status == 4
     assert "names no backend, as module:Class does: No module named 'adder'" in errors
 
@@ -113,7 +107,7 @@ def test_it_has_no_run_path_and_is_not_for_other_machines(build, tmp_path):
 
 def test_the_launcher_itself_is_no_plugin(host):
     (launcher,) = Path(building.__file__).parent.glob("native/launcher.*so")
-    status, _, errors = run(host, launcher)
+    status, _, errors = host(launcher)
     assert status == 4
     assert "no backend is written into the library: use pjrt-hub build" in errors
 
