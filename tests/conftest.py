@@ -91,7 +91,22 @@ def header_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def stub(header_folder: Path) -> Callable[..., Path]:
+def compiled(header_folder: Path) -> Callable[..., Path]:
+    """`compiled("a.so", source, "-shared")` compiles C or C++ to a file beside `pjrt_api.h`."""
+
+    def build(name: str, source: Path, *flags: str) -> Path:
+        variable, standard = ("CC", "-std=c11") if source.suffix == ".c" else ("CXX", "-xc++")
+        command = (sysconfig.get_config_var(variable) or variable.lower()).split()
+        command += [standard, "-Wall", "-Werror", "-Wno-unused", "-g", "-fPIC", "-pthread"]
+        command += [f"-I{header_folder}", *flags, "-o", name, str(source), "-ldl"]
+        subprocess.run(command, check=True, timeout=60, cwd=header_folder)
+        return header_folder / name
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def stub(compiled: Callable[..., Path]) -> Callable[..., Path]:
     """`stub("ON_INITIALIZE=abort()")` compiles a plugin with these macros and gives its path.
 
     `stub("WHILE_LOADED", source="throws.cc")` compiles that file instead of `plugin.c`.
@@ -100,13 +115,8 @@ def stub(header_folder: Path) -> Callable[..., Path]:
 
     def build(*macros: str, source: str = "plugin.c") -> Path:
         if (source, *macros) not in built:
-            library = header_folder / f"stub_{len(built)}.so"
-            variable, standard = ("CC", "-std=c11") if source.endswith(".c") else ("CXX", "-xc++")
-            command = (sysconfig.get_config_var(variable) or variable.lower()).split()
-            command += [standard, "-Wall", "-Werror", "-Wno-unused", "-g", "-fPIC", "-shared"]
-            command += ["-pthread", f"-I{header_folder}", "-o", str(library)]
-            command += [f"-D{macro}" for macro in macros]
-            subprocess.run([*command, str(FAKE / source)], check=True, timeout=60)
+            flags = ["-shared", *(f"-D{macro}" for macro in macros)]
+            library = compiled(f"stub_{len(built)}.so", FAKE / source, *flags)
             built[source, *macros] = library
         return built[source, *macros]
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sysconfig
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,8 +12,6 @@ from children import command
 import pjrt_hub
 from pjrt_hub.kit import authoring
 from pjrt_hub.kit.authoring.reference import Reference
-
-HERE = Path(__file__).parent
 
 Ended = tuple[int, str, str]
 
@@ -54,26 +50,13 @@ def client() -> Iterator[pjrt_hub.Client]:
         yield client
 
 
-@pytest.fixture(scope="session")
-def compiled(header_folder: Path) -> Callable[..., Path]:
-    """`compiled("host", flag)` compiles the program in C to a file of this name."""
-
-    def compiled(name: str, *more: str) -> Path:
-        compiler = (sysconfig.get_config_var("CC") or "cc").split()
-        flags = ["-std=gnu2x", "-Wall", "-Werror", f"-I{header_folder}", *more]
-        command = [*compiler, *flags, "-o", header_folder / name, HERE / "host.c", "-ldl"]
-        subprocess.run(command, check=True, timeout=60)
-        return header_folder / name
-
-    return compiled
-
-
 @pytest.fixture
 def host(compiled: Callable[..., Path]) -> Callable[[Path], Ended]:
     """`host(library)` runs the program in C; its status, output and errors."""
+    program = compiled("host", Path(__file__).with_name("host.c"), "-std=gnu2x")
 
     def run(library: Path) -> Ended:
-        done = finished.run(compiled("host"), library, env={}, seconds=60)
+        done = finished.run(program, library, env={}, seconds=60)
         return done.returncode, done.stdout, done.stderr
 
     return run

@@ -65,7 +65,7 @@ print(json.dumps({"status": status, "before": before, "after": seen()}))
 @pytest.fixture(scope="session")
 def main(compiled) -> Path:
     """The program host.c as a library, whose `main` a host in Python calls."""
-    return compiled("m.so", "-shared", "-fPIC")
+    return compiled("m.so", Path(__file__).with_name("host.c"), "-std=gnu2x", "-shared")
 
 
 @pytest.fixture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sysconfig
 from pathlib import Path
 
 import finished
@@ -23,18 +21,13 @@ def check(tmp_path):
 
 
 @pytest.fixture(scope="session")
-def answering(header_folder, library):
+def answering(compiled, library):
     """`answering(function, answer)` is the plugin, but for a function: see answers.c."""
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
+    source = Path(__file__).with_name("answers.c")
 
     def build(function: str, answer: str, seconds: int = 0) -> Path:
-        path = header_folder / f"{function}_{answer}.so"
         given = {"REAL": f'"{library}"', "FUNCTION": function, "ANSWER": answer}
         words = [f"-D{name}={value}" for name, value in {**given, "SECONDS": seconds}.items()]
-        flags = ["-std=c11", "-w", "-fPIC", "-shared", f"-I{header_folder}", *words]
-        source = str(Path(__file__).with_name("answers.c"))
-        command = [*compiler, *flags, "-o", str(path), source, "-ldl"]
-        subprocess.run(command, check=True, timeout=60)
-        return path
+        return compiled(f"{function}_{answer}.so", source, "-w", "-shared", *words)
 
     return build

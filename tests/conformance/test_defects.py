@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import sysconfig
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-import pjrt_hub
 from pjrt_hub.kit import conformance
 from pjrt_hub.kit.conformance import Verdict
 from pjrt_hub.kit.conformance.check import checks
@@ -238,17 +236,12 @@ BRIEF = {
 
 
 @pytest.fixture(scope="module")
-def built(header_folder):
+def built(compiled, header_folder, library):
     """Return a library for each defect: a copy of a built one with the defect's name written in."""
-    real = pjrt_hub.load("cpu", offline=True).api.path
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
-    flags = ["-std=c11", "-Wall", "-Werror", "-Wno-unused", "-fPIC", "-shared", "-pthread"]
 
     def build(source):
-        library = header_folder / f"defects_{source.stem}.so"
-        places = [f"-I{header_folder}", f'-DREAL="{real}"', "-o", str(library), str(source), "-ldl"]
-        subprocess.run([*compiler, *flags, *places], check=True, timeout=60)
-        return source, library.read_bytes()
+        made = compiled(f"defects_{source.stem}.so", source, "-shared", f'-DREAL="{library}"')
+        return source, made.read_bytes()
 
     with ThreadPoolExecutor(2) as pool:
         whole = dict(pool.map(build, SOURCES))

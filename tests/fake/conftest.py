@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,13 +48,9 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 @pytest.fixture(scope="session")
-def host(header_folder: Path, stub: Stub) -> Host:
+def host(compiled: Callable[..., Path], stub: Stub) -> Host:
     """`host("leak", PJRT_HUB_LAYERS="validate")` runs the host in C over the stub."""
-    program = header_folder / "misuse"
-    compiler = (sysconfig.get_config_var("CC") or "cc").split()
-    flags = ["-std=gnu11", "-Wall", "-Werror", "-g", "-pthread", "-rdynamic", f"-I{header_folder}"]
-    source = str(HERE / "misuse.c")
-    subprocess.run([*compiler, *flags, "-o", str(program), source, "-ldl"], check=True, timeout=60)
+    program = compiled("misuse", HERE / "misuse.c", "-std=gnu11", "-rdynamic")
 
     def run(name: str, *macros: str, **env: str) -> subprocess.CompletedProcess[str]:
         plugins = [stub(*macros), *([stub("MINOR=116")] if name == "another_plugin" else [])]
