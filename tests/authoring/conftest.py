@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+import finished
 import pytest
 from children import command
 
@@ -42,7 +43,7 @@ def child(clean_env: dict[str, str]) -> Run:
 
     def child(function: Callable[..., object], *given: object, prepared: bool, **env: str) -> str:
         words, own = command(function, *given, prepared=prepared), {**clean_env, **env}
-        ended = subprocess.run(words, env=own, capture_output=True, text=True, timeout=300)
+        ended = finished.run(*words, env=own)
         assert ended.returncode == 0, f"{ended.stdout}\n{ended.stderr}"
         return ended.stdout
 
@@ -80,12 +81,11 @@ def run(folder: Path, environment: Mapping[str, str]) -> Run:
     """`run("pjrt-hub", ...)` runs a program in the empty folder and gives what it prints."""
 
     def to_end(*command: object, status: int = 0, cwd: Path = folder, **env: str) -> str:
-        own = Path(sys.executable).parent
-        words = [str(word) for word in command]
-        if words[0] in ("pjrt-hub", "python"):
-            words[0] = str(own / words[0])
+        program, *words = command
+        if program in ("pjrt-hub", "python"):
+            program = Path(sys.executable).with_name(program)
         how = {"cwd": cwd, "env": {**environment, **env}, "stdin": subprocess.DEVNULL}
-        ended = subprocess.run(words, capture_output=True, text=True, timeout=900, **how)
+        ended = finished.run(program, *words, seconds=900, **how)
         assert ended.returncode == status, f"{ended.stdout}\n{ended.stderr}"
         return ended.stdout
 

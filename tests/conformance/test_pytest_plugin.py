@@ -24,42 +24,35 @@ def run(tmp_path):
     return pytest_
 
 
-def test_each_check_is_a_test(run):
-    names = ["events.ready", "extensions.raw_buffer", "compile.empty_options"]
-    chosen = [word for name in names for word in ("--pjrt-check", name)]
-    ended = run("--pjrt-plugin", "cpu", *chosen)
-    assert ended.returncode == 1, ended.stderr
-    assert "1 failed, 2 passed, 1 skipped" in ended.stdout
-    assert "FAILED cpu::compile.empty_options" in ended.stdout
-    assert "the process died of SIGABRT" in ended.stdout
-    assert "Check failed: replica_count > 0" in ended.stdout
-    assert "unsupported: the plugin has no extension RawBuffer" in ended.stdout
+CPU = ("--pjrt-plugin", "cpu")
+CHECKS = ("--pjrt-check=events.ready", "--pjrt-check=extensions.raw_buffer")
+FOUND = (
+    *("1 failed, 2 passed, 1 skipped", "FAILED cpu::compile.empty_options"),
+    *("the process died of SIGABRT", "Check failed: replica_count > 0"),
+    "unsupported: the plugin has no extension RawBuffer",
+)
+#: What a run shows -> the words behind `pytest`, its status, and parts of what it prints.
+RUNS = {
+    "each check is a test": ((*CPU, *CHECKS, "--pjrt-check=compile.empty_options"), 1, FOUND),
+    "pytest chooses among them": (
+        (*CPU, "--pjrt-area", "events", "-k", "events.ready"),
+        *(0, ("1 passed", "deselected")),
+    ),
+    "create options reach the plugin": (  # no client can be made with this one
+        (*CPU, "--pjrt-check=execute.add", "--pjrt-option", "cpu_device_count=0"),
+        *(0, ("1 passed, 1 skipped",)),
+    ),
+    "it stops in the middle": ((*CPU, "--pjrt-area", "compile", "-x"), 1, ("1 failed",)),
+    "without the option nothing is added": ((), 0, ("1 passed",)),
+}
 
 
-def test_pytest_chooses_among_them(run):
-    ended = run("--pjrt-plugin", "cpu", "--pjrt-area", "events", "-k", "events.ready")
-    assert ended.returncode == 0
-    assert "1 passed" in ended.stdout
-    assert "deselected" in ended.stdout
-
-
-def test_create_options_reach_the_plugin(run):
-    option = ["--pjrt-option", "cpu_device_count=0"]  # no client can be made with this
-    ended = run("--pjrt-plugin", "cpu", "--pjrt-check", "execute.add", *option)
-    assert ended.returncode == 0, ended.stdout
-    assert "1 passed, 1 skipped" in ended.stdout
-
-
-def test_it_stops_in_the_middle(run):
-    ended = run("--pjrt-plugin", "cpu", "--pjrt-area", "compile", "-x")
-    assert ended.returncode == 1
-    assert "1 failed" in ended.stdout
-
-
-def test_without_the_option_nothing_is_added(run):
-    ended = run()
-    assert ended.returncode == 0
-    assert "1 passed" in ended.stdout
+@pytest.mark.parametrize("what", RUNS)
+def test_checks_are_tests(run, what):
+    words, status, printed = RUNS[what]
+    ended = run(*words)
+    assert ended.returncode == status, ended.stderr
+    assert [text for text in printed if text not in ended.stdout] == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 from pjrt_hub.kit.tracing.recording import read
 
 TESTS = Path(__file__).parents[1]
-SCALAR = TESTS / "programs" / "scalar.mlir"
+RUN = ("-m", "pjrt_hub.cli", "run", TESTS / "programs" / "scalar.mlir", "--arg", "3.0")
 
 
 def test_random_usage_is_without_misuse(trace, tmp_path):
@@ -29,8 +29,7 @@ def test_a_process_sees_its_own_calls_without_a_preload(run, trace, row, tmp_pat
     folder = tmp_path / "kept"
     folder.mkdir()
     layers = {"PJRT_HUB_LAYERS": "trace,validate", "PJRT_HUB_TRACE": str(folder)}
-    command = ["-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]
-    done = run(*command, **layers)
+    done = run(*RUN, **layers)
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(trace("--from", folder, "--log", "--summary", "--json").stdout)
     (plugin,) = told["plugins"]
@@ -44,8 +43,7 @@ def test_a_process_sees_its_own_calls_without_a_preload(run, trace, row, tmp_pat
 
 def test_both_ways_in_record_each_call_once(trace, tmp_path):
     kept = tmp_path / "kept"
-    command = [sys.executable, "-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]
-    assert trace("--output", kept, "--", *command).returncode == 0
+    assert trace("--output", kept, "--", sys.executable, *RUN).returncode == 0
     recording = read(kept)
     executions = [c for c in recording.calls if c.function == "PJRT_LoadedExecutable_Execute"]
     assert len(executions) == 1
@@ -71,8 +69,7 @@ client.close()
 
 
 def test_only_what_is_asked_for_is_shown(trace, tmp_path):
-    kept = tmp_path / "kept"
-    command = [sys.executable, "-m", "pjrt_hub.cli", "run", SCALAR, "--arg", "3.0"]
+    kept, command = tmp_path / "kept", (sys.executable, *RUN)
     seen = trace("--filter", "*Execute", "--output", kept, "--", *command)
     (line,) = seen.stderr.splitlines()
     assert "PJRT_LoadedExecutable_Execute(" in line
