@@ -54,7 +54,7 @@ def _time(subject: Subject, executable: int, rounds: int) -> float:
     arguments = slow_arguments(subject, rounds)
     begin = time.monotonic()
     (result,) = subject.execute(executable, arguments)
-    subject.await_(subject.ready(result))
+    subject.wait(result)
     return time.monotonic() - begin
 
 

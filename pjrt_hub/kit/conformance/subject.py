@@ -302,8 +302,7 @@ class Subject:
         buffer, done = self.send(given, **fields)
         if done:
             self.await_(done)
-        self.await_(self.ready(buffer))
-        return buffer
+        return self.wait(buffer)
 
     def send(self, array: np.ndarray[Any, Any], **fields: Any) -> tuple[int, int]:
         """Send a row-major array without waiting; return the buffer and `done_with_host_buffer`."""
@@ -395,6 +394,11 @@ class Subject:
             self.api.call("PJRT_Event_Await", event=event)
         finally:
             self._release(event)
+
+    def wait(self, buffer: int) -> int:
+        """Wait until a buffer is ready, and return it."""
+        self.await_(self.ready(buffer))
+        return buffer
 
     def own(self, kind: str, address: int) -> int:
         """Take an object that the plugin made, such as a "Buffer"; the check's end destroys it."""

@@ -143,8 +143,8 @@ def _deleted_buffer(subject: Subject) -> int:
 @check(number=100)
 def ready_event_of_deleted(subject: Subject) -> None:
     """Await the ready event of a deleted buffer -> refused, by the call or the event."""
-    buffer, what = _deleted_buffer(subject), "the ready event of a deleted buffer"
-    subject.expect_refusal(lambda: subject.await_(subject.ready(buffer)), what)
+    wait = partial(subject.wait, _deleted_buffer(subject))
+    subject.expect_refusal(wait, "the ready event of a deleted buffer")
 
 
 @check(number=100)
@@ -158,11 +158,8 @@ def read_of_deleted(subject: Subject) -> None:
 def copy_of_deleted(subject: Subject) -> None:
     """Copy a deleted buffer to the device's memory -> refused, by the call or the copy's event."""
     buffer, place = _deleted_buffer(subject), subject.default_memory
-
-    def copy() -> None:
-        subject.await_(subject.ready(subject.copy(buffer, memory=place)))
-
-    subject.expect_refusal(copy, "a copy of a deleted buffer")
+    copy = partial(subject.copy, buffer, memory=place)
+    subject.expect_refusal(lambda: subject.wait(copy()), "a copy of a deleted buffer")
 
 
 def _shape(subject: Subject) -> dict[str, Any]:
@@ -188,18 +185,15 @@ def uninitialized(subject: Subject) -> None:
     equal(subject.call("PJRT_Buffer_Dimensions", buffer=buffer), [4], "the dimensions")
     found = subject.call("PJRT_Buffer_Memory", buffer=buffer)
     equal(found, subject.default_memory, "the memory")
-    subject.await_(subject.ready(buffer))
+    subject.wait(buffer)
 
 
 @check(since=69, number=101)
 def uninitialized_without_end(subject: Subject) -> None:
     """Create an uninitialized array of a pebibyte -> refused, usually with RESOURCE_EXHAUSTED."""
-    fields = {**_shape(subject), "shape_dims": [1 << 48]}
-
-    def make() -> None:
-        subject.await_(subject.ready(_uninitialized(subject, fields)))
-
-    subject.expect_refusal(make, "an array of a pebibyte", code=ResourceExhaustedError.code)
+    make = partial(_uninitialized, subject, {**_shape(subject), "shape_dims": [1 << 48]})
+    code = ResourceExhaustedError.code
+    subject.expect_refusal(lambda: subject.wait(make()), "an array of a pebibyte", code=code)
 
 
 def _error_buffer(subject: Subject, **fields: Any) -> int:
@@ -212,12 +206,9 @@ def _error_buffer(subject: Subject, **fields: Any) -> int:
 @check(since=82, number=102)
 def error_buffer(subject: Subject) -> None:
     """Create an error buffer -> its event and a copy have the error's code and text."""
-    buffer = _error_buffer(subject)
-    for what, call in {
-        "awaiting it": lambda: subject.await_(subject.ready(buffer)),
-        "copying it": lambda: subject.get(buffer, np.float32),
-    }.items():
-        subject.expect_given_error(call, what, DataLossError.code)
+    buffer, code = _error_buffer(subject), DataLossError.code
+    subject.expect_given_error(lambda: subject.wait(buffer), "awaiting it", code)
+    subject.expect_given_error(lambda: subject.get(buffer, np.float32), "copying it", code)
     subject.usable()
 
 
@@ -225,7 +216,7 @@ def error_buffer(subject: Subject) -> None:
 def error_buffer_in_words(subject: Subject) -> None:
     """Create an error buffer whose text goes on past its size -> the event's text does not."""
     buffer = _error_buffer(subject, **GIVEN_ERROR_AND_MORE)
-    subject.expect_given_error(lambda: subject.await_(subject.ready(buffer)), "awaiting it")
+    subject.expect_given_error(lambda: subject.wait(buffer), "awaiting it")
 
 
 @check(since=82, number=102)
@@ -243,7 +234,7 @@ def error_buffer_as_argument(subject: Subject) -> None:
 def error_buffer_with_payload(subject: Subject) -> None:
     """Create an error buffer with a payload -> the error of its event has that payload."""
     buffer = _error_buffer(subject, payload={"pjrt.hub/reason": "tested"})
-    error = subject.expect_error(lambda: subject.await_(subject.ready(buffer)), "awaiting it")
+    error = subject.expect_error(lambda: subject.wait(buffer), "awaiting it")
     equal(dict(error.payloads), {"pjrt.hub/reason": b"tested"}, "the payloads")
 
 
@@ -283,7 +274,7 @@ def alias_fails(subject: Subject) -> None:
         fulfil(0, *GIVEN_ERROR.values())
     except DataLossError:
         subject.note("FulfillAliasBuffer returns the very error that it was given")
-    subject.expect_given_error(lambda: subject.await_(subject.ready(buffer)), "awaiting the alias")
+    subject.expect_given_error(lambda: subject.wait(buffer), "awaiting the alias")
 
 
 def _bitcast(subject: Subject, buffer: int, code: int, dims: list[int]) -> int:

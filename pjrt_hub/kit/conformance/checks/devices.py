@@ -194,7 +194,7 @@ def poison(subject: Subject) -> None:
     (output,) = subject.execute(executable, [identity], launch_id=launch)
     if not _poison(subject, launch):
         raise Skipped("the launch was not poisoned: it may have been over")
-    error = subject.expect_error(lambda: subject.await_(subject.ready(output)), "a poisoned output")
+    error = subject.expect_error(lambda: subject.wait(output), "a poisoned output")
     expect("poison of a check" in error.message, f"expected its message, found {error.message}")
     if error.code != _INTERNAL:
         subject.note(f"a poisoned output: {code_name(error.code)}, where INTERNAL was given")

@@ -168,7 +168,7 @@ def used_after(subject: Subject) -> None:
     for what, use in {
         "a run on a donated buffer": lambda: subject.values(executable, [a, b]),
         "a copy of a donated buffer": lambda: subject.get(a, np.float32),
-        "the event of a donated buffer": lambda: subject.await_(subject.ready(a)),
+        "the event of a donated buffer": lambda: subject.wait(a),
     }.items():
         subject.expect_refusal(use, what)
 
@@ -208,7 +208,7 @@ def thousand_steps(subject: Subject) -> None:
     before = _bytes_in_use(subject)
     for _ in range(1000):
         (value,) = subject.execute(executable, [value])
-    subject.await_(subject.ready(value))
+    subject.wait(value)
     after = _bytes_in_use(subject)
     expect(bool((subject.get(value) == 1000).all()), "1000 steps of one do not give 1000")
     if before is not None and after is not None:
@@ -236,7 +236,7 @@ def control_dependency(subject: Subject) -> None:
     source = subject.put(A)
     heir, settle = _dependent(subject, source)
     settle(0, "")
-    subject.await_(subject.ready(heir))
+    subject.wait(heir)
     equal(subject.get(heir).tolist(), A.tolist(), "the values of the heir")
     equal(_are_deleted(subject, source), [True], "IsDeleted of the source")
 
@@ -246,7 +246,7 @@ def control_dependency_fails(subject: Subject) -> None:
     """Donate with a control dependency, fail it -> the new buffer's event has the error's text."""
     heir, settle = _dependent(subject, subject.put(A))
     settle(*GIVEN_ERROR.values())
-    subject.expect_given_error(lambda: subject.await_(subject.ready(heir)), "awaiting the heir")
+    subject.expect_given_error(lambda: subject.wait(heir), "awaiting the heir")
 
 
 @check(number=131)

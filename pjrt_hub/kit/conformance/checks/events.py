@@ -45,7 +45,7 @@ def becomes_ready(subject: Subject) -> None:
 def await_is_not_early(subject: Subject) -> None:
     """Await the ready event of running work, then read the output -> it is there at once."""
     text = "after Await: expected the output, found work that goes on"
-    expect_over(subject, text, lambda output, _: subject.await_(subject.ready(output)))
+    expect_over(subject, text, lambda output, _: subject.wait(output))
 
 
 @check(number=114)

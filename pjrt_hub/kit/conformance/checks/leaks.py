@@ -60,8 +60,7 @@ def _execute(subject: Subject) -> Use:
         rows, events = subject.launch(executable, [[buffer, buffer]], events=True, num_outputs=1)
         for event in events:
             subject.await_(event)
-        subject.await_(subject.ready(rows[0][0]))
-        subject.destroy(*rows[0])
+        subject.destroy(subject.wait(rows[0][0]))
 
     return run
 
@@ -73,7 +72,7 @@ def _donate(subject: Subject) -> Use:
     def run() -> None:
         given = subject.put(_NUMBERS)
         ((output,),), _ = subject.launch(executable, [[given]], num_outputs=1)
-        subject.await_(subject.ready(output))
+        subject.wait(output)
         subject.destroy(output, given)
 
     return run
@@ -106,9 +105,7 @@ def _copy(subject: Subject) -> Use:
     buffer = subject.put(_NUMBERS)
 
     def copy() -> None:
-        there = subject.copy(buffer, device=subject.devices[-1])
-        subject.await_(subject.ready(there))
-        subject.destroy(there)
+        subject.destroy(subject.wait(subject.copy(buffer, device=subject.devices[-1])))
 
     with raise_as(Unsupported, "it makes no copy:"):
         copy()
@@ -174,7 +171,7 @@ def _transfer(subject: Subject) -> Use:
         transfer = Transfer(subject, [4])
         buffer = transfer.buffer(0)
         transfer.send(0, _NUMBERS, 0, last=True)
-        subject.await_(subject.ready(buffer))
+        subject.wait(buffer)
         transfer.end()
         subject.destroy(buffer)
 

@@ -160,9 +160,7 @@ def _ask(subject: Subject, what: str, memory: int) -> Any:
 
 
 def _copy(subject: Subject, buffer: int, memory: int) -> int:
-    made = subject.copy(buffer, memory=memory)
-    subject.await_(subject.ready(made))
-    return made
+    return subject.wait(subject.copy(buffer, memory=memory))
 
 
 def _kinds(subject: Subject, function: str, count: int) -> None:

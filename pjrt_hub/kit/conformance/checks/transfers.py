@@ -225,7 +225,7 @@ def copy_is_not_early(subject: Subject) -> None:
         except (PjrtError, Unsupported) as exc:
             subject.note(str(exc))
             continue
-        subject.await_(subject.ready(copy))
+        subject.wait(copy)
         # Events of finished work fire on threads of the plugin, in any order, but within a fifth
         # of the time that slow work takes.
         is_done = subject.is_ready_within(subject.ready(source), 0.02)
@@ -374,9 +374,7 @@ def parts_abandoned(subject: Subject) -> None:
     buffer = transfer.buffer(0)
     transfer.send(0, EIGHT[:4], 0)
     transfer.end()
-    subject.expect_error(
-        lambda: subject.await_(subject.ready(buffer)), "awaiting an abandoned buffer"
-    )
+    subject.expect_error(lambda: subject.wait(buffer), "awaiting an abandoned buffer")
     subject.usable()
 
 
