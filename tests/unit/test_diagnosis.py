@@ -80,7 +80,10 @@ def jax(site: Path, **versions: str) -> Path:
     return site
 
 
-def steps_of(root: Path, env: dict[str, str] | None = None, catalog: Catalog | None = None):
+NO_ROWS = Catalog([])
+
+
+def steps_of(root: Path, env: dict[str, str] | None = None, catalog: Catalog = NO_ROWS):
     paths = (str(root / "user"), str(root / "site"))
     world = World(env or {}, HostTag.current(), Installed(paths), catalog, root=root / "machine")
     return list(diagnosis.report(world))
