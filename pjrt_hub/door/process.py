@@ -75,6 +75,10 @@ def cache() -> Cache:
     Raises:
         CacheError: there is no place for a cache.
     """
+    return _cache(environment())
+
+
+def _cache(env: Mapping[str, str]) -> Cache:
     # Every start of JAX imports this module for `environment`, so these imports are late.
     from pjrt_hub.errors import CacheError
     from pjrt_hub.finding.store.cache.cache import SYSTEM, Cache
@@ -87,7 +91,7 @@ def cache() -> Cache:
                 hint=f"as root, fill {SYSTEM[0]}, or install the plugin for the whole machine",
             )
         return Cache(trusted[0], system=trusted[1:])
-    return Cache.from_env(environment())
+    return Cache.from_env(env)
 
 
 def journal(name: str, *, resume: bool) -> Journal | None:
@@ -159,9 +163,12 @@ def pins() -> Pins | None:
     Raises:
         LockFileError: it cannot be read, is malformed, or others may have written it.
     """
+    return _pins(environment())
+
+
+def _pins(env: Mapping[str, str]) -> Pins | None:
     from pjrt_hub.finding.store.pins import read
 
-    env = environment()
     path = lock_path(env)
     return None if path is None else read(path, is_named=bool(env.get("PJRT_HUB_LOCK")))
 
@@ -184,10 +191,10 @@ def world() -> World:
 
     env = environment()
     try:
-        known = cache()
+        known = _cache(env)
     except CacheError:
         known = None  # Installed plugins can be used without a cache.
-    locked, there = pins(), installed()
+    locked, there = _pins(env), installed()
     rows = catalog(there, locked)
     return World.current(env, there)._replace(catalog=rows, cache=known, pins=locked)
 
