@@ -54,6 +54,8 @@ FORGE = {
 }
 #: The parts that also run on other systems, except `native_log`, which belongs to the runtime.
 PORTABLE = "pjrt_hub/errors.py pjrt_hub/base pjrt_hub/finding pjrt_hub/door pjrt_hub/cli"
+#: What the sessions for every change leave to the session `night`.
+BY_DAY = "not night"
 TYPE_CHECKS = ("mypy", "mypy benchmarks", "mypy tests/cpu/test_typed_calls.py")
 #: mypy as on macOS and Windows, where Python's library has other contents.
 FOREIGN_TYPE_CHECKS = tuple(
@@ -268,21 +270,28 @@ def tests(session: nox.Session) -> None:
 def slow(session: nox.Session) -> None:
     """What `tests` leaves out of `unit`, `fake` and `cpu`; other sessions run the rest."""
     install_wheel(session, *group("test", "cpu", "notebook", "weights"), "uv")
-    pytest(session, "unit", "fake", "cpu", only="slow")
+    pytest(session, "unit", "fake", "cpu", only=f"slow and {BY_DAY}")
+
+
+@nox.session(default=False)
+def night(session: nox.Session) -> None:
+    """The tests that the sessions for every change leave out, as they take long."""
+    install_wheel(session, *group("test", "cpu", "bench", "weights"))
+    pytest(session, "unit", "fake", "cpu", "jax", only="night")
 
 
 @nox.session(default=False, tags=["long"])
 def beside_jax(session: nox.Session) -> None:
     """The parts beside JAX: exported, examples, jax, tracing, backend, benchmarks."""
     install_wheel(session, *group("test", "cpu", "bench", "exported", "weights"))
-    pytest(session, "exported", "examples", "jax", "tracing", "backend", "benchmarks")
+    pytest(session, "exported", "examples", "jax", "tracing", "backend", "benchmarks", only=BY_DAY)
 
 
 @nox.session(default=False, tags=["long"])
 def beside_vendors(session: nox.Session) -> None:
     """The parts on vendors' plugins: vendor, conformance, authoring."""
     install_wheel(session, *group("test", "cpu", "vendor", "corpus"))
-    pytest(session, "vendor", "conformance", "authoring")
+    pytest(session, "vendor", "conformance", "authoring", only=BY_DAY)
 
 
 @nox.session(default=False)
@@ -392,19 +401,16 @@ def jax_releases(session: nox.Session, release: str) -> None:
     older = ["absl-py", "numpy<2.1", "scipy<1.15"] if release.startswith("0.4") else []
     install_wheel(session, *group("test", "cpu"))
     session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24", *older)
-    pytest(session, "jax_releases")
+    pytest(session, "jax_releases", only=BY_DAY)
 
 
 @nox.session(default=False, python="3.13")
 @nox.parametrize("release", ["0.11.2", nox.param("0.12.0.1", tags=["long"])])
 def jax_newest(session: nox.Session, release: str) -> None:
-    """The same on newer ones, all of it on the newest; skipped aloud where Python 3.13 is not."""
-    install_wheel(session, *group("test", "cpu", "hosts", "weights"))
+    """The same on newer ones, all of `jax` on the newest; skipped where Python 3.13 is not."""
+    install_wheel(session, *group("test", "cpu", "weights"))
     session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24")
-    if release != "0.12.0.1":
-        pytest(session, "jax_releases")
-        return
-    pytest(session, "jax", "exported", "hosts_jax")  # There is a profile of the newest release.
+    pytest(session, "jax" if release == "0.12.0.1" else "jax_releases", only=BY_DAY)
 
 
 @nox.session(default=False)
@@ -458,8 +464,8 @@ def lowest(session: nox.Session) -> None:
 def newest(session: nox.Session) -> None:
     """The newest release of each dependency and framework, whatever the groups pin."""
     install_wheel(session, *group("cpu", "weights"))
-    session.install("--upgrade", *unpinned("test", "interop", "exported", "dask", "ray"))
-    pytest(session, "unit", "interop", "exported", "jax", "dask", "ray")
+    session.install("--upgrade", *unpinned("test", "interop", "exported", "dask", "ray", "hosts"))
+    pytest(session, "unit", "interop", "exported", "jax", "dask", "ray", "hosts_jax")
     # These come last: beside them, JAX reports for each plugin that its hardware is absent.
     session.install("--upgrade", *unpinned("vendor"))
     pytest(session, "jax_topologies")

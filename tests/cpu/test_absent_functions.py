@@ -11,7 +11,7 @@ from pjrt_hub.running.capi import library as loading
 # The walk is some 240 processes, which a machine with other work may take minutes for.
 pytestmark = [
     *(pytest.mark.cpu("asked without the functions, by the layers of a walk"), pytest.mark.slow),
-    pytest.mark.timeout(900),
+    *(pytest.mark.night, pytest.mark.timeout(900)),
 ]
 
 ROOT = Path(__file__).parents[2]

@@ -75,6 +75,7 @@ STYLES = [
 
 @pytest.mark.parametrize(("stranger", "mistyped"), dict.fromkeys(STYLES))
 @pytest.mark.slow
+@pytest.mark.night
 def test_five_types_are_found_however_a_plugin_refuses(styled, stranger, mistyped):
     assert styled(STRANGERS[stranger], MISTYPED[mistyped]) == EACH
 
@@ -85,6 +86,7 @@ UNUSUAL = 'REFUSE("%1$s is out of range")'
 
 @pytest.mark.parametrize("stranger", STRANGERS)
 @pytest.mark.slow
+@pytest.mark.night
 def test_options_that_take_no_usual_value_are_known_by_what_is_asked_for(styled, stranger):
     assert styled(STRANGERS[stranger], MISTYPED["says both"], UNUSUAL) == EACH
 
@@ -104,6 +106,7 @@ def test_options_that_look_at_the_value_are_given_others(styled):
     ],
 )
 @pytest.mark.slow
+@pytest.mark.night
 def test_a_type_that_does_not_show_is_said_to_be_unknown(styled, mistyped, value):
     assert styled(STRANGERS["refuses"], mistyped, value) == dict.fromkeys(EACH, "unknown")
 

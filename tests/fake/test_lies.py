@@ -131,6 +131,7 @@ def on_both(functions, host=(), elsewhere=()):
 
 @on_both(SILENT, host=[ON_HOST])
 @pytest.mark.slow
+@pytest.mark.night
 @with_stub('PLATFORM="{platform}"')
 def test_what_is_left_out_is_an_error(function, platform):
     plugin = Plugin(load(path))
@@ -169,6 +170,7 @@ OFF_HOST = ("PJRT_Buffer_GetMemoryLayout", "PJRT_Buffer_ToHostBuffer")
 
 @on_both(NUMBERS, elsewhere=OFF_HOST)
 @pytest.mark.slow
+@pytest.mark.night
 @with_stub('PLATFORM="{platform}"')
 def test_an_absurd_number_is_an_error(function, platform):
     """The rest of the plugin's answer is true."""

@@ -119,6 +119,7 @@ def test_every_fault_has_an_ending():
 
 @pytest.mark.parametrize("fault", sorted(ENDINGS))
 @pytest.mark.slow
+@pytest.mark.night
 def test_a_fault_is_told_apart_and_leaves_nothing(faults, meet, tmp_path, fault, monkeypatch):
     cls, said = ENDINGS[fault]
     slack, deadline = SLACK, DEADLINE

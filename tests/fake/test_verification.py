@@ -143,6 +143,7 @@ def test_another_library_than_the_locked_one_never_runs(open_by, library, other,
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("lock", ["named", "0"])
 @pytest.mark.slow
+@pytest.mark.night
 def test_what_is_put_there_during_first_contact_never_runs(
     open_by, library: Path, other: Path, ran: Path, met: Path, swap: Swap, way: str, lock: str
 ) -> None:

@@ -106,6 +106,8 @@ def end_while_programs_run():
     return x
 
 
+@pytest.mark.slow
+@pytest.mark.night
 def test_twenty_ends_are_clean(child):
     """The processes end while work is in flight."""
     for _ in range(20):

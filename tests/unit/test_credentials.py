@@ -251,6 +251,7 @@ CASES += [(answer, how) for answer in ECHOES for how in ("user and password", "q
 
 @pytest.mark.parametrize(("answer", "how"), CASES)
 @pytest.mark.slow
+@pytest.mark.night
 def test_no_failure_and_no_spiteful_server_shows_a_secret(
     server, cache, tmp_path, keyring, caplog, capfd, monkeypatch, answer, how
 ):

@@ -172,6 +172,7 @@ def seconds(read: Callable[[bytes], object], data: bytes) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_is_linear(kind):
     read, make = KINDS[kind]
