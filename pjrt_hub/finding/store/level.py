@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-
 #: The store of the whole machine, below its root; Windows has it elsewhere.
 SYSTEM_STORE = "usr/local/share/pjrt-hub"
 
