@@ -322,6 +322,7 @@ def test_a_mix_on_one_to_eight_devices(child, seed):
 
 
 @pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("seeds", [range(first, first + 20) for first in range(0, 200, 20)])
 def test_two_hundred_seeds(child, seeds):
     for seed in seeds:
