@@ -276,8 +276,8 @@ def slow(session: nox.Session) -> None:
 @nox.session(default=False)
 def night(session: nox.Session) -> None:
     """The tests that the sessions for every change leave out, as they take long."""
-    install_wheel(session, *group("test", "cpu", "bench", "weights"))
-    pytest(session, "unit", "fake", "cpu", "jax", only="night")
+    install_wheel(session, *group("test", "cpu", "exported", "weights"))
+    pytest(session, "unit", "fake", "cpu", "exported", "jax", only="night")
 
 
 @nox.session(default=False, tags=["long"])
@@ -407,10 +407,10 @@ def jax_releases(session: nox.Session, release: str) -> None:
 @nox.session(default=False, python="3.13")
 @nox.parametrize("release", ["0.11.2", nox.param("0.12.0.1", tags=["long"])])
 def jax_newest(session: nox.Session, release: str) -> None:
-    """The same on newer ones, all of `jax` on the newest; skipped where Python 3.13 is not."""
-    install_wheel(session, *group("test", "cpu", "weights"))
+    """The same on newer ones, skipped where Python 3.13 is not; `newest` runs all on the newest."""
+    install_wheel(session, *group("test", "cpu"))
     session.install(f"jax=={release}", f"jaxlib=={release}", "flatbuffers>=24")
-    pytest(session, "jax" if release == "0.12.0.1" else "jax_releases", only=BY_DAY)
+    pytest(session, "jax_releases", only=BY_DAY)
 
 
 @nox.session(default=False)

@@ -8,6 +8,7 @@ import pytest
 import pjrt_hub
 from pjrt_hub.running.capi import lapack
 
+pytestmark = [pytest.mark.slow, pytest.mark.night]
 jax = pytest.importorskip("jax")
 linalg = jax.lax.linalg
 TYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
