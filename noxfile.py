@@ -89,7 +89,7 @@ PARTS = {
         "faults/test_archives.py::test_no_wheel_of_a_vendor_is_refused",
     ),
     "authoring": (*SPREAD, "authoring"),
-    "conformance": (*SPREAD, "conformance"),
+    "conformance": (*SPREAD, "conformance", "--ignore=conformance/test_discrete.py"),
     "check": ("conformance/test_discrete.py",),
     "conformance_cpu": ("conformance/test_cpu_plugin.py",),
     "benchmarks": (*SPREAD, "docs/test_entered_benchmarks.py"),
@@ -277,7 +277,7 @@ def slow(session: nox.Session) -> None:
 def night(session: nox.Session) -> None:
     """The tests that the sessions for every change leave out, as they take long."""
     install_wheel(session, *group("test", "cpu", "exported", "weights"))
-    pytest(session, "unit", "fake", "cpu", "exported", "jax", only="night")
+    pytest(session, "unit", "fake", "cpu", "exported", "jax", "conformance", only="night")
 
 
 @nox.session(default=False, tags=["long"])

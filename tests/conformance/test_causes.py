@@ -33,6 +33,8 @@ CHECKED = ("execute", "events", "external")
 ADDS = "ops.add.f32*"
 
 
+@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize(("function", "answer"), MISTAKES)
 def test_one_mistake_is_one_defect_and_comes_first(answering, function, answer):
     cause, verdict, text = MISTAKES[function, answer]

@@ -52,5 +52,7 @@ def test_every_function_that_matters_to_a_host_is_seen_to_be_unimplemented(looke
             assert set(found) <= whole | {name}, name
 
 
+@pytest.mark.slow
+@pytest.mark.night
 def test_a_plugin_that_makes_no_client_is_asked_for_nothing_else(looked):
     assert looked["PJRT_Client_Create"][1:] == (["PJRT_Client_Create"], False)

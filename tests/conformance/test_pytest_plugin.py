@@ -47,6 +47,8 @@ RUNS = {
 }
 
 
+@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize("what", RUNS)
 def test_checks_are_tests(run, what):
     words, status, printed = RUNS[what]
@@ -55,6 +57,8 @@ def test_checks_are_tests(run, what):
     assert [text for text in printed if text not in ended.stdout] == []
 
 
+@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("words", "text"),
     [
