@@ -255,7 +255,7 @@ def check_types(session: nox.Session) -> Iterator[None]:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """What to run before each commit: style, types, and every test that is quick; five minutes."""
+    """What to run before each commit: style, types, and every test that is quick."""
     install_wheel(session, *group("style", "types", "test", "cpu"))
     if session.posargs:
         pytest(session)
