@@ -25,6 +25,8 @@ nox.options.default_venv_backend = "uv|virtualenv"  # uv installs in seconds wha
 nox.options.download_python = "never"
 nox.options.error_on_missing_interpreters = False
 nox.options.reuse_venv = "yes"
+# uv compiles no bytecode. Each of the thousands of child processes would compile what it imports.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 ROOT = Path(__file__).parent
 GROUPS = nox.project.load_toml("pyproject.toml")
