@@ -427,7 +427,7 @@ def test_a_program_that_does_not_compile(drive):
 EXAMPLES = LOADER / "examples"
 
 
-@pytest.fixture(params=["run.c", "run.cpp", "run.rs", "run.py"])
+@pytest.fixture(params=["run.c", "run.cpp", "run.rs", "run.f90", "run.py"])
 def host_program(request, objects, tmp_path):
     """The command line of a host in one language, but for its arguments."""
     source, out = EXAMPLES / request.param, tmp_path / "host"
@@ -439,6 +439,8 @@ def host_program(request, objects, tmp_path):
         case ".rs":
             linked = [word for each in objects for word in ("-C", f"link-arg={each}")]
             line = ["rustc", "--edition=2021", source, *linked, "-o", out]
+        case ".f90":
+            line = ["gfortran", "-std=f2018", "-Wall", "-Werror", source, *objects, "-o", out]
         case _:
             line = ["cc", "-shared", "-pthread", *objects, "-o", out, "-ldl"]
     path = os.pathsep.join([os.environ.get("PATH", ""), str(Path.home() / ".cargo" / "bin")])
