@@ -225,7 +225,8 @@ def pytest(session: nox.Session, *parts: str, only: str = "", **env: str) -> Non
     with session.chdir("tests"), TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         tested["PYTEST_DEBUG_TEMPROOT"] = folder
         for part, tests in runs.items():
-            report = f"--junit-xml={REPORTS / session.name}-{part}.xml"
+            name = "-".join(filter(None, (session.name, part, env.get("PJRT_HUB_LAYERS"))))
+            report = f"--junit-xml={REPORTS / name}.xml"
             try:
                 session.run("pytest", report, *chosen, *tests, env=tested)
             except CommandFailed:

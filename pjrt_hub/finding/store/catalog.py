@@ -363,14 +363,20 @@ def shipped_registry() -> Path:
 
 
 #: The columns of a plugin's row, in the order in which it is written.
-_PLUGIN: tuple[str, ...] = ("plugin", "platform", "package", "version", "file_name", "size")
-_PLUGIN += ("sha256", "library", "host", "api_version", "api_note", "stablehlo", "license", "urls")
-_PLUGIN += ("publisher", "issuer", "attestation", "attestation_note", "members", "requires")
+_PLUGIN = (
+    *("plugin", "platform", "package", "version", "file_name", "size", "sha256", "library", "host"),
+    *("api_version", "api_note", "stablehlo", "license", "urls", "publisher", "issuer"),
+    *("attestation", "attestation_note", "members", "requires"),
+)
 #: The columns of a requirement. The first two occur only if its row is not inside another row.
-_REQUIREMENT: tuple[str, ...] = ("plugin", "platform", "package", "specifier", "version")
-_REQUIREMENT += ("compiles", "file_name", "size", "sha256", "license", "urls", "members")
-_OPTIONAL = {"api_version", "api_note", "stablehlo", "urls", "publisher", "issuer", "attestation"}
-_OPTIONAL |= {"attestation_note", "requires", "specifier", "compiles"}
+_REQUIREMENT = (
+    *("plugin", "platform", "package", "specifier", "version", "compiles", "file_name", "size"),
+    *("sha256", "license", "urls", "members"),
+)
+_OPTIONAL = {
+    *("api_version", "api_note", "stablehlo", "urls", "publisher", "issuer", "attestation"),
+    *("attestation_note", "requires", "specifier", "compiles"),
+}
 #: The types of the columns that do not hold a string.
 _TYPES = {"size": int, "urls": list, "members": list, "requires": list, "compiles": bool}
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list", bool: "true or false"}

@@ -48,7 +48,10 @@ typedef struct {
 /* Makes launches take turns from now on; returns false with an exception set. */
 bool gate_open(Turns *turns, const PJRT_Api *api, bool sparing) {
   Gate *gate = calloc(1, sizeof(Gate));
-  if (gate == NULL) return PyErr_NoMemory() != NULL;
+  if (gate == NULL) {
+    PyErr_NoMemory();
+    return false;
+  }
   pthread_mutex_init(&gate->mutex, NULL);
   monotonic_condition(&gate->ended);
   gate->api = api;

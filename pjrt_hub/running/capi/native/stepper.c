@@ -310,7 +310,8 @@ static bool allocate(StepperObject *stepper, const ExecutableObject *exe) {
   if (stepper->carried != NULL && stepper->is_carried != NULL && stepper->fed != NULL &&
       stepper->inputs != NULL && stepper->held != NULL && stepper->lock != NULL)
     return true;
-  return PyErr_NoMemory() != NULL;
+  PyErr_NoMemory();
+  return false;
 }
 
 /* _bind(executable, carry, fixed): `carry` has a pair of an output and a parameter for each carried
