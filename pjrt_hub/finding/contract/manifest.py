@@ -194,6 +194,11 @@ def read_standalone(path: Path) -> Manifest:
     return _manifest(Table.read(path, lenient=True))
 
 
+def parse_standalone(raw: bytes, path: Path) -> Manifest:
+    """Read the text of such a manifest as it would be read at `path`."""
+    return _manifest(Table.parse(raw, path, lenient=True))
+
+
 def default_manifest(name: str, platform: str = "") -> Manifest:
     """Make the manifest of a plugin that has none."""
     what = f"no {FILE_NAME} describes it"

@@ -115,6 +115,11 @@ class Table:
             raw = digest.content(path, _PLAIN_MAX_NBYTES if lenient else _MAX_NBYTES)
         except OSError as exc:
             raise ManifestError(f"{path}: cannot be read: {exc.strerror}") from None
+        return cls.parse(raw, path, lenient=lenient)
+
+    @classmethod
+    def parse(cls, raw: bytes, path: Path, *, lenient: bool = False) -> Table:
+        """Read the text of a file, which need not be there yet."""
         try:
             return cls(plain.parse(raw) if lenient else parse(raw), path, "", lenient)
         except ValueError as exc:

@@ -68,19 +68,15 @@ def _folders(world: World) -> dict[Path, str]:
 
 
 def read_libraries(path: Path) -> list[Path]:
-    """Return the absolute paths of a manifest's libraries; none if it cannot be read."""
-    try:
-        libraries = read_standalone(path).libraries
-    except ManifestError:
-        return []
-    return [path.resolve().parent / each.path for each in libraries]
+    """Return the absolute paths of a manifest's libraries."""
+    return [path.resolve().parent / each.path for each in read_standalone(path).libraries]
 
 
 def _list(folder: Path) -> list[Path]:
     """Return the manifests in a folder, by name; raise ManifestError or OSError."""
     if not folder.is_absolute():
         raise ManifestError("it is not an absolute path", hint="name it by an absolute path")
-    _require_trust(folder)
+    require_trust(folder)
     split = map(os.path.splitext, sorted(os.listdir(folder)))
     paths = (folder / f"{name}.toml" for name, end in split if end == ".toml" and is_name(name))
     found = list(islice(filter(isfile, paths), _MOST + 1))
@@ -90,7 +86,7 @@ def _list(folder: Path) -> list[Path]:
 
 
 def _read(world: World, path: Path, source: str) -> Described | Rejection:
-    _require_trust(path)
+    require_trust(path)
     manifest, real, tried = read_standalone(path), path.resolve(), []
     for library in manifest.libraries:
         place = real.parent / library.path
@@ -104,11 +100,11 @@ def _read(world: World, path: Path, source: str) -> Described | Rejection:
         return Rejection(path.stem, str(path), "; ".join(tried), absent=True)
     manifest = manifest._replace(libraries=(library._replace(path=str(place)),), path=real)
     for each in (place, *preloads(world, manifest, place).paths):
-        _require_trust(each, f"{each}: ")
+        require_trust(each, f"{each}: ")
     return Described(manifest, source, (str(path),))
 
 
-def _require_trust(path: Path, name: str = "") -> None:
+def require_trust(path: Path, name: str = "") -> None:
     """Raise ManifestError if others than root and this process's user can write to a file."""
     if sys.platform == "win32":
         return  # Windows has lists of rights in place of owners and modes.
