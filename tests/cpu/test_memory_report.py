@@ -16,6 +16,7 @@ from children import in_child
 from texts import DONATED, doubling
 
 from pjrt_hub.errors import ClosedError, ResourceExhaustedError
+from pjrt_hub.running.client import memory_report
 
 EIGHT = np.arange(8, dtype=np.float32)
 ORIGINS = {"PJRT_HUB_BUFFER_ORIGINS": "1"}
@@ -179,6 +180,23 @@ def test_a_report_names_the_lines_that_made_buffers(client):
     assert head.split()[-2:] == ["AGE", "ORIGIN"]
     assert row.split()[-1] == f"{here.parent.name}/{here.name}:{at}"
     return results
+
+
+@in_child(**ORIGINS)
+def test_the_state_of_a_stepper_is_of_the_line_that_made_the_stepper(client):
+    exe = client.compile(doubling("1024xf32"))
+    step = exe.stepper({0: 0}, state={0: np.ones(1024, np.float32)})  # the stepper
+    for _ in range(3):
+        step()
+    [held] = client.memory_report().holders
+    lines = Path(__file__).read_text().splitlines()
+    line = next(number for number, text in enumerate(lines, 1) if text.endswith("# the stepper"))
+    assert held.origin == f"{__file__}:{line}"
+    assert (held.nbytes, held.type, held.device) == (4096, "f32[1024]", "cpu:0")
+    assert held.seconds > 0
+    # A report, and the hint of an error, which waits for nothing, leave the state as it is.
+    assert step._hidden() == [0]
+    assert ": 1 x f32[1024] on cpu:0, made by" in memory_report.hint(client.api.address)
 
 
 @in_child(**ORIGINS)

@@ -113,9 +113,9 @@ def test_many_results_that_are_not_carried(client):
         ({}, {}, "no result is carried"),
         ({3: 0}, {}, "result 3 cannot become parameter 0"),
         ({0: 4}, {}, "result 0 cannot become parameter 4"),
-        ({0: 0, 1: 0}, {}, "are not different parameters"),
-        ({0: 0}, {0: W}, "are not different parameters"),
-        ({0: 0}, {9: W}, "are not different parameters"),
+        ({0: 0, 1: 0}, {}, "must be different parameters"),
+        ({0: 0}, {0: W}, "must be different parameters"),
+        ({0: 0}, {9: W}, "must be different parameters"),
         ({2: 3}, {0: W}, "the program donates parameter 0"),
     ],
 )
@@ -281,3 +281,86 @@ def test_rows_of_several_devices(pair):
         step.reset({0: [full(0)], 3: [full(0), full(0)]})
     with pytest.raises(ValueError, match="has no state"):
         program.stepper(CARRY, {1: [W, W]})([[full(0)], [full(0)]])
+
+
+@pytest.fixture
+def rows(pair):
+    program = pair.compile(PROGRAM, CompileOptions(num_replicas=2))
+    return program.stepper(CARRY, {1: [W, W]}, {0: [full(0)] * 2, 3: [full(100)] * 2})
+
+
+def test_a_row_that_does_not_fit_leaves_the_state(rows, pair):
+    here, there = (pair.buffer_from_host(full(1), device=each) for each in pair.devices)
+    short = pair.buffer_from_host(full(1)[:3])
+    gone = pair.buffer_from_host(full(1))
+    gone.delete()
+    good = [full(1), full(1)]
+    for row, error in (
+        ([there, here], ValueError),
+        ([short, there], ValueError),
+        ([pair.buffer_from_host(W.astype("i4")), there], TypeError),
+        ([gone, there], ClosedError),
+        (full(1)[0], TypeError),
+    ):
+        for state in ({0: row, 3: good}, {0: good, 3: row}):
+            with pytest.raises(error):
+                rows.reset(state)
+        with pytest.raises(error):
+            rows.executable.stepper(CARRY, {1: row})
+    assert [each.tolist()[0] for each in rows([[full(0)], [full(0)]])] == [2, 2]
+
+
+def test_rows_are_as_many_as_devices_and_arguments(rows):
+    with pytest.raises(TypeError, match="a step takes 2 rows, one a device; 3 given"):
+        rows([[full(0)]] * 3)
+    with pytest.raises(TypeError, match="a step takes 1 argument, 2 given"):
+        rows([[full(0)], [full(0)] * 2])
+    rows.executable.close()
+    with pytest.raises(ClosedError):
+        rows.reset({0: [full(0)] * 2, 3: [full(0)] * 2})
+
+
+class Within:
+    """An argument that uses the stepper while it is put."""
+
+    def __init__(self, use):
+        self.use = use
+
+    def __dlpack_device__(self):
+        return full(0).__dlpack_device__()
+
+    def __dlpack__(self, **how):
+        self.use()
+        return full(0).__dlpack__(**how)
+
+
+def test_a_step_within_a_step_is_refused(step, rows):
+    with pytest.raises(RuntimeError, match="inside a step"):
+        step(Within(lambda: step(full(0))))
+    inner = Within(lambda: rows([[full(0)], [full(0)]]))
+    with pytest.raises(RuntimeError, match="inside a step"):
+        rows([[inner], [full(0)]])
+    assert step(full(0)).tolist() == [2] * 8
+    assert rows([[full(0)], [full(0)]])[0].tolist() == [2] * 8
+
+
+@in_child
+def test_ctrl_c_ends_the_wait_for_another_threads_step(client):
+    step = client.compile(PROGRAM).stepper(CARRY, {1: W}, {0: full(0), 3: full(0)})
+    entered, enough = threading.Event(), threading.Event()
+
+    def wait():
+        entered.set()
+        enough.wait(60)
+
+    other = threading.Thread(target=step, args=(Within(wait),))
+    other.start()
+    entered.wait(60)
+    for use in (lambda: step(full(0)), lambda: step.state, lambda: step.reset({0: W, 3: W})):
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        with pytest.raises(KeyboardInterrupt):
+            use()
+        assert not enough.is_set()
+    enough.set()
+    other.join()
+    assert held(step) == {0: 2, 3: -2}

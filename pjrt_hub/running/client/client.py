@@ -334,16 +334,17 @@ class Client(Closing, CompilingClient):
         steppers.
         """
         self._require_open()
-        for each in self._children():
+        for each in self._holders():
             if isinstance(each, hotpath.Stepper):
                 with suppress(ValueError, RuntimeError, ClosedError):  # There may be no state.
                     each._state(tuple)
-        return self._living()
+        return [each for each in self._holders() if isinstance(each, Buffer)]
 
-    def _living(self) -> list[Buffer]:
-        """Return the buffers that are Python's objects, and wait for nothing."""
+    def _holders(self) -> list[Buffer | hotpath.Stepper]:
+        """Return what may hold memory, the oldest first, and wait for nothing."""
         listed = reversed(self._children())
-        return [each for each in listed if isinstance(each, Buffer) and not each._is_gone]
+        living = (each for each in listed if not (isinstance(each, Buffer) and each._is_gone))
+        return [each for each in living if isinstance(each, Buffer | hotpath.Stepper)]
 
     def memory_report(self) -> MemoryReport:
         """Report what holds the memory: buffers by type and place, beside what devices count.

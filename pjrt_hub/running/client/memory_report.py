@@ -11,7 +11,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
@@ -22,6 +22,7 @@ from pjrt_hub.running.array import dtypes
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import handle, hotpath
+from pjrt_hub.running.device.device import Device
 from pjrt_hub.running.device.event import Event
 
 #: The most rows of a table, and the most holders that an error names.
@@ -143,7 +144,10 @@ def hint(api: int) -> str:
 
 
 def record_origins() -> None:
-    """Record the line that makes each buffer of this process from now on, and when."""
+    """Record the line that makes each buffer of this process from now on, and when.
+
+    What the steps of a stepper make is of the line that made the stepper.
+    """
     global _origins
     if _origins is None:
         _origins = {}
@@ -167,21 +171,34 @@ def _group(clients: Iterable[Any], *, is_asked: bool) -> list[Holder]:
     _is_asking = True
     try:
         for client in clients:
-            buffers = client.live_buffers() if is_asked else client._living()
-            for order, buffer in enumerate(buffers, 1):
-                if _has_failed(buffer):
-                    continue
-                spec = ShapeSpec(buffer.shape, dtypes.of_code(buffer._dtype))
-                nbytes, memory = _measure(buffer) if is_asked else (None, "")
-                line, made = (_origins or {}).get(id(buffer), ("", None))
-                key = (str(spec), str(buffer.device), memory, line)
+            for order, each in enumerate(client._holders(), 1):
+                line, made = (_origins or {}).get(id(each), ("", None))
                 age = None if made is None else now - made
-                held = groups.get(key) or Holder(0, 0, *key[:3], order, age, line)
-                nbytes = held.nbytes + (spec.nbytes if nbytes is None else nbytes)
-                groups[key] = held._replace(nbytes=nbytes, number=held.number + 1)
+                for spec, device, nbytes, memory in _held(each, is_asked=is_asked):
+                    key = (str(spec), str(device), memory, line)
+                    held = groups.get(key) or Holder(0, 0, *key[:3], order, age, line)
+                    nbytes = held.nbytes + (spec.nbytes if nbytes is None else nbytes)
+                    groups[key] = held._replace(nbytes=nbytes, number=held.number + 1)
     finally:
         _is_asking = False
     return sorted(groups.values(), key=lambda each: -each.nbytes)
+
+
+def _held(
+    holder: Buffer | hotpath.Stepper, *, is_asked: bool
+) -> Iterator[tuple[ShapeSpec, Device, int | None, str]]:
+    """Yield what an object holds: its type, its place, and what the plugin tells of it."""
+    if isinstance(holder, Buffer):
+        if not _has_failed(holder):
+            spec = ShapeSpec(holder.shape, dtypes.of_code(holder._dtype))
+            yield spec, holder.device, *(_measure(holder) if is_asked else (None, ""))
+        return
+    executable = holder.executable
+    for parameter in holder._hidden():  # A state without a Buffer has the type that it becomes.
+        slot = executable.signature.parameters[parameter]
+        if slot.shape is not None:
+            spec = ShapeSpec(slot.shape, dtypes.of_code(slot.code))
+            yield spec, executable.devices[0], None, ""
 
 
 def _has_failed(buffer: Buffer) -> bool:

@@ -85,6 +85,11 @@ def put_row(executable: Called, row: tuple[Any, ...], device: Device) -> tuple[A
 
 def reject(executable: Called, index: int, given: object) -> None:
     """Raise for an argument that the call path refused."""
+    require(executable, index, given, None)
+
+
+def require(executable: Called, index: int, given: object, device: Device | None) -> None:
+    """Raise unless the call path takes an argument as it is, in the row of a device."""
     slot, what = _describe_parameter(executable, index)
     if not isinstance(given, Buffer):
         raise TypeError(
@@ -135,7 +140,8 @@ def reject(executable: Called, index: int, given: object) -> None:
             f"{given.layout}\n\nhint: client.buffer_from_host(numpy.asarray(buffer), "
             f"layout={slot.order}) lays it out anew"
         )
-    raise ValueError(f"argument {index} is on {given.device}, its row is for another device")
+    if given.device != device:
+        raise ValueError(f"argument {index} is on {given.device}, its row is for another device")
 
 
 def _from_host(

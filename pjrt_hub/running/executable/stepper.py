@@ -6,14 +6,15 @@ path keeps the state of a program on one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import hotpath
-from pjrt_hub.running.executable.argument import put
+from pjrt_hub.running.executable.argument import put, require
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device.device import Device
@@ -100,6 +101,7 @@ class RowStepper(Stepper):
         self._fixed = {each: self._put(each, row) for each, row in fixed.items()}
         self._kept: tuple[Any, ...] | None = None
         self._lock = Lock()
+        self._is_used = False
 
     @property
     def executable(self) -> Any:
@@ -108,10 +110,10 @@ class RowStepper(Stepper):
 
     def __call__(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """Take a step with a row of arguments for each device, as `execute` takes them."""
-        with self._lock:
+        with self._turn():
             kept = self._kept or self._refuse()
             bound = {**self._fixed, **dict(zip(self.carry.values(), kept, strict=True))}
-            full = [self._row(bound, number, row) for number, row in enumerate(rows)]
+            full = self._full(bound, rows)
             try:
                 results = self._executable.execute(full)
             except PjrtError as exc:
@@ -123,24 +125,50 @@ class RowStepper(Stepper):
         given = [[each for n, each in enumerate(row) if n not in self.carry] for row in results]
         return [row[0] if len(row) == 1 else tuple(row) for row in given]
 
-    def _row(self, bound: Mapping[int, Any], device: int, given: Sequence[Any]) -> list[Any]:
-        rest = iter(given)
-        count = len(bound) + len(given)
-        return [bound[each][device] if each in bound else next(rest) for each in range(count)]
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Use the state, as the only thread; refuse a use within a use."""
+        with self._lock:
+            if self._is_used:
+                raise RuntimeError("this thread is inside a step of the same stepper")
+            self._is_used = True
+            try:
+                self._executable._require_open()
+                yield
+            finally:
+                self._is_used = False
+
+    def _full(
+        self, bound: Mapping[int, Sequence[Any]], rows: Sequence[Sequence[Any]]
+    ) -> list[list[Any]]:
+        """Return the rows of the program from those that a step is given."""
+        devices, count = len(self._executable.devices), len(self._executable.signature.parameters)
+        fed, made = count - len(bound), list[list[Any]]()
+        if len(rows) != devices:
+            raise TypeError(f"a step takes {devices} rows, one a device; {len(rows)} given")
+        for device, row in enumerate(rows):
+            if len(row) != fed:
+                raise TypeError(f"a step takes {fed} argument{'s'[: fed != 1]}, {len(row)} given")
+            rest = iter(row)
+            made.append([bound[n][device] if n in bound else next(rest) for n in range(count)])
+        return made
 
     def _put(self, parameter: int, value: Any) -> Any:
         devices = self._executable.devices
-        if isinstance(value, Buffer) or len(value) != len(devices):
+        if not _is_row(value, len(devices)):
             raise TypeError(f"parameter {parameter} needs a row of {len(devices)}, one a device")
-        places = zip(value, devices, strict=True)
-        return tuple(_buffer(self._executable, parameter, each, place) for each, place in places)
+        row = list[Buffer]()
+        for each, device in zip(value, devices, strict=True):
+            row.append(_buffer(self._executable, parameter, each, device))
+            require(self._executable, parameter, row[-1], device)
+        return tuple(row)
 
     def _reset(self, row: tuple[Any, ...]) -> None:
-        with self._lock:
+        with self._turn():
             self._kept = row
 
     def _state(self, take: Callable[[tuple[Any, ...]], tuple[Any, ...]]) -> tuple[Any, ...]:
-        with self._lock:
+        with self._turn():
             return take(self._kept or self._refuse())
 
 
@@ -188,7 +216,8 @@ def _check(signature: Signature, carry: Mapping[int, int], fixed: Mapping[int, A
     twice = [each for each in fixed if each in carry.values()]
     if wrong or twice or len(set(carry.values())) != len(carry):
         raise ValueError(
-            f"{[*carry.values(), *fixed]} are not different parameters of {len(takes)}"
+            f"what is carried or fixed, {[*carry.values(), *fixed]}, must be different parameters "
+            f"of the program's {len(takes)}"
         )
     if donated := [each for each in fixed if each in signature.donated]:
         raise ValueError(
@@ -201,6 +230,13 @@ def _buffer(executable: Any, parameter: int, value: Any, device: Device) -> Buff
     if not isinstance(value, Buffer):
         return put(executable, parameter, value, device)[0]
     return _copy(value) if parameter in executable.signature.donated else value
+
+
+def _is_row(value: Any, length: int) -> bool:
+    try:
+        return not isinstance(value, Buffer) and len(value) == length
+    except TypeError:  # A scalar has no length.
+        return False
 
 
 def _copy(value: Any) -> Any:

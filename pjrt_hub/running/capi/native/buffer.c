@@ -51,17 +51,23 @@ void buffer_type_made(PyTypeObject *type) { spares_type = type; }
 static allocfunc allocate = PyType_GenericAlloc;
 static PyObject *origin_noter;
 
+/* Tells the noter, if there is one, of a new object; returns false with an exception set. */
+bool origin_note(const void *object) {
+  if (origin_noter == NULL) return true;
+  PyObject *none = PyObject_CallFunction(origin_noter, "K", ADDRESS(object));
+  Py_XDECREF(none);
+  return none != NULL;
+}
+
 static PyObject *allocate_noting(PyTypeObject *type, Py_ssize_t items) {
   PyObject *buffer = PyType_GenericAlloc(type, items);
-  if (buffer == NULL) return NULL;
-  PyObject *none = PyObject_CallFunction(origin_noter, "K", ADDRESS(buffer));
-  if (none == NULL) Py_CLEAR(buffer);
-  Py_XDECREF(none);
+  if (buffer != NULL && !origin_note(buffer)) Py_CLEAR(buffer);
   return buffer;
 }
 
-/* note_origins(callable): from now on, each new Buffer's id is told to callable(id), on the thread
-   that makes the Buffer. No spares are used any more, so this costs nothing before it is called. */
+/* note_origins(callable): from now on, the id of each new Buffer and Stepper is told to
+   callable(id), on the thread that makes it. No spares are used any more, so this costs nothing
+   before it is called. */
 PyObject *buffer_note_origins(PyObject *module, PyObject *callable) {
   GUARD;
   Py_XDECREF(origin_noter);

@@ -286,6 +286,7 @@ extern PyType_Slot buffer_slots[];
 bool buffer_refuse(const BufferObject *buffer);
 void buffer_type_made(PyTypeObject *type);
 PyObject *buffer_note_origins(PyObject *module, PyObject *callable);
+bool origin_note(const void *object);
 PyObject *buffer_wrap(PyTypeObject *type, ClientObject *client, PJRT_Buffer *ptr, int dtype,
                       PyObject *shape, PyObject *layout, PyObject *device);
 PyObject *buffer_wrap_copy(const BufferObject *buffer, PJRT_Buffer *ptr, PyObject *device);

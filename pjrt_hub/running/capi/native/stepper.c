@@ -29,7 +29,8 @@ typedef struct {
 } StepperObject;
 LISTED(StepperObject);
 
-/* Waits until no other thread uses the state; returns false with an exception set. */
+/* Waits until no other thread uses the state, or until Ctrl-C; returns false with an exception
+   set. */
 static bool stepper_enter(StepperObject *stepper) {
   if (stepper->exe == NULL)
     return raise_closed("this stepper was never bound to an executable") != NULL;
@@ -38,9 +39,11 @@ static bool stepper_enter(StepperObject *stepper) {
     PyErr_SetString(PyExc_RuntimeError, "this thread is inside a step of the same stepper");
     return false;
   }
-  if (PyThread_acquire_lock(stepper->lock, NOWAIT_LOCK) != PY_LOCK_ACQUIRED) {
+  PyLockStatus got = PyThread_acquire_lock_timed(stepper->lock, 0, 0);
+  while (got != PY_LOCK_ACQUIRED) {
+    if (PyErr_CheckSignals() < 0) return false;
     Py_BEGIN_ALLOW_THREADS;
-    PyThread_acquire_lock(stepper->lock, WAIT_LOCK);
+    got = PyThread_acquire_lock_timed(stepper->lock, -1, 1);
     Py_END_ALLOW_THREADS;
   }
   stepper->owner = PyThread_get_thread_ident();
@@ -299,6 +302,21 @@ static PyObject *stepper_state(PyObject *self, PyObject *take) {
   return answer;
 }
 
+/* _hidden(): returns the parameters whose state no Buffer holds. It waits for nothing. */
+static PyObject *stepper_hidden(PyObject *self, PyObject *unused) {
+  GUARD;
+  StepperObject *stepper = (StepperObject *)self;
+  PyObject *hidden = PyList_New(0);
+  for (Py_ssize_t i = 0; hidden != NULL && i < stepper->num_carried; i++) {
+    Py_ssize_t parameter = stepper->carried[i].parameter;
+    if (stepper->held[parameter] != NULL || stepper->inputs[parameter] == NULL) continue;
+    PyObject *number = PyLong_FromSsize_t(parameter);
+    if (number == NULL || PyList_Append(hidden, number) < 0) Py_CLEAR(hidden);
+    Py_XDECREF(number);
+  }
+  return hidden;
+}
+
 static bool allocate(StepperObject *stepper, const ExecutableObject *exe) {
   size_t parameters = (size_t)exe->num_parameters + 1, outputs = (size_t)exe->num_outputs + 1;
   stepper->carried = calloc(outputs, sizeof(Carried));
@@ -352,6 +370,7 @@ static PyObject *stepper_bind(PyObject *self, PyObject *args) {
   stepper->exe = (ExecutableObject *)Py_NewRef(executable);
   client_adopt(exe->client, &stepper->child, stepper_destroy);
   stepper->listed = true;
+  if (!origin_note(stepper)) return NULL;
   Py_RETURN_NONE;
 }
 
@@ -385,6 +404,7 @@ static PyMethodDef methods[] = {
     {"_bind", stepper_bind, METH_VARARGS, "_bind(executable, carry, fixed)"},
     {"_reset", stepper_reset, METH_O, "_reset(row)"},
     {"_state", stepper_state, METH_O, "_state(take) -> take(row)"},
+    {"_hidden", stepper_hidden, METH_NOARGS, "_hidden() -> parameters"},
     {NULL, NULL, 0, NULL},
 };
 
