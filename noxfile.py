@@ -73,6 +73,11 @@ PARTS = {
     "fake": (*SPREAD, "fake"),
     "cpu": (*SPREAD, "cpu"),
     "loader": (*SPREAD, "loader"),
+    "cpu_older": (*SPREAD, "cpu", "--ignore-glob=cpu/test_discrete*"),
+    "cpu_discrete": (
+        *SPREAD,
+        *sorted(f"cpu/{path.name}" for path in ROOT.glob("tests/cpu/test_discrete*")),
+    ),
     "absent_functions": ("cpu/test_absent_functions.py",),
     "docs": (*SPREAD, "docs"),
     "examples": (
@@ -300,9 +305,9 @@ def beside_vendors(session: nox.Session) -> None:
 @nox.session(default=False)
 @nox.parametrize("api", ["0.106", nox.param("0.81", tags=["long"])])
 def generations(session: nox.Session, api: str) -> None:
-    """What of cpu and conformance is not about one build, on older CPU plugins."""
+    """What of cpu and conformance is not about one build or `discrete`, on older CPU plugins."""
     install_wheel(session, *group("test", GENERATIONS[api], "corpus", "weights"))
-    pytest(session, "cpu", "conformance_cpu", only="not slow")
+    pytest(session, "cpu_older", "conformance_cpu", only="not slow")
 
 
 @nox.session(default=False)
@@ -317,14 +322,14 @@ def discrete(session: nox.Session, api: str) -> None:
 @nox.session(default=False)
 @nox.parametrize("api", list(GENERATIONS))
 def bridges(session: nox.Session, api: str) -> None:
-    """JAX and exported functions on older CPU plugins and on `discrete`; and absent functions."""
+    """JAX, exported functions and `discrete` on older CPU plugins; and absent functions."""
     install_wheel(session, *group("test", GENERATIONS[api], "exported", "weights"))
     on = {"TESTED_PLATFORM": "cpu", "PJRT_HUB_LAYERS": "discrete"}
     pytest(session, "exported", only="not slow", **on)
     # JAX is older than the plugin, which expects structs of its own sizes.
     pytest(session, "jax_bridge", only="not slow", **on | {"PJRT_HUB_LAYERS": "discrete,pad"})
     if api != "0.115":  # Other sessions run this on the newest.
-        pytest(session, "exported", "jax_bridge", only="not slow")
+        pytest(session, "exported", "jax_bridge", "cpu_discrete", only="not slow")
         pytest(session, "absent_functions")
 
 
