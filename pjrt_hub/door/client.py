@@ -11,19 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from pjrt_hub import errors
 from pjrt_hub.base import log
 from pjrt_hub.base.frames import hide_below
 from pjrt_hub.base.listing import Listing
 from pjrt_hub.door import preflight
 from pjrt_hub.door.plugin import library_path, open_plugin
 from pjrt_hub.door.process import warn, world
-from pjrt_hub.errors import (
-    InvalidArgumentError,
-    PjrtError,
-    PjrtHubError,
-    PluginError,
-    TargetNotFoundError,
-)
 from pjrt_hub.finding.contract.variables import is_on
 from pjrt_hub.finding.discovery import registry_rows, select
 from pjrt_hub.finding.discovery.survey import reject_unfit, survey
@@ -93,7 +87,7 @@ def client(
     # The other processes of the job would not follow to another platform.
     if distributed is not None:
         return make(choose(platform, offline=offline, to_run=True))
-    mistakes = (InvalidArgumentError,) if options else ()
+    mistakes = (errors.InvalidArgumentError,) if options else ()
     return use_first(platform, make, offline=offline, to_run=True, mistakes=mistakes)
 
 
@@ -171,7 +165,7 @@ def topology(
             candidate.manifest.targets.require(name, dict(options or {}), plugin=candidate.name)
         return _load(choice, offline, progress)
 
-    plugin = use_first(platform, load_for, offline=offline, mistakes=(TargetNotFoundError,))
+    plugin = use_first(platform, load_for, offline=offline, mistakes=(errors.TargetNotFoundError,))
     return plugin.topology(name, options)
 
 
@@ -279,7 +273,7 @@ def use_first(
     *,
     offline: bool,
     to_run: bool = False,
-    mistakes: tuple[type[PjrtHubError], ...] = (),
+    mistakes: tuple[type[errors.PjrtHubError], ...] = (),
 ) -> Used:
     """Use the chosen plugin; if it fails and was not named alone, use the next one.
 
@@ -291,14 +285,14 @@ def use_first(
     while True:
         try:
             return use(choice)
-        except (PluginError, PjrtError) as exc:
+        except (errors.PluginError, errors.PjrtError) as exc:
             if choice.was_asked_for_alone or isinstance(exc, mistakes):
                 raise
             loser = choice.candidate
             failed.append((loser, f"it failed: {exc.message}"))
             try:
                 choice = choose(path_or_name, offline=offline, to_run=to_run, failed=failed)
-            except PluginError:
+            except errors.PluginError:
                 raise exc from exc.__cause__
             warn(f"{loser} is passed over for {choice.candidate.name}: {exc.message}; {exc.hint}")
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pjrt_hub import errors
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.listing import size_text
@@ -20,13 +21,6 @@ from pjrt_hub.door.client import choose
 from pjrt_hub.door.dependencies import Opening
 from pjrt_hub.door.diagnosis import Diagnosis, Step
 from pjrt_hub.door.plugin import library
-from pjrt_hub.errors import (
-    FrameworkError,
-    LockFileError,
-    OfflineError,
-    PjrtHubError,
-    PluginLoadError,
-)
 from pjrt_hub.finding.discovery import hardware
 from pjrt_hub.finding.discovery.library import preloads as find_preloads
 from pjrt_hub.finding.discovery.registry_rows import row_of
@@ -68,8 +62,8 @@ def diagnose(
         for step in walk:
             steps.append(step)
             what = _NEXT.get(step.what, step.what)
-    except PjrtHubError as exc:
-        what = "lock" if isinstance(exc, LockFileError) else what
+    except errors.PjrtHubError as exc:
+        what = "lock" if isinstance(exc, errors.LockFileError) else what
         steps.append(Step(what, False, exc.message, exc.hint))
     return Diagnosis(tuple(steps))
 
@@ -109,7 +103,7 @@ def _walk(
         yield Step("lock", True, f"{locked.path} allows {names or 'nothing'}, and nothing else")
     try:
         mapped = find_mapped(after, here)
-    except FrameworkError as exc:
+    except errors.FrameworkError as exc:
         yield Step("after", False, exc.message, exc.hint)
         return
     choice = choose(name)
@@ -132,7 +126,7 @@ def _walk(
     try:
         with library(choice, offline=True) as (path, _):
             yield from _meet(candidate, path, choice.world or here, mapped, to_run)
-    except OfflineError:
+    except errors.OfflineError:
         what = f"{candidate.library_path} was not what is pinned, and is moved aside"
         yield Step("library", False, what, f"pjrt-hub fetch {candidate.name}")
 
@@ -148,7 +142,7 @@ def _meet(
     try:
         if preflight.initialize(path, candidate.manifest):
             yield Step("initialize", True, f"{candidate.manifest.module}.initialize() ran")
-    except PluginLoadError as exc:
+    except errors.PluginLoadError as exc:
         yield Step("initialize", False, exc.message, exc.hint)
         return
     preloads = find_preloads(world, candidate.manifest, path)

@@ -50,11 +50,7 @@ _OTHER_LEVEL = "mend that, or name another level by `--level`"
 
 
 def install(
-    name: str,
-    *,
-    level: str | None = None,
-    offline: bool = False,
-    progress: Progress | None = None,
+    name: str, *, level: str | None = None, offline: bool = False, progress: Progress | None = None
 ) -> Path:
     """Put a plugin, with what it requires, where every host that reads manifests finds it.
 

@@ -33,11 +33,7 @@ def main() -> None:
 
 
 def specialise(
-    code: bytes,
-    types: dict[str, str],
-    refine: bool,
-    single_device: bool,
-    version: str,
+    code: bytes, types: dict[str, str], refine: bool, single_device: bool, version: str
 ) -> bytes:
     """Make a program with fewer unknowns and for an older StableHLO.
 

@@ -13,13 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pjrt_hub.base.fork import Lock, cached_property
 from pjrt_hub.base.frames import hide_below
 from pjrt_hub.errors import ClosedError, UnknownError
-from pjrt_hub.frameworks.exported import (
-    argument,
-    lapack,
-    obstacle,
-    sharding,
-    specialisation,
-)
+from pjrt_hub.frameworks.exported import argument, lapack, obstacle, sharding, specialisation
 from pjrt_hub.frameworks.exported.aval import Aval, solve
 from pjrt_hub.frameworks.exported.function import Constant, ExportedFunction, Weight
 from pjrt_hub.frameworks.exported.tree import LEAF, Tree, Types

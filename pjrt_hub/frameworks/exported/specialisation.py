@@ -13,11 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pjrt_hub.base import safe_path
 from pjrt_hub.errors import NotRunnableError
 from pjrt_hub.frameworks.exported import jaxlib_process, obstacle
-from pjrt_hub.frameworks.exported.function import (
-    ExportedFunction,
-    PortableProgram,
-    TemplateProgram,
-)
+from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProgram, TemplateProgram
 from pjrt_hub.frameworks.exported.jaxlib_process import OK, REFUSED, UNREAD
 from pjrt_hub.running.sandbox import last_words
 

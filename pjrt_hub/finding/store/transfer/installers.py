@@ -24,16 +24,8 @@ from pjrt_hub.finding.store import disk
 _INSTALLER_SECONDS = 60
 #: The options of pip that say where and how it searches.
 _OPTIONS = (
-    "index-url",
-    "extra-index-url",
-    "find-links",
-    "no-index",
-    "cert",
-    "client-cert",
-    "proxy",
-    "keyring-provider",
-    "no-input",
-    "trusted-host",
+    *("index-url", "extra-index-url", "find-links", "no-index", "cert", "client-cert", "proxy"),
+    *("keyring-provider", "no-input", "trusted-host"),
 )
 _ADDRESS = re.compile(r"https?://[^\s<>)\]]+")
 
