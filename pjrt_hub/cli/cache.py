@@ -39,7 +39,8 @@ def list_(wide: bool, as_json: bool) -> None:
     """List the fetched plugins."""
     cache = pjrt_hub.cache()
     entries = cache.entries()
-    used = [time.strftime("%Y-%m-%d", time.localtime(cache.last_use(each))) for each in entries]
+    moments = (cache.layout.last_use(each.root) for each in entries)
+    used = [time.strftime("%Y-%m-%d", time.localtime(each)) for each in moments]
     if as_json:
         rows = [
             {

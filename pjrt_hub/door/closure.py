@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Literal
 from pjrt_hub.base.listing import count_text, size_text
 from pjrt_hub.door.process import say, warn
 from pjrt_hub.finding.discovery.requirement import find_installed
+from pjrt_hub.finding.store import disk
 
 if TYPE_CHECKING:
     from pjrt_hub.finding.discovery.source import Candidate, World
@@ -103,7 +104,8 @@ def _tell(candidate: Candidate, plugin: Artifact, missing: list[Archive], store:
         what = f"{count_text(len(missing), 'archive')} that {candidate.name} requires"
     why = f"no plugin for {candidate.platform!r} is installed; " if plugin in missing else ""
     say(f"{why}fetching {what} ({size_text(nbytes)}) into {store.root}")
-    store.require_space(max(each.size for each in missing) + sum(each.nbytes for each in missing))
+    needed = max(each.size for each in missing) + sum(each.nbytes for each in missing)
+    disk.require_space(store.root, needed)
 
 
 def _lay_out(row: Artifact, library_path: Path, files: dict[str, Path], store: Cache) -> Path:

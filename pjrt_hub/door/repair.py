@@ -11,6 +11,7 @@ from pjrt_hub.base.progress import choose_progress
 from pjrt_hub.door import privilege
 from pjrt_hub.door.process import cache, catalog, environment, installed, known_rows, pins, say
 from pjrt_hub.errors import PjrtHubError
+from pjrt_hub.finding.store.cache import eviction
 from pjrt_hub.finding.store.transfer import fetch
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ def repair(audit: Audit) -> str:
         CacheError: the entry cannot be moved.
     """
     store = cache().holder(audit.root)
-    aside = store.quarantine(audit.root, audit.verdict.reason)
+    aside = eviction.quarantine(store.layout, audit.root, audit.verdict.reason)
     moved = f"moved to {aside}" if aside else "another process moved it aside"
     try:
         rows = known_rows(catalog(installed(), pins()))

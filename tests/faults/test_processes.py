@@ -47,7 +47,7 @@ def test_64_threads(bench: Bench, tally: Tally) -> None:
     ended = bench.run("fetch_in_threads", count=64)
     tally(f"64 threads at once: {bench.asked()} download, {len(ended.error)} errors")
     pin = bench.toy.pin
-    assert ended.value == [str(bench.cache.entry_root(pin) / pin.library)], ended.told
+    assert ended.value == [str(bench.cache.layout.entry_root(pin) / pin.library)], ended.told
     assert bench.asked() == 1
     assert bench.audit() == []
 
@@ -223,7 +223,7 @@ def loads_during_evictions(
 def test_damage_of_a_published_file(bench: Bench, tally: Tally, rounds: Rounds, change) -> None:
     toy, offsets, wrong, signals = bench.toy, rounds(12, 64), [], []
     draw = random.Random(change)
-    library = bench.cache.entry_root(toy.pin) / wheels.LIBRARY
+    library = bench.cache.layout.entry_root(toy.pin) / wheels.LIBRARY
     size = len(toy.members[wheels.LIBRARY])
     toy.obtain(bench.cache)
     for at in [0, 1, 63, size // 2, size - 1, *(draw.randrange(size) for _ in range(offsets - 5))]:

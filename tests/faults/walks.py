@@ -81,7 +81,7 @@ def load_changed(change: str, moment: str, **given: Any) -> list[str]:
     from pjrt_hub.running.capi import hotpath
 
     artifact, told = pin(given["row"]), []
-    library = Cache(Path(given["root"])).entry_root(artifact) / artifact.library
+    library = Cache(Path(given["root"])).layout.entry_root(artifact) / artifact.library
     where, name = {"checked": (preflight, "prepare"), "opened": (hotpath, "open_library")}[moment]
     function = getattr(where, name)
 

@@ -55,7 +55,7 @@ def at(
     """A world with these rows, some of them in its cache, and a manifest for the three packages."""
     cache = Cache(tmp_path / "cache")
     for row in cached:
-        library = cache.entry_root(row) / row.library
+        library = cache.layout.entry_root(row) / row.library
         library.parent.mkdir(parents=True)
         library.write_bytes(plugin_bytes())
     here = site or Site(tmp_path / "site")

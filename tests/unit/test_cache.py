@@ -129,7 +129,7 @@ def test_everything_is_on_disk_before_it_has_its_name(entry, archive, tmp_path, 
         fsync(file)
 
     def renamed(source: Path, target: Path) -> None:
-        if Path(target) == cache.entry_root(PIN):
+        if Path(target) == cache.layout.entry_root(PIN):
             done.append(("rename", str(source)))
         rename(source, target)
 
@@ -138,7 +138,7 @@ def test_everything_is_on_disk_before_it_has_its_name(entry, archive, tmp_path, 
     if way == "adopt a copy":
         monkeypatch.setattr(os, "link", fail_with(errno.EXDEV))
     cache.publish(PIN, archive) if way == "publish" else cache.adopt(entry)
-    root = cache.entry_root(PIN)
+    root = cache.layout.entry_root(PIN)
     at = next(i for i, (call, _) in enumerate(done) if call == "rename")
     private = Path(done[at][1])
     before = {path for _, path in done[:at]}

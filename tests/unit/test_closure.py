@@ -87,7 +87,7 @@ def test_a_fetch_brings_what_a_plugin_requires(toys, here, capsys):
 def test_the_plugin_alone(toys, here, capsys):
     alone = pjrt_hub.fetch("toy", plugin_only=True)
     assert held(here) == {"toy-plugin"}
-    assert alone == here.entry_root(toys.row) / LIBRARY
+    assert alone == here.layout.entry_root(toys.row) / LIBRARY
     assert "libdep.so" in answer(alone)
     assert plugin.library_path(choose("toy")) == alone  # a choice uses the plugin alone
     assert held(here) == {"toy-plugin"}
@@ -155,7 +155,7 @@ def test_what_is_installed_serves(toys, here, site, version, files, lost, serves
         laid_out = [at(found, path).resolve() for path in files]
         assert laid_out == [site.folder / path for path in files]
     else:
-        assert at(found, DEPENDENCY).resolve() == here.entry_root(toys.library) / DEPENDENCY
+        assert at(found, DEPENDENCY).resolve() == here.layout.entry_root(toys.library) / DEPENDENCY
         assert answer(found) == "42"
 
 
@@ -241,7 +241,7 @@ def test_a_cache_that_is_only_read_serves_the_plugin(toys, here, monkeypatch, ca
     monkeypatch.setattr(closure, "lay_out", refuse)  # root could write everywhere
     assert pjrt_hub.fetch("toy") == found
     shutil.rmtree(here.root / "v1/closures")
-    assert pjrt_hub.fetch("toy") == here.entry_root(toys.row) / LIBRARY
+    assert pjrt_hub.fetch("toy") == here.layout.entry_root(toys.row) / LIBRARY
     (told,) = [each.message for each in caplog.records if each.levelno == logging.WARNING]
     assert told.startswith("toy-plugin is used without what it requires")
 
@@ -272,7 +272,7 @@ def test_what_is_required_stays_though_it_was_not_used_for_long(toys, here):
 
 def test_what_no_plugin_requires_waits_a_week_for_one(toys, here):
     pjrt_hub.fetch("toy")
-    shutil.rmtree(here.entry_root(toys.row))
+    shutil.rmtree(here.layout.entry_root(toys.row))
     here.prune()
     assert held(here) == ALL - {"toy-plugin"}
     _use(here, 8, *toys.row.requires)
@@ -282,7 +282,7 @@ def test_what_no_plugin_requires_waits_a_week_for_one(toys, here):
 
 def _pretend(cache: Cache, row: Artifact, other: Artifact) -> None:
     """Put a cache entry of another release beside an entry."""
-    root, copy = cache.entry_root(row), cache.entry_root(other)
+    root, copy = cache.layout.entry_root(row), cache.layout.entry_root(other)
     shutil.copytree(root, copy)
     path = copy / "pjrt_hub_entry.json"
     path.chmod(0o644)
@@ -299,7 +299,7 @@ def _use(cache: Cache, days_ago: float, *archives: Archive) -> None:
 
 def test_verify_and_repair(toys, here):
     found = pjrt_hub.fetch("toy")
-    damaged = here.entry_root(toys.library) / DEPENDENCY
+    damaged = here.layout.entry_root(toys.library) / DEPENDENCY
     damaged.chmod(0o644)
     damaged.write_bytes(b"damaged")
     (audit,) = [each for each in here.verify() if not each.verdict.ok]

@@ -38,7 +38,7 @@ def cache(tmp_path, archive) -> Cache:
 
 def folders(cache: Cache) -> list[Path]:
     """The folders of an entry, from the cache's root down to the library's folder."""
-    library = cache.entry_root(PIN) / PIN.library
+    library = cache.layout.entry_root(PIN) / PIN.library
     return [path for path in library.parents if path.is_relative_to(cache.root)]
 
 
@@ -82,7 +82,7 @@ def test_folders_that_are_written_to_are_looked_at(cache, archive, area):
     folder.chmod(0o777)
     with (
         pytest.raises(CacheError, match=f"{folder} can be written by others"),
-        cache.fetch_lock(PIN, lock.NO_WAIT),
+        cache.layout.fetch_lock(PIN.sha256, lock.NO_WAIT),
         cache.workspace(PIN),
     ):
         cache.publish(PIN, archive)
@@ -128,7 +128,7 @@ def test_what_belongs_to_somebody_else_is_refused(cache):
         assert told in caught.value.message
         assert f"chown -R 0 {path}" in caught.value.hint
         os.chown(path, 0, 0)
-    os.chown(cache.entry_root(PIN) / PIN.library, NOBODY, NOBODY)
+    os.chown(cache.layout.entry_root(PIN) / PIN.library, NOBODY, NOBODY)
     assert cache.lookup(PIN) is None  # the entry is moved to the quarantine
 
 
@@ -179,13 +179,13 @@ with cache.lease(pin) as entry:
     print(entry.root)
 """
     for _ in range(2):
-        assert as_nobody(action) == str(shared.entry_root(PIN))
+        assert as_nobody(action) == str(shared.layout.entry_root(PIN))
         assert own.stat().st_uid == NOBODY
 
 
 @needs_root
 @pytest.mark.parametrize(
-    "made", ["Cache(path)._own.area('locks')", "os.makedirs(path / 'v1' / pin.sha256[:2])"]
+    "made", ["Cache(path).layout.area('locks')", "os.makedirs(path / 'v1' / pin.sha256[:2])"]
 )
 def test_a_cache_that_somebody_else_made_is_refused(open_path, archive, made):
     cache = Cache(open_path / "cache")

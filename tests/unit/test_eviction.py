@@ -54,7 +54,7 @@ def versions(cache: Cache) -> list[str]:
 
 
 def test_the_least_recently_used_go_first(cache, pins):
-    first = cache.entry_root(pins[0])
+    first = cache.layout.entry_root(pins[0])
     nbytes = sum(path.stat().st_size for path in first.rglob("*") if path.is_file())
     assert cache.prune(max_nbytes=3 * nbytes).removed == ()
     removal = cache.prune(max_nbytes=2 * nbytes)
@@ -62,7 +62,9 @@ def test_the_least_recently_used_go_first(cache, pins):
     assert removal.nbytes == nbytes
     assert versions(cache) == ["2.0", "3.0"]
     assert cache.prune(max_nbytes=2 * nbytes).removed == ()
-    assert cache.prune(max_nbytes=0, keep={pins[1].sha256}).removed == (cache.entry_root(pins[2]),)
+    assert cache.prune(max_nbytes=0, keep={pins[1].sha256}).removed == (
+        cache.layout.entry_root(pins[2]),
+    )
     assert versions(cache) == ["2.0"]
     assert list((cache.root / "v1/trash").iterdir()) == []
 
@@ -80,10 +82,10 @@ def test_the_last_use_is_written_once_a_day(cache, pins):
     (newest,) = (each for each in cache.entries() if each.artifact == pins[2])
     for days_ago, is_written in ((0.9, False), (1.1, True)):
         use(cache, pins[2], days_ago)
-        before = cache.last_use(newest)
+        before = cache.layout.last_use(newest.root)
         with cache.lease(pins[2]):
             pass
-        assert (cache.last_use(newest) > before) == is_written, days_ago
+        assert (cache.layout.last_use(newest.root) > before) == is_written, days_ago
 
 
 def test_the_bound_holds_after_a_publication(cache, tmp_path):
@@ -109,7 +111,7 @@ def test_who_waits_for_a_removal_is_told(cache, pins, monkeypatch):
     told: list[str] = []
     monkeypatch.setattr(layout, "_LEASE_PATIENCE_SECONDS", 1.5)
     monkeypatch.setattr("pjrt_hub.finding.store.lock._QUIET_SECONDS", 0.0)
-    with cache._own.removal_lock(pins[0].sha256) as lock:
+    with cache.layout.removal_lock(pins[0].sha256) as lock:
         assert lock
         with cache.lease(pins[0], told.append) as entry:
             assert entry is not None
@@ -154,8 +156,8 @@ def test_a_folder_that_others_remove_and_make_meanwhile_is_no_file(cache, pins, 
 def test_the_quarantine_keeps_the_newest_two_and_says_why(cache, pins, caplog):
     quarantine = cache.root / "v1/quarantine"
     for number, pin in enumerate(pins):
-        damage(cache.entry_root(pin) / pin.library)
-        os.utime(cache.entry_root(pin), (number, number))
+        damage(cache.layout.entry_root(pin) / pin.library)
+        os.utime(cache.layout.entry_root(pin), (number, number))
         with caplog.at_level(logging.WARNING, "pjrt_hub.store"):
             assert cache.lookup(pin) is None
         assert "has sha256" in caplog.text
@@ -181,14 +183,14 @@ def test_a_system_cache_is_looked_at_last_and_never_written(tmp_path):
     cache = Cache(tmp_path / "cache", system=(tmp_path / "none", shared.root))
     with cache.lease(first) as entry:
         assert entry is not None
-        assert entry.root == shared.entry_root(first)
+        assert entry.root == shared.layout.entry_root(first)
         assert shared.prune(max_nbytes=0).kept == (entry.root,)
-    assert cache.place(first) == shared.entry_root(first)
+    assert cache.place(first) == shared.layout.entry_root(first)
     assert cache.entries() == ()
     assert seen() == before
     assert len(list((cache.root / "v1/memo").iterdir())) == len(first.members)
     cache.publish(first, first_wheel)
-    assert cache.place(first) == cache.entry_root(first)
+    assert cache.place(first) == cache.layout.entry_root(first)
 
 
 def test_a_corrupted_system_cache_is_left_out_with_a_warning(tmp_path, caplog):
@@ -216,7 +218,9 @@ def hub(cache, monkeypatch, capsys) -> Callable[..., str]:
 
 def test_list_verify_and_clear_of_the_command_line(cache, pins, hub):
     _, *rows, total = hub("list").splitlines()
-    days = {e.artifact.version: time.localtime(cache.last_use(e)) for e in cache.entries()}
+    days = {
+        e.artifact.version: time.localtime(cache.layout.last_use(e.root)) for e in cache.entries()
+    }
     shown = {
         pin.version: ["toy", "Toy.Plugin", pin.version, "106", "kB", time.strftime("%Y-%m-%d", day)]
         for pin in pins
@@ -224,13 +228,15 @@ def test_list_verify_and_clear_of_the_command_line(cache, pins, hub):
     }
     assert {row.split()[2]: row.split() for row in rows} == shown
     assert total == f"{size_text(cache.nbytes())} in {cache.root}"
-    paths = {pin.version: str(cache.entry_root(pin) / pin.library) for pin in pins}
+    paths = {pin.version: str(cache.layout.entry_root(pin) / pin.library) for pin in pins}
     wide = [row.split() for row in hub("list", "--wide").splitlines()[1:-1]]
     assert {row[2]: row for row in wide} == {each: [*shown[each], paths[each]] for each in paths}
     listed = json.loads(hub("list", "--json"))["entries"]
     assert {(each["package"], each["nbytes"]) for each in listed} == {("Toy.Plugin", 106_000)}
     assert {each["version"]: each["path"] for each in listed} == paths
-    assert set(hub("verify").splitlines()) == {f"{cache.entry_root(pin)}: ok" for pin in pins}
+    assert set(hub("verify").splitlines()) == {
+        f"{cache.layout.entry_root(pin)}: ok" for pin in pins
+    }
     assert {each["ok"] for each in json.loads(hub("verify", "--json"))} == {True}
     nbytes = cache.nbytes()
     assert hub("clear") == f"removed {size_text(nbytes)} from {cache.root}\n"
@@ -239,9 +245,9 @@ def test_list_verify_and_clear_of_the_command_line(cache, pins, hub):
 def test_prune_of_the_command_line(cache, pins, hub):
     out = hub("prune", "--older-than", "15d", "--dry-run")
     assert out.count("would remove") == 3
-    assert str(cache.entry_root(pins[0])) in out
+    assert str(cache.layout.entry_root(pins[0])) in out
     told = json.loads(hub("prune", "--max-size", "0.15MB", "--json"))
-    assert told["removed"] == [str(cache.entry_root(pin)) for pin in pins[:2]]
+    assert told["removed"] == [str(cache.layout.entry_root(pin)) for pin in pins[:2]]
     assert told["in_use"] == []
     assert versions(cache) == ["3.0"]
     hub("prune", "--max-size", "much", status=2)
@@ -253,11 +259,11 @@ def test_repair_of_the_command_line(cache, pins, hub, monkeypatch, tmp_path):
     """It fetches the same release again, even if newer ones exist and its row is also damaged."""
     monkeypatch.setenv("PJRT_HUB_MIRRORS", str(tmp_path))
     monkeypatch.setattr(process, "registry", lambda there: Catalog([], pins))
-    root = cache.entry_root(pins[0])
+    root = cache.layout.entry_root(pins[0])
     damage(root / pins[0].library)
     told = hub("verify", status=4)
     assert f"{root}: {pins[0].library} has sha256" in told
-    assert f"{cache.entry_root(pins[1])}: ok\n" in told
+    assert f"{cache.layout.entry_root(pins[1])}: ok\n" in told
     damage(root / ROW_NAME)
     audits = json.loads(hub("verify", "--json", status=4))
     assert sorted(each["ok"] for each in audits) == [False, True, True]
@@ -269,7 +275,7 @@ def test_repair_of_the_command_line(cache, pins, hub, monkeypatch, tmp_path):
 
 def test_repair_of_what_nobody_pins_any_more(cache, pins, hub, monkeypatch):
     monkeypatch.setattr(process, "registry", lambda there: Catalog([], pins[1:]))
-    damage(cache.entry_root(pins[0]) / pins[0].library)
+    damage(cache.layout.entry_root(pins[0]) / pins[0].library)
     told = hub("verify", "--repair", status=4)
     assert "not fetched again: the registry pins it no more" in told
     assert versions(cache) == ["2.0", "3.0"]
@@ -279,7 +285,7 @@ def test_repair_of_what_nobody_pins_any_more(cache, pins, hub, monkeypatch):
 def test_repair_goes_on_after_what_it_cannot_move(cache, pins, hub, monkeypatch, tmp_path):
     monkeypatch.setenv("PJRT_HUB_MIRRORS", str(tmp_path))
     monkeypatch.setattr(process, "registry", lambda there: Catalog([], pins))
-    stuck, moved = sorted(map(cache.entry_root, pins))[:2]
+    stuck, moved = sorted(map(cache.layout.entry_root, pins))[:2]
     for root in (stuck, moved):
         damage(root / wheels.LIBRARY)
     rename = os.rename

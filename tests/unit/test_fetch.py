@@ -244,7 +244,7 @@ def test_offline_asks_nobody(server, cache, slept):
     assert server.requests == []
     assert not cache.root.exists()
     get(server, cache, slept)
-    assert get(server, cache, slept, offline=True).root == cache.entry_root(PIN)
+    assert get(server, cache, slept, offline=True).root == cache.layout.entry_root(PIN)
 
 
 @pytest.mark.parametrize("text", ["soon", "-1", "0", "nan", "inf"])
@@ -341,7 +341,7 @@ def test_64_threads_make_one_download(server, cache, slept):
 
     with ThreadPoolExecutor(64) as pool:
         found = [pool.submit(ask) for _ in range(64)]
-    assert {each.result().root for each in found} == {cache.entry_root(PIN)}
+    assert {each.result().root for each in found} == {cache.layout.entry_root(PIN)}
     assert len(server.asked(FILE)) == 1
 
 

@@ -52,7 +52,7 @@ def row(plugin: str = "toy", **changed: object) -> Artifact:
 
 
 def publish(cache: Cache, artifact: Artifact) -> Path:
-    library = cache.entry_root(artifact) / artifact.library
+    library = cache.layout.entry_root(artifact) / artifact.library
     library.parent.mkdir(parents=True)
     library.write_bytes(plugin_bytes())
     return library

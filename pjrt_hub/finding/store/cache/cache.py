@@ -17,24 +17,16 @@ from typing import TYPE_CHECKING
 from pjrt_hub.base import log
 from pjrt_hub.errors import CacheError
 from pjrt_hub.finding.store import disk
-from pjrt_hub.finding.store.cache.layout import (
-    LAYOUT,
-    NOBODY,
-    ROW_NAME,
-    CacheEntry,
-    CacheLayout,
-    read_row,
-)
+from pjrt_hub.finding.store.cache.layout import NOBODY, ROW_NAME, CacheEntry, CacheLayout, read_row
 from pjrt_hub.finding.store.cache.memo import Memo
 from pjrt_hub.finding.store.catalog import Archive
 from pjrt_hub.finding.store.level import SYSTEM_STORE, levels
 
 if TYPE_CHECKING:
-    from pjrt_hub.finding.store import lock
     from pjrt_hub.finding.store.cache.audit import Audit
     from pjrt_hub.finding.store.cache.eviction import Removal
 
-__all__ = ["LAYOUT", "ROW_NAME", "SYSTEM", "Cache", "CacheEntry"]
+__all__ = ["ROW_NAME", "SYSTEM", "Cache", "CacheEntry"]
 
 #: Where an administrator may keep plugins for all users of a machine; Windows has no such place.
 SYSTEM: tuple[Path, ...] = ()
@@ -55,9 +47,9 @@ class Cache:
         self.root = root
         self.system = tuple(system)
         self.max_nbytes = max_nbytes
-        self._own = CacheLayout(root)
-        self._layouts = (self._own, *map(CacheLayout, system))
-        self._memo = Memo(root, self._own.tree / "memo")
+        self.layout = CacheLayout(root)
+        self._layouts = (self.layout, *map(CacheLayout, system))
+        self._memo = Memo(root, self.layout.tree / "memo")
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> Cache:
@@ -101,10 +93,6 @@ class Cache:
     def __repr__(self) -> str:
         return f"Cache({str(self.root)!r})"
 
-    def entry_root(self, artifact: Archive) -> Path:
-        """Return where the artifact's members lie once published."""
-        return self._own.entry_root(artifact)
-
     def place(self, artifact: Archive) -> Path | None:
         """Find the artifact, unverified, in this cache or one of the machine, or return None."""
         for layout in self._layouts:
@@ -121,7 +109,7 @@ class Cache:
         quarantine with a warning in the log, and None is returned; CacheError means that it cannot
         be moved, that nothing can be read, or that somebody else could have written to the cache.
         """
-        found = self._look(self._own, artifact)
+        found = self._look(self.layout, artifact)
         for layout in self._layouts[1:]:
             if found is None:
                 with _skip_unsound(layout):
@@ -139,7 +127,7 @@ class Cache:
         with ExitStack() as stack:
             for layout in self._layouts:
                 if os.path.isdir(layout.entry_root(artifact)):
-                    with _skip_unsound(layout) if layout is not self._own else ExitStack():
+                    with _skip_unsound(layout) if layout is not self.layout else ExitStack():
                         stack.enter_context(layout.lease(artifact.sha256, notify))
             yield self.lookup(artifact)
 
@@ -162,9 +150,11 @@ class Cache:
             if _inode(root) != inode:  # The entry was removed, and perhaps published again.
                 return self._look(layout, artifact)
             disk.require_safe(layout.root, root)
-        if layout is not self._own:
+        if layout is not self.layout:
             raise CacheError(f"the cache entry {root} is corrupted: {reason}")
-        self.quarantine(root, reason)
+        from pjrt_hub.finding.store.cache import eviction
+
+        eviction.quarantine(layout, root, reason)
         return None
 
     def publish(self, artifact: Archive, archive_path: Path) -> CacheEntry:
@@ -178,16 +168,16 @@ class Cache:
 
         from pjrt_hub.finding.store.archive.archive import unpack
 
-        root = self.entry_root(artifact)
+        root = self.layout.entry_root(artifact)
         with disk.cache_errors("cannot publish", root, artifact.nbytes):
-            self.require_space(artifact.nbytes)
-            with self._own.lease(artifact.sha256):  # The entry must stay until it is looked up.
+            disk.require_space(self.root, artifact.nbytes)
+            with self.layout.lease(artifact.sha256):  # The entry must stay until it is looked up.
                 with self._build(artifact) as private:
                     unpack(archive_path, artifact.members, private, name=artifact.file_name)
                     for member in artifact.members:
                         self._memo.keep(private / member.path, member.sha256)
                     disk.write_synced(private / ROW_NAME, json.dumps(artifact.as_row(), indent=1))
-                entry = self._look(self._own, artifact)
+                entry = self._look(self.layout, artifact)
         if entry is None:
             raise CacheError(
                 f"the entry {root} changed while it was published",
@@ -202,21 +192,21 @@ class Cache:
         import shutil
 
         artifact = entry.artifact
-        with disk.cache_errors("cannot write to", self.entry_root(artifact)):
-            self.require_space(artifact.nbytes)
+        with disk.cache_errors("cannot write to", self.layout.entry_root(artifact)):
+            disk.require_space(self.root, artifact.nbytes)
             # The lease makes the lock file, so that the first use has nothing to write.
-            with self._own.lease(artifact.sha256), self._build(artifact) as private:
+            with self.layout.lease(artifact.sha256), self._build(artifact) as private:
                 shutil.copytree(entry.root, private, dirs_exist_ok=True, copy_function=_link)
 
     def _build(self, artifact: Archive) -> AbstractContextManager[Path]:
         """Yield a private folder that becomes the artifact's entry, unless a sound one is there."""
-        root = self.entry_root(artifact)
+        root = self.layout.entry_root(artifact)
 
         def is_sound() -> bool:
             found = self.lookup(artifact)  # This moves an entry that is not sound aside.
             return found is not None and found.root == root
 
-        return self._own.build(root, is_sound)
+        return self.layout.build(root, is_sound)
 
     def lay_out(self, files: Mapping[str, Path]) -> Path | None:
         """Return a folder with a link to each file, as if an installer had put them there.
@@ -234,9 +224,9 @@ class Cache:
                 for folder in {(root / name).parent for name in files}:
                     disk.require_safe(layout.root, folder)
                 return root
-        with disk.cache_errors("cannot write to", self._own.tree):
+        with disk.cache_errors("cannot write to", self.layout.tree):
             try:
-                return closure.lay_out(self._own, files)
+                return closure.lay_out(self.layout, files)
             except OSError as exc:
                 if exc.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
                     return None
@@ -244,12 +234,8 @@ class Cache:
 
     def entries(self) -> tuple[CacheEntry, ...]:
         """Return every entry with a readable row, in the order of their digests; hash nothing."""
-        found = ((root, read_row(root)) for root in self._own.roots())
+        found = ((root, read_row(root)) for root in self.layout.roots())
         return tuple(CacheEntry(row, root) for root, row in found if isinstance(row, Archive))
-
-    def last_use(self, entry: CacheEntry) -> float:
-        """Return when an entry was used or published, in seconds of the epoch; exact to a day."""
-        return self._own.last_use(entry.root)
 
     def verify(self) -> tuple[Audit, ...]:
         """Hash every member of every entry, whatever was verified before; change nothing.
@@ -264,24 +250,15 @@ class Cache:
         """Return the cache that an entry is in: this one, or one of the machine."""
         return next(Cache(each.root) for each in self._layouts if root.is_relative_to(each.root))
 
-    def quarantine(self, root: Path, reason: str) -> Path | None:
-        """Move an entry that `verify` found corrupted aside; return its new place.
-
-        The result is None if another process has moved it already.
-        """
-        from pjrt_hub.finding.store.cache import eviction
-
-        return eviction.quarantine(self._own, root, reason)
-
     def clear(self) -> Removal:
         """Remove every entry that no process uses, every compiled program, and leftovers."""
         from pjrt_hub.finding.store.cache import eviction
 
-        with disk.cache_errors("cannot look into", self._own.tree):
-            if not disk.is_folder(self._own.tree):
+        with disk.cache_errors("cannot look into", self.layout.tree):
+            if not disk.is_folder(self.layout.tree):
                 return eviction.Removal()
-        with disk.cache_errors("cannot clear", self._own.tree):
-            return eviction.clear(self._own)
+        with disk.cache_errors("cannot clear", self.layout.tree):
+            return eviction.clear(self.layout)
 
     def prune(
         self,
@@ -298,20 +275,12 @@ class Cache:
         """
         from pjrt_hub.finding.store.cache import eviction
 
-        with disk.cache_errors("cannot prune", self._own.tree):
-            return eviction.prune(self._own, max_nbytes, older_than_seconds, keep, dry_run)
+        with disk.cache_errors("cannot prune", self.layout.tree):
+            return eviction.prune(self.layout, max_nbytes, older_than_seconds, keep, dry_run)
 
     def nbytes(self) -> int:
         """Return the size of the whole cache on disk, in bytes."""
-        return disk.tree_nbytes(self._own.tree)
-
-    def fetch_lock(
-        self, artifact: Archive, wait: lock.Wait
-    ) -> AbstractContextManager[lock.FileLock]:
-        """Keep other processes from fetching the same artifact during a `with` block."""
-        with disk.cache_errors("cannot write to", self._own.tree):
-            self._own.area("locks")
-        return self._own.fetch_lock(artifact.sha256, wait)
+        return disk.tree_nbytes(self.layout.tree)
 
     @contextmanager
     def workspace(self, artifact: Archive) -> Iterator[Path]:
@@ -323,10 +292,10 @@ class Cache:
         """
         import shutil
 
-        with disk.cache_errors("cannot download to", self._own.tree, artifact.size):
-            private = self._own.private("partial", artifact.sha256)
+        with disk.cache_errors("cannot download to", self.layout.tree, artifact.size):
+            private = self.layout.private("partial", artifact.sha256)
             process = os.getpid()
-            for path in self._own.abandoned_folders("partial"):
+            for path in self.layout.abandoned_folders("partial"):
                 if path.name.startswith(artifact.sha256):
                     # One process gets the folder. Windows cannot rename over even an empty one.
                     private.rmdir()
@@ -347,10 +316,6 @@ class Cache:
                 raise
             if os.getpid() == process:
                 shutil.rmtree(private, ignore_errors=True)
-
-    def require_space(self, nbytes: int) -> None:
-        """Raise CacheError early if fewer than `nbytes` bytes are free where the cache lies."""
-        disk.require_space(self.root, nbytes)
 
 
 def _link(source: str, target: str) -> None:

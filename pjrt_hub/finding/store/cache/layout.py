@@ -171,7 +171,9 @@ class CacheLayout:
         return self._lock(self._use_path(sha256), lock.NO_WAIT)
 
     def fetch_lock(self, sha256: str, wait: lock.Wait) -> AbstractContextManager[lock.FileLock]:
-        """Keep others from fetching the same artifact."""
+        """Keep other processes from fetching the same artifact during a `with` block."""
+        with disk.cache_errors("cannot write to", self.tree):
+            self.area("locks")
         return self._lock(self.tree / "locks" / sha256, wait)
 
     @contextmanager

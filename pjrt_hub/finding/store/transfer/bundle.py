@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO, NoReturn
 
 from pjrt_hub.errors import ArchiveError, DigestMismatchError
+from pjrt_hub.finding.store import disk
 from pjrt_hub.finding.store.archive import unpacking
 from pjrt_hub.finding.store.cache.cache import Cache
 from pjrt_hub.finding.store.catalog import Archive, Artifact
@@ -82,7 +83,7 @@ def read(
                 continue
             with cache.workspace(row) as folder, report_to(listen(row.package)) as progress:
                 enter(progress, "unpacking")
-                cache.require_space(row.size + row.nbytes)
+                disk.require_space(cache.root, row.size + row.nbytes)
                 archive_path = folder / "archive"
                 with archive_path.open("wb") as out:
                     file.seek(offset)

@@ -14,7 +14,7 @@ from pathlib import Path
 from pjrt_hub.base import log
 from pjrt_hub.base.listing import size_text
 from pjrt_hub.errors import DigestMismatchError, DownloadError
-from pjrt_hub.finding.store import lock
+from pjrt_hub.finding.store import disk, lock
 from pjrt_hub.finding.store.cache.cache import Cache, CacheEntry
 from pjrt_hub.finding.store.cache.layout import is_ours
 from pjrt_hub.finding.store.catalog import Archive
@@ -42,7 +42,7 @@ def fetch(
 ) -> CacheEntry:
     """Fetch an artifact like `fetch.obtain`, unless another process does so meanwhile."""
     wait = lock.Wait(limits.lock_seconds, notify, limits.sleep, limits.clock)
-    with cache.fetch_lock(artifact, wait):
+    with cache.layout.fetch_lock(artifact.sha256, wait):
         if entry := cache.lookup(artifact):
             return entry
         with (
@@ -51,7 +51,7 @@ def fetch(
             report_to(progress),
         ):
             already = _nbytes(folder)
-            cache.require_space(artifact.size - already + artifact.nbytes)
+            disk.require_space(cache.root, artifact.size - already + artifact.nbytes)
             archive_path = download(artifact, folder, env=env, progress=progress, patience=limits)
             if not is_ours(folder):
                 raise fork_error(artifact.package)
