@@ -15,7 +15,7 @@ from pjrt_hub.cli.command import Group
 from pjrt_hub.cli.status import NOT_FETCHED
 from pjrt_hub.errors import CacheError
 
-_TOLD = ("platform", "package", "version", "sha256", "nbytes")
+_SHOWN = ("platform", "package", "version")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 _SECONDS = {"h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -44,7 +44,7 @@ def list_(wide: bool, as_json: bool) -> None:
     if as_json:
         rows = [
             {
-                **{name: getattr(entry.artifact, name) for name in _TOLD},
+                **{name: getattr(entry.artifact, name) for name in (*_SHOWN, "sha256", "nbytes")},
                 "last_use": day,
                 "path": str(entry.library_path),
             }
@@ -53,22 +53,16 @@ def list_(wide: bool, as_json: bool) -> None:
         output.show_json({"root": str(cache.root), "nbytes": cache.nbytes(), "entries": rows})
         return
     if entries:
-        columns = ["platform", "package", "version", "size", "last use"]
         cells = [
-            [
-                entry.artifact.platform,
-                entry.artifact.package,
-                entry.artifact.version,
-                size_text(entry.artifact.nbytes),
-                day,
-            ]
+            {
+                **{name: getattr(entry.artifact, name) for name in _SHOWN},
+                "size": size_text(entry.artifact.nbytes),
+                "last use": day,
+                **({"path": str(entry.library_path)} if wide else {}),
+            }
             for entry, day in zip(entries, used, strict=True)
         ]
-        if wide:
-            columns.append("path")
-            for row, entry in zip(cells, entries, strict=True):
-                row.append(str(entry.library_path))
-        output.show_rows(columns, cells, [""] * len(cells), cut=not wide)
+        output.show_rows(cells, cut=not wide)
     print(f"{size_text(cache.nbytes())} in {cache.root}")
 
 

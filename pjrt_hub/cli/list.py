@@ -41,7 +41,7 @@ def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -
         styles = [_STYLES[row["verdict"].partition(":")[0]] for row in rows]
         if wide:
             rows = list(map(widen, rows, shown))
-        output.show_rows([*rows[0]], [[*row.values()] for row in rows], styles, cut=not wide)
+        output.show_rows(rows, styles, cut=not wide)
     if left := len(findings) - len(shown):
         print(f"{left} more: --all")
     if pins := pjrt_hub.pins():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -78,22 +79,22 @@ def show_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     Console().print(table)
 
 
-def show_rows(
-    columns: Sequence[str], rows: Sequence[Sequence[str]], styles: Sequence[str], *, cut: bool
-) -> None:
-    """Print each row as one line under the columns' names.
+def show_rows(rows: Sequence[Mapping[str, str]], styles: Sequence[str] = (), *, cut: bool) -> None:
+    """Print each row, its cells by column, as one line under the columns' names.
 
-    On a terminal, a row has its style, by the name that rich gives to it, and `cut` shortens lines
-    to the terminal's width.
+    On a terminal, a row has its style, by the name that rich gives to it, if there are any, and
+    `cut` shortens lines to the terminal's width.
     """
+    columns, cells = [*rows[0]], [[*row.values()] for row in rows]
     if not sys.stdout.isatty():
-        show_table(columns, rows)
+        show_table(columns, cells)
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console()
-    for line, style in zip(align(columns, rows), ["bold", *styles], strict=True):
+    lines = align(columns, cells)
+    for line, style in zip_longest(lines, ["bold", *styles], fillvalue=""):
         text = Text(line, style)
         if cut:
             console.print(text, overflow="ellipsis", no_wrap=True)

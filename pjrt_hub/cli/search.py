@@ -27,8 +27,7 @@ def command(text: str, everything: bool, as_json: bool) -> None:
     if as_json:
         output.show_json([as_dict(each) for each in offers])
     elif offers:
-        rows = offers.rows()
-        output.show_rows([*rows[0]], [[*row.values()] for row in rows], [""] * len(rows), cut=True)
+        output.show_rows(offers.rows(), cut=True)
 
 
 def as_dict(offer: Offer) -> dict[str, Any]:
