@@ -66,7 +66,7 @@ class Requirement(NamedTuple):
     @classmethod
     def from_row(cls, row: Mapping[str, Any], where: str) -> Requirement:
         """Read one row, as `Artifact.from_row` does."""
-        return cls(**_read(row, _REQUIREMENT, where))
+        return cls(**_read(row, _REQUIREMENT, cls._field_defaults, where))
 
 
 class Artifact(NamedTuple):
@@ -82,7 +82,7 @@ class Artifact(NamedTuple):
     members: tuple[Member, ...]  # All files that are taken from the archive.
     license: str  # The distribution's licence.
     host: HostTag  # The oldest machine that the library runs on.
-    library: str = ""  # The library's path among the members.
+    library: str  # The library's path among the members.
     urls: tuple[str, ...] = ()  # Addresses of the archive besides the user's package index.
     requires: tuple[Requirement, ...] = ()  # What the library looks for at run time.
     api_version: ApiVersion | None = None  # Measured by loading the library, or None.
@@ -127,7 +127,7 @@ class Artifact(NamedTuple):
         A column that is missing, unknown or malformed raises ManifestError, which says `where`: the
         file and the row.
         """
-        values = _read(row, _PLUGIN, where)
+        values = _read(row, _PLUGIN, cls._field_defaults, where)
         if values["library"] not in (member.path for member in values["members"]):
             raise ManifestError(f"{where}: library {row['library']!r} is not one of the members")
         whole = Member(row["file_name"], row["size"], row["sha256"])
@@ -373,10 +373,6 @@ _REQUIREMENT = (
     *("plugin", "platform", "package", "specifier", "version", "compiles", "file_name", "size"),
     *("sha256", "license", "urls", "members"),
 )
-_OPTIONAL = {
-    *("api_version", "api_note", "stablehlo", "urls", "publisher", "issuer", "attestation"),
-    *("attestation_note", "requires", "specifier", "compiles"),
-}
 #: The types of the columns that do not hold a string.
 _TYPES = {"size": int, "urls": list, "members": list, "requires": list, "compiles": bool}
 _KIND_NAMES = {str: "a string", int: "an integer", list: "a list", bool: "true or false"}
@@ -400,12 +396,14 @@ def release(version: str) -> tuple[int, ...]:
         return ()
 
 
-def _read(row: Mapping[str, Any], columns: Collection[str], where: str) -> dict[str, Any]:
+def _read(
+    row: Mapping[str, Any], columns: Collection[str], optional: Collection[str], where: str
+) -> dict[str, Any]:
     """Check what rows of all kinds have in common, and return the values for the record."""
     for column in columns:
         kind = _TYPES.get(column, str)
         if column not in row:
-            if column not in _OPTIONAL:
+            if column not in optional:
                 raise ManifestError(f"{where}: the column {column!r} is missing")
         elif type(row[column]) is not kind:
             raise ManifestError(
