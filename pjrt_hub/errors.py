@@ -363,7 +363,6 @@ class PermissionDeniedError(PjrtError):
     """The process lacks the permission for this call (PERMISSION_DENIED)."""
 
     next_step = "ask for access to the device: `ls -l /dev` shows whose it is"
-
     code = 7
 
 
@@ -371,7 +370,6 @@ class ResourceExhaustedError(PjrtError, MemoryError):
     """The device is out of memory (RESOURCE_EXHAUSTED)."""
 
     next_step = "delete buffers, donate arguments, or use smaller shapes"
-
     code = 8
 
 
@@ -397,7 +395,6 @@ class UnimplementedError(PjrtError, NotImplementedError):
     """The plugin does not offer what the function was asked for (UNIMPLEMENTED)."""
 
     next_step = "another plugin, or a newer release of this one, may offer it"
-
     code = 12
 
 
@@ -408,7 +405,6 @@ class PluginInternalError(PjrtError):
         "some plugins say so of wrong options and programs too: try it with none, or a plain one; "
         "if that fails as well, report it to the plugin's authors, with what it wrote to stderr"
     )
-
     code = 13
 
 
@@ -416,7 +412,6 @@ class UnavailableError(PjrtError):
     """A device or a service cannot be used for now (UNAVAILABLE)."""
 
     next_step = "end what holds the device, then try again"
-
     code = 14
 
 
@@ -424,7 +419,6 @@ class DataLossError(PjrtError):
     """Data are lost or damaged (DATA_LOSS)."""
 
     next_step = "make or fetch the data again"
-
     code = 15
 
 
@@ -432,5 +426,4 @@ class UnauthenticatedError(PjrtError):
     """A service does not know who is calling (UNAUTHENTICATED)."""
 
     next_step = "log in to the service that the plugin talks to"
-
     code = 16

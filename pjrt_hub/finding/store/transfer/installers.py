@@ -190,16 +190,13 @@ class _Uv:
 
 def _uv_configuration(env: Mapping[str, str], directory: Path | None) -> _Uv:
     """Return the indexes of uv: its variables before its files, the default index last."""
-    tables = list(_uv_tables(env, directory)) if directory is not None else []
-    extra, default, find_links = [], [], []
+    extra = env.get("UV_INDEX", "").split() + env.get("UV_EXTRA_INDEX_URL", "").split()
+    default = [env.get("UV_DEFAULT_INDEX", ""), env.get("UV_INDEX_URL", "")]
+    find_links = re.split(r"[,\s]+", env.get("UV_FIND_LINKS", ""))
+    no_index = _is_true(env.get("UV_NO_INDEX", ""))
     keyring = [env.get("UV_KEYRING_PROVIDER", "")]
     trusted = env.get("UV_INSECURE_HOST", "").split()
-    extra += env.get("UV_INDEX", "").split()
-    extra += env.get("UV_EXTRA_INDEX_URL", "").split()
-    default += [env.get("UV_DEFAULT_INDEX", ""), env.get("UV_INDEX_URL", "")]
-    find_links += re.split(r"[,\s]+", env.get("UV_FIND_LINKS", ""))
-    no_index = _is_true(env.get("UV_NO_INDEX", ""))
-    for table in tables:
+    for table in _uv_tables(env, directory) if directory is not None else ():
         for index in filter(_is_table, _items(table, "index")):
             urls = [_with_login(url, index.get("name"), env) for url in _texts(index, "url")]
             (default if index.get("default") else extra).extend(urls)
