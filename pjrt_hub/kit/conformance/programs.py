@@ -1,9 +1,14 @@
-"""Programs that several checks run, as StableHLO text.
+"""Programs that several checks run, as StableHLO text, and the numbers that checks give them.
 
 Owns no verdicts. A program that a single check runs stands beside that check.
 """
 
 from __future__ import annotations
+
+import numpy as np
+
+#: An argument of `ADD` and `DOUBLE`.
+NUMBERS = np.arange(1, 5, dtype=np.float32)
 
 ADD = """
 func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {

@@ -12,13 +12,12 @@ import numpy as np
 from pjrt_hub.errors import DataLossError, ResourceExhaustedError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect, raise_as
-from pjrt_hub.kit.conformance.programs import ADD
+from pjrt_hub.kit.conformance.programs import ADD, NUMBERS
 from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, GIVEN_ERROR_AND_MORE, Subject
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.dtypes import ElementType
 from pjrt_hub.running.capi import irregular
 
-NUMBERS = np.arange(1, 5, dtype=np.float32)
 F32, S32 = dtypes.of_numpy("float32").code, dtypes.of_numpy("int32").code
 _HUGE = (1 << 32, 1 << 32)
 

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
+from pjrt_hub.kit.conformance.checks.execute import SUM, A, Array, B
 from pjrt_hub.kit.conformance.finding import Skipped, Unsupported, equal, expect
 from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.capi import irregular
 
-Array = np.ndarray[Any, Any]
-
-A = np.arange(1, 5, dtype=np.float32)
-B = np.arange(10, 50, 10, dtype=np.float32)
-SUM = [11.0, 22.0, 33.0, 44.0]
 BOTH = [SUM, (A - B).tolist()]
 
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from pjrt_hub.errors import DataLossError, PjrtError
 from pjrt_hub.kit.conformance import separate_process
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Failed, Unsupported, equal, expect, raise_as
+from pjrt_hub.kit.conformance.programs import NUMBERS
 from pjrt_hub.kit.conformance.slow import expect_over, is_identity, slow, slow_rounds
 from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, GIVEN_ERROR_AND_MORE, Subject
 from pjrt_hub.kit.conformance.threads import at_once
 from pjrt_hub.running.capi.call_counter import CallCounter, take_error
-
-NUMBERS = np.arange(1, 5, dtype=np.float32)
 
 
 @check(number=114)

@@ -11,7 +11,7 @@ import numpy as np
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, expect, raise_as
-from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
+from pjrt_hub.kit.conformance.programs import ADD, DOUBLE, NUMBERS
 from pjrt_hub.kit.conformance.slow import expect_over, is_identity, slow_arguments, slow_program
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.kit.conformance.threads import at_once
@@ -21,7 +21,7 @@ from pjrt_hub.running.capi.call_counter import CallCounter
 
 Array = np.ndarray[Any, Any]
 
-A = np.arange(1, 5, dtype=np.float32)
+A = NUMBERS
 B = np.arange(10, 50, 10, dtype=np.float32)
 SUM = [11.0, 22.0, 33.0, 44.0]
 

@@ -10,14 +10,12 @@ import numpy as np
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Skipped, ask_twice, equal, expect
-from pjrt_hub.kit.conformance.programs import DOUBLE
+from pjrt_hub.kit.conformance.programs import DOUBLE, NUMBERS
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.array import dtypes, memory_layout
 from pjrt_hub.running.array.host_array import empty_aligned
 from pjrt_hub.running.capi import custom_calls
 from pjrt_hub.running.capi.call_counter import CallCounter
-
-NUMBERS = np.arange(1, 5, dtype=np.float32)
 
 
 def _pointer(subject: Subject, buffer: int) -> int:

@@ -10,13 +10,11 @@ from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
-import numpy as np
-
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.checks.transfers import Transfer
 from pjrt_hub.kit.conformance.finding import Failed, Skipped, Unsupported, raise_as
-from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
+from pjrt_hub.kit.conformance.programs import ADD, DOUBLE, NUMBERS
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import ambient, unchecked
 from pjrt_hub.running.capi.call_counter import CallCounter
@@ -37,7 +35,6 @@ _WORDS = {
     "files": "open files",
     "threads": "threads",
 }
-_NUMBERS = np.arange(1, 5, dtype=np.float32)
 _PROPERTIES = (
     *("Name", "NumOutputs", "OutputElementTypes", "Fingerprint", "GetCompiledMemoryStats"),
     *("GetCompileOptions", "Serialize"),
@@ -45,16 +42,16 @@ _PROPERTIES = (
 
 
 def _put(subject: Subject) -> Use:
-    return lambda: subject.destroy(subject.put(_NUMBERS))
+    return lambda: subject.destroy(subject.put(NUMBERS))
 
 
 def _get(subject: Subject) -> Use:
-    buffer = subject.put(_NUMBERS)
+    buffer = subject.put(NUMBERS)
     return lambda: subject.get(buffer)
 
 
 def _execute(subject: Subject) -> Use:
-    executable, buffer = subject.compile(ADD), subject.put(_NUMBERS)
+    executable, buffer = subject.compile(ADD), subject.put(NUMBERS)
 
     def run() -> None:
         rows, events = subject.launch(executable, [[buffer, buffer]], events=True, num_outputs=1)
@@ -70,7 +67,7 @@ def _donate(subject: Subject) -> Use:
     executable = subject.compile(text)
 
     def run() -> None:
-        given = subject.put(_NUMBERS)
+        given = subject.put(NUMBERS)
         ((output,),), _ = subject.launch(executable, [[given]], num_outputs=1)
         subject.wait(output)
         subject.destroy(output, given)
@@ -102,7 +99,7 @@ def _executable(subject: Subject) -> Use:
 
 
 def _copy(subject: Subject) -> Use:
-    buffer = subject.put(_NUMBERS)
+    buffer = subject.put(NUMBERS)
 
     def copy() -> None:
         subject.destroy(subject.wait(subject.copy(buffer, device=subject.devices[-1])))
@@ -113,7 +110,7 @@ def _copy(subject: Subject) -> Use:
 
 
 def _event(subject: Subject) -> Use:
-    buffer, called = subject.put(_NUMBERS), CallCounter()
+    buffer, called = subject.put(NUMBERS), CallCounter()
 
     def wait() -> None:
         event = subject.ready(buffer)
@@ -151,7 +148,7 @@ def _refuse(subject: Subject) -> Use:
 
 
 def _questions(subject: Subject) -> Use:
-    buffer = subject.put(_NUMBERS)
+    buffer = subject.put(NUMBERS)
     names = ("Dimensions", "UnpaddedDimensions", "ElementType", "Memory", "OnDeviceSizeInBytes")
 
     def ask() -> None:
@@ -170,7 +167,7 @@ def _transfer(subject: Subject) -> Use:
     def send() -> None:
         transfer = Transfer(subject, [4])
         buffer = transfer.buffer(0)
-        transfer.send(0, _NUMBERS, 0, last=True)
+        transfer.send(0, NUMBERS, 0, last=True)
         subject.wait(buffer)
         transfer.end()
         subject.destroy(buffer)

@@ -9,11 +9,9 @@ import numpy as np
 
 from pjrt_hub.kit.conformance.check import check
 from pjrt_hub.kit.conformance.finding import Unsupported, equal, raise_as
-from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
+from pjrt_hub.kit.conformance.programs import ADD, DOUBLE, NUMBERS
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.program.compile_options import CompileOptions
-
-NUMBERS = np.arange(1, 5, dtype=np.float32)
 
 
 def _compile(subject: Subject, text: str, options: CompileOptions) -> int:
