@@ -16,17 +16,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from pjrt_hub import errors
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.door import process
 from pjrt_hub.door.plugin import read_layers
-from pjrt_hub.errors import (
-    DataLossError,
-    InvalidArgumentError,
-    NotFoundError,
-    PjrtError,
-    UnimplementedError,
-    UnsupportedByPluginError,
-)
+from pjrt_hub.errors import PjrtError
 from pjrt_hub.kit.conformance import artifact, programs
 from pjrt_hub.kit.conformance.finding import (
     Failed,
@@ -50,11 +44,11 @@ if TYPE_CHECKING:
 _KEPT = ("Buffer", "Event", "LoadedExecutable", "Executable", "TopologyDescription", "Client")
 _TEXT = "lost on the way"
 #: A plugin is given this error and must give it back; most argument structs have these fields.
-GIVEN_ERROR: dict[str, Any] = {"error_code": DataLossError.code, "error_message": _TEXT}
+GIVEN_ERROR: dict[str, Any] = {"error_code": errors.DataLossError.code, "error_message": _TEXT}
 _TEXT_AND_MORE = np.frombuffer(f"{_TEXT}, and more\0".encode(), np.uint8)
 #: This is the same error, but its text goes on beyond the size that is given.
 GIVEN_ERROR_AND_MORE: dict[str, Any] = {
-    "error_code": DataLossError.code,
+    "error_code": errors.DataLossError.code,
     "error_message": _TEXT_AND_MORE.ctypes.data,
     "error_message_size": len(_TEXT),
 }
@@ -101,7 +95,7 @@ class Subject:
     @cached_property
     def client(self) -> int:
         """The `PJRT_Client` of this process's checks, made on first use; it may raise Skipped."""
-        refusals = (PjrtError, UnsupportedByPluginError)
+        refusals = (PjrtError, errors.UnsupportedByPluginError)
         with raise_as(Skipped, "no device:", refusals), self._measure("PJRT_Client_Create"):
             return self.api.call("PJRT_Client_Create", create_options=self.options)
 
@@ -493,7 +487,7 @@ class Subject:
             raise Failed(f"afterwards {exc.found}") from exc
 
     def expect_refusal(
-        self, call: Callable[[], object], what: str, code: int = InvalidArgumentError.code
+        self, call: Callable[[], object], what: str, code: int = errors.InvalidArgumentError.code
     ) -> None:
         """Fail unless the plugin refuses a call, at once or by an event, and goes on working.
 
@@ -518,13 +512,13 @@ class Subject:
         Another code is noted; if `codes` are given, any other code fails the check.
         """
         error = self.expect_error(call, what)
-        code, given = code_name(error.code), code_name(DataLossError.code)
+        code, given = code_name(error.code), code_name(errors.DataLossError.code)
         if codes and error.code not in codes:
             found = f"{what}: expected {code_name(*codes)}, found {code}: {error.message}"
             raise Failed(found) from error
         right = _TEXT in error.message and ", and more" not in error.message
         expect(right, f"{what}, the text of the error: found {error.message!r}")
-        if error.code != DataLossError.code:
+        if error.code != errors.DataLossError.code:
             self.note(f"{what}: {code}, where {given} was given")
 
     def note_code(self, error: PjrtError, what: str, *usual: int) -> None:
@@ -557,8 +551,8 @@ def load(path: Path, tell: Callable[[str], None] = lambda step: None, identity: 
 
 def a_compiler() -> AbstractContextManager[None]:
     """Raise Unsupported for NotFoundError: the plugin compiles only by a client."""
-    return raise_as(Unsupported, of=NotFoundError)
+    return raise_as(Unsupported, of=errors.NotFoundError)
 
 
 def _as_unsupported() -> AbstractContextManager[None]:
-    return raise_as(Unsupported, of=(UnsupportedByPluginError, UnimplementedError))
+    return raise_as(Unsupported, of=(errors.UnsupportedByPluginError, errors.UnimplementedError))

@@ -18,15 +18,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from pjrt_hub import errors
 from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
-from pjrt_hub.errors import (
-    PjrtError,
-    PjrtHubError,
-    TargetNotFoundError,
-    UnimplementedError,
-    UnsupportedByPluginError,
-)
+from pjrt_hub.errors import PjrtError, PjrtHubError
 from pjrt_hub.kit.conformance.check import Check, checks
 from pjrt_hub.kit.conformance.finding import Failed, Hidden, Skipped, Unsupported, code_name
 from pjrt_hub.kit.conformance.progress import HURRY, CallProgress
@@ -147,7 +142,7 @@ class Worker:
 
     def _target(self, version: ApiVersion) -> Target | None:
         setup = self._setup
-        with suppress(TargetNotFoundError):
+        with suppress(errors.TargetNotFoundError):
             if setup.target:
                 return setup.manifest.topology_options(setup.target, {}, setup.path, version)
         return None
@@ -209,7 +204,7 @@ def _outcome(check: Check, subject: Subject) -> dict[str, Any]:
         verdict = Verdict.TIMEOUT if isinstance(cause, TimedOut) else Verdict.FAIL
         function = cause.function if isinstance(cause, (PjrtError, TimedOut)) else ""
         return result(verdict, exc.found, function=function)
-    except (Unsupported, UnsupportedByPluginError, UnimplementedError) as exc:
+    except (Unsupported, errors.UnsupportedByPluginError, errors.UnimplementedError) as exc:
         return result(Verdict.UNSUPPORTED, _words(exc))
     except Hidden as exc:
         return result(Verdict.SKIP, str(exc), hidden=exc.function)

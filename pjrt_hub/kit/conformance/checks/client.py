@@ -14,19 +14,9 @@ import numpy as np
 from pjrt_hub.door import process
 from pjrt_hub.errors import FailedPreconditionError, InvalidArgumentError, PjrtError, PjrtHubError
 from pjrt_hub.finding.contract.option import UNKNOWN
-from pjrt_hub.kit.conformance import create_options, separate_process
+from pjrt_hub.kit.conformance import create_options, finding, separate_process
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Failed,
-    Skipped,
-    ask_twice,
-    code_name,
-    equal,
-    expect,
-    expect_reason,
-    raise_as,
-    some_text,
-)
+from pjrt_hub.kit.conformance.finding import code_name, equal, expect, expect_reason, raise_as
 from pjrt_hub.kit.conformance.separate_process import Died, Tell, attempt
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import table
@@ -78,7 +68,7 @@ def two_clients(subject: Subject) -> None:
 def create_again(subject: Subject) -> None:
     """Create a client, destroy it, create another in the same process -> both work."""
     words = "expected two clients one after the other, found that the process"
-    with raise_as(Failed, words, Died):
+    with raise_as(finding.Failed, words, Died):
         separate_process.run(subject, two_lives)
 
 
@@ -86,7 +76,8 @@ def create_again(subject: Subject) -> None:
 def platform(subject: Subject) -> None:
     """Ask twice for the platform's name and version -> the same text, without NUL."""
     for name in ("PJRT_Client_PlatformName", "PJRT_Client_PlatformVersion"):
-        some_text(ask_twice(partial(subject.call, name, client=subject.client), name), name)
+        ask = partial(subject.call, name, client=subject.client)
+        finding.some_text(finding.ask_twice(ask, name), name)
 
 
 @check(number=28)
@@ -221,7 +212,8 @@ def unknown_option(subject: Subject) -> None:
     what = "an unknown create option"
     error = subject.expect_error(lambda: subject.create_client(_UNKNOWN), what)
     if error.code != InvalidArgumentError.code and error.message in _refusals(subject):
-        raise Skipped(f"no device: {error.message}")  # The refusal has nothing to do with options.
+        # The refusal has nothing to do with options.
+        raise finding.Skipped(f"no device: {error.message}")
     subject.note_code(error, what, InvalidArgumentError.code)
 
 
@@ -230,9 +222,9 @@ def mistyped_option(subject: Subject) -> None:
     """Give known and discovered create options values of wrong types -> errors, and no crash."""
     known = dict(_known_options(subject))
     if not known:
-        raise Skipped("no option of this plugin is known; give one with --option")
+        raise finding.Skipped("no option of this plugin is known; give one with --option")
     attempts = [(name, each) for name, right in known.items() for each in _VALUES if each != right]
-    with raise_as(Skipped, "the process", Died):
+    with raise_as(finding.Skipped, "the process", Died):
         answers = separate_process.run(subject, try_options, attempts, seconds=80)
     wrong = []
     accepted: dict[str, list[str]] = {name: [] for name in known}
@@ -249,7 +241,7 @@ def mistyped_option(subject: Subject) -> None:
             wrong.append(f"{name} accepts {values}")
     expect(not wrong, f"expected errors, found {'; '.join(wrong)}")
     if set(answers) == {f"{_REFUSED}{text}" for text in _refusals(subject)}:
-        raise Skipped("no device: the plugin refuses a client whatever its options")
+        raise finding.Skipped("no device: the plugin refuses a client whatever its options")
 
 
 def try_options(subject: Subject, attempts: list[Attempt]) -> list[str]:

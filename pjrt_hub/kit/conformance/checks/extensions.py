@@ -13,18 +13,9 @@ import numpy as np
 
 from pjrt_hub.base.abi import DECLARED, compatible
 from pjrt_hub.errors import InvalidArgumentError, NotFoundError, PjrtError
+from pjrt_hub.kit.conformance import finding
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Failed,
-    Skipped,
-    Unsupported,
-    ask_twice,
-    at_least,
-    code_name,
-    equal,
-    expect,
-    raise_as,
-)
+from pjrt_hub.kit.conformance.finding import ask_twice, at_least, code_name, equal, expect, raise_as
 from pjrt_hub.kit.conformance.programs import ADD, DOUBLE
 from pjrt_hub.kit.conformance.subject import GIVEN_ERROR, Subject
 from pjrt_hub.running.array import dtypes
@@ -50,7 +41,7 @@ def custom_call(subject: Subject) -> None:
     except PjrtError as exc:
         if _platform(subject) in _WITH_HANDLERS:
             raise
-        raise Unsupported(exc.message) from exc
+        raise finding.Unsupported(exc.message) from exc
     equal(len(calls), 1, "calls of the handler in one run")
     if _platform(subject) == "Host":
         equal(found, [0, 2, 4, 6], "what the handler wrote")
@@ -253,7 +244,7 @@ def memory_descriptions(subject: Subject) -> None:
     for device in subject.call(ask, topology=subject.topology):
         found = call("PJRT_DeviceDescription_MemoryDescriptions", device_description=device)
         if not found.memory_descriptions:
-            raise Unsupported("the plugin describes no memories")
+            raise finding.Unsupported("the plugin describes no memories")
         count, default = len(found.memory_descriptions), found.default_memory_index
         if default == 2**64 - 1:
             subject.note("no memory is the default one")
@@ -296,7 +287,7 @@ def first_phase(subject: Subject) -> None:
         programs = _run_phases(subject, compiler, [first])
     expect(bool(programs), f"expected a program after the phase {first}, found none")
     for program in programs:
-        with raise_as(Failed, "expected a PjRtPartialProgramProto, found", ValueError):
+        with raise_as(finding.Failed, "expected a PjRtPartialProgramProto, found", ValueError):
             read = PartialProgram.read(program)
         equal(read.generating_phase, first, "the phase that gave a program")
         expect(bool(read.code), "expected code in each program, found none")
@@ -382,10 +373,10 @@ def triton_of_junk(subject: Subject) -> None:
 
 
 def _entry(subject: Subject) -> Entry:
-    with raise_as(Skipped, "the library does not load:", OSError):
+    with raise_as(finding.Skipped, "the library does not load:", OSError):
         entry = Entry.of(subject.path)
     if entry is None or not compatible(DECLARED, entry.version):
-        raise Skipped("there is no table of a version whose chain is known")
+        raise finding.Skipped("there is no table of a version whose chain is known")
     return entry
 
 

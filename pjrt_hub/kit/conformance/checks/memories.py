@@ -6,16 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from pjrt_hub.kit.conformance import finding
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Skipped,
-    Unsupported,
-    ask_twice,
-    equal,
-    expect,
-    raise_as,
-    some_text,
-)
+from pjrt_hub.kit.conformance.finding import ask_twice, equal, expect, raise_as, some_text
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject
 from pjrt_hub.running.capi import unchecked
@@ -92,7 +85,7 @@ def copies(subject: Subject) -> None:
         kind = _ask(subject, "Kind", memory).decode()
         try:
             there = _copy(subject, start, memory)
-        except Unsupported as exc:
+        except finding.Unsupported as exc:
             subject.note(f"{kind}: {exc}")
             continue
         equal(subject.call("PJRT_Buffer_Memory", buffer=there), memory, f"the memory of {kind}")
@@ -129,11 +122,11 @@ def user_data(subject: Subject) -> None:
 @check(number=47, since=105)
 def user_data_ends(subject: Subject) -> None:
     """Store user data beside a memory, destroy its client -> the deleter is called once."""
-    with raise_as(Skipped, "no second client:"):
+    with raise_as(finding.Skipped, "no second client:"):
         client = subject.create_client()
     memories = subject.call("PJRT_Client_AddressableMemories", client=client)
     if not memories:
-        raise Unsupported("the client has no memory")
+        raise finding.Unsupported("the client has no memory")
     ended = CallCounter()
     _user_data(memories[0]).set(_NO_KEY, memories[0], ended.address)
     equal(ended.calls, [], "what was handed back before the client's end")

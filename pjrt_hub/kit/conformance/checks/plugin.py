@@ -10,17 +10,9 @@ import numpy as np
 from pjrt_hub import errors
 from pjrt_hub.base.abi import DECLARED, compatible
 from pjrt_hub.errors import InvalidArgumentError, PjrtError
+from pjrt_hub.kit.conformance import finding
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Failed,
-    Skipped,
-    Unsupported,
-    ask_twice,
-    code_name,
-    equal,
-    expect,
-    raise_as,
-)
+from pjrt_hub.kit.conformance.finding import ask_twice, code_name, equal, expect, raise_as
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject, load
 from pjrt_hub.running.capi import custom_calls, table, unchecked
@@ -53,7 +45,7 @@ def loads(subject: Subject) -> None:
         Entry.of(subject.path)
     except OSError as exc:
         lost = _missing_libraries(subject)
-        raise Failed(f"expected a library that loads, found: {exc}{lost}") from exc
+        raise finding.Failed(f"expected a library that loads, found: {exc}{lost}") from exc
 
 
 @check(needs="library", number=2)
@@ -104,7 +96,7 @@ def base_functions(subject: Subject) -> None:
     """Read the functions that every version has -> none that callers depend on is NULL."""
     read = _entry(subject)
     if not compatible(DECLARED, read.version):
-        raise Skipped(f"the order of functions of version {read.version} is unknown")
+        raise finding.Skipped(f"the order of functions of version {read.version} is unknown")
     known = dict(enumerate(read.slots()))
     base = [name for name, function in table.FUNCTIONS.items() if function.since == 0]
     missing = [name for name in base if not known.get(table.FUNCTIONS[name].slot)]
@@ -120,9 +112,11 @@ def initialize(subject: Subject) -> None:
     try:
         api = load(subject.path)
     except PjrtError as exc:
-        raise Failed(f"expected success, found {code_name(exc.code)}: {exc.message}") from exc
+        raise finding.Failed(
+            f"expected success, found {code_name(exc.code)}: {exc.message}"
+        ) from exc
     except errors.PjrtHubError as exc:
-        raise Skipped(exc.message) from exc
+        raise finding.Skipped(exc.message) from exc
     try:
         api.call("PJRT_Plugin_Initialize")
     except PjrtError as exc:
@@ -138,9 +132,9 @@ def absent_functions(subject: Subject) -> None:
     for name in absent:
         try:
             subject.call(name)
-        except Unsupported:
+        except finding.Unsupported:
             continue
-        raise Failed(f"{name}: expected to be told that it is absent, found a call")
+        raise finding.Failed(f"{name}: expected to be told that it is absent, found a call")
     if absent:
         subject.note(f"absent of {len(table.FUNCTIONS)} functions: {_list(absent)}")
 
@@ -241,10 +235,10 @@ def older_device_memory_stats(subject: Subject) -> None:
 
 
 def _entry(subject: Subject) -> Entry:
-    with raise_as(Skipped, "the library does not load:", OSError):
+    with raise_as(finding.Skipped, "the library does not load:", OSError):
         found = Entry.of(subject.path)
     if found is None:
-        raise Failed("expected a table of functions from GetPjrtApi, found none")
+        raise finding.Failed("expected a table of functions from GetPjrtApi, found none")
     return found
 
 
@@ -283,7 +277,9 @@ def _accept_longer(subject: Subject, name: str, **inputs: Any) -> None:
     except errors.UnimplementedError:
         return
     except PjrtError as exc:
-        raise Failed(f"{name} with 64 bytes more: expected success, found {exc.message}") from exc
+        raise finding.Failed(
+            f"{name} with 64 bytes more: expected success, found {exc.message}"
+        ) from exc
     _expect_untouched(args)
 
 
@@ -303,7 +299,7 @@ def _ask_as(subject: Subject, minor: int, name: str, **inputs: Any) -> None:
 def _note_refusal(subject: Subject, args: Sized, error: PjrtError) -> None:
     """Note a refusal of a caller that is too old for the plugin, which the header allows."""
     if "size" not in error.message:
-        raise Skipped(error.message) from error
+        raise finding.Skipped(error.message) from error
     subject.note(f"takes no {args.name} of {args.size} bytes: {error.message}")
 
 

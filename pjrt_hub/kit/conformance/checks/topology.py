@@ -7,16 +7,10 @@ from contextlib import suppress
 from typing import Any
 
 from pjrt_hub.errors import PjrtError
+from pjrt_hub.kit.conformance import finding
 from pjrt_hub.kit.conformance.artifact import ARTIFACT, artifact_for
 from pjrt_hub.kit.conformance.check import check
-from pjrt_hub.kit.conformance.finding import (
-    Unsupported,
-    ask_twice,
-    equal,
-    expect,
-    expect_reason,
-    text,
-)
+from pjrt_hub.kit.conformance.finding import ask_twice, equal, expect, expect_reason, text
 from pjrt_hub.kit.conformance.programs import ADD
 from pjrt_hub.kit.conformance.subject import Subject, a_compiler
 from pjrt_hub.running.array import dtypes
@@ -199,7 +193,7 @@ def _create(subject: Subject, name: str) -> int:
 
 
 def _has_one_output(subject: Subject, executable: int) -> None:
-    with suppress(Unsupported):  # Some plugins know the number only of a loaded executable.
+    with suppress(finding.Unsupported):  # Some plugins know the number only of a loaded executable.
         equal(subject.call("PJRT_Executable_NumOutputs", executable=executable), 1, "outputs")
 
 
