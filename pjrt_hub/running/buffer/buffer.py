@@ -11,13 +11,7 @@ import math
 from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn, SupportsIndex, TypeVar
 
-from pjrt_hub.errors import (
-    ClosedError,
-    InvalidArgumentError,
-    PjrtError,
-    UnimplementedError,
-    UnsupportedByPluginError,
-)
+from pjrt_hub import errors
 from pjrt_hub.running.array import display, dtypes, host_array, memory_layout
 from pjrt_hub.running.array.shape_spec import ShapeSpec, dims_text
 from pjrt_hub.running.capi import hotpath, table, values
@@ -118,7 +112,7 @@ class Buffer(hotpath.Buffer):
         """The event that completes with its value (`PJRT_Buffer_ReadyEvent`)."""
         self._require_open()
         if self._is_gone:
-            raise ClosedError(_GONE)
+            raise errors.ClosedError(_GONE)
         try:
             return self._ready
         except AttributeError:  # The event is made once, so that polling leaves only one callback.
@@ -166,11 +160,11 @@ class Buffer(hotpath.Buffer):
         try:
             array = self._array()  # This is one native call if the memory is row-major.
             return self._read() if array is None else array
-        except (PjrtError, UnsupportedByPluginError) as exc:
+        except (errors.PjrtError, errors.UnsupportedByPluginError) as exc:
             if lends and not self.client._lends:  # `_array` found that the plugin refuses to lend.
                 return self._value()
             if self._is_gone:
-                raise ClosedError(_GONE) from exc
+                raise errors.ClosedError(_GONE) from exc
             raise
 
     def _read(self) -> numpy.ndarray[Any, Any]:
@@ -202,7 +196,7 @@ class Buffer(hotpath.Buffer):
         try:
             nbytes = call("PJRT_Buffer_ToHostBuffer", **given).dst_size
         # JAX never asks for the size, and some plugins do not tell it.
-        except (InvalidArgumentError, UnimplementedError):
+        except (errors.InvalidArgumentError, errors.UnimplementedError):
             if self._dynamic:
                 raise
             nbytes = whole
@@ -276,7 +270,7 @@ class Buffer(hotpath.Buffer):
             six = numpy.arange(6, dtype=numpy.uint8).reshape(2, 3)
             try:
                 probe = client.buffer_from_host(six, layout=(0, 1))
-            except (UnimplementedError, UnsupportedByPluginError):
+            except (errors.UnimplementedError, errors.UnsupportedByPluginError):
                 right = True  # No such buffer can be made, so none is copied wrongly.
             else:
                 right = numpy.array_equal(probe._copy(probe.device).to_numpy(), six)
@@ -472,9 +466,9 @@ class Buffer(hotpath.Buffer):
         self._require_open()
         try:
             return self.client._call(function, buffer=self.address, **inputs)
-        except PjrtError as exc:
+        except errors.PjrtError as exc:
             if self._is_gone:
-                raise ClosedError(_GONE) from exc
+                raise errors.ClosedError(_GONE) from exc
             raise
 
     def __str__(self) -> str:
@@ -541,7 +535,7 @@ def obstacle_to_copy(buffer: Buffer) -> str:
 def require_layout(buffer: Buffer, order: memory_layout.Order) -> Buffer:
     """Return the buffer if it has the layout that the plugin was asked for, or raise an error."""
     if buffer.layout != order:
-        raise UnsupportedByPluginError(
+        raise errors.UnsupportedByPluginError(
             f"the plugin was asked for a buffer of the layout {order} and made one of "
             f"{buffer.layout}",
             function="PJRT_Buffer_MemoryLayout",

@@ -11,15 +11,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pjrt_hub.running.client.exit  # noqa: F401  (It closes clients when Python ends.)
+from pjrt_hub import errors
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.frames import hide_below
-from pjrt_hub.errors import (
-    ClosedError,
-    PjrtError,
-    PluginError,
-    UnimplementedError,
-    UnsupportedByPluginError,
-)
 from pjrt_hub.running.array import display
 from pjrt_hub.running.array.shape_spec import ShapeSpec, known_shapes
 from pjrt_hub.running.buffer import placement
@@ -70,7 +64,8 @@ class Client(Closing, CompilingClient):
         self._layered_name = plugin.policy.name if plugin.api.is_layered else None
         try:
             name = self.api.call("PJRT_Client_PlatformName", client=address).decode()
-            with suppress(UnsupportedByPluginError, UnimplementedError):  # `devices` raises them.
+            # `devices` raises them.
+            with suppress(errors.UnsupportedByPluginError, errors.UnimplementedError):
                 _require_devices(name, self.api.call("PJRT_Client_Devices", client=address))
         except BaseException:
             self.api.give_back("PJRT_Client_Destroy", client=address)
@@ -218,7 +213,7 @@ class Client(Closing, CompilingClient):
 
     def create_error_buffer(
         self,
-        error: PjrtError,
+        error: errors.PjrtError,
         shape: Any,
         dtype: Any = "float32",
         *,
@@ -336,7 +331,8 @@ class Client(Closing, CompilingClient):
         self._require_open()
         for each in self._holders():
             if isinstance(each, hotpath.Stepper):
-                with suppress(ValueError, RuntimeError, ClosedError):  # There may be no state.
+                # There may be no state.
+                with suppress(ValueError, RuntimeError, errors.ClosedError):
                     each._state(tuple)
         return [each for each in self._holders() if isinstance(each, Buffer)]
 
@@ -406,7 +402,7 @@ status.name_holders = _name_holders
 
 def _require_devices(platform: str, devices: Sequence[int]) -> None:
     if not devices:
-        raise PluginError(
+        raise errors.PluginError(
             f"PJRT_Client_Create: the plugin made a client of {platform} without any device",
             hint="its create options, or a variable such as CUDA_VISIBLE_DEVICES, leave none",
         )

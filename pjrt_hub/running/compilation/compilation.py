@@ -13,13 +13,8 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from pjrt_hub import errors
 from pjrt_hub.base import log
-from pjrt_hub.errors import (
-    FileFormatError,
-    IncompatiblePluginError,
-    PjrtError,
-    UnsupportedByPluginError,
-)
 from pjrt_hub.running.capi.call import interruptible
 from pjrt_hub.running.capi.handle import compiler_platform
 from pjrt_hub.running.compilation import compile_cache
@@ -87,7 +82,7 @@ def _load_from(store: CompileCache, key: str, client: CompilingClient) -> Loaded
         return None
     try:
         return load_bytes(client, blob)
-    except (PjrtError, FileFormatError, IncompatiblePluginError) as exc:
+    except (errors.PjrtError, errors.FileFormatError, errors.IncompatiblePluginError) as exc:
         compile_cache.warn(
             f"the cached executable {key} cannot be loaded and is compiled again: {exc}"
         )
@@ -108,7 +103,7 @@ def attempt(
     options: CompileOptions,
     policy: Policy,
     compile_: Callable[[Program, CompileOptions], T],
-    hint: Callable[[PjrtError], str] = lambda _error: "",
+    hint: Callable[[errors.PjrtError], str] = lambda _error: "",
 ) -> tuple[T, CompileOptions]:
     """Compile a program with a plugin's default flags, without those that the plugin refuses.
 
@@ -121,7 +116,7 @@ def attempt(
         sent = policy.default_flags.over(options, written.outline)
         try:
             return compile_(written, sent), sent
-        except PjrtError as exc:
+        except errors.PjrtError as exc:
             from pjrt_hub.running.program import compile_error
 
             refused = compile_error.find_refused_flag(exc)
@@ -175,7 +170,7 @@ def _compile_isolated(
             return _compile_here(client, source, options)
         try:
             return load_bytes(client, Guards.of(client).seal(code, signature))
-        except (PjrtError, UnsupportedByPluginError) as exc:
+        except (errors.PjrtError, errors.UnsupportedByPluginError) as exc:
             why = exc.message
     text = "%s is compiled in this process, which its compiler may end: %s"
     log.warn("pjrt_hub.isolation", text, source.origin, why)

@@ -15,13 +15,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from pjrt_hub import errors
 from pjrt_hub.base.fork import Lock
-from pjrt_hub.errors import (
-    AlreadyExistsError,
-    PjrtError,
-    PluginInternalError,
-    UnsupportedByPluginError,
-)
 from pjrt_hub.running.array import dtypes, packing
 from pjrt_hub.running.capi import callbacks, custom_calls, hotpath, status
 from pjrt_hub.running.capi.library import Api, Extension
@@ -222,7 +217,7 @@ class CustomCalls:
         with _registering:
             known = _registered.setdefault(self.api.address, {})
             if (name, platform) in known:
-                raise AlreadyExistsError(
+                raise errors.AlreadyExistsError(
                     f"the custom call {name!r} is registered on {platform} already",
                     function="PJRT_FFI_Register_Handler",
                 )
@@ -269,7 +264,7 @@ class CustomCalls:
         node = self.api.extension("FFI")
         type_id = _user_data_type(self.api)
         if type_id is None:
-            raise UnsupportedByPluginError(
+            raise errors.UnsupportedByPluginError(
                 f"the plugin {self.api.path.name} has no execute contexts or no types for them",
                 function="PJRT_FFI_Type_Register",
                 since="0.52",
@@ -315,7 +310,7 @@ class CustomCalls:
             functions = self._functions()
             stages = (instantiate, prepare, initialize, execute)
             if not custom_calls.register(functions, name, platform, stages, traits):
-                raise PluginInternalError(
+                raise errors.PluginInternalError(
                     f"the plugin refused the custom call {name!r} and its stages",
                     function="XLA_FFI_Handler_Register",
                 )
@@ -330,7 +325,7 @@ class CustomCalls:
             self._register(node, f"{_TYPE_NAME}.shown", _HOST, nothing, 0)
             _functions[self.api.address] = hotpath.ffi_shown()
         if not _functions[self.api.address]:
-            raise UnsupportedByPluginError(
+            raise errors.UnsupportedByPluginError(
                 f"the plugin {self.api.path.name} takes no handlers with stages",
                 function="XLA_FFI_Handler_Register",
                 since="an XLA FFI that shows its functions",
@@ -358,7 +353,7 @@ def _user_data_type(api: Api) -> int | None:
     with _registering:
         if api.address not in _user_data_types:
             _user_data_types[api.address] = None
-            with contextlib.suppress(UnsupportedByPluginError, PjrtError):
+            with contextlib.suppress(errors.UnsupportedByPluginError, errors.PjrtError):
                 node = api.extension("FFI")
                 number = node.call("PJRT_FFI_Type_Register", type_name=_TYPE_NAME, type_info={})
                 if hotpath.ffi_share(api.address, api.call("PJRT_ExecuteContext_Create")):
@@ -445,7 +440,7 @@ def _view(value: custom_calls.Value, call: CustomCall, *, writable: bool) -> Any
     dtype = dtypes.numpy_dtype(element.code)
     if call.platform != _HOST:
         if element.bits < 8:
-            raise UnsupportedByPluginError(
+            raise errors.UnsupportedByPluginError(
                 f"elements of {element.name} are packed on the device, and no array shows them",
                 function=call.name,
                 since="never",
