@@ -40,16 +40,9 @@ _LOOK_SECONDS = 1.0
 _TEXTS = ("const char*", "char*")
 #: Types of objects that no answer may lack. Events may be NULL if nothing is pending.
 _OBJECTS = {
-    "PJRT_AsyncHostToDeviceTransferManager",
-    "PJRT_Buffer",
-    "PJRT_Client",
-    "PJRT_Device",
-    "PJRT_DeviceDescription",
-    "PJRT_Executable",
-    "PJRT_ExecuteContext",
-    "PJRT_LoadedExecutable",
-    "PJRT_Memory",
-    "PJRT_TopologyDescription",
+    *("PJRT_AsyncHostToDeviceTransferManager", "PJRT_Buffer", "PJRT_Client", "PJRT_Device"),
+    *("PJRT_DeviceDescription", "PJRT_Executable", "PJRT_ExecuteContext"),
+    *("PJRT_LoadedExecutable", "PJRT_Memory", "PJRT_TopologyDescription"),
 }
 
 

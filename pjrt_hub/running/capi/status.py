@@ -29,17 +29,11 @@ _CLASSES: dict[int, type[errors.PjrtError]] = {
 }
 #: What makes buffers or programs and, when it fails, has taken nothing: memory that runs out may
 #: be there once garbage is collected. The compiled call path does so itself, for what it calls.
-REPEATABLE = frozenset(
-    {
-        "PJRT_Buffer_CopyToDevice",
-        "PJRT_Buffer_CopyToMemory",
-        "PJRT_Client_BufferFromHostBuffer",
-        "PJRT_Client_Compile",
-        "PJRT_Client_CreateBuffersForAsyncHostToDevice",
-        "PJRT_Client_CreateUninitializedBuffer",
-        "PJRT_Executable_DeserializeAndLoad",
-    }
-)
+REPEATABLE = {
+    *("PJRT_Buffer_CopyToDevice", "PJRT_Buffer_CopyToMemory", "PJRT_Client_BufferFromHostBuffer"),
+    *("PJRT_Client_Compile", "PJRT_Client_CreateBuffersForAsyncHostToDevice"),
+    *("PJRT_Client_CreateUninitializedBuffer", "PJRT_Executable_DeserializeAndLoad"),
+}
 #: Names what holds the memory of a plugin, by the address of its `PJRT_Api`. Set by client.py.
 name_holders: Callable[[int], str] | None = None
 
