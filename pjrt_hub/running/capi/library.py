@@ -6,6 +6,7 @@ plugin's threads and static destructors outlive the mapping. Must not search for
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import Any
 
 from pjrt_hub import errors
 from pjrt_hub.base import digest
-from pjrt_hub.base.abi import DECLARED, ApiVersion, compatible
+from pjrt_hub.base.abi import DECLARED, compatible
 from pjrt_hub.base.fork import Lock, cached_property
 from pjrt_hub.running.capi import hotpath, table, values
 from pjrt_hub.running.capi._pjrt import ffi
@@ -26,6 +27,7 @@ from pjrt_hub.running.capi.status import (
     raise_absent,
     raise_error,
     refuse_answer,
+    version_of,
 )
 
 hotpath.install(raise_error, raise_absent, refuse_answer, errors.ClosedError)
@@ -60,7 +62,7 @@ class Api(hotpath.Functions):
         self.address = address
         self._generation = hotpath.generation()
         self._table = ffi.cast("PJRT_Api*", address)
-        self.version = _version(self._table)
+        self.version = version_of(self._table)
         self._size = int(self._table.struct_size)
         self.attributes: Mapping[str, values.NamedValue] = {}
         self._nodes = dict(_extensions(self._table.extension_start))
@@ -273,7 +275,7 @@ def _read_table(
             path=path,
             hint="install another release of the plugin",
         )
-    version = _version(ffi.cast("PJRT_Api*", address))
+    version = version_of(ffi.cast("PJRT_Api*", address))
     verdict = compatible(DECLARED, version)
     if not verdict:  # In another ABI, the bytes after the version may be anything.
         raise errors.IncompatiblePluginError(
@@ -291,11 +293,6 @@ def _read_table(
     return api
 
 
-def _version(api: Any) -> ApiVersion:
-    version = api.pjrt_api_version
-    return ApiVersion(version.major_version, version.minor_version)
-
-
 def _start(api: Api, tell: Callable[[str], None]) -> Api:
     tell("PJRT_Plugin_Initialize")
     try:
@@ -311,10 +308,14 @@ def _start(api: Api, tell: Callable[[str], None]) -> Api:
     return api
 
 
-def _extensions(node: Any) -> Iterator[tuple[str, Any]]:
+def _extensions(first: Any) -> Iterator[tuple[str, Any]]:
     names = {extension.type: name for name, extension in table.EXTENSIONS.items()}
-    for _ in range(_MAX_EXTENSIONS):
-        if node == ffi.NULL:
-            return
+    for node in itertools.islice(chain(first), _MAX_EXTENSIONS):
         yield names.get(int(node.type), f"unknown {int(node.type)}"), node
+
+
+def chain(node: Any) -> Iterator[Any]:
+    """Yield each node of a chain of extensions; a faulty chain may never end."""
+    while node:
+        yield node
         node = node.next

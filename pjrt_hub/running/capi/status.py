@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pjrt_hub import errors
 from pjrt_hub.base.abi import ApiVersion
@@ -55,10 +55,15 @@ def raise_error(api: int, error: int, function: str) -> NoReturn:
 
 def raise_absent(api: int, slot: int) -> NoReturn:
     """Raise for a function that the plugin lacks; `slot` is its offset in 8-byte words."""
-    version = ffi.cast("PJRT_Api*", api).pjrt_api_version
-    have = ApiVersion(version.major_version, version.minor_version)
+    have = version_of(ffi.cast("PJRT_Api*", api))
     number = slot - FIRST_SLOT // 8
     raise lack(next(name for name, each in table.FUNCTIONS.items() if each.slot == number), have)
+
+
+def version_of(api: Any) -> ApiVersion:
+    """Return the version that a `PJRT_Api` announces."""
+    version = api.pjrt_api_version
+    return ApiVersion(version.major_version, version.minor_version)
 
 
 def lack(function: str, have: ApiVersion, plugin: str = "") -> errors.UnsupportedByPluginError:

@@ -15,8 +15,8 @@ from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.running.capi import hotpath, irregular, table, values
 from pjrt_hub.running.capi._pjrt import ffi
 from pjrt_hub.running.capi.call import BoundFunction, assign
-from pjrt_hub.running.capi.library import Api, Extension
-from pjrt_hub.running.capi.status import FIRST_SLOT, raise_error
+from pjrt_hub.running.capi.library import Api, Extension, chain
+from pjrt_hub.running.capi.status import FIRST_SLOT, raise_error, version_of
 
 _WORD = 8
 _JUNK = 0xA5
@@ -38,25 +38,18 @@ class Entry(NamedTuple):
         if not address:
             return None
         api = ffi.cast("PJRT_Api*", address)
-        version = api.pjrt_api_version
-        return cls(
-            address,
-            int(api.struct_size),
-            ApiVersion(version.major_version, version.minor_version),
-            values.address(api.extension_start),
-        )
+        start = values.address(api.extension_start)
+        return cls(address, int(api.struct_size), version_of(api), start)
 
     def slots(self) -> list[int]:
         """Return the address of the function in each slot, 0 for NULL."""
         words = ffi.cast("uintptr_t*", self.address + FIRST_SLOT)
         return [int(words[i]) for i in range((self.struct_size - FIRST_SLOT) // _WORD)]
 
-    def chain(self) -> Iterator[tuple[int, int, int]]:
-        """Yield address, type and struct_size of each node; a faulty chain may never end."""
-        node = ffi.cast("PJRT_Extension_Base*", self.extension_start)
-        while node:
-            yield values.address(node), int(node.type), int(node.struct_size)
-            node = node.next
+    def chain(self) -> Iterator[tuple[int, int]]:
+        """Yield type and struct_size of each node; a faulty chain may never end."""
+        for node in chain(ffi.cast("PJRT_Extension_Base*", self.extension_start)):
+            yield int(node.type), int(node.struct_size)
 
 
 class Sized:

@@ -383,7 +383,7 @@ def _entry(subject: Subject) -> Entry:
 def _chain(entry: Entry) -> list[tuple[int, int]]:
     """Return each node's type and size up to an invalid one, at most _LONGEST_CHAIN + 1 nodes."""
     found = list[tuple[int, int]]()
-    for _, kind, size in itertools.islice(entry.chain(), _LONGEST_CHAIN + 1):
+    for kind, size in itertools.islice(entry.chain(), _LONGEST_CHAIN + 1):
         found.append((kind, size))
         if not _NODE_NBYTES <= size <= _LARGEST:
             break
