@@ -27,7 +27,7 @@ def main():
         path.write_bytes(executable.serialize())
         print(f"  takes and gives {executable.signature}")
 
-        guards, code = serialized.read(path.read_bytes())
+        guards, code, _ = serialized.parse(path.read_bytes())
         print(f"  {path} holds {len(code):,} bytes of code for {guards.platform}")
         print(f"  and loads only in PJRT API {guards.api_version} of the same library, there:")
         print(f'  pjrt_hub.client("{platform}").load(code)')

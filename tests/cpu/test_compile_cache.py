@@ -91,7 +91,7 @@ def test_every_guard_is_in_the_key_and_refused_in_words(client, pair, key_of, mo
     plain, blob = key_of(), client.compile("func.func @main() { return }").serialize()
     elsewhere = here._replace(**{name: "another"})
     with pytest.raises(IncompatiblePluginError, match="another") as caught:
-        client.load(elsewhere.seal(serialized.read(blob)[1]))
+        client.load(elsewhere.seal(serialized.parse(blob).code))
     assert (caught.value.need, caught.value.have) == ("another", getattr(here, name))
     assert "compile the program again" in caught.value.hint
     monkeypatch.setattr(client, "_guards", elsewhere)
@@ -100,7 +100,7 @@ def test_every_guard_is_in_the_key_and_refused_in_words(client, pair, key_of, mo
 
 @pytest.mark.parametrize("unknown", ["machine", "platform_version"])
 def test_what_the_compiler_did_not_know_is_not_compared(client, program, unknown):
-    code = serialized.read(client.compile(program("add")).serialize())[1]
+    code = serialized.parse(client.compile(program("add")).serialize()).code
     anywhere = Guards.of(client)._replace(**{unknown: ""})
     assert adds(client.load(anywhere.seal(code)))
 
@@ -148,7 +148,7 @@ def test_the_signature_is_read_and_not_asked_for(client, program, monkeypatch):
     compiled = client.compile(program("add"))
     blob = compiled.serialize()
     assert serialized.parse(blob).signature == compiled.signature
-    without = Guards.of(client).seal(serialized.read(blob)[1])
+    without = Guards.of(client).seal(serialized.parse(blob).code)
     assert client.load(without).signature == compiled.signature
     monkeypatch.setattr(signature_sources, "of_executable", lambda *_: 1 / 0)
     loaded = client.load(blob)
@@ -166,14 +166,14 @@ def test_what_cannot_be_loaded_is_compiled_again(client, program, kept, caplog):
     with pytest.raises(PjrtError):
         client.load(refused)
     older = Guards.of(client)._replace(platform_version="older", plugin_sha256="0" * 64)
-    of_another_version = older.seal(serialized.read(whole)[1])
+    of_another_version = older.seal(serialized.parse(whole).code)
     for broken in (b"", whole[:-1], refused, of_another_version, b"no bytes of ours"):
         kept[name] = broken
         with caplog.at_level(logging.WARNING):
             assert adds(client.compile(program("add"), cache=kept))
         assert "compiled again" in caplog.text
         caplog.clear()
-        serialized.read(kept[name])  # the new code is in the cache again
+        serialized.parse(kept[name])  # the new code is in the cache again
 
 
 def test_errors_of_a_compilation_are_not_hidden(client, kept):

@@ -89,14 +89,14 @@ def test_an_executable_that_was_compiled_ahead_of_time(client, program, monkeypa
     monkeypatch.setattr(client.plugin.policy, "reload", None)  # the open client must be used
     blob = client.compile(program("add")).serialize()
     ahead = Guards.of(client)._replace(platform_version="", machine="")
-    loaded = client.load(ahead.seal(serialized.read(blob)[1]))
+    loaded = client.load(ahead.seal(serialized.parse(blob).code))
     assert pickle.loads(pickle.dumps(loaded)).client.options == client.options
 
 
 def test_what_was_compiled_ahead_of_time_takes_a_client_of_any_options(plugin, program):
     """The pickle of an `Executable` does so too, because its topology has no create options."""
     with plugin.client(device_count(2)) as client:
-        code = serialized.read(client.compile(program("add")).serialize())[1]
+        code = serialized.parse(client.compile(program("add")).serialize()).code
         ahead = Guards.of(client)._replace(platform_version="", machine="").seal(code)
         revive, words = Topology._reduce_executable(SimpleNamespace(_policy=Policy()), ahead)
         assert Guards.of(revive(*words).client) == Guards.of(client)
@@ -149,7 +149,7 @@ def load_twice(stream):
 
 def test_a_client_that_cannot_run_it_is_not_kept(client, program, child):
     """It may be another version of the plugin; each attempt makes a client and closes it."""
-    code = serialized.read(client.compile(program("add")).serialize())[1]
+    code = serialized.parse(client.compile(program("add")).serialize()).code
     elsewhere = Guards.of(client)._replace(platform_version="another").seal(code)
     reload = client.plugin.policy.reload
     child(load_in_vain, pickle.dumps((elsewhere, reload)), prepared=False)

@@ -56,7 +56,7 @@ def test_hello_is_compiled_for_a_machine_that_is_not_here(run, target, tmp_path)
     printed = run("ahead_of_time.py", target, cwd=tmp_path)
     assert re.match(rf"{re.escape(target)}: (1 x NVIDIA H100|4 x TPU v5)", printed)
     assert "takes and gives (f32[8], f32[8]) -> (f32[8])" in printed
-    guards, code = serialized.read((tmp_path / f"hello.{platform}").read_bytes())
+    guards, code, _ = serialized.parse((tmp_path / f"hello.{platform}").read_bytes())
     assert guards.platform == platform
     assert f"holds {len(code):,} bytes of code for {platform}" in printed
     assert len(code) > 1000

@@ -320,7 +320,7 @@ codes = {}
 for number in range(40):
     for text in (given["program"], other):
         again = client.compile(text, cache=False)
-        codes.setdefault(text, set()).add(serialized.read(again.serialize())[1])
+        codes.setdefault(text, set()).add(serialized.parse(again.serialize()).code)
         if number % 3:
             again.close()
 print(*sorted(len(each) for each in codes.values()), len(set.union(*codes.values())))

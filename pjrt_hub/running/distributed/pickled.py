@@ -23,7 +23,7 @@ _opening = Lock()
 
 def to_executable(blob: bytes, reload: Reload | None, options: Mapping[str, Any] | None) -> Any:
     """Load an executable on the oldest open client with its plugin and options, or on a new one."""
-    guards, _ = serialized.read(blob)
+    guards = serialized.parse(blob).guards
     with _opening:  # Without the lock, two threads could each make a client.
         for client in _open_clients():
             here = serialized.Guards.of(client)

@@ -96,12 +96,6 @@ class Serialized(NamedTuple):
     signature: Signature | None
 
 
-def read(blob: bytes) -> tuple[Guards, bytes]:
-    """Take a serialized executable apart: its guards, and the plugin's own bytes."""
-    guards, code, _ = parse(blob)
-    return guards, code
-
-
 def parse(blob: bytes) -> Serialized:
     """Take a serialized executable apart; FileFormatError: the bytes are not one, or damaged."""
     if not blob.startswith(MAGIC):
