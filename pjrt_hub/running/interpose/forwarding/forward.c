@@ -39,8 +39,7 @@ static const Obstacle *obstacle_of(const PJRT_Program *program) {
 /* Compiles with `added` after the host's own options: of fields, the last ones count. */
 static PJRT_Error *compile(PJRT_Client_Compile_Args *args) {
   const Obstacle *obstacle = obstacle_of(args->program);
-  if (obstacle != NULL)
-    return refuse(PJRT_Error_Code_UNIMPLEMENTED, obstacle->text, strlen(obstacle->text));
+  if (obstacle != NULL) return refuse_text(PJRT_Error_Code_UNIMPLEMENTED, obstacle->text);
   const char *own = args->compile_options;
   size_t nbytes = args->compile_options_size;
   char *both = malloc(nbytes + added_nbytes + 1);

@@ -266,12 +266,13 @@ static PJRT_Error *view(Plugin *plugin, PJRT_LoadedExecutable_GetExecutable_Args
 static void drop(PJRT_SerializedExecutable *code) { free(code); }
 
 static PJRT_Error *serialize(Plugin *plugin, PJRT_Executable_Serialize_Args *args) {
-  static const char gone[] = "the program was loaded from pjrt-hub's compile cache, and is gone there";
   char name[ENTRY];
   if (!origin_of(args->executable, name))
     return call_plugin(plugin, FN_PJRT_Executable_Serialize, args);
   char *code = entry_read(name, &args->serialized_bytes_size);
-  if (code == NULL) return refuse(PJRT_Error_Code_NOT_FOUND, gone, sizeof gone - 1);
+  if (code == NULL)
+    return refuse_text(PJRT_Error_Code_NOT_FOUND,
+                       "the program was loaded from pjrt-hub's compile cache, and is gone there");
   args->serialized_bytes = code;
   args->serialized_executable = (PJRT_SerializedExecutable *)code;
   args->serialized_executable_deleter = drop;

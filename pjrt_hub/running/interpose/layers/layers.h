@@ -171,6 +171,7 @@ HIDDEN bool refusal_answer(unsigned function, void *args);
    plugin that never had these. */
 HIDDEN void without_start(const char *names);
 HIDDEN bool without_function(unsigned function);
+HIDDEN PJRT_Error *refuse_text(PJRT_Error_Code code, const char *text);
 HIDDEN bool without_node(unsigned type);
 HIDDEN bool without_answer(unsigned function, void *args, PJRT_Error **error);
 

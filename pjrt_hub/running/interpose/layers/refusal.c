@@ -41,6 +41,10 @@ PJRT_Error *refuse(PJRT_Error_Code code, const char *text, size_t length) {
   return &refusal->base;
 }
 
+PJRT_Error *refuse_text(PJRT_Error_Code code, const char *text) {
+  return refuse(code, text, strlen(text));
+}
+
 /* Answers a call about one of this library's errors. Returns false for the plugin's, whose vtable
    may be read, because they have as many bytes, whatever older plugins keep there. */
 bool refusal_answer(unsigned function, void *args) {

@@ -63,9 +63,8 @@ static PJRT_Error *register_handler(Plugin *plugin, PJRT_FFI_Register_Handler_Ar
 }
 
 static PJRT_Error *no_host_pointer(PJRT_RawBuffer_GetHostPointer_Args *args) {
-  static const char text[] = "device memory has no address on the host";
   args->host_pointer = NULL;
-  return refuse(PJRT_Error_Code_UNIMPLEMENTED, text, sizeof text - 1);
+  return refuse_text(PJRT_Error_Code_UNIMPLEMENTED, "device memory has no address on the host");
 }
 
 /* Tells a name. The plugin is called first, because it may refuse the caller's struct. */

@@ -93,10 +93,10 @@ static PJRT_Error *address(Plugin *plugin, unsigned function, void *args) {
 }
 
 static PJRT_Error *view(Plugin *plugin, PJRT_Client_CreateViewOfDeviceBuffer_Args *args) {
-  static const char text[] = "the address is not of this device's memory";
   void *told = args->device_buffer_ptr;
   uintptr_t real = real_address((uintptr_t)told);
-  if (real == 0) return refuse(PJRT_Error_Code_INVALID_ARGUMENT, text, sizeof text - 1);
+  if (real == 0)
+    return refuse_text(PJRT_Error_Code_INVALID_ARGUMENT, "the address is not of this device's memory");
   args->device_buffer_ptr = (void *)real;
   PJRT_Error *error = pass_on(plugin, FN_PJRT_Client_CreateViewOfDeviceBuffer, args);
   args->device_buffer_ptr = told;

@@ -72,10 +72,6 @@ static const Tiles *keep_tiles(const Tiling *tiling) {
   return tiles;
 }
 
-static PJRT_Error *say(PJRT_Error_Code code, const char *text) {
-  return refuse(code, text, strlen(text));
-}
-
 /* Buffers */
 
 static bool is_plain(const PJRT_Buffer_MemoryLayout *layout) {
@@ -144,7 +140,7 @@ static PJRT_Error *copy_raw(Plugin *plugin, PJRT_Buffer_CopyRawToHost_Args *args
   Tiling tiling;
   bool tiled = find_tiling(plugin, args->buffer, &tiling);
   if (tiled && is_dynamic(plugin, args->buffer))
-    return say(PJRT_Error_Code_UNIMPLEMENTED, "raw bytes of an array with dynamic dimensions");
+    return refuse_text(PJRT_Error_Code_UNIMPLEMENTED, "raw bytes of an array with dynamic dimensions");
   return transfer_raw(plugin, tiled ? &tiling : NULL, args);
 }
 
@@ -219,7 +215,7 @@ static PJRT_Error *make(Plugin *plugin, unsigned function, void *args) {
   }
   PJRT_Error *error =
       granted ? plugin->real[function](args)
-              : say(PJRT_Error_Code_INVALID_ARGUMENT, "the device has other tiles for the array");
+              : refuse_text(PJRT_Error_Code_INVALID_ARGUMENT, "the device has other tiles for the array");
   for (size_t i = 0; i < count; i++) *wish_of(function, args, i).slot = wished[i];
   free(plain);
   free(wished);
@@ -329,7 +325,7 @@ static PJRT_Error *tell_outputs(Plugin *plugin,
   if (!ask(plugin, FN_PJRT_Executable_OutputElementTypes, &types) ||
       !ask(plugin, FN_PJRT_Executable_OutputDimensions, &dims) ||
       types.num_output_types != args->num_outputs || dims.num_outputs != args->num_outputs)
-    return say(PJRT_Error_Code_UNIMPLEMENTED, "tiles of outputs whose dimensions are not told");
+    return refuse_text(PJRT_Error_Code_UNIMPLEMENTED, "tiles of outputs whose dimensions are not told");
   size_t count = args->num_outputs;
   Outputs *outputs = take(sizeof *outputs + count * sizeof *outputs->layouts);
   outputs->executable = args->executable;
@@ -421,7 +417,7 @@ PJRT_Error *layout_call(Plugin *plugin, unsigned function, void *args) {
     case FN_PJRT_Buffer_CopyRawToHostFuture:
     case FN_PJRT_Buffer_Bitcast:
     case FN_PJRT_RawBuffer_CreateRawAliasOfBuffer:
-      return say(PJRT_Error_Code_UNIMPLEMENTED, "the layer discrete does not do that with tiles");
+      return refuse_text(PJRT_Error_Code_UNIMPLEMENTED, "the layer discrete does not do that with tiles");
     default:
       break;
   }

@@ -17,6 +17,7 @@ struct Transfer {
 };
 
 static Transfer *transfers;
+static const char outside[] = "the bytes lie outside of the buffer's";
 
 /* Waits for an event of the plugin and destroys it. */
 static PJRT_Error *await(Plugin *plugin, PJRT_Event *event) {
@@ -29,11 +30,10 @@ static PJRT_Error *await(Plugin *plugin, PJRT_Event *event) {
 
 /* Copies bytes of an array's tiles to the host. `tiling` is NULL for an array without tiles. */
 PJRT_Error *transfer_raw(Plugin *plugin, const Tiling *tiling, PJRT_Buffer_CopyRawToHost_Args *args) {
-  static const char outside[] = "the bytes lie outside of the buffer's";
   if (tiling == NULL) return plugin->real[FN_PJRT_Buffer_CopyRawToHost](args);
   size_t offset = (size_t)args->offset, nbytes = (size_t)args->transfer_size;
   if (offset > tiling->nbytes || nbytes > tiling->nbytes - offset)
-    return refuse(PJRT_Error_Code_INVALID_ARGUMENT, outside, sizeof outside - 1);
+    return refuse_text(PJRT_Error_Code_INVALID_ARGUMENT, outside);
   char *dense = take(tiling->dense_nbytes), *tiles = take(tiling->nbytes);
   SIZED(PJRT_Buffer_CopyRawToHost_Args, copy, .buffer = args->buffer, .dst = dense);
   copy.transfer_size = (int64_t)tiling->dense_nbytes;
@@ -92,13 +92,12 @@ size_t transfer_nbytes(PJRT_AsyncHostToDeviceTransferManager *manager, int index
 PJRT_Error *transfer_data(Plugin *plugin,
                           PJRT_AsyncHostToDeviceTransferManager_TransferData_Args *args) {
   const unsigned function = FN_PJRT_AsyncHostToDeviceTransferManager_TransferData;
-  static const char outside[] = "the bytes lie outside of the buffer's";
   Filling *filling = filling_of(args->transfer_manager, args->buffer_index);
   if (filling == NULL) return plugin->real[function](args);
   const Tiling *tiling = &filling->tiling;
   size_t offset = (size_t)args->offset, nbytes = (size_t)args->transfer_size;
   if (offset > tiling->nbytes || nbytes > tiling->nbytes - offset)
-    return refuse(PJRT_Error_Code_INVALID_ARGUMENT, outside, sizeof outside - 1);
+    return refuse_text(PJRT_Error_Code_INVALID_ARGUMENT, outside);
   if (filling->bytes == NULL) filling->bytes = take(tiling->nbytes);
   if (nbytes > 0) memcpy(filling->bytes + offset, args->data, nbytes);
   if (!args->is_last_transfer) return NULL;
