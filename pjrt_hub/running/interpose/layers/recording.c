@@ -149,9 +149,10 @@ Draft draft(unsigned type, const Plugin *plugin, unsigned function) {
   return (Draft){record, (char *)(record + 1), thread->at + LARGEST - sizeof(Record)};
 }
 
-void commit(Draft *draft) {
+void commit(Draft *draft, uint64_t now) {
   Thread *thread = self;
-  if (draft->record->ticks - thread->header->last.ticks > NOTED) thread->header->last = moment();
+  draft->record->ticks = now;
+  if (now - thread->header->last.ticks > NOTED) thread->header->last = moment();
   ((Record *)draft->at)->nbytes = 0; /* This marks the end until the next record is complete. */
   uint16_t nbytes = (uint16_t)(draft->at - thread->at);
   thread->at = draft->at;

@@ -83,7 +83,7 @@ typedef struct {
 HIDDEN int recording_create(unsigned number, const char *ending);
 
 HIDDEN Draft draft(unsigned type, const Plugin *plugin, unsigned function);
-HIDDEN void commit(Draft *draft);
+HIDDEN void commit(Draft *draft, uint64_t now); /* `now` is in ticks. */
 
 /* Copies whole words, as memcpy is slow for small records. Reads up to 7 bytes past the data. */
 static inline void append(Draft *draft, const void *from, size_t nbytes) {

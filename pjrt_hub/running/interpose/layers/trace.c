@@ -107,8 +107,7 @@ static void before(Call *call) {
   if (args->first_at < call->size) append(&to, call->args + args->first_at, call->size - args->first_at);
   fix(&to);
   if (args->num_pointers != 0) contents(&to, call, args, call->args, call->size, IN, 0);
-  to.record->ticks = ticks();
-  commit(&to);
+  commit(&to, ticks());
 }
 
 static void after(Call *call) {
@@ -127,7 +126,7 @@ static void after(Call *call) {
     if (function->args->num_pointers != 0)
       contents(&to, call, function->args, call->args, call->size, OUT | INOUT, 0);
   }
-  commit(&to);
+  commit(&to, now);
 }
 
 static void told(unsigned type, const Upcall *upcall, PJRT_Error *error) {
@@ -137,8 +136,7 @@ static void told(unsigned type, const Upcall *upcall, PJRT_Error *error) {
   append_word(&to, (uintptr_t)upcall->event);
   append_word(&to, (uintptr_t)error);
   fix(&to);
-  to.record->ticks = ticks();
-  commit(&to);
+  commit(&to, ticks());
 }
 
 static void upcall(const Upcall *upcall, PJRT_Error *error) { told(RECORD_UPCALL, upcall, error); }
@@ -157,8 +155,7 @@ void record_plugin(const Plugin *plugin) {
   append_word(&to, plugin->minor);
   fix(&to);
   region(&to, path, strlen(path), TEXT * 16);
-  to.record->ticks = ticks();
-  commit(&to);
+  commit(&to, ticks());
 }
 
 void record_end(const Plugin *plugin, uint64_t number, int device, const char *name) {
@@ -169,8 +166,7 @@ void record_end(const Plugin *plugin, uint64_t number, int device, const char *n
   append_word(&to, (uint64_t)device);
   fix(&to);
   region(&to, name, strlen(name), TEXT);
-  to.record->ticks = now;
-  commit(&to);
+  commit(&to, now);
 }
 
 void record_finding(unsigned code, const Call *call, uint64_t handle, const char *text) {
@@ -181,6 +177,5 @@ void record_finding(unsigned code, const Call *call, uint64_t handle, const char
   append_word(&to, handle);
   fix(&to);
   region(&to, text, strlen(text), TEXT * 16);
-  to.record->ticks = ticks();
-  commit(&to);
+  commit(&to, ticks());
 }
