@@ -5,8 +5,8 @@
    from the host to the plugin, and back. The plugin's memory is never changed. Nothing here uses
    Python, because the library is also loaded into programs that have none.
 
-   Each file uses those before it: options, refusal, without, plugin, executables, recording,
-   trace, device, objects, findings, validate, pad, sha256, entry, cache, chain, preload. */
+   Each file uses those before it: options, refusal, without, plugin, executables, handles,
+   recording, trace, device, objects, findings, validate, pad, sha256, entry, cache, chain, preload. */
 #ifndef PJRT_HUB_LAYERS_H
 #define PJRT_HUB_LAYERS_H
 
@@ -150,6 +150,12 @@ static inline size_t word_at(const char *base, unsigned at) {
 
 static inline void *pointer_at(const char *base, unsigned at) { return (void *)word_at(base, at); }
 
+/* Returns whether a pointer of the struct at `base` is valid, as its tag says. */
+static inline bool is_valid(const Pointer *pointer, const char *base) {
+  int tag = pointer->tag - 1;
+  return pointer->tag == 0 || memcmp(base + pointer->tag_at, &tag, sizeof tag) == 0;
+}
+
 static inline size_t count_of(const Pointer *pointer, const char *base) {
   bool counted = pointer->form != ONE && pointer->form != TERMINATED;
   return counted ? word_at(base, pointer->count_at) : 1;
@@ -165,13 +171,13 @@ static inline size_t known_size(const Shape *shape, const char *base) {
 
 /* refusal.c */
 HIDDEN PJRT_Error *refuse(PJRT_Error_Code code, const char *text, size_t length);
+HIDDEN PJRT_Error *refuse_text(PJRT_Error_Code code, const char *text);
 HIDDEN bool refusal_answer(unsigned function, void *args);
 
 /* without.c: takes functions and extensions away. It is not one of the chain's layers, which see a
    plugin that never had these. */
 HIDDEN void without_start(const char *names);
 HIDDEN bool without_function(unsigned function);
-HIDDEN PJRT_Error *refuse_text(PJRT_Error_Code code, const char *text);
 HIDDEN bool without_node(unsigned type);
 HIDDEN bool without_answer(unsigned function, void *args, PJRT_Error **error);
 
@@ -196,6 +202,13 @@ typedef struct {
 HIDDEN Executable executable_of(Plugin *plugin, PJRT_LoadedExecutable *loaded);
 HIDDEN void executable_forget(PJRT_LoadedExecutable *loaded);
 HIDDEN void executables_forked(void);
+
+/* handles.c: visits the handles of a direction and kind, or of all kinds for KIND_NONE, given the
+   number of an executable's outputs. A list that the call needs but lacks is visited as one handle,
+   which is NULL. */
+typedef void (*Visit)(void *context, const Handle *row, void **slot);
+HIDDEN void each_handle(const Plugin *plugin, unsigned function, char *args, Direction direction,
+                        unsigned kind, size_t outputs, Visit visit, void *context);
 
 /* recording.c: a file for each thread */
 HIDDEN bool recording_start(const char *folder);

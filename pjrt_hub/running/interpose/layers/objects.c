@@ -55,7 +55,7 @@ Object *object_made(uintptr_t address, unsigned kind, const Call *call, bool len
                      .address = address,
                      .plugin = call->plugin,
                      .made = call->number,
-                     .made_by = (uint16_t)(call->function - functions),
+                     .made_by = (uint16_t)number_of(call),
                      .kind = (uint8_t)kind,
                      .lent = lent,
                      .generation = generation()};

@@ -91,11 +91,7 @@ static void contents(Draft *draft, const Call *call, const Shape *shape, const c
     if (!(pointer->direction & directions) || pointer->at + sizeof(void *) > size) continue;
     /* Fields that an older plugin does not set may hold anything. */
     if ((directions & OUT) && pointer->since > call->plugin->minor) continue;
-    int tag;
-    if (pointer->tag != 0 &&
-        (memcpy(&tag, base + pointer->tag_at, sizeof tag), tag != pointer->tag - 1))
-      continue;
-    follow(draft, call, pointer, base, depth);
+    if (is_valid(pointer, base)) follow(draft, call, pointer, base, depth);
   }
 }
 
@@ -115,7 +111,6 @@ static void after(Call *call) {
   unsigned type = call->answered ? RECORD_ANSWERED : call->error ? RECORD_FAILED : RECORD_LEAVE;
   Draft to = draft(type, call->plugin, number_of(call));
   if (to.record == NULL) return;
-  to.record->ticks = now;
   const Function *function = call->function;
   if (type == RECORD_FAILED) {
     append_word(&to, (uintptr_t)call->error);

@@ -10,38 +10,13 @@ typedef struct {
   uintptr_t client;
 } Walk;
 
-typedef void (*Visit)(Walk *walk, const Handle *row, uintptr_t address);
-
-static void visit_all(Walk *walk, const Handle *row, const uintptr_t *handles, size_t count,
-                      Visit visit) {
-  for (size_t i = 0; handles != NULL && i < count; i++) visit(walk, row, handles[i]);
-}
-
 /* Visits every handle of the arguments (IN) or of the results (OUT). */
 static void walk_handles(Walk *walk, Direction direction, Visit visit) {
   const Call *call = walk->call;
-  for (unsigned i = 0; i < call->function->num_handles; i++) {
-    const Handle *row = &call->function->handles[i];
-    if (row->direction != direction || row->at + sizeof(void *) > call->size) continue;
-    /* Older plugins do not set newer results. */
-    if (direction == OUT && row->since > call->plugin->minor) continue;
-    const void *value = pointer_at(call->args, row->at);
-    if (row->form == ONE || value == NULL) {
-      if (row->form == ONE || row->required) visit(walk, row, (uintptr_t)value);
-      continue;
-    }
-    size_t count = word_at(call->args, row->count_at);
-    if (row->form == COUNTED) {
-      visit_all(walk, row, value, count, visit);
-      continue;
-    }
-    const uintptr_t *const *lists = value;
-    size_t inner = row->form == ROWS
-                       ? word_at(call->args, row->inner_at)
-                       : executable_of(call->plugin, pointer_at(call->args, call->function->handles->at))
-                             .outputs;
-    for (size_t list = 0; list < count; list++) visit_all(walk, row, lists[list], inner, visit);
-  }
+  const PJRT_LoadedExecutable_Execute_Args *args = (const void *)call->args;
+  bool made = direction == OUT && number_of(call) == FN_PJRT_LoadedExecutable_Execute;
+  size_t outputs = made ? executable_of(call->plugin, args->executable).outputs : 0;
+  each_handle(call->plugin, number_of(call), call->args, direction, KIND_NONE, outputs, visit, walk);
 }
 
 /* Before the call */
@@ -200,7 +175,9 @@ static bool holds(const Call *call) {
   return !call->function->destroys && number_of(call) != FN_PJRT_Event_OnReady;
 }
 
-static void check_handle(Walk *walk, const Handle *row, uintptr_t address) {
+static void check_handle(void *context, const Handle *row, void **slot) {
+  Walk *walk = context;
+  uintptr_t address = (uintptr_t)*slot;
   Call *call = walk->call;
   if (address == 0) {
     if (row->required) report(NULL_FIELD, call, row->name, NULL, NULL);
@@ -318,7 +295,9 @@ static void before(Call *call) {
 
 /* After the call */
 
-static void leave(Walk *walk, const Handle *row, uintptr_t address) {
+static void leave(void *context, const Handle *row, void **slot) {
+  Walk *walk = context;
+  uintptr_t address = (uintptr_t)*slot;
   if (address == 0 || row->kind == KIND_NONE) return;
   Call *call = walk->call;
   objects_lock();
@@ -364,7 +343,9 @@ static bool is_unasked(const Call *call) {
          ((PJRT_Buffer_ToHostBuffer_Args *)call->args)->dst == NULL;
 }
 
-static void make(Walk *walk, const Handle *row, uintptr_t address) {
+static void make(void *context, const Handle *row, void **slot) {
+  Walk *walk = context;
+  uintptr_t address = (uintptr_t)*slot;
   if (row->kind == KIND_NONE) return;
   const Call *call = walk->call;
   if (address == 0) {

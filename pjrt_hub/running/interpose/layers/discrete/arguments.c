@@ -1,4 +1,4 @@
-/* Copies a call's arguments with all that they point at except host data, and visits handles. */
+/* Copies a call's arguments with all that they point at except host data. */
 #include "discrete.h"
 
 enum { CHAIN_AT = sizeof(size_t) }; /* The offset of the extension chain. */
@@ -97,12 +97,8 @@ static void copy_contents(Arena *arena, const Shape *shape, char *base, size_t s
   if (shape->first_at > CHAIN_AT) put(base, CHAIN_AT, NULL);
   for (unsigned i = 0; i < shape->num_pointers; i++) {
     const Pointer *pointer = &shape->pointers[i];
-    int tag;
     if (pointer->direction != IN || pointer->at + sizeof(void *) > size) continue;
-    if (pointer->tag != 0 &&
-        (memcpy(&tag, base + pointer->tag_at, sizeof tag), tag != pointer->tag - 1))
-      continue;
-    copy_pointer(arena, pointer, base);
+    if (is_valid(pointer, base)) copy_pointer(arena, pointer, base);
   }
 }
 
@@ -133,31 +129,4 @@ char *arguments_copy(Arena *arena, Plugin *plugin, unsigned function, const char
                                              options->num_recv_ops * sizeof(PJRT_RecvCallbackInfo));
   }
   return copy;
-}
-
-void each_handle(Plugin *plugin, unsigned function, char *args, Direction direction, unsigned kind,
-                 size_t outputs, Visit visit, void *context) {
-  const Function *called = &functions[function];
-  size_t size = known_size(called->args, args);
-  for (unsigned i = 0; i < called->num_handles; i++) {
-    const Handle *row = &called->handles[i];
-    if (row->kind != kind || row->direction != direction || row->at + sizeof(void *) > size) continue;
-    /* Older plugins do not set newer results. */
-    if (direction == OUT && row->since > plugin->minor) continue;
-    void **slots = pointer_at(args, row->at);
-    if (row->form == ONE) {
-      visit(context, (void **)(void *)(args + row->at));
-      continue;
-    }
-    size_t count = word_at(args, row->count_at);
-    for (size_t at = 0; slots != NULL && at < count; at++) {
-      if (row->form == COUNTED) {
-        visit(context, &slots[at]);
-        continue;
-      }
-      size_t inner = row->form == ROWS ? word_at(args, row->inner_at) : outputs;
-      void **list = slots[at];
-      for (size_t k = 0; list != NULL && k < inner; k++) visit(context, &list[k]);
-    }
-  }
 }

@@ -222,10 +222,6 @@ typedef struct {
 HIDDEN void *arena_take(Arena *arena, size_t nbytes);
 HIDDEN void arena_free(Arena *arena);
 HIDDEN char *arguments_copy(Arena *arena, Plugin *plugin, unsigned function, const char *args);
-/* Visits the handles of a direction and kind, given the number of an executable's outputs. */
-typedef void (*Visit)(void *context, void **slot);
-HIDDEN void each_handle(Plugin *plugin, unsigned function, char *args, Direction direction,
-                        unsigned kind, size_t outputs, Visit visit, void *context);
 
 /* program.c */
 typedef struct {

@@ -198,7 +198,7 @@ static void learn(Operation *operation, bool ran) {
   schedule_unlock();
 }
 
-static void unwrap_buffer(void *context, void **slot) {
+static void unwrap_buffer(void *context, const Handle *row, void **slot) {
   Buffer *buffer = *slot;
   const Status **failed = context;
   if (buffer == NULL) return;
@@ -276,12 +276,12 @@ static void begin(Task *task) {
 
 /* The host's call */
 
-static void count(void *context, void **slot) {
+static void count(void *context, const Handle *row, void **slot) {
   (void)slot;
   ++*(size_t *)context;
 }
 
-static void take_input(void *context, void **slot) {
+static void take_input(void *context, const Handle *row, void **slot) {
   Operation *operation = context;
   Buffer *buffer = *slot;
   if (buffer == NULL) return;
@@ -299,7 +299,7 @@ static void take_input(void *context, void **slot) {
 }
 
 /* The host has one reference of a result, and the operation has the other. */
-static void add_buffer(void *context, void **slot) {
+static void add_buffer(void *context, const Handle *row, void **slot) {
   Operation *operation = context;
   Buffer *buffer = buffer_make(operation->plugin);
   buffer->refs++;
@@ -307,7 +307,7 @@ static void add_buffer(void *context, void **slot) {
   operation->results[operation->num_results++] = (Result){slot, buffer, NULL};
 }
 
-static void add_event(void *context, void **slot) {
+static void add_event(void *context, const Handle *row, void **slot) {
   Operation *operation = context;
   Event *event = event_make(operation->plugin);
   event->refs++;
@@ -398,7 +398,7 @@ bool is_deleted(Buffer *buffer) {
   return buffer->deleted;
 }
 
-static void check_input(void *context, void **slot) {
+static void check_input(void *context, const Handle *row, void **slot) {
   Check *check = context;
   Buffer *buffer = *slot;
   if (buffer != NULL && is_deleted(buffer) && check->status == NULL)

@@ -18,7 +18,7 @@ static void swap(Swaps *swaps, void **slot, void *real) {
   *slot = real;
 }
 
-static void swap_buffer(void *context, void **slot) {
+static void swap_buffer(void *context, const Handle *row, void **slot) {
   Swaps *swaps = context;
   Buffer *buffer = *slot;
   if (buffer == NULL) return;
@@ -32,12 +32,12 @@ static void swap_buffer(void *context, void **slot) {
   swap(swaps, slot, buffer->real);
 }
 
-static void swap_event(void *context, void **slot) {
+static void swap_event(void *context, const Handle *row, void **slot) {
   Event *event = *slot;
   if (event != NULL) swap(context, slot, event->real);
 }
 
-static void wrap_buffer(void *context, void **slot) {
+static void wrap_buffer(void *context, const Handle *row, void **slot) {
   Plugin *plugin = context;
   if (*slot == NULL) return;
   Buffer *buffer = buffer_make(plugin);
@@ -57,12 +57,12 @@ static void wrap(Plugin *plugin, void **slot, bool settable) {
   event_follow(event, real);
 }
 
-static void wrap_event(void *context, void **slot) { wrap(context, slot, false); }
+static void wrap_event(void *context, const Handle *row, void **slot) { wrap(context, slot, false); }
 
 /* The proxy of an event that the host sets keeps the plugin's event, which has to be set, too. */
-static void wrap_settable_event(void *context, void **slot) { wrap(context, slot, true); }
+static void wrap_settable_event(void *context, const Handle *row, void **slot) { wrap(context, slot, true); }
 
-static void clear(void *context, void **slot) {
+static void clear(void *context, const Handle *row, void **slot) {
   (void)context;
   *slot = NULL;
 }
