@@ -117,10 +117,7 @@ static PyObject *client_bind(PyObject *self, PyObject *args) {
   if (!on_host || client->api->PJRT_Client_AddressableDevices == NULL) Py_RETURN_NONE;
   SIZED(PJRT_Client_AddressableDevices_Args, devices, .client = client->ptr);
   PJRT_Error *error = client->api->PJRT_Client_AddressableDevices(&devices);
-  if (error != NULL && is_unimplemented(client->api, error)) { /* The function counts as missing. */
-    drop_error(client->api, error);
-    Py_RETURN_NONE;
-  }
+  if (drop_unimplemented(client->api, error)) Py_RETURN_NONE; /* The function counts as missing. */
   if (error != NULL) return raise_status(client->api, error, "PJRT_Client_AddressableDevices");
   if (!gate_open(&client->turns, client->api, devices.num_addressable_devices <= 1)) return NULL;
   Py_RETURN_NONE;

@@ -26,11 +26,9 @@ PyObject *deletion_delete(PyObject *self, PyObject *unused) {
   buffer->deleted = true;
   if (buffer->launches > 0) Py_RETURN_NONE; /* A launch must not fail on only some devices. */
   PJRT_Error *error = delete_native(buffer);
-  if (error == NULL) Py_RETURN_NONE;
-  if (!is_unimplemented(buffer->client->api, error))
-    return raise_status(buffer->client->api, error, "PJRT_Buffer_Delete");
-  drop_error(buffer->client->api, error); /* The memory is freed when the object dies. */
-  Py_RETURN_NONE;
+  /* Without the function, the memory is freed when the object dies. */
+  if (error == NULL || drop_unimplemented(buffer->client->api, error)) Py_RETURN_NONE;
+  return raise_status(buffer->client->api, error, "PJRT_Buffer_Delete");
 }
 
 static PJRT_Error *ask_deleted(const PJRT_Api *api, PJRT_Buffer *ptr, bool *deleted) {

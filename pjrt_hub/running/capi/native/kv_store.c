@@ -46,18 +46,14 @@ static PJRT_Error *get_once(PJRT_KeyValueGetCallback_Args *args, int millisecond
   return error;
 }
 
-static long long now_ms(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (long long)time.tv_sec * 1000 + time.tv_nsec / 1000000;
-}
+static int64_t now_ms(void) { return monotonic_ns() / 1000000; }
 
 static PJRT_Error *get(PJRT_KeyValueGetCallback_Args *args) {
   int limit = args->timeout_in_ms < 0 ? INT_MAX : args->timeout_in_ms;
-  long long deadline = now_ms() + limit;
+  int64_t deadline = now_ms() + limit;
   args->value_deleter_callback = free_value;
   for (;;) {
-    long long left = deadline - now_ms();
+    int64_t left = deadline - now_ms();
     bool waited;
     if (left < 0) left = 0;
     PJRT_Error *error = get_once(args, left < SLICE_MS ? (int)left : SLICE_MS, &waited);

@@ -76,12 +76,6 @@ static PJRT_Error *execute_released(const PJRT_Api *api,
   return error;
 }
 
-static int64_t now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
-}
-
 /* Takes the time of a launch into account. One long launch may be chance; two in a row are not. */
 static void note_time(ExecutableObject *exe, int64_t nanoseconds) {
   bool brief = nanoseconds < BRIEF, doubtful = !brief && exe->brief && !exe->doubted;
@@ -99,15 +93,15 @@ static PJRT_Error *execute_adaptively(ExecutableObject *exe,
   bool hold = exe->brief && !python_is_asked && client->owned == 0 && client->busy == 1;
   bool sample = exe->unsampled == 0;
   if (!sample) exe->unsampled--;
-  int64_t start = sample ? now() : 0, taken = 0;
+  int64_t start = sample ? monotonic_ns() : 0, taken = 0;
   PJRT_Error *error;
   if (hold) {
     error = CALL(client->api, PJRT_LoadedExecutable_Execute, args);
-    if (sample) taken = now() - start;
+    if (sample) taken = monotonic_ns() - start;
   } else {
     Py_BEGIN_ALLOW_THREADS;
     error = CALL(client->api, PJRT_LoadedExecutable_Execute, args);
-    if (sample) taken = now() - start;
+    if (sample) taken = monotonic_ns() - start;
     Py_END_ALLOW_THREADS;
   }
   if (sample) note_time(exe, taken);
@@ -223,10 +217,8 @@ int launch_refuse_deleted(ExecutableObject *exe, Launch *launch, PyObject *rows)
       PJRT_Error *error = CALL(exe->client->api, PJRT_Buffer_IsDeleted, &args);
       if (error == NULL && !args.is_deleted) continue;
       if (error == NULL) return argument_reject(exe, i, PyTuple_GetItem(PyTuple_GetItem(rows, d), i));
-      if (is_unimplemented(exe->client->api, error)) {
-        drop_error(exe->client->api, error);
-        return 0; /* The plugin cannot tell whether inputs are deleted. */
-      }
+      /* A plugin without the function cannot tell whether inputs are deleted. */
+      if (drop_unimplemented(exe->client->api, error)) return 0;
       return failed(raise_status(exe->client->api, error, "PJRT_Buffer_IsDeleted"));
     }
   }

@@ -41,10 +41,7 @@ static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   client_enter(buffer->client);
   PJRT_Error *error = RELEASED(api->PJRT_Buffer_GetMemoryLayout(&args));
   client_leave(buffer->client);
-  if (error != NULL && is_unimplemented(api, error)) {
-    drop_error(api, error);
-    return 0;
-  }
+  if (error != NULL && drop_unimplemented(api, error)) return 0;
   if (error != NULL) return failed(raise_status(api, error, FUNCTION));
   Py_ssize_t rank = PyTuple_Size(buffer->shape);
   bool strided = args.layout.type == PJRT_Buffer_MemoryLayout_Type_Strides;

@@ -70,6 +70,13 @@ extern char absent_functions[];
     released;                \
   })
 
+/* Returns the time of the monotonic clock in nanoseconds. */
+static inline int64_t monotonic_ns(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
+}
+
 /* Marks functions that few calls need. Kept out of line, they cost the other calls nothing. */
 #define COLD __attribute__((cold, noinline))
 
@@ -82,6 +89,7 @@ PyObject *raise_answer(const char *function, const char *what);
 int failed(PyObject *raised);
 void drop_error(const PJRT_Api *api, PJRT_Error *error);
 bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error);
+bool drop_unimplemented(const PJRT_Api *api, PJRT_Error *error);
 bool reclaim(const PJRT_Api *api, PJRT_Error *error);
 PyObject *process_reclaim(PyObject *module, PyObject *args);
 PyObject *process_read_error(PyObject *module, PyObject *args);

@@ -92,10 +92,7 @@ int event_state(const PJRT_Api *api, PJRT_Event *event) {
   SIZED(PJRT_Event_IsReady_Args, args, .event = event);
   PJRT_Error *error = CALL(api, PJRT_Event_IsReady, &args);
   if (error == NULL) return args.is_ready ? 1 : 0;
-  if (is_unimplemented(api, error)) {
-    drop_error(api, error);
-    return UNTOLD;
-  }
+  if (drop_unimplemented(api, error)) return UNTOLD;
   return failed(raise_status(api, error, "PJRT_Event_IsReady"));
 }
 
@@ -109,9 +106,8 @@ int event_when_ready(const PJRT_Api *api, PJRT_Event *event, void (*act)(void *)
   Py_END_ALLOW_THREADS;
   if (will) return 0;
   if (error == NULL) return failed(PyErr_NoMemory());
-  if (!is_unimplemented(api, error)) return failed(raise_status(api, error, "PJRT_Event_OnReady"));
-  drop_error(api, error);
-  return UNTOLD;
+  if (drop_unimplemented(api, error)) return UNTOLD;
+  return failed(raise_status(api, error, "PJRT_Event_OnReady"));
 }
 
 /* Returns a latch that fires with the event, for the caller to release. Returns NULL with an
@@ -185,8 +181,7 @@ int event_await(const PJRT_Api *api, PJRT_Event *event) {
 PJRT_Error *event_take_error(const PJRT_Api *api, PJRT_Event *event) {
   SIZED(PJRT_Event_Error_Args, args, .event = event);
   PJRT_Error *error = CALL(api, PJRT_Event_Error, &args);
-  if (error == NULL || !is_unimplemented(api, error)) return error;
-  drop_error(api, error);
+  if (error == NULL || !drop_unimplemented(api, error)) return error;
   /* The event is ready: this returns its error at once, even UNIMPLEMENTED. */
   return CALL(api, PJRT_Event_Await, UNREAD(PJRT_Event_Await_Args, .event = event));
 }

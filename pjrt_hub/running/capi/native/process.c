@@ -201,6 +201,13 @@ bool is_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
   return error != NULL && code_of(api, error) == PJRT_Error_Code_UNIMPLEMENTED;
 }
 
+/* Returns the same as is_unimplemented, and frees such an error. */
+bool drop_unimplemented(const PJRT_Api *api, PJRT_Error *error) {
+  if (!is_unimplemented(api, error)) return false;
+  drop_error(api, error);
+  return true;
+}
+
 /* Collects garbage if a call failed because memory is short: buffers in cycles of references hold
    some. Returns whether it did and the call may be made again; the error is then freed. */
 COLD bool reclaim(const PJRT_Api *api, PJRT_Error *error) {
@@ -240,15 +247,12 @@ PyObject *tuple_of(const int64_t *numbers, Py_ssize_t count) {
 
 /* install(raise_error, raise_absent, refuse_answer, ClosedError) */
 PyObject *process_install(PyObject *module, PyObject *args) {
-  PyObject *raiser, *absence, *refuser, *closed;
-  if (!PyArg_ParseTuple(args, "OOOO", &raiser, &absence, &refuser, &closed)) return NULL;
-  Py_INCREF(raiser); /* All four live as long as the process, like this module. */
-  Py_INCREF(absence);
-  Py_INCREF(refuser);
-  Py_INCREF(closed);
-  status_raiser = raiser;
-  absence_raiser = absence;
-  answer_refuser = refuser;
-  closed_error = closed;
+  if (!PyArg_ParseTuple(args, "OOOO", &status_raiser, &absence_raiser, &answer_refuser,
+                        &closed_error))
+    return NULL;
+  Py_INCREF(status_raiser); /* All four live as long as the process, like this module. */
+  Py_INCREF(absence_raiser);
+  Py_INCREF(answer_refuser);
+  Py_INCREF(closed_error);
   Py_RETURN_NONE;
 }

@@ -16,10 +16,11 @@ static bool has_elements(const BufferObject *buffer) {
   return true;
 }
 
-/* A function that is in the table but answers UNIMPLEMENTED counts as missing: values are copied
-   from then on. */
-static void lends_not(ClientObject *client, PJRT_Error *error) {
+/* Raises for an error while memory is lent. A function that is in the table but answers
+   UNIMPLEMENTED counts as missing: values are copied from then on. */
+static PyObject *raise_unlent(ClientObject *client, PJRT_Error *error, const char *function) {
   if (is_unimplemented(client->api, error)) client->lends = false;
+  return raise_status(client->api, error, function);
 }
 
 /* Waits for the value and lends its host memory. An external reference keeps the memory through
@@ -31,10 +32,7 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   const PJRT_Api *api = client->api;
   SIZED(PJRT_Buffer_ReadyEvent_Args, ready, .buffer = buffer->ptr);
   PJRT_Error *error = CALL(api, PJRT_Buffer_ReadyEvent, &ready);
-  if (error != NULL) {
-    lends_not(client, error);
-    return raise_status(api, error, "PJRT_Buffer_ReadyEvent");
-  }
+  if (error != NULL) return raise_unlent(client, error, "PJRT_Buffer_ReadyEvent");
   if (ready.event == NULL) return raise_answer("PJRT_Buffer_ReadyEvent", "no event");
   client_enter(client);
   PyObject *result = NULL;
@@ -50,8 +48,7 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   SIZED(PJRT_Buffer_IncreaseExternalReferenceCount_Args, hold, .buffer = buffer->ptr);
   error = api->PJRT_Buffer_IncreaseExternalReferenceCount(&hold);
   if (error != NULL) {
-    lends_not(client, error);
-    raise_status(api, error, "PJRT_Buffer_IncreaseExternalReferenceCount");
+    raise_unlent(client, error, "PJRT_Buffer_IncreaseExternalReferenceCount");
     goto leave;
   }
   SIZED(PJRT_Buffer_OpaqueDeviceMemoryDataPointer_Args, where, .buffer = buffer->ptr);
@@ -63,10 +60,7 @@ static PyObject *lend(PyObject *self, Py_ssize_t nbytes) {
   if (view == NULL) {
     SIZED(PJRT_Buffer_DecreaseExternalReferenceCount_Args, drop, .buffer = buffer->ptr);
     drop_error(api, api->PJRT_Buffer_DecreaseExternalReferenceCount(&drop));
-    if (error != NULL) {
-      lends_not(client, error);
-      raise_status(api, error, "PJRT_Buffer_OpaqueDeviceMemoryDataPointer");
-    }
+    if (error != NULL) raise_unlent(client, error, "PJRT_Buffer_OpaqueDeviceMemoryDataPointer");
     goto leave;
   }
   view->buffer = (BufferObject *)Py_NewRef(self);
