@@ -68,7 +68,8 @@ typedef struct {
   struct Result *result;
   struct Manifest *first, *last;     /* those that were found; the last is read */
   size_t found;
-  Names folders, selected, disabled; /* what was looked in; patterns of the user's */
+  Names folders, places;             /* what was looked in, by its path, and by what identify() returns */
+  Names selected, disabled;          /* patterns of the user's */
   DIR *folder;                       /* the one that is read */
   Block *kept, *borrowed;            /* what goes with the result, and what goes with one manifest */
   bool is_owned;                     /* whether a plugin owns what is kept */
@@ -215,7 +216,6 @@ static bool hash_file(FILE *file, char digits[65]) {
 /* ---- The system: the only functions that are of POSIX ---- */
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-
 static void lock(void) { pthread_mutex_lock(&mutex); }
 static void unlock(void) { pthread_mutex_unlock(&mutex); }
 
@@ -237,6 +237,13 @@ static bool is_file(const char *path) {
   return stat(path, &status) == 0 && S_ISREG(status.st_mode);
 }
 
+/* Returns why a path is no file that this process may open, or NULL. */
+static const char *find_fault(Work *work, const char *path) {
+  if (is_file(path)) return NULL;
+  const char *why = exists(path) || errno == ENOENT || errno == ENOTDIR ? NULL : strerror(errno);
+  return print(work, "%s %s%s", path, why == NULL ? "is not a file" : "cannot be read: ", why == NULL ? "" : why);
+}
+
 /* Returns who else may have written a file, or NULL: rule 8. */
 static const char *distrust(Work *work, const struct stat *status) {
   if (status->st_uid != 0 && status->st_uid != geteuid())
@@ -249,6 +256,13 @@ static const char *distrust(Work *work, const struct stat *status) {
 static const char *distrust_path(Work *work, const char *path) {
   struct stat status;
   return stat(path, &status) == 0 ? distrust(work, &status) : NULL;
+}
+
+/* Returns what is the same for all paths to a folder: rule 2. */
+static const char *identify(Work *work, const char *path) {
+  struct stat status;
+  if (!is_absolute(path) || stat(path, &status) != 0) return path;
+  return print(work, "%llu:%llu", (unsigned long long)status.st_dev, (unsigned long long)status.st_ino);
 }
 
 /* Opens a file, or with O_DIRECTORY a folder, that rule 8 allows, or says why not; -1 and NULL mean that nothing is
@@ -322,7 +336,8 @@ static void set_variable(Work *work, const char *given) {
 static void *load_library(Work *work, const char *path, bool is_global) {
   void *library = dlopen(path, RTLD_NOW | RTLD_NODELETE | (is_global ? RTLD_GLOBAL : RTLD_LOCAL));
   const char *error = library == NULL ? dlerror() : NULL;
-  if (error != NULL) REFUSE(work, "install what it lacks", "the library %s cannot be loaded: %s", path, error);
+  if (error != NULL) REFUSE(work, "check that it is a library for this machine, and install what it lacks",
+                            "the library %s cannot be loaded: %s", path, error);
   return library;
 }
 
@@ -499,10 +514,8 @@ static Value *read_number(Text *text) {
   }
   Value *value = make(text, text->at > whole ? NUMBER : INTEGER);
   errno = 0;
-  if (value->kind == NUMBER)
-    value->number = to_number(text->work, begin, (size_t)(text->at - begin));
-  else
-    value->integer = strtoll(begin, NULL, 10);
+  if (value->kind == NUMBER) value->number = to_number(text->work, begin, (size_t)(text->at - begin));
+  if (value->kind == INTEGER) value->integer = strtoll(begin, NULL, 10);
   if (value->kind == INTEGER && errno == ERANGE) refuse_line(text, "an integer of more than 64 bits");
   return value;
 }
@@ -552,10 +565,8 @@ static Value *read_header(Text *text) {
   Kind kind = is_list ? LIST : TABLE;
   table->by_header = true;
   if (!is_list && inner == NULL) return add(text, text->top, name, table);
-  if (outer == NULL || !outer->by_header || outer->kind != kind) {
-    outer = add(text, text->top, name, make(text, kind));
-    outer->by_header = true;
-  }
+  if (outer == NULL || !outer->by_header || outer->kind != kind)
+    outer = add(text, text->top, name, make(text, kind)), outer->by_header = true;
   return add(text, outer, inner, table);
 }
 
@@ -603,8 +614,7 @@ typedef struct Manifest {
   struct Manifest *next;
   const char *folder;    /* where relative paths begin */
   const char *digest;    /* of the library, or "" */
-  Names aliases, before; /* the paths of what is loaded before the library */
-  Names defaults;        /* the variables to set, "NAME=VALUE" */
+  Names aliases, before, defaults; /* paths to load before the library; variables to set, "NAME=VALUE" */
   Option *options;       /* by their names */
   Version least, most;
 } Manifest;
@@ -774,23 +784,23 @@ static const char *this_machine(Work *work) {
   return (void)work, MACHINE;
 }
 
-/* A target: the length of its first two words, and of all, and the C library. */
-typedef struct { int size, whole; char libc[32]; unsigned major, minor; } Target;
+/* A target: the length of its first two words, and of all, and the C library with its version. */
+typedef struct { int size, whole; char libc[32], major[5], minor[5]; } Target;
 
 static Target parse_target(const char *text) {
   Target target = {.libc = ""};
-  sscanf(text, "%*[a-z0-9_]-%*[a-z0-9_]%n-%31[a-z]%4u.%4u%n", &target.size, target.libc, &target.major, &target.minor,
-         &target.whole);
+  sscanf(text, "%*[a-z0-9_]-%*[a-z0-9_]%n%n-%31[a-z]%n%4[0-9].%4[0-9]%n", &target.size, &target.whole, target.libc,
+         &target.whole, target.major, target.minor, &target.whole);
   return target;
 }
 
 /* Tells whether a library for a target runs on this machine. */
 static bool runs_here(Work *work, const Value *table, const char *target, const char *here) {
   Target needed = parse_target(target), ours = parse_target(here);
-  bool is_one = target[strspn(target, NAME "-.")] == 0 && needed.size > 0 &&
-                (target[needed.size] == 0 || (needed.whole > 0 && target[needed.whole] == 0));
+  bool is_one = needed.size > 0 && target[needed.whole] == 0;
   expect(work, is_one, table, "target", "a target such as 'linux-x86_64-glibc2.28'");
-  bool is_old = ours.major < needed.major || (ours.major == needed.major && ours.minor < needed.minor);
+  int major = atoi(ours.major) - atoi(needed.major);
+  bool is_old = major < 0 || (major == 0 && atoi(ours.minor) < atoi(needed.minor));
   return needed.size == ours.size && strncmp(target, here, (size_t)ours.size) == 0 &&
          (*needed.libc == 0 || (strcmp(ours.libc, needed.libc) == 0 && !is_old));
 }
@@ -960,11 +970,10 @@ static const char *join_path(Work *work, const char *folder, const char *path) {
   return plain;
 }
 
-/* Chooses the first library that fits and is there; else returns why none is. */
+/* Chooses the first library that fits and is there; returns why those before it are not. */
 static const char *read_libraries(Work *work, const Value *top, Manifest *manifest) {
   const char *here = this_machine(work);
   Names tried = {0};
-  bool has_one = false;
   for (const Value *each = get_tables(work, top, "library"); each != NULL; each = each->next) {
     if (is_of_package(each)) continue;
     const char *path = join_path(work, manifest->folder, get_path(work, each, "path", NULL));
@@ -973,16 +982,13 @@ static const char *read_libraries(Work *work, const Value *top, Manifest *manife
     bool is_for_here = runs_here(work, each, target, here);
     bool is_digest = strlen(digest) == 64 && strspn(digest, DIGITS "abcdef") == 64;
     expect(work, is_digest || !find(each, "sha256"), each, "sha256", "64 digits of [0-9a-f]");
-    has_one = true;
     if (*manifest->entry.library != 0) continue;
-    if (is_for_here && is_file(path))
-      manifest->entry.library = path, manifest->digest = digest;
-    else if (is_for_here)
-      push(work, &tried, print(work, "%s is not a file", path));
-    else
-      push(work, &tried, print(work, "%s is for %s, this machine is %s", path, target, here));
+    const char *fault = is_for_here ? find_fault(work, path)
+                                    : print(work, "%s is for %s, this machine is %s", path, target, here);
+    if (fault != NULL) push(work, &tried, fault);
+    if (fault == NULL) manifest->entry.library = path, manifest->digest = digest;
   }
-  return has_one ? join(work, &tried, "; ") : NULL;
+  return join(work, &tried, "; ");
 }
 
 static void read_preloads(Work *work, const Value *top, Manifest *manifest) {
@@ -1043,11 +1049,10 @@ static void read_keys(Work *work, const Value *top, Manifest *manifest) {
   read_variables(work, variables, manifest);
   manifest->least = get_version(work, api, "minimum", 0);
   manifest->most = get_version(work, api, "maximum", INT64_MAX);
-  expect(work, absent != NULL, top, "library", "at least one [[library]] with a path");
-  if (*entry->library == 0)
-    settle(manifest, PJRT_LOADER_ABSENT, absent, "install the plugin, or remove its manifest");
-  else
-    settle(manifest, PJRT_LOADER_USABLE, reason, "");
+  expect(work, *absent != 0 || *entry->library != 0, top, "library", "at least one [[library]] with a path");
+  const char *hint = "install the plugin where this process may read it, or remove its manifest";
+  settle(manifest, PJRT_LOADER_USABLE, reason, "");
+  if (*entry->library == 0) settle(manifest, PJRT_LOADER_ABSENT, absent, hint);
 }
 
 static void read_manifest(Work *work) {
@@ -1150,12 +1155,13 @@ static void add_manifest(Work *work, const char *folder, const char *file) {
 
 static void add_folder(Work *work, const char *path) {
   path = join_path(work, "", path);
-  if (is_among(path, work->folders.items, work->folders.count)) return;
+  const char *place = identify(work, path);
+  if (is_among(place, work->places.items, work->places.count)) return;
+  push(work, &work->places, place);
   push(work, &work->folders, path);
   const char *refusal = "it is not an absolute path";
   work->hint = "write the whole path into the variable";
-  Names names = {0};
-  if (is_absolute(path)) names = list_trusted(work, path, is_manifest, &refusal);
+  Names names = is_absolute(path) ? list_trusted(work, path, is_manifest, &refusal) : (Names){0};
   if (names.count > MOST_NAMES)
     refusal = print(work, "it holds more than %d manifests", MOST_NAMES), work->hint = "remove some";
   if (refusal != NULL) settle(add_entry(work, "", path), PJRT_LOADER_REFUSED, refusal, work->hint);
@@ -1167,8 +1173,8 @@ static void find_manifests(Work *work) {
   static const char *const places[][2] = {{"VIRTUAL_ENV", "etc/pjrt/plugins"}, {"CONDA_PREFIX", "etc/pjrt/plugins"},
                                           {"XDG_CONFIG_HOME", "pjrt/plugins"}, {"HOME", ".config/pjrt/plugins"}};
   if (!is_elevated()) {
-    work->selected = split(work, "PJRT_HUB_SELECT", ",", " \t\n\v\f\r");
-    work->disabled = split(work, "PJRT_HUB_DISABLE", ",", " \t\n\v\f\r");
+    work->selected = split(work, "PJRT_HUB_SELECT", ",", " \t");
+    work->disabled = split(work, "PJRT_HUB_DISABLE", ",", " \t");
     Names folders = split(work, "PJRT_PLUGIN_MANIFESTS", ":", "");
     for (size_t i = 0; i < folders.count; i++) add_folder(work, folders.items[i]);
     for (size_t i = 0; i < 4; i++) {
@@ -1196,18 +1202,21 @@ static int rank(const Manifest *manifest, const char *what) {
          (how > 0 && entry->hardware != PJRT_LOADER_HARDWARE_ABSENT ? 2000 : 0);
 }
 
-/* Refuses with what was found, a line for each. */
-_Noreturn static void refuse_all(Work *work, const char *failed) {
+/* Refuses with what was found, a line for each, and tells how to mend the first that may be what is meant. */
+_Noreturn static void refuse_all(Work *work, const char *what, const char *failed) {
   Names lines = {0};
+  const char *hint = print(work, "install a manifest in one of %s", join(work, &work->folders, ", ")), *first = NULL;
   push(work, &lines, failed);
   for (const Manifest *each = work->first; each != NULL; each = each->next) {
     const pjrt_loader_entry *entry = &each->entry;
     const char *usable = print(work, "%s, platform %s, priority %d: ", entry->name, entry->platform, entry->priority);
-    bool is_usable = entry->state == PJRT_LOADER_USABLE;
+    bool is_usable = entry->state == PJRT_LOADER_USABLE, is_absent = entry->state == PJRT_LOADER_ABSENT;
+    bool is_meant = is_absent ? *what == 0 || strcmp(entry->platform, what) == 0
+                              : !is_usable && entry->state != PJRT_LOADER_HIDDEN;
     push(work, &lines, print(work, "%s%s: %s", is_usable ? usable : "", entry->manifest, entry->reason));
+    if (is_meant && first == NULL) hint = first = print(work, "for %s, %s", entry->manifest, entry->hint);
   }
-  const char *folders = join(work, &work->folders, ", ");
-  refuse(work, print(work, "install a manifest in one of %s", folders), join(work, &lines, "\n"));
+  refuse(work, hint, join(work, &lines, "\n"));
 }
 
 static Manifest *choose(Work *work, const char *what) {
@@ -1220,9 +1229,9 @@ static Manifest *choose(Work *work, const char *what) {
     if (found_rank > most) most = found_rank, best = each, rival = NULL;
   }
   if (best == NULL && *what != 0)
-    refuse_all(work, print(work, "no plugin, platform or alias is named %s", quote(work, what)));
+    refuse_all(work, what, print(work, "no plugin, platform or alias is named %s", quote(work, what)));
   /* By its name or its platform it is opened without its hardware, too: it may serve to compile. */
-  if (best == NULL || most < 12000) refuse_all(work, "no plugin can be opened on this machine");
+  if (best == NULL || most < 12000) refuse_all(work, what, "no plugin can be opened on this machine");
   entry = &best->entry;
   if (entry->state != PJRT_LOADER_USABLE)
     REFUSE(work, entry->hint, "the plugin %s cannot be opened: %s: %s", entry->name, entry->manifest, entry->reason);
@@ -1253,9 +1262,8 @@ typedef struct {
   void *(*plugin_initialize)(Arguments *);
 } Api;
 
-enum { INVALID_ARGUMENT = 3, UNIMPLEMENTED = 12, MOST_ERROR = 4096 };
-
 typedef const Api *(*GetApi)(void);
+enum { INVALID_ARGUMENT = 3, UNIMPLEMENTED = 12, MOST_ERROR = 4096 };
 
 struct pjrt_loader_plugin {
   pjrt_loader_plugin *next;
@@ -1317,15 +1325,19 @@ static bool initialize(const Api *api, char text[MOST_ERROR]) {
   if (*text == 0) strcpy(text, "it does not say why");
   Arguments end = {.struct_size = offsetof(Arguments, message), .error = error};
   if (api->error_destroy != NULL) api->error_destroy(&end);
-  bool was_done = code.code == INVALID_ARGUMENT && strstr(text, "already") != NULL;
-  return was_done || code.code == UNIMPLEMENTED;
+  return code.code == UNIMPLEMENTED || (code.code == INVALID_ARGUMENT && strstr(text, "already") != NULL);
 }
 
-/* Loads a library and initializes it, unless this process has tried to. */
+/* Loads a library after what it needs, and initializes it, unless this process has tried to. */
 static void load(Work *work, Manifest *manifest) {
   const char *path = manifest->entry.library;
   pjrt_loader_plugin *plugin, *other = all_plugins;
   char *text = take(work, MOST_ERROR);
+  for (size_t i = 0; i < manifest->defaults.count; i++) set_variable(work, manifest->defaults.items[i]);
+  for (size_t i = 0; i < manifest->before.count; i++) {
+    check_library(work, manifest->before.items[i], "");
+    load_library(work, manifest->before.items[i], true);
+  }
   GetApi get = (GetApi)(uintptr_t)find_symbol(load_library(work, path, false), "GetPjrtApi");
   if (get == NULL) REFUSE(work, "give a plugin's library", "%s is not a PJRT plugin: it exports no GetPjrtApi", path);
   while (other != NULL && other->get != get) other = other->next;
@@ -1335,17 +1347,13 @@ static void load(Work *work, Manifest *manifest) {
            api == NULL ? 0 : api->struct_size);
   Version version = to_version(api->version.major, api->version.minor);
   check_version(work, manifest, version);
-  manifest->entry.api_major = api->version.major;
-  manifest->entry.api_minor = api->version.minor;
+  manifest->entry.api_major = api->version.major, manifest->entry.api_minor = api->version.minor;
   plugin = malloc(sizeof *plugin);
   if (plugin == NULL) refuse(work, "", no_memory);
   *plugin = (pjrt_loader_plugin){all_plugins, NULL, manifest, get, api, version, NULL};
   all_plugins = work->plugin = plugin;
   work->is_owned = true;
-  if (other != NULL)
-    plugin->refusal = other->refusal;
-  else if (!initialize(api, text))
-    plugin->refusal = text;
+  plugin->refusal = other != NULL ? other->refusal : initialize(api, text) ? NULL : text;
 }
 
 static void open_plugin(Work *work, Manifest *manifest) {
@@ -1355,16 +1363,10 @@ static void open_plugin(Work *work, Manifest *manifest) {
     if (strcmp(each->manifest->entry.library, entry->library) == 0 &&
         strcmp(each->manifest->entry.manifest, entry->manifest) == 0)
       work->plugin = each;
-  if (work->plugin != NULL) {
+  if (work->plugin != NULL)
     check_version(work, manifest, work->plugin->version);
-  } else {
-    for (size_t i = 0; i < manifest->defaults.count; i++) set_variable(work, manifest->defaults.items[i]);
-    for (size_t i = 0; i < manifest->before.count; i++) {
-      check_library(work, manifest->before.items[i], "");
-      load_library(work, manifest->before.items[i], true);
-    }
+  else
     load(work, manifest);
-  }
   if (work->plugin->refusal != NULL)
     REFUSE(work, "", "PJRT_Plugin_Initialize of %s failed: %s", entry->library, work->plugin->refusal);
 }

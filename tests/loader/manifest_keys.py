@@ -171,7 +171,9 @@ VALUES: dict[str, dict[str, tuple[str, str]]] = {
     },
     "library[0].target": {
         **plain(TARGET_RULE, "", "linux", "linux-", "-x86_64", "linux-x86_64-", "Linux-x86_64"),
-        **plain(TARGET_RULE, "linux-x86_64-glibc", "linux-x86_64-glibc2", "linux-x86_64-2.28"),
+        **plain(TARGET_RULE, "linux-x86_64-glibc2", "linux-x86_64-2.28", "linux-x86_64-glibc-2.28"),
+        **plain(TARGET_RULE, "linux-x86_64-glibc+2.28", "linux-x86_64-glibc 2.28"),
+        **plain(TARGET_RULE, f"linux-x86_64-{'l' * 32}", "linux-x86_64-musl-musl"),
         **plain(TARGET_RULE, "linux-x86_64-glibc2.28.1", "linux-x86_64-glibc2.28-a"),
         **plain(TARGET_RULE, "linux-x86_64-glibc2.12345", "linux x86_64"),
         "'linux-x86_64-glibc2.\u0662'": ('"linux-x86_64-glibc2.\\u0662"', TARGET_RULE),
@@ -279,6 +281,7 @@ A = { value = '', when = 'absent', a = 1 }
 """,
     "a preload of a package": "[[preload]]\nmodule = 'nvidia.cu13'\nlibraries = 7",
     "an odd library of a package": "[[library]]\nmodule = 'a-b'\npath = 7",
+    "a target without a version": "[[library]]\npath = 'b'\ntarget = 'linux-x86_64-musl'",
     "several plugins, which only packages have": "[[plugin]]\nname = 1",
 }
 

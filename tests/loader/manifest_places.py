@@ -66,6 +66,18 @@ def folder_cases() -> Iterator[Case]:
     yield several(
         "one of them twice", "{root}/a:{root}/b:{root}/a", two, usable("toy1"), usable("toy2")
     )
+    linked: Files = {**two, "c": File(link="{root}/a")}
+    for name, again in (("by a link", "{root}/c"), ("over a folder", "{root}/b/../a")):
+        text = f"{{root}}/a:{again}:{{root}}/b"
+        yield several(f"one of them twice, {name}", text, linked, usable("toy1"), usable("toy2"))
+        text = f"{again}:{{root}}/b:{{root}}/a"
+        yield several(f"one of them first {name}", text, linked, usable("toy1"), usable("toy2"))
+    yield Case(
+        "folder: a level's, named by a link",
+        {"b/etc/pjrt/plugins/toy.toml": TOY, "c": File(link="b/etc/pjrt/plugins"), **LIB},
+        (USABLE,),
+        {"PJRT_PLUGIN_MANIFESTS": "{root}/c", "VIRTUAL_ENV": "{root}/b"},
+    )
     yield several(
         "a file",
         "{root}/lib/toy.so",
@@ -278,6 +290,18 @@ def library_cases() -> Iterator[Case]:
         {"lib/toy.so": File(link="x")},
         f"absent toy {at} is not a file",
     )
+    yield libraries(
+        "a link to itself",
+        entry(at),
+        {"lib/toy.so": File(link="toy.so")},
+        f"absent toy {at} cannot be read: Too many levels of symbolic links",
+    )
+    yield Case(
+        "library: in a folder that this user may not enter",
+        {"m/toy.toml": TOY, **LIB, "lib": File(kind="closed", mode=0o600)},
+        (f"absent toy {at} cannot be read: Permission denied",),
+        only="user",
+    )
     yield libraries("below a file", entry(f"{at}/x"), LIB, f"absent toy {at}/x is not a file")
     yield libraries("the first", entry(at) + entry(other), both, USABLE)
     yield libraries("the second, as the first is not there", entry("x.so") + entry(at), LIB, USABLE)
@@ -306,6 +330,9 @@ def library_cases() -> Iterator[Case]:
         "plan9-mips",
         "linux-{arch}-glibc99.0",
         "linux-{arch}-musl1.2",
+        "linux-{arch}-musl",
+        "linux-{arch}-later",
+        f"linux-{{arch}}-{'l' * 31}",
         "linux-amd64",
         "linux-{other}-glibc2.17",
     ):
@@ -319,6 +346,7 @@ def library_cases() -> Iterator[Case]:
         )
     for target in (
         "linux-{arch}",
+        "linux-{arch}-glibc",
         "linux-{arch}-glibc2.0",
         "linux-{arch}-glibc2.17",
         "linux-{arch}-glibc1.9999",
@@ -470,6 +498,11 @@ def disabled_cases() -> Iterator[Case]:
         ("cpu*", "", "cpu"),
         ("cpu,tpu", "", "cpu tpu"),
         (" cpu , tpu ", "", "cpu tpu"),
+        ("\tcpu \t, \ttpu", "", "cpu tpu"),
+        ("\u00a0cpu", "", ""),
+        ("cpu\u00a0,tpu", "", "tpu"),
+        ("\u2003cpu,\vtpu\f", "", ""),
+        ("", "\u00a0cpu", "cpu cuda12 cuda13 tpu"),
         ("?pu", "", ""),
         ("[ct]pu", "", ""),
         ("cud.*", "", ""),

@@ -19,7 +19,7 @@ class File(NamedTuple):
     content: str | bytes = b""
     mode: int = 0o644
     link: str = ""
-    kind: str = "file"  # "file", "folder" or "fifo".
+    kind: str = "file"  # "file", "folder", "fifo", or "closed", a folder that may not be entered.
     owner: int = -1
     group: int = -1
 
@@ -66,7 +66,7 @@ class Case(NamedTuple):
                 continue
             if file.kind == "fifo":
                 os.mkfifo(path)
-            elif file.kind == "folder":
+            elif file.kind in ("folder", "closed"):
                 path.mkdir(exist_ok=True)
             elif isinstance(file.content, bytes):
                 path.write_bytes(file.content.replace(b"{root}", os.fsencode(root)))

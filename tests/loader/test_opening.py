@@ -137,6 +137,25 @@ def test_an_unknown_name_is_an_error_that_lists_all(plugins: Plugins, stub):
     )
 
 
+@pytest.mark.parametrize("word", ["", "toy", "alias"])
+def test_the_hint_is_about_what_keeps_a_plugin_from_being_opened(plugins: Plugins, stub, word):
+    install = f"install a manifest in one of {plugins.folder}, /etc/pjrt/plugins"
+    manifest = plugins.add("one", stub(), "aliases = ['alias']")
+    two = plugins.add("two", "/nowhere/x.so", platform="other")
+    mend = "install the plugin where this process may read it, or remove its manifest"
+    hint = plugins.refusal(word or "other", PJRT_HUB_SELECT="two")[1]
+    assert hint == f"for {manifest}, change that variable"
+    assert plugins.refusal("other")[1] == f"for {two}, {mend}"
+    manifest.unlink()
+    assert plugins.refusal(word)[1] == (install if word else f"for {two}, {mend}")
+    two.write_text("damaged")
+    told = "correct that file; docs/spec/manifest.md of pjrt-hub has its form"
+    assert plugins.refusal(word)[1] == f"for {two}, {told}"
+    plugins.folder.chmod(0o777)
+    told = "give it to root or yourself, and `chmod go-w` it"
+    assert plugins.refusal(word)[1] == f"for {plugins.folder}, {told}"
+
+
 def test_an_equal_priority_is_an_error_that_names_both(plugins: Plugins, stub):
     one, two = plugins.add("one", stub()), plugins.add("two", stub())
     plugins.add("three", stub(), "priority = 399")
@@ -287,8 +306,9 @@ def test_what_is_no_library_is_refused(plugins: Plugins, tmp_path):
     text = tmp_path / "text.so"
     text.write_text("no library")
     os.mkfifo(tmp_path / "fifo.so")
-    error, _ = plugins.refusal(str(text))
+    error, hint = plugins.refusal(str(text))
     assert error.startswith(f"the library {text} cannot be loaded: {text}: ")
+    assert hint == "check that it is a library for this machine, and install what it lacks"
     for path, why in (
         (tmp_path / "fifo.so", "it is not a file"),
         (tmp_path, "it is not a file"),

@@ -32,7 +32,7 @@ DEFAULT_PRIORITY = 400
 PROBE_KINDS = ("always", "files", "kfd", "pci")
 WHEN = ("always", "present", "absent")
 _SHA256 = re.compile("[0-9a-f]{64}")
-_TARGET = re.compile(r"([a-z0-9_]+)-([a-z0-9_]+)(?:-([a-z]+)([0-9]{1,4})\.([0-9]{1,4}))?")
+_TARGET = re.compile(r"([a-z0-9_]+)-([a-z0-9_]+)(?:-([a-z]{1,31})(?:([0-9]{1,4})\.([0-9]{1,4}))?)?")
 #: The bases of a path that only the manifest in a package has.
 _BASES = ("distribution", "module", "variable")
 
@@ -302,7 +302,7 @@ def _target(table: Table) -> HostTag:
     found = _TARGET.fullmatch(table.text("target"))
     if not found:
         table.fail("target", "a target such as 'linux-x86_64-glibc2.28'")
-    version = (int(found[4]), int(found[5])) if found[3] else ()
+    version = (int(found[4]), int(found[5])) if found[4] else ()
     return HostTag(found[1], found[2], found[3] or "", version)
 
 

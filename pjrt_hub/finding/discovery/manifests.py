@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from os.path import isfile
 from pathlib import Path
@@ -32,7 +32,7 @@ def find(world: World) -> Iterator[Described | Rejection]:
     A manifest that is yielded has one library: the first that fits this machine and is there.
     """
     first: dict[str, Path] = {}
-    for folder, source in _folders(world).items():
+    for folder, source in _folders(world):
         try:
             paths = _list(folder)
         except (ManifestError, OSError) as exc:
@@ -58,13 +58,24 @@ def _reject(name: str, origin: str, exc: ManifestError | OSError) -> Rejection:
     return Rejection(name, origin, exc.message.removeprefix(f"{origin}: "), exc.hint)
 
 
-def _folders(world: World) -> dict[Path, str]:
-    """Return the folders, in order, each with the source of its plugins."""
+def _folders(world: World) -> Iterable[tuple[Path, str]]:
+    """Return the folders, in order, each once, with the source of its plugins."""
     named = filter(None, world.env.get("PJRT_PLUGIN_MANIFESTS", "").split(os.pathsep))
-    folders = {Path(each): ENVIRONMENT for each in named}
-    for level in world.levels():
-        folders.setdefault(level.manifests, MANIFESTS)
-    return folders
+    paths = [(Path(each), ENVIRONMENT) for each in named]
+    paths += [(level.manifests, MANIFESTS) for level in world.levels()]
+    folders: dict[object, tuple[Path, str]] = {}
+    for path, source in paths:
+        folders.setdefault(_identify(path), (path, source))
+    return folders.values()
+
+
+def _identify(folder: Path) -> object:
+    """Return what is the same for all paths to a folder; a relative one is refused by its path."""
+    try:
+        status = os.stat(folder) if folder.is_absolute() else None
+    except (OSError, ValueError):
+        status = None
+    return (status.st_dev, status.st_ino) if status else folder
 
 
 def read_libraries(path: Path) -> list[Path]:
@@ -92,8 +103,8 @@ def _read(world: World, path: Path, source: str) -> Described | Rejection:
         place = real.parent / library.path
         if library.target and world.host.runs(library.target):
             tried.append(f"{place} is for {library.target}, this machine is {world.host}")
-        elif not isfile(place):
-            tried.append(f"{place} is not a file")
+        elif fault := _find_fault(place):
+            tried.append(f"{place} {fault}")
         else:
             break
     else:
@@ -102,6 +113,17 @@ def _read(world: World, path: Path, source: str) -> Described | Rejection:
     for each in (place, *preloads(world, manifest, place).paths):
         require_trust(each, f"{each}: ")
     return Described(manifest, source, (str(path),))
+
+
+def _find_fault(path: Path) -> str:
+    """Say why a path is no file that this process may open, or give an empty string."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as exc:
+        return f"cannot be read: {exc.strerror}"
+    return "" if isfile(path) else "is not a file"
 
 
 def require_trust(path: Path, name: str = "") -> None:

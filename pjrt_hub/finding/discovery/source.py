@@ -67,7 +67,7 @@ class World(NamedTuple):
 
 def _matches(name: str, patterns: str) -> bool | None:
     """Check whether one of the patterns, between commas, matches; return None without any."""
-    given = list(filter(None, map(str.strip, patterns.split(","))))
+    given = list(filter(None, (each.strip(" \t") for each in patterns.split(","))))
     # Only `*` has a meaning, and no name holds what else has one in fnmatch.
     plain = [each for each in given if not set(each) & set("?[")]
     return any(fnmatchcase(name, each) for each in plain) if given else None
