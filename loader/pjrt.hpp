@@ -92,10 +92,15 @@ class Executable {
     detail::ProgramFailure failure;
     executable_.reset(pjrt_program_compile(client.get(), program.get(), failure));
     failure.raise_if(!executable_);
+    num_parameters_ = program.num_parameters();
+    num_results_ = program.num_results();
   }
+  size_t num_parameters() const { return num_parameters_; }
+  size_t num_results() const { return num_results_; }
   pjrt_program_executable *get() const { return executable_.get(); }
 
  private:
+  size_t num_parameters_, num_results_;
   std::unique_ptr<pjrt_program_executable, detail::Free<pjrt_program_executable_free>> executable_;
 };
 
@@ -128,13 +133,15 @@ class Buffer {
 // What the calls of one thread reuse.
 class Call {
  public:
-  explicit Call(const Executable &executable) {
+  explicit Call(const Executable &executable)
+      : num_parameters_(executable.num_parameters()), num_results_(executable.num_results()) {
     detail::ProgramFailure failure;
     call_.reset(pjrt_program_call_create(executable.get(), failure));
     failure.raise_if(!call_);
   }
   // Copies host arrays in and out.
   void operator()(const std::vector<const void *> &arguments, const std::vector<void *> &results) {
+    check(arguments.size(), results.size());
     detail::ProgramFailure failure;
     auto *given = arguments.data();
     failure.raise_if(pjrt_program_call_arrays(get(), given, results.data(), failure) != 0);
@@ -142,6 +149,7 @@ class Call {
   // Runs on buffers, and gives those of the results before they have their values.
   std::vector<Buffer> operator()(const Client &client, const std::vector<PJRT_Buffer *> &arguments,
                                  size_t num_results) {
+    check(arguments.size(), num_results);
     detail::ProgramFailure failure;
     std::vector<PJRT_Buffer *> made(num_results);
     auto *given = arguments.data();
@@ -153,6 +161,14 @@ class Call {
   pjrt_program_call *get() const { return call_.get(); }
 
  private:
+  void check(size_t num_arguments, size_t num_results) const {
+    if (num_arguments == num_parameters_ && num_results == num_results_) return;
+    throw Error("the program takes " + std::to_string(num_parameters_) + " argument(s) and gives " +
+                std::to_string(num_results_) + " result(s); the call has " +
+                std::to_string(num_arguments) + " and " + std::to_string(num_results));
+  }
+
+  size_t num_parameters_, num_results_;
   std::unique_ptr<pjrt_program_call, detail::Free<pjrt_program_call_free>> call_;
 };
 

@@ -234,7 +234,7 @@ static int read_sections(pjrt_program *program, size_t nbytes) {
 /* Makes a program of memory, which it takes. */
 static pjrt_program *take(unsigned char *data, size_t nbytes, const char *origin, char **error) {
   static const char *const rules[] = {
-      "", "it is no file of a program, or damaged: its head is wrong", "its table is wrong",
+      "", "it is not the file of a program, or is damaged: its head is wrong", "its table is wrong",
       "a section is outside the file or overlaps another one", "a section is missing or doubled",
       "its format has no name", "its program is empty", "", "its list of values is damaged",
       "a value has a wrong type, size or name", "a value is too large",
@@ -770,6 +770,8 @@ static int copy_out(const PJRT_Api *api, PJRT_Buffer *buffer, const int64_t *dim
 int pjrt_program_get(pjrt_program_client *client, PJRT_Buffer *buffer, void *data, size_t nbytes,
                      char **error) {
   begin(error);
+  if (buffer == NULL) return fail(error, "there is no buffer");
+  if (data == NULL && nbytes > 0) return fail(error, "there is no array for %zu byte(s)", nbytes);
   if (!HAS(client->api, PJRT_Buffer_Dimensions))
     return fail(error, "the plugin lacks PJRT_Buffer_Dimensions");
   ARGS(Buffer_Dimensions, args);
@@ -784,6 +786,7 @@ int pjrt_program_get(pjrt_program_client *client, PJRT_Buffer *buffer, void *dat
 
 int pjrt_program_await(pjrt_program_client *client, PJRT_Buffer *buffer, char **error) {
   begin(error);
+  if (buffer == NULL) return fail(error, "there is no buffer");
   ARGS(Buffer_ReadyEvent, args);
   args.buffer = buffer;
   if (check(client->api, client->api->PJRT_Buffer_ReadyEvent(&args), "a buffer's event", NULL,
@@ -856,13 +859,16 @@ int pjrt_program_call_buffers(pjrt_program_call *call, PJRT_Buffer *const *argum
                               PJRT_Buffer **results, char **error) {
   begin(error);
   pjrt_program_client *client = call->executable->client;
+  for (size_t i = 0; i < call->args.num_args; i++)
+    if (arguments[i] == NULL)
+      return fail(error, "there is no buffer for parameter %zu of %zu", i, call->args.num_args);
   call->argument_list = arguments;
   call->result_list = results;
   PJRT_Error *failure = client->api->PJRT_LoadedExecutable_Execute(&call->args);
   if (failure != NULL)
     return check(client->api, failure, "the plugin cannot run the program",
-                 "arguments must have the types and dimensions of pjrt_program_parameters()",
-                 error);
+                 "arguments must be buffers of the program's client, of the types and dimensions of "
+                 "pjrt_program_parameters()", error);
   refer(&client->references, call->executable->program->results.count);
   return 0;
 }

@@ -41,10 +41,11 @@ typedef struct {
   int type;         /* its PJRT_Buffer_Type */
   size_t num_dims;
   const int64_t *dims;
-  size_t nbytes; /* of a host array: rows one after the other */
+  size_t nbytes; /* of a host array: rows one after the other, whole bytes for each element */
 } pjrt_program_value;
 
-/* Reads the file of a program. A wrong file is an error, whatever is in it. */
+/* Reads the file of a program. A wrong file is an error, whatever is in it. This makes reading safe,
+   not compiling: see pjrt_program_compile(). */
 pjrt_program *pjrt_program_read(const char *path, char **error);
 
 /* Reads the same from memory, which it copies. */
@@ -90,7 +91,9 @@ struct PJRT_Device *pjrt_program_client_device(const pjrt_program_client *client
 
 typedef struct pjrt_program_executable pjrt_program_executable;
 
-/* Compiles a program, and checks that its results are those that the file names. */
+/* Compiles a program, and checks that its results are those that the file names. What is compiled
+   is code, and the plugin alone looks into it and its options: plugins of XLA may end the process
+   for a file that was damaged, so compile only what you trust. */
 pjrt_program_executable *pjrt_program_compile(pjrt_program_client *client,
                                               const pjrt_program *program, char **error);
 void pjrt_program_executable_free(pjrt_program_executable *executable);
@@ -105,8 +108,8 @@ typedef struct pjrt_program_call pjrt_program_call;
 pjrt_program_call *pjrt_program_call_create(pjrt_program_executable *executable, char **error);
 void pjrt_program_call_free(pjrt_program_call *call);
 
-/* Runs the program on buffers, as many as it has parameters, and does not wait. Writes a buffer for
-   each result, which the caller gives back by pjrt_program_buffer_free(). */
+/* Runs the program on buffers of its client, as many as it has parameters, and does not wait. Writes
+   a buffer for each result, which the caller gives back by pjrt_program_buffer_free(). */
 int pjrt_program_call_buffers(pjrt_program_call *call, struct PJRT_Buffer *const *arguments,
                               struct PJRT_Buffer **results, char **error);
 

@@ -13,6 +13,7 @@
 enum { MOST = 64, CALLS = 100, THREADS = 2 };
 
 static char *error;
+static const PJRT_Api *plugin;
 
 static void require(int is_right) {
   if (is_right) return;
@@ -104,6 +105,33 @@ static void call_threads(void **results) {
   }
 }
 
+static void require_error(int is_refused, const char *text) {
+  require(is_refused && error != NULL && strstr(error, text) != NULL);
+  pjrt_program_free_error(error);
+  error = NULL;
+}
+
+/* Calls that lack an array or a buffer, or have the buffer of another client. */
+static void refuse_mistakes(pjrt_program_call *call, PJRT_Buffer **given) {
+  PJRT_Buffer *made[MOST], *right = given[0];
+  require_error(pjrt_program_await(client, NULL, &error) != 0, "there is no buffer");
+  require_error(pjrt_program_get(client, NULL, made, 1, &error) != 0, "there is no buffer");
+  require_error(pjrt_program_device_pointer(client, NULL, &error) == NULL, "there is no buffer");
+  if (takes == 0) return;
+  require_error(pjrt_program_get(client, right, NULL, 16, &error) != 0, "there is no array for 16 byte(s)");
+  given[0] = NULL;
+  require_error(pjrt_program_call_buffers(call, given, made, &error) != 0, "there is no buffer for parameter 0 of");
+  pjrt_program_client *other = pjrt_program_client_create(plugin, NULL, 0, &error);
+  pjrt_program_executable *theirs = other == NULL ? NULL : pjrt_program_compile(other, program, &error);
+  require(theirs != NULL && (given[0] = pjrt_program_put(theirs, 0, arrays[0], &error)) != NULL);
+  require_error(pjrt_program_call_buffers(call, given, made, &error) != 0,
+                "arguments must be buffers of the program's client");
+  pjrt_program_buffer_free(other, given[0]);
+  pjrt_program_executable_free(theirs);
+  pjrt_program_client_free(other);
+  given[0] = right;
+}
+
 /* Calls with buffers, and frees all that they need before they are read. */
 static void call_buffers(pjrt_program_call *call, void **results) {
   PJRT_Buffer *given[MOST], *made[MOST], *again[MOST];
@@ -111,6 +139,7 @@ static void call_buffers(pjrt_program_call *call, void **results) {
     require((given[i] = pjrt_program_put(executable, i, arrays[i], &error)) != NULL);
   require(pjrt_program_call_buffers(call, given, made, &error) == 0);
   require(pjrt_program_call_buffers(call, given, again, &error) == 0); /* none was donated */
+  refuse_mistakes(call, given);
   for (size_t i = 0; i < takes; i++) pjrt_program_buffer_free(client, given[i]);
   pjrt_program_client_free(client);
   pjrt_program_executable_free(executable);
@@ -137,7 +166,7 @@ static void call_buffers(pjrt_program_call *call, void **results) {
 
 int main(int argc, char **argv) {
   require(argc >= 5);
-  const PJRT_Api *api = open_plugin(argv[1]);
+  const PJRT_Api *api = plugin = open_plugin(argv[1]);
   const char *way = argv[4];
   require((program = pjrt_program_read(argv[2], &error)) != NULL);
   takes = pjrt_program_num_parameters(program);

@@ -156,6 +156,21 @@ def test_each_type(client, drive, kind, way):
         assert made == sums
 
 
+@pytest.mark.parametrize("kind", ["i4", "ui4", "i2", "ui2"])
+def test_the_high_bits_of_small_integers_do_not_count(drive, kind):
+    """A host may send any, and must not rely on those that it gets."""
+    source = f"""func.func @main(%a: tensor<16x{kind}>) -> tensor<16x{kind}> {{
+  %r = stablehlo.add %a, %a : tensor<16x{kind}>
+  return %r : tensor<16x{kind}>
+}}"""
+    mask = 15 if "4" in kind else 3
+    numbers = np.arange(16, dtype=np.uint8) & mask
+    for high in (0, 0xFF & ~mask, 0x50 & ~mask):
+        [made] = drive(exported(source), numbers | high)
+        found = np.frombuffer(made, np.uint8) & mask
+        assert found.tolist() == (2 * numbers & mask).tolist()
+
+
 @pytest.mark.parametrize("way", ["arrays", "buffers"])
 def test_a_layout_of_three_dimensions(drive, way):
     kind = "tensor<2x3x4xi32>"
@@ -449,6 +464,26 @@ def host_program(request, objects, tmp_path):
         pytest.skip(f"there is no {line[0]}")
     subprocess.run([compiler, *line[1:]], check=True)
     return [sys.executable, source, out] if source.suffix == ".py" else [out]
+
+
+def test_calls_in_cpp_check_the_sizes_of_vectors(library, objects, tmp_path):
+    line = [*CPP, *WARNINGS, *SANITIZERS, f"-I{LOADER}", HERE / "call_sizes.cpp", *objects]
+    subprocess.run([*line, "-o", tmp_path / "sizes", "-ldl"], check=True)
+    (tmp_path / "two").write_bytes(exported(PROGRAMS / "two_outputs.mlir"))
+    done = subprocess.run(
+        [tmp_path / "sizes", library, tmp_path / "two"],
+        env=os.environ | SANITIZED | QUIET,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    takes, gives = 1, 2
+    right = f"the program takes {takes} argument(s) and gives {gives} result(s); the call has "
+    assert done.stdout.splitlines() == [
+        *("done", f"{right}{takes - 1} and {gives}", f"{right}{takes} and 0"),
+        *("done", f"{right}0 and {gives}", f"{right}{takes} and {gives + 1}"),
+    ]
 
 
 def mlp(client, folder):
