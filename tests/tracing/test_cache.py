@@ -218,7 +218,7 @@ def test_what_others_can_write_is_not_used(computes, hits, entries, above):
 def test_without_a_folder_to_write_it_compiles(computes, root):
     root.mkdir()
     (root / "v1").write_text("a file where the folder should be")
-    assert computes().count("compiled programs are not kept") == 1
+    assert computes().count(f"compiled programs are not kept: {root} has no room") == 1
 
 
 def test_without_room_it_compiles(compute, entries):

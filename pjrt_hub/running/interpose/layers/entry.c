@@ -36,6 +36,7 @@ bool entries_start(void) {
     below = named;
   }
   if (above == NULL || (*above != '/' && *above != 0)) return false;
+  while (*below == '/') below++;
   if (snprintf(root, sizeof root, "%s/%s", above, below) >= (int)sizeof root) return false;
   for (char *at = strchr(root + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
     *at = 0;
