@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -464,6 +465,40 @@ def host_program(request, objects, tmp_path):
         pytest.skip(f"there is no {line[0]}")
     subprocess.run([compiler, *line[1:]], check=True)
     return [sys.executable, source, out] if source.suffix == ".py" else [out]
+
+
+def test_a_host_in_c_compiles_once(library, objects, tmp_path):
+    """By the two lines on the page, whose second process may not compile."""
+    page = (ROOT / "docs" / "tracing.md").read_text()
+    [lines] = re.findall(r"```console\n(layers=.*?)```", page, re.DOTALL)
+    line = [*C, f"-I{LOADER}", EXAMPLES / "run.c", *objects, "-o", tmp_path / "run", "-ldl"]
+    subprocess.run([*line, "-pthread"], check=True)
+    source = """func.func @main(%a: tensor<4xf32>, %b: tensor<4xf32>) -> tensor<4xf32> {
+  %sum = stablehlo.add %a, %b : tensor<4xf32>
+  return %sum : tensor<4xf32>
+}"""
+    (tmp_path / "add.pjrt").write_bytes(exported(source))
+    for name in "ab":
+        (tmp_path / name).write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    own = {"PATH": path, "PJRT_HUB_COMPILE_CACHE": str(tmp_path / "cache")}
+    own["PJRT_HUB_WITHOUT"] = "PJRT_Client_Compile"
+
+    def run(layers):
+        script = lines.replace("LAYERS=cache", f"LAYERS={layers}").replace("cpu", str(library))
+        return subprocess.run(
+            ["sh", "-c", script],
+            cwd=tmp_path,
+            env=os.environ | QUIET | own,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    assert "PJRT_Client_Compile is taken away" in run("cache,without").stderr
+    for layers in ("cache", "cache,without"):
+        done = run(layers)
+        assert (done.returncode, done.stdout) == (0, "0\n2\n4\n6\n"), done.stderr
 
 
 def test_calls_in_cpp_check_the_sizes_of_vectors(library, objects, tmp_path):
