@@ -96,6 +96,24 @@ except pjrt_hub.errors.UnimplementedError as exc:
     assert "cannot take away 'PJRT_Memory_Kin'" in refused.stderr
 
 
+def test_layers_that_the_user_named_stay(trace):
+    script = """
+import os, pjrt_hub
+print(pjrt_hub.client("cpu").devices[0].kind, os.environ["PJRT_HUB_LAYERS"])
+"""
+    env = {
+        "PJRT_HUB_LAYERS": " discrete, trace,without",
+        "PJRT_HUB_WITHOUT": "Layouts",
+        "PJRT_HUB_DISCRETE": "seed=7",
+        "PJRT_HUB_JAX": "cpu",
+    }
+    taken = ["--without", "PJRT_Memory_Kind_Id", "--filter", "*Client_Create"]
+    seen = trace(*taken, "--", sys.executable, "-c", script, **env)
+    kind, names = seen.stdout.split()
+    assert (kind, names) == ("discrete", "trace,without,discrete,pad"), seen.stderr
+    assert "PJRT_Client_Create(" in seen.stderr
+
+
 def test_the_status_is_the_programs(trace, tmp_path):
     ends = {"raise SystemExit(7)": 7, "import os; os.kill(os.getpid(), 9)": 137, "": 0}
     for script, status in ends.items():
