@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from pjrt_hub.base import digest
 from pjrt_hub.errors import FileFormatError
 from pjrt_hub.finding.store import disk
-from pjrt_hub.running.array import dtypes, packing
+from pjrt_hub.running.array import dtypes, host_array, packing
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -211,8 +211,11 @@ def save_file(
     import numpy as np
 
     target = Path(path)
-    arrays = {name: np.asarray(tensor) for name, tensor in tensors.items()}
-    for name, array in arrays.items():
+    arrays = {}
+    for name, tensor in tensors.items():
+        if host_array.is_masked(tensor):
+            raise TypeError(f"tensor {name!r} is masked, and a file has no masks: fill it first")
+        arrays[name] = array = np.asarray(tensor)
         if not isinstance(name, str) or name == "__metadata__":
             raise TypeError(f"a tensor cannot be named {name!r}")
         if array.dtype.name not in _CODES:

@@ -116,6 +116,14 @@ def test_literals_of_every_dtype(client, element):
             assert buffer.to_numpy().tobytes() == np.array(each, order="C").tobytes()
 
 
+@pytest.mark.parametrize("function", ["transfer_data", "transfer_literal"])
+def test_masks_are_refused(client, function):
+    masked = np.ma.masked_equal(NUMBERS, NUMBERS[1])
+    transfer = pjrt_hub.Transfer(client, [(NUMBERS.shape, "f32")])
+    with transfer, pytest.raises(TypeError, match="a device has no masks"):
+        getattr(transfer, function)(0, masked)
+
+
 @pytest.mark.api(">=0.83", "it takes literals")
 def test_a_literal_in_a_layout(client):
     matrix = np.arange(6, dtype=np.float32).reshape(2, 3)

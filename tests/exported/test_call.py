@@ -163,6 +163,7 @@ NESTED_TREE = "args[0]: expected {'a': *, 'unused': *}, found"
         ("add", (ONES, None), {}, TypeError, "args[1]: expected f32[8], found"),
         ("add", (ONES, "text"), {}, TypeError, "args[1]: expected f32[8], found"),
         ("add", ([1] * 8, [[1], [2, 3]]), {}, ValueError, "args[1]: expected f32[8]: "),
+        ("add", (ONES, np.ma.masked_equal(ONES, 2)), {}, TypeError, "args[1]: the array is masked"),
         ("add", (ONES, [1j] * 8), {}, TypeError, "args[1]: expected f32[8], found complex<f64>[8]"),
         ("nested", (GIVEN, X), {}, TypeError, "of the arguments by name: scale missing"),
         ("nested", (GIVEN, X), {"scale": 1, "other": 2}, TypeError, "other unknown"),
@@ -175,6 +176,36 @@ def test_other_arguments(load, name, args, kwargs, error, message):
     with pytest.raises(error, match=re.escape(message)) as caught:
         load(name)(*args, **kwargs)
     assert "".join(format_exception(caught.value)).count("Traceback") == 1
+
+
+@pytest.mark.parametrize("value", [None, "abcd", np.array("2026", "M8[Y]")])
+def test_no_conversion_is_advised_of_what_has_no_numbers(load, value):
+    with pytest.raises(TypeError, match=r"hint: give numbers, or an array or a buffer of them$"):
+        load("add")(ONES, value)
+
+
+def test_bytes_may_have_any_order(load):
+    swapped = ONES.astype(">f4")
+    assert load("add")(swapped, swapped).tolist() == [2] * 8
+    assert load("add").bind(swapped)(swapped).tolist() == [2] * 8
+
+
+def test_masked_arrays_are_not_bound(load):
+    with pytest.raises(TypeError, match=r"args\[0\]: the array is masked"):
+        load("add").bind(np.ma.masked_equal(ONES, 1))
+
+
+def test_buffers_that_cannot_be_used_are_named(load, client):
+    """The program does not take args[0]['unused'], so that its own numbers are others."""
+    nested = load("nested")
+    buffer = client.buffer_from_host(X)
+    with client.plugin.client() as other:
+        foreign = other.buffer_from_host(X)
+        with pytest.raises(ValueError, match=r"^args\[1\] is a buffer of another client"):
+            nested(GIVEN, foreign, scale=1)
+    buffer.delete()
+    with pytest.raises(ClosedError, match=r"^args\[1\] is a buffer that was deleted"):
+        nested(GIVEN, buffer, scale=1)
 
 
 def test_buffers_of_other_types_are_named(load, client):

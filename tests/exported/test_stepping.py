@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from pjrt_hub.frameworks.exported import specialisation
+
 from .test_call import WEIGHTS, X
 
 LEAVES = {"a": WEIGHTS, "unused": np.zeros(1, np.int32)}
@@ -61,5 +63,89 @@ def test_wrong_names_and_values(load, step):
         nested.stepper({"result['z'][2][0]": "args[0]['unused']"})
     with pytest.raises(TypeError, match=r"a step takes scale; 2 were given"):
         step(1, 2)
+    with pytest.raises(ValueError, match=r"result\['y'\] is f32\[2\], and args\[1\] takes"):
+        nested.stepper({"result['y']": "args[1]"})
+    with pytest.raises(ValueError, match=r"no result is carried(.|\n)*hint: f\.bind"):
+        nested.stepper({})
+    with pytest.raises(ValueError, match=r"args\[1\] is bound, so that it cannot be carried"):
+        nested.bind(LEAVES, X).stepper({"result['z'][2][0]": "args[1]"})
+    with pytest.raises(ValueError, match=r"carried arguments are args\[1\]; the state has scale"):
+        step.reset({"scale": 1})
+    with pytest.raises(ValueError, match=r"carried arguments are args\[1\]; the state has none"):
+        step.reset({})
+    with pytest.raises(TypeError, match=r"args\[1\]: the array is masked"):
+        step.reset({"args[1]": np.ma.masked_equal(X, 1)})
     with pytest.raises(ValueError, match=r"args\[1\]: expected f32\[3\]"):
         step.reset({"args[1]": np.zeros(4, np.float32)})
+
+
+def test_arrays_may_have_any_order_of_bytes(step):
+    step.reset({"args[1]": (X * 2).astype(">f4")})
+    np.testing.assert_allclose(step(1)[0], np.tanh(WEIGHTS @ X * 2), rtol=1e-5)
+
+
+@pytest.mark.skipif(not specialisation.has_jaxlib(), reason="jaxlib is not installed")
+def test_symbolic_dimensions_with_sizes(load):
+    step = load("symbolic", dimensions={"b": 2}).stepper(
+        {"result[0]": "args[0]"}, state={"args[0]": [[1, 2, 3], [1, 2, 3]]}
+    )
+    assert step().shape == (4, 3)
+    with pytest.raises(ValueError, match=r"args\[0\]: expected f32\[2,3\], found f32\[3,3\]"):
+        step.reset({"args[0]": np.ones((3, 3), np.float32)})
+    with pytest.raises(ValueError, match=r"result\[1\] is f32\[4,3\], and args\[0\] takes f32"):
+        load("symbolic", dimensions={"b": 2}).stepper({"result[1]": "args[0]"})
+
+
+def test_without_a_state(load):
+    step = load("nested").bind(LEAVES).stepper({"result['z'][2][0]": "args[1]"})
+    for use in (lambda: step(1), lambda: step.state, step.snapshot):
+        with pytest.raises(
+            ValueError, match=r"no state\n\nhint: step\.reset\({'args\[1\]': value}\)"
+        ):
+            use()
+
+
+def test_buffers_that_cannot_be_used_are_named(load, client, step):
+    short = client.buffer_from_host(X[:2])
+    with pytest.raises(ValueError, match=r"^args\[1\] must be f32\[3\], the buffer has the shape"):
+        step.reset({"args[1]": short})
+    with pytest.raises(ValueError, match=r"^scale must be f32\[\], the buffer has the shape"):
+        step(short)
+    with pytest.raises(ValueError, match=r"^args\[0\]\['a'\] must be f32\[2,3\], the buffer"):
+        load("nested").stepper(
+            {"result['z'][2][0]": "args[1]"}, fixed={"args[0]": {**LEAVES, "a": short}}
+        )
+
+
+@pytest.mark.parametrize(
+    ("carry", "fixed", "state", "message"),
+    [
+        (
+            {"result": "args[0]", "result.x": "args[0].x"},
+            {},
+            {},
+            r"result and result\.x overlap: each may be named once",
+        ),
+        (
+            {"result.x": "args[0].y", "result.y[0]": "args[0].y"},
+            {},
+            {},
+            r"args\[0\]\.y and args\[0\]\.y overlap",
+        ),
+        (
+            {"result.x": "args[0].y"},
+            {"args[0]": ([1, 2], 5)},
+            {},
+            r"args\[0\]\.y and args\[0\] overlap",
+        ),
+        (
+            {"result.x": "args[0].y"},
+            {},
+            {"args[0]": ([1, 2], 5), "args[0].y": 3},
+            r"args\[0\] and args\[0\]\.y overlap",
+        ),
+    ],
+)
+def test_names_that_overlap(load, carry, fixed, state, message):
+    with pytest.raises(ValueError, match=message):
+        load("point").stepper(carry, fixed, state)

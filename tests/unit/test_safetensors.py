@@ -389,6 +389,7 @@ def test_an_index_of_junk(index, content, reason):
     [
         ({"t": np.zeros(2, np.complex128)}, TypeError, "'t' has the dtype complex128"),
         ({"t": np.zeros(2, ml_dtypes.int4)}, TypeError, "'t' has the dtype int4"),
+        ({"t": np.ma.masked_equal([1.0, 2.0], 2)}, TypeError, "'t' is masked"),
         ({"t": np.array(["a"])}, TypeError, "'t' has the dtype <U1"),
         ({5: np.zeros(2)}, TypeError, "named 5"),
         ({"__metadata__": np.zeros(2)}, TypeError, "named '__metadata__'"),

@@ -5,15 +5,16 @@ Owns which values are accepted, and the errors, which name the place; must not c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.errors import FileFormatError
+from pjrt_hub.errors import FileFormatError, PjrtHubError
 from pjrt_hub.frameworks.exported.aval import Aval, Place
 from pjrt_hub.frameworks.exported.function import Constant, Weight
 from pjrt_hub.running.array import dtypes
-from pjrt_hub.running.array.host_array import convert
+from pjrt_hub.running.array.host_array import convert, refuse_mask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.tree import Tree
     from pjrt_hub.running.buffer.buffer import Buffer
     from pjrt_hub.running.device.device import Device
+
+#: How the runtime's messages begin that are about an argument.
+_NUMBERED = re.compile(r"argument (\d+)\b(?: of \d+)?")
 
 
 def count(
@@ -65,7 +69,10 @@ def host_array(value: Any, aval: Aval, function: ExportedFunction, index: int) -
             value = convert(found, aval.element)
         except (ValueError, OverflowError) as exc:
             raise ValueError(f"{function.input_paths[index]}: expected {aval}: {exc}") from None
+    refuse_mask(value, f"{function.input_paths[index]}: the array")
     array = np.asarray(value)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
     check(array, aval, function, index)
     return array
 
@@ -138,10 +145,8 @@ def _unreadable(weight: Weight, why: str) -> FileFormatError:
     )
 
 
-def check(value: Any, aval: Aval, function: ExportedFunction, index: int) -> None:
+def check(value: NDArray[Any] | Buffer, aval: Aval, function: ExportedFunction, index: int) -> None:
     """Refuse an array or a buffer of another element type (TypeError) or shape (ValueError)."""
-    if not (hasattr(value, "dtype") and hasattr(value, "shape")):
-        return
     if value.dtype != aval.dtype:
         raise _other_dtype(function, index, aval, value)
     if tuple(value.shape) != aval.dimensions:
@@ -177,16 +182,37 @@ def places(
     return found
 
 
+def name_place(error: Exception, paths: Mapping[int, str]) -> None:
+    """Let an error that begins with "argument 3 of 4" name the place in the function.
+
+    `paths` are the places of what the program takes, by position.
+    """
+    text = getattr(error, "message", None) or str(error)
+    numbered = _NUMBERED.match(text)
+    if numbered is None or int(numbered[1]) not in paths:
+        return
+    named = paths[int(numbered[1])] + text[numbered.end() :]
+    if isinstance(error, PjrtHubError):
+        error.message = named
+    error.args = (named, *error.args[1:])
+
+
 def _other_dtype(function: ExportedFunction, index: int, aval: Aval, value: Any) -> TypeError:
+    has_numbers = value.dtype.kind in "biufc" or _element_name(value) is not None
+    hint = f"numpy.asarray(value, {aval.dtype.name!r}) converts it"
     return TypeError(
         f"{function.input_paths[index]}: expected {aval}, found {_describe(value)}\n\n"
-        f"hint: numpy.asarray(value, {aval.dtype.name!r}) converts it"
+        f"hint: {hint if has_numbers else 'give numbers, or an array or a buffer of them'}"
     )
 
 
 def _describe(value: Any) -> str:
-    try:
-        name = dtypes.of_numpy(value.dtype).name
-    except TypeError:
-        name = str(value.dtype)
+    name = _element_name(value) or value.dtype
     return f"{name}[{','.join(map(str, value.shape))}]"
+
+
+def _element_name(value: Any) -> str | None:
+    try:
+        return dtypes.of_numpy(value.dtype).name
+    except TypeError:
+        return None

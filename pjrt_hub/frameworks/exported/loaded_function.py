@@ -175,8 +175,10 @@ class Exported(Closing):
             refused = exc
         else:
             return self._make(iter(outputs))
-        for index, leaf in enumerate(leaves):
-            argument.check(leaf, ready.inputs[index], self.function, index)
+        for position, index in ready.slots:  # All that were not Buffers were checked before.
+            argument.check(row[position], ready.inputs[index], self.function, index)
+        paths = self.function.input_paths
+        argument.name_place(refused, {position: paths[index] for position, index in ready.slots})
         raise refused
 
     def bind(self, *args: Any) -> Exported:
@@ -234,19 +236,21 @@ class Exported(Closing):
         from pjrt_hub.frameworks.exported.stepping import ExportedStepper
 
         self.compile()
-        ready = self._prepare(tuple(sorted(self._given.items())))
+        sizes = self._given
+        ready = self._prepare(tuple(sorted(sizes.items())))
         if ready.split is not None:
             raise ValueError(f"{self.function.origin} was exported for several devices")
         positions = {index: position for position, index in ready.slots}
         brought = {n: each for n, each in enumerate(ready.template) if each is not None}
-        bound = dict(zip(self.function.input_paths, self._bound, strict=False))
         return ExportedStepper(
             self.function,
             ready.executable,
+            (ready.inputs, [each.at(sizes) for each in self.outputs]),
             positions,
             brought,
+            self._bound,
             carry,
-            {**bound, **(fixed or {})},
+            fixed or {},
             state,
         )
 

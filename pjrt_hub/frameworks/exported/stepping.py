@@ -5,7 +5,7 @@ Owns what the names mean; `running/executable/stepper` takes the steps.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.frameworks.exported import argument
@@ -13,6 +13,7 @@ from pjrt_hub.frameworks.exported.tree import LEAF, Node
 from pjrt_hub.running.buffer.buffer import Buffer
 
 if TYPE_CHECKING:
+    from pjrt_hub.frameworks.exported.aval import Aval
     from pjrt_hub.frameworks.exported.function import ExportedFunction
     from pjrt_hub.running.executable.loaded_executable import LoadedExecutable
     from pjrt_hub.running.executable.stepper import Stepper
@@ -31,22 +32,31 @@ class ExportedStepper:
         self,
         function: ExportedFunction,
         executable: LoadedExecutable,
+        types: tuple[Sequence[Aval], Sequence[Aval]],
         positions: Mapping[int, int],
         brought: Mapping[int, Any],
+        bound: Sequence[Buffer],
         carry: Mapping[str, str],
         fixed: Mapping[str, Any],
         state: Mapping[str, Any] | None,
     ) -> None:
         """Find what the names mean, as `Exported.stepper` says.
 
-        `positions` are those of the inputs among what the executable takes, and `brought` is what
-        it takes beside them.
+        `types` are those of the inputs and of the outputs, whose sizes are all numbers; `positions`
+        are those of the inputs among what the executable takes, and `brought` is what it takes
+        beside them; `bound` are the first inputs, unless they are fixed.
         """
         self._function = function
+        self._types, outputs = types
         self._positions = positions
+        self._paths = {place: function.input_paths[each] for each, place in positions.items()}
         self._inputs = _by_path(function.input_nodes())
         results = _by_path(function.out_tree.nodes("result"))
         self._carried = tuple(carry.values())
+        if not carry:
+            raise ValueError("no result is carried\n\nhint: f.bind(a, b) keeps arguments alone")
+        _refuse_overlap(_find(results, each) for each in carry)
+        _refuse_overlap(_find(self._inputs, each) for each in (*carry.values(), *fixed))
         pairs = dict[int, int]()
         for result, parameter in carry.items():
             given, taken = _find(results, result), _find(self._inputs, parameter)
@@ -56,16 +66,17 @@ class ExportedStepper:
                 )
             pairs |= zip(given.leaves, taken.leaves, strict=True)
         self._pairs = pairs
-        held = self._leaves(fixed)
-        for index in pairs.values():
-            if index not in positions:
-                raise ValueError(f"the program does not use {function.input_paths[index]}")
+        held = {**dict(enumerate(bound)), **self._leaves(fixed)}
+        self._check(outputs, held, executable.signature.donated)
         taken_by_name = {*pairs.values(), *held}
         self._fed = [each for each in range(len(function.inputs)) if each not in taken_by_name]
         fixed_at = {positions[each]: value for each, value in held.items() if each in positions}
-        self._stepper: Stepper = executable.stepper(
-            {result: positions[index] for result, index in pairs.items()}, {**brought, **fixed_at}
-        )
+        places = {result: positions[index] for result, index in pairs.items()}
+        try:
+            self._stepper: Stepper = executable.stepper(places, {**brought, **fixed_at})
+        except (TypeError, ValueError) as exc:
+            argument.name_place(exc, self._paths)
+            raise
         if state is not None:
             self.reset(state)
 
@@ -83,7 +94,12 @@ class ExportedStepper:
             raise TypeError(f"a step takes {paths or 'no argument'}; {len(arguments)} were given")
         pairs = zip(self._fed, arguments, strict=True)
         used = ((index, value) for index, value in pairs if index in self._positions)
-        return self._stepper(*(self._array(*each) for each in used))
+        row = [self._array(*each) for each in used]
+        try:
+            return self._stepper(*row)
+        except (TypeError, ValueError) as exc:
+            self._name(exc)
+            raise
 
     @property
     def state(self) -> dict[str, Any]:
@@ -94,7 +110,7 @@ class ExportedStepper:
         Raises:
             ValueError: there is no state.
         """
-        return self._nested(self._stepper.state)
+        return self._nested(lambda: self._stepper.state)
 
     def reset(self, state: Mapping[str, Any]) -> None:
         """Set the state.
@@ -107,8 +123,21 @@ class ExportedStepper:
             TypeError, ValueError: an argument is missing or not carried, or its value does not fit.
             ClosedError: a buffer was deleted.
         """
-        leaves = self._leaves(state)
-        self._stepper.reset({self._positions.get(each, -1): leaves[each] for each in leaves})
+        _refuse_overlap(_find(self._inputs, each) for each in state)
+        leaves, carried = self._leaves(state), set(self._pairs.values())
+        if leaves.keys() != carried:
+            wanted, found = (
+                ", ".join(self._function.input_paths[each] for each in sorted(some))
+                for some in (carried, leaves)
+            )
+            raise ValueError(
+                f"the carried arguments are {wanted}; the state has {found or 'none of them'}"
+            )
+        try:
+            self._stepper.reset({self._positions[each]: leaves[each] for each in leaves})
+        except (TypeError, ValueError) as exc:
+            argument.name_place(exc, self._paths)
+            raise
 
     def snapshot(self) -> dict[str, Any]:
         """Return a copy of the state, for `reset`; no step consumes it.
@@ -116,9 +145,45 @@ class ExportedStepper:
         Raises:
             ValueError: there is no state.
         """
-        return self._nested(self._stepper.snapshot())
+        return self._nested(self._stepper.snapshot)
 
-    def _nested(self, state: Mapping[int, Any]) -> dict[str, Any]:
+    def _check(
+        self, outputs: Sequence[Aval], held: Mapping[int, Any], donated: Collection[int]
+    ) -> None:
+        """Refuse results that cannot be carried, and arguments that cannot be fixed."""
+        paths = self._function.input_paths
+        for result, index in self._pairs.items():
+            if index not in self._positions:
+                raise ValueError(f"the program does not use {paths[index]}")
+            given, taken = outputs[result], self._types[index]
+            if (given.element, given.dimensions) != (taken.element, taken.dimensions):
+                where = self._function.output_paths[result]
+                raise ValueError(f"{where} is {given}, and {paths[index]} takes {taken}")
+            if index in held:
+                raise ValueError(f"{paths[index]} is bound, so that it cannot be carried")
+        for index in held:
+            if self._positions.get(index) in donated:
+                raise ValueError(
+                    f"the program donates {paths[index]}, which it can take only once, so that it "
+                    "cannot be fixed"
+                )
+
+    def _name(self, error: TypeError | ValueError) -> None:
+        """Let an error of the executable's stepper speak of names."""
+        argument.name_place(error, self._paths)
+        if str(error).startswith("the stepper has no state"):
+            error.args = (
+                "the stepper has no state\n\n"
+                f"hint: step.reset({{{self._carried[0]!r}: value}}) gives it one, as "
+                "f.stepper(state=...) does",
+            )
+
+    def _nested(self, take: Callable[[], Mapping[int, Any]]) -> dict[str, Any]:
+        try:
+            state = take()
+        except ValueError as exc:
+            self._name(exc)
+            raise
         made = {}
         for name in self._carried:
             place = self._inputs[name]
@@ -141,10 +206,7 @@ class ExportedStepper:
     def _array(self, index: int, value: Any) -> Any:
         if isinstance(value, Buffer):
             return value
-        aval = self._function.inputs[index]
-        if not aval.is_static:
-            return value
-        return argument.host_array(value, aval, self._function, index)
+        return argument.host_array(value, self._types[index], self._function, index)
 
     def __repr__(self) -> str:
         return f"<ExportedStepper of {self._function.function_name}>"
@@ -152,6 +214,16 @@ class ExportedStepper:
 
 def _by_path(nodes: Iterable[Node]) -> dict[str, Node]:
     return {each.path: each for each in nodes}
+
+
+def _refuse_overlap(nodes: Iterable[Node]) -> None:
+    """Refuse names of which one means what another means, too."""
+    named = dict[int, str]()
+    for node in nodes:
+        for leaf in node.leaves:
+            if leaf in named:
+                raise ValueError(f"{named[leaf]} and {node.path} overlap: each may be named once")
+            named[leaf] = node.path
 
 
 def _find(places: Mapping[str, Node], name: str) -> Node:

@@ -73,6 +73,7 @@ def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
     """Return the bytes of a contiguous array, or of a buffer protocol object, without a copy."""
     import numpy
 
+    refuse_mask(data)
     if isinstance(data, numpy.ndarray):
         if data.dtype.hasobject:
             raise TypeError("an array of Python objects has no bytes to transfer")
@@ -88,13 +89,23 @@ def as_bytes(data: Any) -> numpy.ndarray[Any, Any]:
     return numpy.frombuffer(memory.cast("B") if memory.nbytes else bytearray(), numpy.uint8)
 
 
+def is_masked(array: object) -> bool:
+    """Tell whether it is a masked array, whose mask `numpy.asarray` drops."""
+    masked = sys.modules.get("numpy.ma")  # Masked arrays exist only if this is imported.
+    return masked is not None and isinstance(array, masked.MaskedArray)
+
+
+def refuse_mask(array: object, what: str = "the array") -> None:
+    """Refuse a masked array; `what` names it."""
+    if is_masked(array):
+        raise TypeError(f"{what} is masked, and a device has no masks: fill it first")
+
+
 def host_array(array: ArrayLike, dtype: Any) -> Any:
     """Make the array for `Client.buffer_from_host`; Python's numbers get 32 bits, and must fit."""
     import numpy
 
-    masked = sys.modules.get("numpy.ma")  # Masked arrays exist only if this is imported.
-    if masked is not None and isinstance(array, masked.MaskedArray):
-        raise TypeError("the array is masked, and a device has no masks: fill it first")
+    refuse_mask(array)
     element = None if dtype is None else dtypes.of_numpy(dtype)
     if element is None and isinstance(array, _NUMBERS | list | tuple):
         guess = numpy.asarray(array)

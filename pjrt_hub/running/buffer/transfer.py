@@ -14,7 +14,7 @@ from typing import Any
 from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import ClosedError, PjrtError
 from pjrt_hub.running.array import dtypes, memory_layout
-from pjrt_hub.running.array.host_array import address_of, as_bytes
+from pjrt_hub.running.array.host_array import address_of, as_bytes, refuse_mask
 from pjrt_hub.running.array.shape_spec import ShapeSpec
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import hotpath, irregular
@@ -221,6 +221,7 @@ class Transfer(Closing, hotpath.Owned):
 
         index = self._index(buffer_index)
         spec = self._specs[index]
+        refuse_mask(array)
         array = numpy.asarray(array)
         self._check_dtype(index, array)
         if array.shape != spec.shape:
