@@ -1,6 +1,7 @@
 """Every element type that the plugin knows: put, read back and run through a program."""
 
 import array
+import pickle
 import re
 
 import ml_dtypes
@@ -98,6 +99,20 @@ def test_names_are_those_of_numpy_and_of_programs(element):
         assert dtypes.of_numpy(name) is element
     for name in (element.name, element.xla):
         assert dtypes.of_type(name) is element
+
+
+@pytest.mark.parametrize("element", KNOWN)
+def test_what_a_buffer_calls_its_type_is_a_dtype(client, element):
+    """Numpy has another meaning for "i8", "i4", "i2", "i1" and "u1"."""
+    buffer = client.buffer_from_host(extremes(element))
+    for name in (buffer.element_type, pickle.loads(pickle.dumps(buffer.element_type))):
+        assert dtypes.of_numpy(name) is element
+        assert client.create_uninitialized_buffer((3,), name).dtype == buffer.dtype
+        assert client.buffer_from_host([0, 0], dtype=name).dtype == buffer.dtype
+        if element.primitive >= 0:
+            assert Slot.of(name, (3,)).element_type == name == element.name
+    for name, meant in {"i8": "int64", "i4": "int32", "i2": "int16", "i1": "int8"}.items():
+        assert dtypes.of_numpy(name).numpy == meant
 
 
 @pytest.mark.parametrize("element", UNKNOWN)

@@ -184,7 +184,7 @@ def _aval(table: FlatTable) -> Aval:
     dtype = table.number(2, "b")
     if not 0 <= dtype < len(_DTYPES):
         raise ValueError(f"an element type has the unknown number {dtype}")
-    return Aval(_DTYPES[dtype], tuple(map(_dimension, table.texts(1))))
+    return Aval(dtypes.TypeName(_DTYPES[dtype]), tuple(map(_dimension, table.texts(1))))
 
 
 def _dimension(text: str) -> int | str:

@@ -16,10 +16,19 @@ if TYPE_CHECKING:
     import numpy
 
 
+class TypeName(str):
+    """The name of an element type in programs, which keeps its meaning where a dtype is taken.
+
+    What a user types means there what it does to numpy, for which "i8" has 8 bytes.
+    """
+
+    __slots__ = ()
+
+
 class ElementType(NamedTuple):
     """One element type."""
 
-    name: str  # The name in StableHLO, such as "f32".
+    name: str  # The name in StableHLO, such as "f32"; a `TypeName`.
     code: int  # The `PJRT_Buffer_Type`.
     primitive: int  # The number in XLA's protobufs, not `code`; -1 where it has none.
     bits: int  # The size of one element on the device; a host array uses at least one byte.
@@ -47,7 +56,7 @@ class ElementType(NamedTuple):
 
 
 _XLA = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
-ELEMENT_TYPES = (
+_ROWS = (
     ElementType("i1", 1, 1, 8, "bool"),
     ElementType("i8", 2, 2, 8, "int8"),
     ElementType("i16", 3, 3, 16, "int16"),
@@ -81,6 +90,8 @@ ELEMENT_TYPES = (
     ElementType("f6E2M3FN", 32, -1, 6, "float6_e2m3fn", 114),
     ElementType("f6E3M2FN", 33, -1, 6, "float6_e3m2fn", 114),
 )
+
+ELEMENT_TYPES = tuple(each._replace(name=TypeName(each.name)) for each in _ROWS)
 
 _BY_CODE = {element.code: element for element in ELEMENT_TYPES}
 _BY_PRIMITIVE = {element.primitive: element for element in ELEMENT_TYPES if element.primitive >= 0}
@@ -121,8 +132,11 @@ def of_type(name: str) -> ElementType:
 def of_numpy(dtype: Any) -> ElementType:
     """Return the element type for a user's dtype, or raise TypeError.
 
-    A name means what it does to numpy ("i8" has 8 bytes), else to StableHLO or XLA ("bf16").
+    A name means what it does to numpy ("i8" has 8 bytes), else to StableHLO or XLA ("bf16"). The
+    name of an element type, as an attribute gave it, means that type.
     """
+    if type(dtype) is TypeName:
+        return of_type(dtype)
     try:
         return _BY_DTYPE[dtype]
     except (KeyError, TypeError):  # The dtype is not in the cache, or cannot be hashed.
