@@ -8,6 +8,7 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -174,6 +175,17 @@ def test_what_cannot_be_loaded_is_compiled_again(client, program, kept, caplog):
         assert "compiled again" in caplog.text
         caplog.clear()
         serialized.parse(kept[name])  # the new code is in the cache again
+
+
+@pytest.mark.parametrize("fails", ["get", "put"])
+def test_a_cache_that_fails_costs_only_time(client, program, caplog, fails):
+    def fail(*_):
+        raise ConnectionError("no server")
+
+    cache = SimpleNamespace(**{"get": lambda key: None, "put": lambda key, code: None, fails: fail})
+    with caplog.at_level(logging.WARNING):
+        assert adds(client.compile(program("add"), cache=cache))
+    assert "ConnectionError: no server" in caplog.text
 
 
 def test_errors_of_a_compilation_are_not_hidden(client, kept):

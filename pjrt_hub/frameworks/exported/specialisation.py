@@ -15,6 +15,7 @@ from pjrt_hub.errors import NotRunnableError
 from pjrt_hub.frameworks.exported import jaxlib_process, obstacle
 from pjrt_hub.frameworks.exported.function import ExportedFunction, PortableProgram, TemplateProgram
 from pjrt_hub.frameworks.exported.jaxlib_process import OK, REFUSED, UNREAD
+from pjrt_hub.running.compilation import compile_cache
 from pjrt_hub.running.sandbox import last_words
 
 if TYPE_CHECKING:
@@ -56,11 +57,11 @@ def program(
     """
     request = _request(function, attributes, sizes)
     key = _key(function, request)
-    code = cache.get(key) if cache is not None else None
+    code = compile_cache.read(cache, key) if cache is not None else None
     if code is None:
         code = _run_jaxlib(function, request, reasons)
         if cache is not None:
-            cache.put(key, code)
+            compile_cache.write(cache, key, code)
     return PortableProgram(code, "mlir", function.origin)
 
 

@@ -77,7 +77,7 @@ def _more(client: CompilingClient, devices: int) -> str:
 
 def _load_from(store: CompileCache, key: str, client: CompilingClient) -> LoadedExecutable | None:
     """Load a cached executable; None if the cache has none, or if it can no longer be loaded."""
-    blob = store.get(key)
+    blob = compile_cache.read(store, key)
     if blob is None:
         return None
     try:

@@ -67,9 +67,28 @@ def key(client: CompilingClient, program: Program, options: CompileOptions) -> s
 def keep(cache: CompileCache, key: str, executable: LoadedExecutable, program: Program) -> None:
     """Put an executable into the cache, if the plugin can serialize it."""
     try:
-        cache.put(key, executable.serialize())
+        blob = executable.serialize()
     except (PjrtError, UnsupportedByPluginError) as exc:
         warn(f"the plugin cannot serialize {program.origin}, so it is not cached: {exc}")
+    else:
+        write(cache, key, blob)
+
+
+def read(cache: CompileCache, key: str) -> bytes | None:
+    """Return what a cache has; None also if it cannot be read, whatever object a user gave."""
+    try:
+        return cache.get(key)
+    except Exception as exc:
+        warn(f"the compile cache cannot be read: {type(exc).__name__}: {exc}")
+        return None
+
+
+def write(cache: CompileCache, key: str, blob: bytes) -> None:
+    """Put bytes into a cache, unless that fails."""
+    try:
+        cache.put(key, blob)
+    except Exception as exc:
+        warn(f"the compile cache cannot be written: {type(exc).__name__}: {exc}")
 
 
 def warn(text: str) -> None:
