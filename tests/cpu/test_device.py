@@ -1,5 +1,7 @@
 """Devices on the CPU plugin: what they tell, how they are found, and what the plugin lacks."""
 
+import copy
+
 import pytest
 from children import NAME, device_count
 
@@ -28,6 +30,13 @@ def test_a_device_by_its_id(four):
     for device in four.all_devices:
         assert four.lookup_device(device.id) is device
         assert four.lookup_device(device.local_hardware_id, local=True) is device
+
+
+def test_there_is_one_object_for_each(four):
+    described = four.topology.device_descriptions[1]
+    for each in (four.devices[1], four.devices[1].default_memory, described):
+        assert copy.copy(each) is each
+        assert copy.deepcopy([each])[0] is each
 
 
 def test_the_default_device_assignment(four):

@@ -10,7 +10,7 @@ from children import ADD, NAME, device_count, in_child, ones
 from elements import KNOWN
 from texts import identity
 
-from pjrt_hub import CompileOptions, Program
+from pjrt_hub import Alias, CompileOptions, Program, Transfer
 from pjrt_hub.errors import (
     FileFormatError,
     IncompatiblePluginError,
@@ -69,6 +69,20 @@ def test_a_result_of_another_layout(again, client, executables):
     matrix = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     result = executable(client.buffer_from_host(matrix))
     assert again(result).tolist() == result.tolist()
+
+
+def test_what_stays_in_its_process(again, own, program):
+    buffer = own.buffer_from_host(np.ones(8, np.float32))
+    alias, transfer = Alias(own, (8,)), Transfer(own, [((8,), "f32")])
+    bound = own.compile(program("add")).bind(buffer, buffer)
+    described = own.topology.device_descriptions[0]
+    things = [own, *own.devices, own.devices[0].default_memory, described]
+    for each in (*things, buffer.ready, alias, transfer, bound):
+        with pytest.raises(
+            TypeError, match=r"belongs? to .* process and cannot be(.|\n)*hint: make"
+        ):
+            again(each)
+    transfer.close()
 
 
 def test_executables_arrive_on_the_client_of_their_plugin(again, own, program):

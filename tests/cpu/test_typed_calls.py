@@ -30,3 +30,7 @@ def test_bound_calls(client: pjrt_hub.Client, program: Callable[[str], Path]) ->
     [one] = assert_type(exe.bind(x, simplify=False)(), tuple[Buffer, ...])
     [[other]] = assert_type(exe.bind_rows([[x]])(), list[tuple[Buffer, ...]])
     assert (type(one), type(other)) == (Buffer, Buffer)
+
+
+def test_dlpack(client: pjrt_hub.Client) -> None:
+    assert np.from_dlpack(client.buffer_from_host(X)).tolist() == X.tolist()

@@ -21,6 +21,7 @@ from pjrt_hub.running.device.event import Event, await_work
 
 if TYPE_CHECKING:
     import numpy
+    from typing_extensions import CapsuleType
 
 
 _SEMANTICS = table.ENUMS["PJRT_HostBufferSemantics"]
@@ -404,7 +405,7 @@ class Buffer(hotpath.Buffer):
         max_version: tuple[int, int] | None = None,
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
-    ) -> object:
+    ) -> CapsuleType:
         """Lend its memory to another framework: `torch.from_dlpack(buffer)` and the like.
 
         Waits for the value, so that every stream may read it. The memory stays as it is past

@@ -14,6 +14,8 @@ from pjrt_hub.running.array.host_array import address_of
 from pjrt_hub.running.capi import callbacks, hotpath
 
 if TYPE_CHECKING:
+    from typing_extensions import CapsuleType
+
     from pjrt_hub.running.buffer.handle import BufferHandle
 
 _CPU, _CUDA, _CUDA_HOST, _ROCM, _ROCM_HOST, _CUDA_MANAGED, _ONEAPI = 1, 2, 3, 10, 11, 13, 14
@@ -73,7 +75,7 @@ def lend(
     max_version: tuple[int, int] | None,
     dl_device: tuple[int, int] | None,
     copy: bool | None,
-) -> object:
+) -> CapsuleType:
     """Return a capsule with the buffer's memory; see `Buffer.__dlpack__`."""
     here = device_of(buffer)
     _check_stream(here[0], stream)
@@ -100,7 +102,7 @@ def lend(
         memory = _copy_to_host(buffer, element)
     else:
         memory = _hold(copy_on_device(buffer) if copy else buffer)
-    return hotpath.lend(
+    capsule: CapsuleType = hotpath.lend(  # type: ignore[assignment]
         memory.address,
         (_CPU, 0) if through_host else here,
         _type_of(element),
@@ -109,6 +111,7 @@ def lend(
         flags if max_version is not None and max_version[0] >= 1 else None,
         callbacks.deleter(lambda: memory.owner),
     )
+    return capsule
 
 
 class _Memory(NamedTuple):

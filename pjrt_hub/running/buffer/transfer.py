@@ -27,6 +27,7 @@ from pjrt_hub.running.device.device import (
     choose_place,
     default_memory,
     device_at,
+    refuse_pickle,
 )
 from pjrt_hub.running.device.event import Event, event_of_work
 from pjrt_hub.running.device.promise import read_error
@@ -301,6 +302,8 @@ class Transfer(Closing, hotpath.Owned):
             self.client.api, address, buffer.ndim
         )
         return buffer
+
+    __reduce__ = refuse_pickle
 
     def _index(self, buffer_index: int) -> int:
         index = operator.index(buffer_index)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol, Self
 
 from pjrt_hub.base.fork import cached_property
 from pjrt_hub.base.listing import Listing
@@ -22,6 +22,15 @@ class Owner(Protocol):
     """What a description belongs to: a client or a topology."""
 
     def _call(self, function: str, /, **inputs: Any) -> Any: ...
+
+
+def refuse_pickle(thing: object) -> NoReturn:
+    """Serve `__reduce__` of what belongs to its process."""
+    raise TypeError(
+        f"this {type(thing).__name__} belongs to its process and cannot be pickled\n\nhint: make "
+        "one in the other process; programs, options, executables, topologies and buffers can be "
+        "pickled"
+    )
 
 
 class DeviceDescription:
@@ -73,6 +82,14 @@ class DeviceDescription:
 
     def _describe(self, function: str) -> Any:
         return self.owner._call(function, device_description=self.description_address)
+
+    def __copy__(self) -> Self:
+        return self  # There is one object for each.
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    __reduce__ = refuse_pickle
 
     def _row(self) -> dict[str, str]:
         coords = {} if self.coords is None else {"coords": str(self.coords)}
@@ -245,6 +262,14 @@ class Memory:
             return {}
         devices = "\n".join(f"{device} {device.kind}" for device in self.devices)
         return {"Memory": self, "kind": self.kind, "devices": devices}
+
+    def __copy__(self) -> Self:
+        return self  # There is one object for each.
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    __reduce__ = refuse_pickle
 
     def _row(self) -> dict[str, str]:
         devices = ", ".join(map(str, self.devices))

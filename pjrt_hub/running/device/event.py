@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.running.capi import callbacks, hotpath
+from pjrt_hub.running.device.device import refuse_pickle
 
 if TYPE_CHECKING:
     from pjrt_hub.running.device import awaiting
@@ -96,6 +97,8 @@ class Event(hotpath.Event):
             callbacks.when_ready(self.client.api.address, self.address, waiters.fire)
         self._waiters = waiters
         return waiters
+
+    __reduce__ = refuse_pickle
 
     def __repr__(self) -> str:
         if not self.address or self.client.closed:

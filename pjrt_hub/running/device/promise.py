@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pjrt_hub.errors import CancelledError, ClosedError, PjrtError
 from pjrt_hub.running.capi import hotpath
 from pjrt_hub.running.capi.handle import ClientHandle
+from pjrt_hub.running.device.device import refuse_pickle
 from pjrt_hub.running.device.event import Event
 
 Answer = Callable[[int, str, int], object]
@@ -52,6 +53,8 @@ class Promise(hotpath.Owned):
             if settle is None:
                 raise ClosedError("the promise was kept or broken before")
             settle(code, message, value)
+
+    __reduce__ = refuse_pickle
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {'closed' if self.closed else 'open'}>"

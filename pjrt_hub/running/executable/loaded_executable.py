@@ -16,7 +16,7 @@ from pjrt_hub.running.array import display
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import callbacks, hotpath, irregular
 from pjrt_hub.running.capi.handle import compact
-from pjrt_hub.running.device.device import Device, DeviceClient, device_at
+from pjrt_hub.running.device.device import Device, DeviceClient, device_at, refuse_pickle
 from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.executable import signature_sources
 from pjrt_hub.running.executable.argument import put, put_row, reject
@@ -55,6 +55,8 @@ class BoundCall(hotpath.BoundCall[_Results]):
         """The buffers that it holds, a row for each of the executable's devices."""
         rows: tuple[tuple[Buffer, ...], ...] = self._rows
         return rows
+
+    __reduce__ = refuse_pickle
 
     def _call_with(self, options: ExecuteOptions) -> Any:
         """Serve `call(options=...)`."""
