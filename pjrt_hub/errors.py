@@ -266,7 +266,12 @@ class FrameworkError(PjrtHubError, RuntimeError):
 class ClosedError(PjrtHubError, ValueError):
     """An object was used after it was closed, deleted or donated, or after a fork."""
 
-    next_step = "make a new object, from a client that is open"
+    next_step = "make a new one: what was closed, deleted or donated stays so"
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        # C raises it with the message alone, which may bring its hint.
+        message, _, brought = message.partition("\n\nhint: ")
+        super().__init__(message, hint=hint or brought)
 
 
 class UnsupportedByPluginError(PjrtHubError, NotImplementedError):

@@ -148,6 +148,8 @@ def test_what_the_plugin_has_not(plugin, executables):
     ):
         with pytest.raises(UnsupportedByPluginError):
             call()
+    with pytest.raises(UnsupportedByPluginError, match="hint: not every plugin has one"):
+        plugin.profiler()
 
 
 def test_the_shardings_of_a_program_for_one_device(plugin, executables):

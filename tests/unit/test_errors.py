@@ -56,6 +56,12 @@ def made(cls: type[errors.PjrtHubError], **given: object) -> errors.PjrtHubError
     return cls("/opt/plugin.so cannot be used: it is cut", **{**needed, **given})
 
 
+def test_an_error_of_c_has_one_hint():
+    error = errors.ClosedError("made before a fork\n\nhint: make it in the child")
+    assert (error.message, error.hint) == ("made before a fork", "make it in the child")
+    assert str(error) == "made before a fork\n\nhint: make it in the child"
+
+
 @pytest.mark.parametrize("cls", OURS, ids=lambda cls: cls.__name__)
 def test_every_class_has_a_next_step(cls):
     error = made(cls)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from pjrt_hub.errors import UnsupportedByPluginError
 from pjrt_hub.running.capi import wire
 from pjrt_hub.running.capi.library import Api
 from pjrt_hub.running.capi.profiler import ProfilerApi
@@ -53,8 +54,15 @@ class Profiler:
                 raise ValueError(f"{name} is {level!r}, it can be 0, 1, 2 or 3")
         self.path = None if path is None else Path(path)
         self.xspace: bytes | None = None
-        self._state = "made"
-        self._functions = ProfilerApi(api)
+        self._state = "new"
+        try:
+            self._functions = ProfilerApi(api)
+        except UnsupportedByPluginError as exc:
+            exc.hint = (
+                "not every plugin has one, and XLA's CPU plugin has none; `pjrt-hub trace "
+                "--device` shows what its devices do"
+            )
+            raise
         options = (
             wire.varint(_HOST_LEVEL, host_level)
             + wire.varint(_DEVICE_LEVEL, device_level)
@@ -70,7 +78,7 @@ class Profiler:
             RuntimeError: it was started before: a profiler records once.
             PjrtError: the plugin cannot record, for example because another profiler does.
         """
-        self._go("made", "started")
+        self._go("new", "started")
         self._functions.call("PLUGIN_Profiler_Start", profiler=self.address)
 
     def stop(self) -> None:
@@ -104,7 +112,10 @@ class Profiler:
 
     def _go(self, before: str, after: str) -> None:
         if self._state != before:
-            raise RuntimeError(f"the profiler is {self._state}, which comes not before {after!r}")
+            hint = "\n\nhint: plugin.profiler() makes a new one" if before == "new" else ""
+            raise RuntimeError(
+                f"the profiler is {self._state}: it must be {before} to be {after}{hint}"
+            )
         self._state = after
 
     def __enter__(self) -> Profiler:
