@@ -1,5 +1,7 @@
 """Exported functions with nested arguments and results, against numpy; and what is refused."""
 
+import copy
+import pickle
 import re
 from collections import OrderedDict, namedtuple
 from traceback import format_exception
@@ -77,6 +79,9 @@ def test_what_a_function_tells_about_itself(load):
     assert list(map(str, function.inputs)) == ["f32[2,3]", "i32[1]", "f32[3]", "f32[]"]
     assert list(map(str, function.outputs)) == ["f32[2]", "f32[]", "f32[3]"]
     assert str(function.out_tree) == "{'y': *, 'z': (*, None, [*])}"
+    assert [pjrt_hub.empty_aligned(1, each.element_type).dtype for each in function.inputs] == [
+        each.dtype for each in function.inputs
+    ]
     paths = ("args[0]['a']", "args[0]['unused']", "args[1]", "scale")
     assert function.function.input_paths == paths
     assert function.function.output_paths == ("result['y']", "result['z'][0]", "result['z'][2][0]")
@@ -148,6 +153,30 @@ def test_what_is_bound_is_closed_with_the_rest(load):
     for use in (bound, lambda *args, **kwargs: nested(GIVEN, *args, **kwargs)):
         with pytest.raises(ClosedError, match="nested was closed"):
             use(X, scale=1)
+
+
+def test_a_closed_function_or_client(load, client, path):
+    with client.plugin.client() as own:
+        add = pjrt_hub.load_exported(path("add"), client=own)
+        add.compile()
+    with pytest.raises(ClosedError, match="the client is closed"):
+        add.compile()
+    with pytest.raises(ClosedError, match="the client is closed"):
+        pjrt_hub.load_exported(path("add"), client=own)
+    add = load("add")
+    add.close()
+    with pytest.raises(ClosedError, match="add was closed"):
+        add.compile()
+
+
+def test_copies_and_pickles(load):
+    function = load("nested")
+    function(GIVEN, X, scale=1)
+    assert pickle.loads(pickle.dumps(function.in_tree)) == function.in_tree
+    again = copy.copy(function)(GIVEN, X, scale=2)["y"]
+    np.testing.assert_allclose(again, nested(X, 2), rtol=1e-5)
+    with pytest.raises(TypeError, match=r"cannot be pickled\n\nhint: load its file"):
+        pickle.dumps(function)
 
 
 NESTED_TREE = "args[0]: expected {'a': *, 'unused': *}, found"

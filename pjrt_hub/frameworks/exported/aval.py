@@ -159,9 +159,10 @@ def solve(places: Sequence[Place], given: Mapping[str, int]) -> dict[str, int]:
             expected = evaluate(place.expression, sizes)
             if expected != place.size:
                 known = ", ".join(f"{name} = {sizes[name]}" for name in sorted(sizes))
+                where = "" if place.expression in sizes else f" where {known}"
                 raise ValueError(
-                    f"{place.where}: dimension {place.number} is {place.expression} = {expected} "
-                    f"where {known}, found {place.size}"
+                    f"{place.where}: dimension {place.number} is {place.expression} = {expected}"
+                    f"{where}, found {place.size}"
                 )
         if len(later) == len(left):
             wanted = sorted({name for p in later for name in names(p.expression)} - sizes.keys())

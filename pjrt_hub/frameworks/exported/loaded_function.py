@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from pjrt_hub.base.fork import Lock, cached_property
 from pjrt_hub.base.frames import hide_below
@@ -75,6 +75,7 @@ class Exported(Closing):
 
         `owns_client` says whether `close` closes the client.
         """
+        client._require_open()
         obstacle.refuse(function, client)
         self.function = function
         self.client = client
@@ -265,6 +266,7 @@ class Exported(Closing):
             ValueError: a size is missing or belongs to no dimension.
             NotRunnableError: symbolic dimensions cannot be made numbers here.
             PjrtError: the plugin cannot compile it.
+            ClosedError: it was closed, or its client.
         """
         wanted = {name for each in self.function.inputs for name in each.names}
         sizes = {**self._given, **dimensions}
@@ -284,6 +286,15 @@ class Exported(Closing):
         self._brought.clear()
         if self._owns_client:
             self.client.close()
+
+    def __copy__(self) -> Exported:
+        return self.bind()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a loaded function belongs to its client and cannot be pickled\n\nhint: load its file "
+            "in the other process; function.compile() gives an executable, which can be pickled"
+        )
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         if self._plain and len(args) == len(self._positional) and not kwargs:
@@ -345,8 +356,7 @@ class Exported(Closing):
                 yield self.client.buffer_from_host(leaf, dtype=aval.dtype)
 
     def _ready_for(self, leaves: list[Any]) -> _Ready:
-        if self._closed.is_set():
-            raise ClosedError(f"{self.function_name} was closed")
+        self._require_open()
         sizes: _Sizes = ()
         if self._symbolic:
             places = argument.places(self.function, self._symbolic, leaves)
@@ -354,7 +364,13 @@ class Exported(Closing):
         ready = self._ready.get(sizes)
         return self._prepare(sizes) if ready is None else ready
 
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise ClosedError(f"{self.function_name} was closed")
+
     def _prepare(self, sizes: _Sizes) -> _Ready:
+        self._require_open()
+        self.client._require_open()
         with self._lock:
             if sizes in self._ready:
                 return self._ready[sizes]

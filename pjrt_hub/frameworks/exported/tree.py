@@ -39,6 +39,10 @@ class Tree:
     name: str = ""  # The name of a custom container, as its exporter registered it.
     data: bytes = b""  # What the exporter kept beside a custom container; a constant as JSON.
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the tree without the functions that it keeps."""
+        return Tree, (self.kind, self.children, self.keys, self.name, self.data)
+
     @cached_property
     def count(self) -> int:
         """How many leaves it has."""
