@@ -179,6 +179,11 @@ def test_every_shape_there_and_back(client, shape):
     assert (back.shape, back.tolist()) == (shape, buffer.tolist())
 
 
+def test_masks_are_refused(client):
+    with pytest.raises(TypeError, match="a device has no masks"):
+        client.from_dlpack(np.ma.masked_equal(np.ones(3), 1))
+
+
 def test_the_kinds_of_capsules(vector):
     buffer = vector()
     assert 'capsule object "dltensor"' in repr(buffer.__dlpack__())

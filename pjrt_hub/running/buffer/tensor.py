@@ -10,7 +10,7 @@ import math
 from typing import Any
 
 from pjrt_hub.running.array import dtypes, packing
-from pjrt_hub.running.array.host_array import ALIGNMENT
+from pjrt_hub.running.array.host_array import ALIGNMENT, refuse_mask
 from pjrt_hub.running.array.memory_layout import Order, members, row_major, row_major_or
 from pjrt_hub.running.buffer import dlpack, placement
 from pjrt_hub.running.buffer.buffer import Buffer, HostBufferSemantics, require_layout
@@ -100,6 +100,7 @@ class Tensor:
 def borrow(client: DeviceClient, source: Any, device: Device | None, copy: bool | None) -> Buffer:
     """Return a buffer of another framework's array; see `Client.from_dlpack`."""
     client._require_open()
+    refuse_mask(source)
     stream = 0
     if hasattr(source, "__dlpack__"):
         source = _resolve(source, copy)
