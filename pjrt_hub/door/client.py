@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.contract.target import Target
     from pjrt_hub.finding.discovery.finding import Finding
     from pjrt_hub.finding.discovery.select import Choice
-    from pjrt_hub.finding.discovery.source import Candidate
+    from pjrt_hub.finding.discovery.source import Candidate, World
     from pjrt_hub.finding.store.transfer.partial import Progress
     from pjrt_hub.running.capi.values import NamedValue
     from pjrt_hub.running.client.client import Client
@@ -246,18 +246,21 @@ def choose(
     offline: bool = False,
     to_run: bool = False,
     failed: Sequence[tuple[Candidate, str]] = (),
+    origin: str = select.ARGUMENT,
+    here: World | None = None,
 ) -> Choice:
     """Choose a plugin as `client` does, or take the library at a path.
 
     With `to_run`, nothing is fetched for hardware that is absent. `failed` has earlier choices, and
-    why each is of no use. With `PJRT_HUB_DEBUG`, every candidate is printed with its reason.
+    why each is of no use. `origin` is what asks for it, and `here` where to look, by default in
+    this process's world. With `PJRT_HUB_DEBUG`, every candidate is printed with its reason.
     """
-    here = world()
+    here = here or world()
     if path_or_name is not None and _is_path(path_or_name):
         given = survey(here, Path(path_or_name).absolute())
         return select.choose(given)._replace(world=here)
     asked = None if path_or_name is None else os.fspath(path_or_name)
-    request = select.Request.read(asked, here.env)
+    request = select.Request.read(asked, here.env, origin)
     offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE")
     found = survey(here)
     for candidate, reason in failed:

@@ -10,12 +10,17 @@ if TYPE_CHECKING:
     from pjrt_hub.running.client.plugin import Plugin
 
 
-def open_asked(platform: str | None, *, to_run: bool = True) -> tuple[Plugin, Manifest]:
-    """Choose and load the plugin for a platform, as `pjrt_hub.client` does; return its manifest."""
+def open_asked(
+    platform: str | None, *, to_run: bool = True, origin: str = "the argument"
+) -> tuple[Plugin, Manifest]:
+    """Choose and load the plugin for a platform, as `pjrt_hub.client` does; return its manifest.
+
+    `origin` is what asks for it: the argument of a function, or a variable.
+    """
     from pjrt_hub.door.client import choose, load
     from pjrt_hub.door.plugin import open_plugin
 
-    choice = choose(platform, to_run=to_run)
+    choice = choose(platform, to_run=to_run, origin=origin)
     return open_plugin(choice, reload=load), choice.candidate.manifest
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import finished
 import pytest
 from test_dependencies import CU13, CUDNN, DNN, RUN_PATHS, build, dnn, in_path, installed, traced
-from trees import OLD
+from trees import OLD, plugin_bytes
 
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.door.diagnosis import Step
@@ -197,6 +197,75 @@ def test_platforms(tmp_path, said, has_gpu, says):
         add_gpu(tmp_path)
     steps = steps_of(tmp_path, {"JAX_PLATFORMS": said} if said else {})
     assert say(steps, "platforms") == says
+
+
+def ours(root: Path, asked: str, platforms: str = "") -> list[Step]:
+    """The steps where pjrt-hub's own entry point is installed too, and asked for platforms."""
+    site = jax(root / "site")
+    installed(site, "pjrt-hub", "0.1")
+    points = "[jax_plugins]\npjrt_hub = pjrt_hub.frameworks.jax\n"
+    (site / "pjrt_hub-0.1.dist-info" / "entry_points.txt").write_text(points)
+    return steps_of(root, {"PJRT_HUB_JAX": asked, "JAX_PLATFORMS": platforms})
+
+
+def first_lines(steps: list[Step], what: str) -> list[tuple[bool, str]]:
+    return [(ok, text.partition("\n")[0]) for ok, text in say(steps, what)]
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ("{}", ["toy"]),
+        ("{}, mine = {},{}", ["toy", "mine"]),
+        ("jax={}", ["jax"]),
+    ],
+)
+def test_what_pjrt_hub_registers(tmp_path, asked, names):
+    library = tmp_path / "libtoy.so"
+    library.write_bytes(plugin_bytes())
+    steps = ours(tmp_path, asked.replace("{}", str(library)))
+    told = [each for each in say(steps, "registers") if "PJRT_HUB_JAX" in each[1]]
+    assert told == [
+        (True, f"PJRT_HUB_JAX registers {name}, priority {1000 - i}, and loads {library}")
+        for i, name in enumerate(names)
+    ]
+    assert say(steps, "platforms")[-1] == (True, f"{', '.join(names)}, cpu, by priority: {FIRST}")
+
+
+FAILING = "nope fails, and with it JAX's start: no plugin for 'nope', which $PJRT_HUB_JAX asks for"
+
+
+@pytest.mark.parametrize(
+    ("platforms", "says"),
+    [
+        ("", [(True, LEFT_OUT), (False, FAILING)]),
+        ("nope", [(False, FAILING)]),
+        ("cpu", [(True, f"cpu, by JAX_PLATFORMS: {FIRST}")]),
+    ],
+)
+def test_a_platform_that_pjrt_hub_cannot_open(tmp_path, platforms, says):
+    assert first_lines(ours(tmp_path, "nope", platforms), "platforms") == says
+
+
+def test_a_library_that_is_none(tmp_path):
+    file = tmp_path / "libtoy.so"
+    file.write_text("int main;")
+    [*_, last] = say(ours(tmp_path, str(file)), "platforms")
+    assert not last[0]
+    assert f"{file} is not a shared library" in last[1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ("A=cpu", "PJRT_HUB_JAX is 'A=cpu', in which 'A=cpu' is not a platform"),
+        ("cuda=nope", "the platform nope cannot be called 'cuda' in JAX: that name is another"),
+    ],
+)
+def test_a_request_that_pjrt_hub_refuses(tmp_path, asked, says):
+    [wrong] = [each for each in ours(tmp_path, asked) if each.what == "registers" and not each.ok]
+    assert wrong.detail.startswith(says)
+    assert wrong.hint.startswith(("write platforms", "leave the name out"))
 
 
 def test_what_is_missing_is_a_no_where_a_gpu_is(tmp_path):

@@ -16,6 +16,8 @@ from pjrt_hub.finding.discovery import registry_rows, user_paths
 from pjrt_hub.finding.discovery.source import Candidate, Rejection, World
 from pjrt_hub.finding.discovery.survey import Survey
 
+#: The origin of a request that a caller makes.
+ARGUMENT = "the argument"
 OURS = "PJRT_HUB_PLATFORMS"
 JAX = "JAX_PLATFORMS"
 _FETCHED = (registry_rows.CACHED, registry_rows.CATALOGUED)
@@ -32,18 +34,23 @@ class Request(NamedTuple):
         return f"{','.join(self.words)} (from {self.origin})"
 
     @classmethod
-    def read(cls, argument: str | None, env: Mapping[str, str]) -> Request | None:
-        """Return the first request that is set: the argument, our variable or JAX's; else None."""
-        for text, origin in (
-            (argument, "the argument"),
+    def read(
+        cls, argument: str | None, env: Mapping[str, str], origin: str = ARGUMENT
+    ) -> Request | None:
+        """Return the first request that is set: the argument, our variable or JAX's; else None.
+
+        `origin` is what asks with the argument.
+        """
+        for text, asker in (
+            (argument, origin),
             (env.get(OURS), f"${OURS}"),
             (env.get(JAX), f"${JAX}"),
         ):
             # JAX strips no spaces, so it does not know the platform " cpu".
             items = (text or "").split(",")
-            words = tuple(item if origin == f"${JAX}" else item.strip() for item in items)
+            words = tuple(item if asker == f"${JAX}" else item.strip() for item in items)
             if any(words):
-                return cls(tuple(dict.fromkeys(word for word in words if word)), origin)
+                return cls(tuple(dict.fromkeys(word for word in words if word)), asker)
         return None
 
 

@@ -27,8 +27,11 @@ _LOG = logging.getLogger("pjrt_hub.jax")
 class JaxBackend:
     """A platform in JAX's table: the plugin that pjrt-hub chooses for it, and its name in JAX."""
 
-    def __init__(self, platform: str, name: str, options: Options | None) -> None:
+    def __init__(
+        self, platform: str, name: str, options: Options | None, origin: str = "the argument"
+    ) -> None:
         self.platform = platform
+        self._origin = origin  # What asked for the platform.
         self.name = name
         self._options = options
         self._loading = Lock()
@@ -66,7 +69,7 @@ class JaxBackend:
 
         with self._loading:
             if self._loaded is None:
-                plugin, manifest = open_asked(self.platform, to_run=to_run)
+                plugin, manifest = open_asked(self.platform, to_run=to_run, origin=self._origin)
                 release = f"JAX {framework.release()}"
                 table = padding.table(plugin, release, framework.api_version(), "pjrt_hub.jax")
                 held = forwarding.capsule(table)

@@ -8,11 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
-from pjrt_hub.door import dependencies, doctor
+from pjrt_hub.door import dependencies, doctor, preflight
+from pjrt_hub.door.client import choose
 from pjrt_hub.door.dependencies import Opening
 from pjrt_hub.door.diagnosis import Step
-from pjrt_hub.errors import FrameworkError, PluginLoadError
+from pjrt_hub.errors import FrameworkError, PjrtHubError, PluginLoadError
 from pjrt_hub.finding.contract.manifest import DEFAULT_PRIORITY
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.discovery import hardware, packages
@@ -20,12 +22,22 @@ from pjrt_hub.finding.discovery.installed import Distribution
 from pjrt_hub.finding.discovery.library import manifest_for
 from pjrt_hub.finding.discovery.requirement import admits, find_required
 from pjrt_hub.finding.discovery.source import Candidate, World
-from pjrt_hub.frameworks.jax import start
+from pjrt_hub.frameworks.jax import registration, start
 from pjrt_hub.frameworks.jax.start import Module
 
 _OURS = "pjrt_hub."
 _PART = re.compile(r"jaxlib|libtpu|jax-\w+-(plugin|pjrt)")
 _EXTRA = re.compile(r"extra == ['\"]([\w-]+)")
+
+
+class Asked(NamedTuple):
+    """A platform that `PJRT_HUB_JAX` registers."""
+
+    name: str  # In JAX.
+    priority: int
+    what: str  # The library that it loads, or what it would fetch; empty if neither.
+    problem: str = ""  # Why JAX could make no client of it.
+    hint: str = ""
 
 
 def report(world: World, after: Sequence[str] = ()) -> Iterator[Step]:
@@ -45,8 +57,14 @@ def report(world: World, after: Sequence[str] = ()) -> Iterator[Step]:
     libraries = _libraries(modules, world)
     named = _named(world)
     yield from _registrations(modules, libraries, named, world)
-    used = _platforms(world, {each.platform for each in modules} | named.keys())
-    yield from _uses(world, modules, named, used)
+    asked, refused = _requests(modules, world)
+    for each in asked:
+        text = f"PJRT_HUB_JAX registers {each.name}, priority {each.priority}"
+        yield Step("registers", True, f"{text}, and {each.what}" if each.what else text)
+    yield from refused
+    registered = {each.platform for each in modules} | named.keys()
+    used = _platforms(world, registered | {each.name for each in asked})
+    yield from _uses(world, modules, named, asked, used)
     for module in modules:
         if module.platform in used and (path := libraries.get(module.name)):
             yield from _files(module, path, jax, world, mapped)
@@ -127,10 +145,9 @@ def _registrations(
     owners: dict[str, list[str]] = {}
     for module in modules:
         if module.name.startswith(_OURS):
-            ours = world.env.get("PJRT_HUB_JAX", "")
-            text = f"registers {ours}, with pjrt-hub" if ours else "registers nothing"
-            why = "" if ours else ", because PJRT_HUB_JAX is not set"
-            yield Step("registers", True, f"{module.name} {text}{why}")
+            if not world.env.get("PJRT_HUB_JAX"):
+                text = f"{module.name} registers nothing, because PJRT_HUB_JAX is not set"
+                yield Step("registers", True, text)
             continue
         library = libraries.get(module.name)
         where = f"loads {library}" if library else "has no library for this machine in its folder"
@@ -153,6 +170,43 @@ def _registrations(
             yield Step("registers", False, text, "uninstall all of them but one")
 
 
+def _requests(modules: Sequence[Module], world: World) -> tuple[list[Asked], list[Step]]:
+    """Return what `PJRT_HUB_JAX` registers, and what of it is refused."""
+    text = world.env.get("PJRT_HUB_JAX", "")
+    if not (text and any(each.name.startswith(_OURS) for each in modules)):
+        return [], []
+    asked: dict[str, Asked] = {}
+    platforms = set()
+    others = (each.name for each in modules if not each.name.startswith(_OURS))
+    vendors = registration.vendors_names(others)
+    try:
+        for request in registration.read_requests(text):
+            known = asked if request.name else platforms
+            if (request.name or request.platform) in known:
+                continue
+            taken = vendors | asked.keys()
+            name = registration.name_in_jax(request.platform, request.name, taken)
+            priority = registration.FIRST_PRIORITY - len(asked)
+            asked[name] = Asked(name, priority, *_openable(request.platform, world))
+            platforms.add(request.platform)
+    except (ValueError, FrameworkError) as exc:
+        what, _, hint = str(exc).partition("\n\nhint: ")
+        return [*asked.values()], [Step("registers", False, what, hint or "correct PJRT_HUB_JAX")]
+    return [*asked.values()], []
+
+
+def _openable(platform: str, world: World) -> tuple[str, str, str]:
+    """Return what JAX would load or fetch for a platform, or the problem and its hint."""
+    try:
+        candidate = choose(platform, to_run=True, origin="$PJRT_HUB_JAX", here=world).candidate
+        if path := candidate.library_path:
+            described = preflight.dependencies(path, candidate.manifest, world)
+            preflight.refuse(path, list(preflight.problems(path, world, described, world.env)))
+    except PjrtHubError as exc:
+        return "", exc.message, exc.hint
+    return f"loads {path}" if path else f"fetches {candidate}", "", ""
+
+
 def _platforms(world: World, registered: set[str]) -> dict[str, bool]:
     """Return the platforms that JAX would make clients of, each with whether it is asked for."""
     if text := world.env.get("JAX_PLATFORMS"):
@@ -162,26 +216,35 @@ def _platforms(world: World, registered: set[str]) -> dict[str, bool]:
 
 
 def _uses(
-    world: World, modules: Sequence[Module], named: dict[str, str], used: dict[str, bool]
+    world: World,
+    modules: Sequence[Module],
+    named: dict[str, str],
+    asked: Sequence[Asked],
+    used: dict[str, bool],
 ) -> Iterator[Step]:
     """Report which platforms JAX would use, in the order of `JAX_PLATFORMS` or by priority."""
     priorities = {**start.BUILT_IN, **dict.fromkeys(named, DEFAULT_PRIORITY)}
     priorities |= {each.platform: each.priority for each in modules if each.platform}
+    priorities |= {each.name: each.priority for each in asked}
     if not _tpu_library(world):
         del priorities["tpu"]
     text = world.env.get("JAX_PLATFORMS", "")
-    ours = {item.partition("=")[0] for item in world.env.get("PJRT_HUB_JAX", "").split(",")}
-    if unknown := [each for each in used if each not in (*priorities, *ours)] if text else []:
+    if unknown := [each for each in used if each not in priorities] if text else []:
         names = ", ".join(unknown)
         known = ", ".join(sorted(priorities))
         what = f"JAX_PLATFORMS={text} fails: nothing registers {names}; there are {known}"
         yield Step("platforms", False, what, "set JAX_PLATFORMS to some of these, or unset it")
-    rest = [name for name in used if name in priorities or name in ours]
+    rest = [name for name in used if name in priorities]
     devices = (world.root / path.lstrip("/") for path in start.NVIDIA_DEVICES)
     if "cuda" in rest and not any(each.exists() for each in devices):
         rest.remove("cuda")
         what = f"cuda is left out: none of {', '.join(start.NVIDIA_DEVICES)} exists"
         yield Step("platforms", bool(rest), what, "" if rest else "unset JAX_PLATFORMS")
+    if failed := [each for each in asked if each.problem and each.name in rest]:
+        for each in failed:
+            what = f"{each.name} fails, and with it JAX's start: {each.problem}"
+            yield Step("platforms", False, what, each.hint)
+        return
     if not text:
         rest.sort(key=lambda name: -priorities.get(name, 0))
     if rest:

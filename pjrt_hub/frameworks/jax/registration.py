@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pjrt_hub.errors import FrameworkError
 from pjrt_hub.finding.contract.names import is_name
+from pjrt_hub.finding.discovery import select
 from pjrt_hub.finding.discovery.library import plugin_name
 from pjrt_hub.frameworks.jax import framework, host_functions
 from pjrt_hub.frameworks.jax.backend import JaxBackend, Options
@@ -22,9 +23,9 @@ from pjrt_hub.frameworks.jax.start import ALIASES, BUILT_IN
 _JAXS_OWN = BUILT_IN.keys() | ALIASES.keys()
 _PREFIX = "hub"
 #: JAX calls the `initialize` of this module, which registers no plugin of a vendor.
-_OURS = "pjrt_hub.jax"
+_OURS = "pjrt_hub.frameworks.jax"
 #: Vendors choose priorities up to 500; each later registration of ours gets one less than this.
-_FIRST = 1000
+FIRST_PRIORITY = 1000
 _LEFT_OUT = (
     "JAX makes no client of a platform that is called %r on a machine without /dev/nvidia0, and "
     "JAX_PLATFORMS=%s alone ends in an AssertionError there; ahead-of-time topologies work"
@@ -41,8 +42,17 @@ def register(
     options: Options | None = None,
 ) -> str:
     """See `pjrt_hub.jax.register`."""
+    return _register(os.fspath(platform), name, priority, options)
+
+
+def _register(
+    asked_for: str,
+    name: str | None,
+    priority: int | None = None,
+    options: Options | None = None,
+    origin: str = select.ARGUMENT,
+) -> str:
     framework.require()
-    asked_for = os.fspath(platform)
     if framework.has_begun():
         raise FrameworkError(
             f"{asked_for} cannot be registered: JAX has made its clients already",
@@ -51,9 +61,9 @@ def register(
         )
     vendors = vendors_names(framework.plugin_modules() - {_OURS})
     called = name_in_jax(asked_for, name, vendors | _backends.keys())
-    backend = JaxBackend(asked_for, called, options)
+    backend = JaxBackend(asked_for, called, options, origin)
     if priority is None:
-        priority = _FIRST - len(_backends)
+        priority = FIRST_PRIORITY - len(_backends)
     if framework.leaves_out(called):
         wanted = framework.platforms_setting().split(",")
         level = logging.WARNING if {called, "gpu"} & set(wanted) else logging.INFO
@@ -71,7 +81,7 @@ def register_requests(text: str) -> None:
         platforms = {backend.platform for backend in _backends.values()}
         is_known = each.platform in platforms if each.name is None else each.name in _backends
         if not is_known:
-            register(each.platform, each.name)
+            _register(each.platform, each.name, origin="$PJRT_HUB_JAX")
 
 
 class PlatformRequest(NamedTuple):

@@ -35,10 +35,14 @@ def register_request(text: str) -> None:
     """Register what PJRT_HUB_TORCH asks for, unless the program has registered something."""
     if not _registered:
         wish = DeviceRequest.read(text, "PJRT_HUB_TORCH")
-        _register(wish.platform, wish.typed)
+        _register(wish.platform, wish.typed, origin="$PJRT_HUB_TORCH")
 
 
-def _register(wanted: str | None, options: Callable[[Manifest], Mapping[str, Any]]) -> None:
+def _register(
+    wanted: str | None,
+    options: Callable[[Manifest], Mapping[str, Any]],
+    origin: str = "the argument",
+) -> None:
     from pjrt_hub.frameworks import padding
     from pjrt_hub.frameworks.torch import kernels
     from pjrt_hub.running.interpose import forwarding
@@ -51,7 +55,7 @@ def _register(wanted: str | None, options: Callable[[Manifest], Mapping[str, Any
                 hint="register one plugin in a process, before the first tensor on the device; or "
                 f"set PJRT_HUB_TORCH={wanted or 'cpu'}",
             )
-        plugin, manifest = open_asked(wanted)
+        plugin, manifest = open_asked(wanted, origin=origin)
         checked = plugin.policy.check_create_options(options(manifest), plugin.api_version)
         plugin.policy.try_client(checked)
         built = "TorchTPU {}.{}".format(*release("torch_tpu"))

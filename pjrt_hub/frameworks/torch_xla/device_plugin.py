@@ -30,6 +30,8 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
     One process drives all devices of the plugin.
     """
 
+    _origin = "the argument"  # What asks for the platform.
+
     def __init__(
         self, platform: str | None = None, options: Mapping[str, Any] | None = None
     ) -> None:
@@ -84,7 +86,7 @@ class DevicePlugin(plugins.DevicePlugin):  # type: ignore[misc]  # torch_xla has
     def _load(self) -> tuple[Plugin, Manifest]:
         with self._loading:
             if self._loaded is None:
-                self._loaded = open_asked(self._platform)
+                self._loaded = open_asked(self._platform, origin=self._origin)
             return self._loaded
 
 
@@ -93,6 +95,8 @@ class AskedPlugin(DevicePlugin):
 
     torch_xla makes one at every import; that reads nothing, and registers nothing else.
     """
+
+    _origin = "$PJRT_HUB_TORCH_XLA"
 
     def __init__(self) -> None:
         """Read nothing yet."""
