@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import socket
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 COUNT = """
@@ -79,3 +82,25 @@ def test_what_jax_concludes_and_the_plugin_lacks_is_left_out(python):
         PJRT_HUB_JAX="cpu",
     )
     assert (ended.status, ended.printed) == (0, "1 1 True\n"), ended.errors
+
+
+def test_a_plugin_that_does_not_join_processes_is_refused_in_a_job_of_several(python):
+    """Each would be process 0 of 1, and a sum over all devices one over its own."""
+    script = """
+    import sys, jax
+    jax.distributed.initialize(sys.argv[1], num_processes=2, process_id=int(sys.argv[2]))
+    try:
+        print(jax.devices())
+    except RuntimeError as exc:
+        print(exc)
+    """
+    with socket.socket() as held:  # so that nobody else gets the port
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        held.bind(("localhost", 0))
+        place = f"localhost:{held.getsockname()[1]}"
+        with ThreadPoolExecutor() as both:
+            ended = list(both.map(lambda i: python(script, place, i, PJRT_HUB_JAX="cpu"), "01"))
+    for each in ended:
+        assert "cpu does not join processes: of the 2 that jax.distributed" in each.printed
+        assert "hint: use another platform" in each.printed
+        assert each.status == 0, each.errors

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.base.fork import Lock
-from pjrt_hub.errors import IncompatiblePluginError
+from pjrt_hub.errors import FrameworkError, IncompatiblePluginError
 from pjrt_hub.finding.contract import option
 from pjrt_hub.frameworks.jax import framework
 
@@ -44,9 +44,10 @@ class JaxBackend:
         plugin, manifest, _ = self._load(to_run=True)
         options = create_options(plugin, manifest, self._options)
         # In a job, a client that is only tried would join the other processes.
-        if not framework.place_in_job():
+        if not (place := framework.place_in_job()):
             plugin.policy.try_client(options)
         client = framework.make_client(self.name, options)
+        _require_joined(client, plugin.name, place.get("num_nodes", 1))
         if "cpu" in (client.platform, plugin.api.is_layered and plugin.name):
             host_functions.give_to(plugin)
         return client
@@ -107,6 +108,17 @@ def create_options(plugin: Plugin, manifest: Manifest, own: Options | None) -> M
     given = dict((own() if callable(own) else own) or {})
     everything = {**implied, **given, **written}
     return plugin.policy.check_create_options(everything, plugin.api_version)
+
+
+def _require_joined(client: Any, plugin: str, num_processes: int) -> None:
+    """Refuse a client of this process alone: in the job, each process would be the only one."""
+    if num_processes > 1 and len({each.process_index for each in client.devices()}) == 1:
+        raise FrameworkError(
+            f"{plugin} does not join processes: of the {num_processes} that jax.distributed "
+            "connects, its client knows this one alone",
+            hint="use another platform in such a job: for CPUs JAX's own, without PJRT_HUB_JAX; or "
+            "leave out jax.distributed.initialize",
+        )
 
 
 def _require_stablehlo(plugin: Plugin) -> None:
