@@ -87,8 +87,15 @@ def client(
     # The other processes of the job would not follow to another platform.
     if distributed is not None:
         return make(choose(platform, offline=offline, to_run=True))
-    mistakes = (errors.InvalidArgumentError,) if options else ()
-    return use_first(platform, make, offline=offline, to_run=True, mistakes=mistakes)
+
+    def is_mistake(choice: Choice, exc: Exception) -> bool:
+        """Check whether the user's options, of the call or of variables, are what is wrong."""
+        candidate, env = choice.candidate, world().env
+        said = candidate.manifest.options_from_environment(env, candidate.api_version)
+        told = bool(options or candidate.create_options or said)
+        return told and isinstance(exc, errors.InvalidArgumentError)
+
+    return use_first(platform, make, offline=offline, to_run=True, is_mistake=is_mistake)
 
 
 def connect(
@@ -165,7 +172,10 @@ def topology(
             candidate.manifest.targets.require(name, dict(options or {}), plugin=candidate.name)
         return _load(choice, offline, progress)
 
-    plugin = use_first(platform, load_for, offline=offline, mistakes=(errors.TargetNotFoundError,))
+    def is_mistake(_: Choice, exc: Exception) -> bool:
+        return isinstance(exc, errors.TargetNotFoundError)
+
+    plugin = use_first(platform, load_for, offline=offline, is_mistake=is_mistake)
     return plugin.topology(name, options)
 
 
@@ -276,12 +286,12 @@ def use_first(
     *,
     offline: bool,
     to_run: bool = False,
-    mistakes: tuple[type[errors.PjrtHubError], ...] = (),
+    is_mistake: Callable[[Choice, Exception], bool] = lambda choice, exc: False,
 ) -> Used:
     """Use the chosen plugin; if it fails and was not named alone, use the next one.
 
-    An error that is not a plugin's ends the search, and so does one of `mistakes`: these are the
-    caller's own mistakes, so another plugin would not help.
+    An error that is not a plugin's ends the search, and so does one that `is_mistake` calls the
+    caller's own, because another plugin would not help.
     """
     failed: list[tuple[Candidate, str]] = []
     choice = choose(path_or_name, offline=offline, to_run=to_run)
@@ -289,7 +299,7 @@ def use_first(
         try:
             return use(choice)
         except (errors.PluginError, errors.PjrtError) as exc:
-            if choice.was_asked_for_alone or isinstance(exc, mistakes):
+            if choice.was_asked_for_alone or is_mistake(choice, exc):
                 raise
             loser = choice.candidate
             failed.append((loser, f"it failed: {exc.message}"))

@@ -1,6 +1,8 @@
 """Clients, devices and memories: what they report and refuse, and several clients at once."""
 
+import shutil
 from functools import partial
+from pathlib import Path
 
 import pytest
 from children import NAME, in_child, lacking
@@ -96,8 +98,17 @@ def test_a_variable_that_means_nothing_is_an_error():
 
 
 @pytest.mark.cpu("its options")
-def test_a_client_without_devices_is_refused(plugin):
-    for make in (plugin.client, partial(pjrt_hub.client, "cpu")):
+@in_child(JAX_NUM_CPU_DEVICES="0")
+def test_a_wrong_variable_leads_to_no_other_plugin():
+    with pytest.raises(ValueError, match="'cpu_device_count' is 0; it must be at least 1"):
+        pjrt_hub.client(offline=True)
+
+
+@pytest.mark.cpu("its options")
+def test_a_client_without_devices_is_refused(library, tmp_path):
+    """Of a library without a manifest, options are not checked."""
+    other = Path(shutil.copy(library, tmp_path / "libother.so"))
+    for make in (pjrt_hub.load(other).client, partial(pjrt_hub.client, str(other))):
         with pytest.raises(PluginError, match="made a client of cpu without any device"):
             make(options={"cpu_device_count": 0})
 

@@ -124,6 +124,21 @@ def test_what_a_variable_sets_is_tried_in_another_process_first(run, stub, tmp_p
     assert ended.returncode == 0
 
 
+def test_what_a_variable_sets_wrong_is_an_error(run, stub, tmp_path: Path) -> None:
+    put(stub(), "plain", tmp_path / "pjrt_plugins" / "plain")
+    folder = tmp_path / "pjrt_plugins" / "npu"
+    put(stub(REFUSES.replace("9", "3")), "npu", folder)
+    manifest = folder / "pjrt_plugin.toml"
+    option = '[options.count]\ntype = "int64"\nvariables = ["NPU_COUNT"]\n'
+    manifest.write_text(manifest.read_text().replace("= 10", "= 20") + option)
+    for count, answer in (
+        ("", "plain"),
+        ("2", "InvalidArgumentError PJRT_Client_Create: no device of ours"),
+    ):
+        ended = run(stub(), ask, None, env={**adding(tmp_path), "NPU_COUNT": count})
+        assert ended.stdout.strip() == answer
+
+
 def test_loading_passes_over_what_cannot_be_loaded(install, run, stub) -> None:
     ended = run(stub(), ask, "npu,plain", None, 1, True, env=install(ABORTS))
     assert ended.stdout.strip() == "plain"

@@ -115,7 +115,8 @@ CASES = [
         "'cpu_device_count' is of type int64, found '2' of type str",
     ),
     (lambda c: c.made(True), TypeError, "found True of type bool"),
-    (lambda c: c.made(-1), ValueError, "'cpu_device_count' is -1; it must be at least 0"),
+    (lambda c: c.made(-1), ValueError, "'cpu_device_count' is -1; it must be at least 1"),
+    (lambda c: c.made(0), ValueError, "'cpu_device_count' is 0; it must be at least 1"),
     (lambda c: c.made(2**31 - 1), ValueError, "is 2147483647; it must be at most 4096"),
     (lambda c: c.made(2**63), (ValueError, OverflowError), "cpu_device_count"),
     (
