@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 import pjrt_hub
-from pjrt_hub.base.listing import size_text
+from pjrt_hub.base.listing import count_text, size_text
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Group
 
@@ -69,4 +69,4 @@ def show(path: Path, held: tuple[str, ...], as_json: bool) -> None:
         return
     for line in held:
         print(line)
-    print(f"{len(held)} in {path} ({size_text(path.stat().st_size)})")
+    print(f"{count_text(len(held), 'archive')} in {path} ({size_text(path.stat().st_size)})")

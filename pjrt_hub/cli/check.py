@@ -72,7 +72,7 @@ def command(
     with usage_errors():
         wanted = select(areas, names)
     if only_list:
-        show_checks(wanted)
+        show_checks(wanted, as_json)
         return 0
     if plugin is None:
         raise click.UsageError("Name a plugin, or the path of a library.")
@@ -101,10 +101,23 @@ def command(
     return status or (FAILED if report.defects else 0)
 
 
-def show_checks(checks: tuple[Check, ...]) -> None:
+def show_checks(checks: tuple[Check, ...], as_json: bool) -> None:
     """Print the checks that would run."""
+    if as_json:
+        output.show_json([check_as_dict(check) for check in checks])
+        return
     rows = [[check.name, str(check.number or ""), check.needs, check.title] for check in checks]
     output.show_table(("check", "no.", "needs", "what is done -> what must follow"), rows)
+
+
+def check_as_dict(check: Check) -> dict[str, Any]:
+    """Return the documented JSON of one check; null stands for no number."""
+    return {
+        "name": check.name,
+        "number": check.number or None,
+        "needs": check.needs,
+        "title": check.title,
+    }
 
 
 def earlier(other: str, wanted: tuple[Check, ...], how: dict[str, Any]) -> Report:

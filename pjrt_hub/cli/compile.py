@@ -12,9 +12,10 @@ import click
 import pjrt_hub
 from pjrt_hub.cli import output, program_file
 from pjrt_hub.cli.command import Command, named_values, offline_option, usage_errors
-from pjrt_hub.errors import InvalidArgumentError, PluginNotFoundError
+from pjrt_hub.errors import InvalidArgumentError, PluginNotFoundError, UnsupportedByPluginError
 
 if TYPE_CHECKING:
+    from pjrt_hub import Program
     from pjrt_hub.frameworks.exported.function import ExportedFunction
 
 
@@ -84,6 +85,7 @@ def command(
         options = compile_options_of({**compile_options, **given}, flags)
     # A bad program is an error before a plugin is fetched for it.
     source = program_file.read(program, whole=True)
+    refuse_unknown(dimensions, source)
     if not isinstance(source, pjrt_hub.Program):
         refuse_elsewhere(source, platform)
     with usage_errors("--topology-option" if topology_options else "--target"):
@@ -135,6 +137,12 @@ def describe(platform: str, name: str, options: dict[str, Any], offline: bool) -
     """Make the topology of a machine; raise ValueError if the plugin knows none of that name."""
     try:
         return pjrt_hub.topology(platform, name, options=options, offline=offline)
+    except UnsupportedByPluginError as exc:
+        exc.hint = (
+            "`pjrt-hub targets` lists the machines that plugins describe; for one that is here, "
+            "compile in Python: client.compile(program).serialize()"
+        )
+        raise
     except InvalidArgumentError as exc:
         if options:  # The plugin's error may be about one of the options.
             raise
@@ -155,6 +163,19 @@ def compile_options_of(given: dict[str, Any], flags: dict[str, str]) -> pjrt_hub
         if name not in known:
             raise ValueError(f"there is no compile option {name!r}; there are {', '.join(known)}")
     return pjrt_hub.CompileOptions(**given, flags=flags)
+
+
+def refuse_unknown(dimensions: dict[str, Any], source: ExportedFunction | Program) -> None:
+    """Refuse the size of a dimension that the program does not have."""
+    known = set[str]()
+    if not isinstance(source, pjrt_hub.Program):
+        known = {name for each in source.inputs for name in each.names}
+    if unknown := [name for name in dimensions if name not in known]:
+        has = ", ".join(sorted(known)) or "none"
+        raise click.BadParameter(
+            f"{', '.join(map(repr, unknown))} is no symbolic dimension of it; it has {has}.",
+            param_hint="--dimension",
+        )
 
 
 def refuse_elsewhere(function: ExportedFunction, name: str) -> None:

@@ -9,7 +9,7 @@ import click
 
 from pjrt_hub.cli import output, program_file
 from pjrt_hub.cli.command import Command, usage_errors
-from pjrt_hub.cli.compile import compile_options_of, compiler_options
+from pjrt_hub.cli.compile import compile_options_of, compiler_options, refuse_unknown
 
 
 @click.command(
@@ -45,6 +45,7 @@ def command(
     with usage_errors("--compile-option"):
         options = compile_options_of(compile_options, flags)
     source = program_file.read(program, whole=True)
+    refuse_unknown(dimensions, source)
     with usage_errors("--dimension"):
         code = written.program_file(source, options, platform, dimensions)
     out.write_bytes(code)

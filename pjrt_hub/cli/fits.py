@@ -11,7 +11,7 @@ import click
 import pjrt_hub
 from pjrt_hub.cli import output, program_file
 from pjrt_hub.cli.command import Command, offline_option, usage_errors
-from pjrt_hub.cli.compile import compile_options_of, compiler_options
+from pjrt_hub.cli.compile import compile_options_of, compiler_options, refuse_unknown
 from pjrt_hub.cli.status import FAILED
 
 
@@ -49,6 +49,7 @@ def command(
     with usage_errors("--compile-option"):
         options = compile_options_of(compile_options, flags)
     source: Any = program_file.read(program)
+    refuse_unknown(dimensions, source)
     if not isinstance(source, pjrt_hub.Program):
         from pjrt_hub.frameworks.exported import specialisation
 

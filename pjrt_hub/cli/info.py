@@ -9,6 +9,7 @@ from pjrt_hub.base.listing import size_text
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Command
 from pjrt_hub.cli.search import as_dict
+from pjrt_hub.errors import PluginNotFoundError
 
 
 @click.command("info", cls=Command, examples=("pjrt-hub info cuda13", "pjrt-hub info gpu --json"))
@@ -21,7 +22,10 @@ def command(name: str, as_json: bool) -> None:
     """
     offers = [each for each in pjrt_hub.search(name) if name in each.names]
     if not offers:
-        raise click.BadParameter(f"{name!r} is nothing that `search` lists.", param_hint="NAME")
+        raise PluginNotFoundError(
+            f"nothing is named {name!r}",
+            hint="`pjrt-hub search --all` lists everything, and `pjrt-hub list` what is here",
+        )
     told = list(map(as_dict, offers))
     if as_json:
         output.show_json(told)

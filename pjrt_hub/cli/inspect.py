@@ -10,6 +10,7 @@ import click
 import pjrt_hub
 from pjrt_hub.cli import output, program_file
 from pjrt_hub.cli.command import Command, offline_option
+from pjrt_hub.cli.status import FAILED, status_of
 from pjrt_hub.errors import PjrtHubError
 
 if TYPE_CHECKING:
@@ -43,28 +44,31 @@ def command(
     compiles: bool,
     offline: bool,
     as_json: bool,
-) -> None:
+) -> int:
     """Show what a program takes, gives and needs.
 
     FILE_OR_DIR is StableHLO text or bytecode, an HLO proto, what jax.export serialized, or a folder
-    that torch_xla saved. For the last two, it also says whether a plugin can run them.
+    that torch_xla saved. For the last two, it also says whether a plugin can run them; for the
+    others, only where --platform or --compile asks. Exits with 1 where --compile fails.
     """
     function = program_file.read(source, name)
+    status = 0
+    is_program = isinstance(function, pjrt_hub.Program)
     if isinstance(function, pjrt_hub.Program):
-        if as_json:
-            output.show_json(as_dict(function))
-        else:
-            show_program(function)
-        return
-    from pjrt_hub.frameworks.exported import description
+        told = as_dict(function)
+    else:
+        from pjrt_hub.frameworks.exported import description
 
-    told = description.describe(function)
-    if not no_plugin:
-        told["plugin"] = judge(function, platform, compiles, offline)
+        told = description.describe(function)
+    if not no_plugin and not (is_program and platform is None and not compiles):
+        told["plugin"], status = judge(function, platform, compiles, offline)
     if as_json:
         output.show_json(told)
+    elif is_program:
+        show_program(told)
     else:
         show(told)
+    return status
 
 
 def as_dict(program: Program) -> dict[str, Any]:
@@ -78,42 +82,52 @@ def as_dict(program: Program) -> dict[str, Any]:
     }
 
 
-def show_program(program: Program) -> None:
-    """Print what a program by itself takes and gives, for people to read."""
-    told = as_dict(program)
+def show_program(told: dict[str, Any]) -> None:
+    """Print the JSON of a program by itself in a form for people to read."""
     print(f"format       {told['format']}")
     print(f"StableHLO    {told['stablehlo_version'] or 'unknown'}")
     if told["inputs"] is None:
         print("arguments    cannot be read; compiling it says why")
-        return
-    print(f"arguments    {', '.join(told['inputs']) or 'none'}")
-    print(f"results      {', '.join(told['outputs']) or 'none'}")
+    else:
+        print(f"arguments    {', '.join(told['inputs']) or 'none'}")
+        print(f"results      {', '.join(told['outputs']) or 'none'}")
+    show_plugin(told)
 
 
 def judge(
-    function: ExportedFunction, platform: str | None, compiles: bool, offline: bool
-) -> dict[str, Any]:
-    """Return the documented JSON that says whether the chosen plugin can run a function."""
-    from pjrt_hub.frameworks.exported import description
-    from pjrt_hub.frameworks.exported.load import client_for, isolates
+    function: ExportedFunction | Program, platform: str | None, compiles: bool, offline: bool
+) -> tuple[dict[str, Any], int]:
+    """Return the documented JSON that says whether the chosen plugin can run it, and the status."""
+    from pjrt_hub.cli.run import connect
+    from pjrt_hub.frameworks.exported.load import isolates
 
     told: dict[str, Any] = {"name": None, "platform": platform, "can_run": False}
     told |= {"reasons": [], "doubts": [], "compiled": None}
     try:
-        with client_for(function, platform, offline=offline) as client:
-            verdict = description.verdict(function, client)
-            told |= {"name": client.plugin.name, "platform": client.platform_name}
-            told |= {"can_run": verdict.ok, "reasons": list(verdict.reasons)}
-            told["doubts"] = list(verdict.doubts)
-            if compiles and verdict.ok and not function.is_symbolic:
+        with connect(platform, offline, function) as client:
+            told |= {"name": client.plugin.name, "platform": client.platform_name, "can_run": True}
+            if not isinstance(function, pjrt_hub.Program):
+                from pjrt_hub.frameworks.exported import description
+
+                verdict = description.verdict(function, client)
+                told |= {"can_run": verdict.ok, "reasons": list(verdict.reasons)}
+                told["doubts"] = list(verdict.doubts)
+                compiles = compiles and verdict.ok and not function.is_symbolic
+            if compiles:
                 try:
-                    pjrt_hub.Exported(function, client, isolated=isolates()).compile()
+                    if isinstance(function, pjrt_hub.Program):
+                        client.compile(function, isolated=isolates())
+                    else:
+                        pjrt_hub.Exported(function, client, isolated=isolates()).compile()
                     told["compiled"] = True
-                except PjrtHubError as exc:
-                    told |= {"compiled": False, "can_run": False, "reasons": [exc.message]}
+                except (PjrtHubError, TypeError, ValueError) as exc:
+                    why = exc.message if isinstance(exc, PjrtHubError) else str(exc)
+                    told |= {"compiled": False, "can_run": False, "reasons": [why]}
+                    return told, FAILED
     except PjrtHubError as exc:
         told["reasons"] = [exc.message]
-    return told
+        return told, status_of(exc) if platform or compiles else 0
+    return told, 0
 
 
 def show(told: dict[str, Any]) -> None:
@@ -148,6 +162,11 @@ def show(told: dict[str, Any]) -> None:
     output.show_table(
         columns, inputs + [(each["path"], words(each), "") for each in told["outputs"]]
     )
+    show_plugin(told)
+
+
+def show_plugin(told: dict[str, Any]) -> None:
+    """Print whether the plugin can run it, if that is told."""
     plugin = told.get("plugin")
     if plugin is None:
         return

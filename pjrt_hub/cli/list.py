@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import pjrt_hub
 from pjrt_hub.base.listing import Listing
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Command
+from pjrt_hub.finding.discovery.select import NO_SUCH_NAME
 
 if TYPE_CHECKING:
     from pjrt_hub import Finding
@@ -32,6 +34,9 @@ def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -
     Plugins for other machines, and copies that another one hides, are listed only with --all.
     """
     findings = pjrt_hub.plugins(platform)
+    for each in findings:
+        if each.verdict.reason == NO_SUCH_NAME:
+            print(f"nothing is named {each.name!r}", file=sys.stderr)
     if as_json:
         output.show_json([as_dict(finding) for finding in findings])
         return

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 import pjrt_hub
+from pjrt_hub.base.listing import count_text
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Command
 from pjrt_hub.cli.status import FAILED
@@ -43,7 +44,7 @@ def command(requests: tuple[str, ...], check: bool, yes: bool, as_json: bool, **
         for change in locked.changes:
             print(change)
         verdict = ("would change" if check else "written") if locked.changes else "is up to date"
-        print(f"{locked.pins.path}: {verdict}, {len(locked.pins.rows)} builds")
+        print(f"{locked.pins.path}: {verdict}, {count_text(len(locked.pins.rows), 'build')}")
         if names := ", ".join(locked.additions):
             place = f"PJRT_HUB_LOCK={locked.pins.path}"
             print(f"no registry pins {names}: use {place}, or make a registry of this file")

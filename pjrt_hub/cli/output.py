@@ -1,7 +1,7 @@
 """How every command prints: a table, or JSON.
 
-A terminal gets rich's table, which wraps; a pipe gets aligned plain text, a line per row, and
-does not pay for importing rich.
+A terminal gets rich's table, which wraps, or lines that may be cut; a pipe gets aligned plain text,
+a line per row, and does not pay for importing rich, unless FORCE_COLOR asks for its colours.
 """
 
 from __future__ import annotations
@@ -83,10 +83,10 @@ def show_rows(rows: Sequence[Mapping[str, str]], styles: Sequence[str] = (), *, 
     """Print each row, its cells by column, as one line under the columns' names.
 
     On a terminal, a row has its style, by the name that rich gives to it, if there are any, and
-    `cut` shortens lines to the terminal's width.
+    `cut` shortens lines to the terminal's width; in a pipe with FORCE_COLOR, lines are whole.
     """
     columns, cells = [*rows[0]], [[*row.values()] for row in rows]
-    if not sys.stdout.isatty():
+    if not _is_styled():
         show_table(columns, cells)
         return
     from rich.console import Console
@@ -96,7 +96,7 @@ def show_rows(rows: Sequence[Mapping[str, str]], styles: Sequence[str] = (), *, 
     lines = align(columns, cells)
     for line, style in zip_longest(lines, ["bold", *styles], fillvalue=""):
         text = Text(line, style)
-        if cut:
+        if cut and sys.stdout.isatty():
             console.print(text, overflow="ellipsis", no_wrap=True)
         else:
             console.print(text, soft_wrap=True)
@@ -104,7 +104,7 @@ def show_rows(rows: Sequence[Mapping[str, str]], styles: Sequence[str] = (), *, 
 
 def show_lines(lines: Sequence[tuple[str, str, str]]) -> None:
     """Print lines, each a word, its style on a terminal as rich names it, and the text after it."""
-    if not sys.stdout.isatty():
+    if not _is_styled():
         for word, _, text in lines:
             print(f"{word:4}  {text}")
         return
@@ -114,6 +114,11 @@ def show_lines(lines: Sequence[tuple[str, str, str]]) -> None:
     console = Console(soft_wrap=True)
     for word, style, text in lines:
         console.print(Text.assemble((f"{word:4}", style), "  ", text))
+
+
+def _is_styled() -> bool:
+    """Return whether stdout gets styles: it is a terminal, or FORCE_COLOR says to style a pipe."""
+    return sys.stdout.isatty() or bool(os.environ.get("FORCE_COLOR"))
 
 
 def width() -> int:

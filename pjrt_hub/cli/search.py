@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +24,11 @@ def command(text: str, everything: bool, as_json: bool) -> None:
 
     TEXT leaves those whose names, package or description contains it.
     """
-    offers = Listing(each for each in pjrt_hub.search(text) if everything or each.fits.ok)
+    found = pjrt_hub.search(text)
+    offers = Listing(each for each in found if everything or each.fits.ok)
+    if text and not offers:
+        for_others = "; --all lists what is for other machines" if found else ""
+        print(f"nothing is named so that it contains {text!r}{for_others}", file=sys.stderr)
     if as_json:
         output.show_json([as_dict(each) for each in offers])
     elif offers:

@@ -10,7 +10,7 @@ FAILED = 1
 MISUSED = 2
 #: No plugin was chosen: none was found, or several compete.
 NOT_CHOSEN = 3
-#: A download failed, or stored bytes are not the pinned ones.
+#: Nothing was fetched or kept: a download, stored bytes, the cache, its variables, or a licence.
 NOT_FETCHED = 4
 #: The chosen plugin is malformed, does not fit, does not load, or crashed.
 NOT_USABLE = 5

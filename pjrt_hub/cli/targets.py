@@ -9,6 +9,8 @@ import click
 import pjrt_hub
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Command
+from pjrt_hub.errors import PluginNotFoundError
+from pjrt_hub.finding.discovery.select import NO_SUCH_NAME
 
 if TYPE_CHECKING:
     from pjrt_hub import Target
@@ -22,6 +24,11 @@ def command(platform: str | None, as_json: bool) -> None:
     With PLATFORM, only those of that platform or plugin.
     """
     known = pjrt_hub.targets(platform)
+    if platform and not known:
+        reasons = {each.verdict.reason for each in pjrt_hub.plugins(platform)}
+        if NO_SUCH_NAME in reasons:
+            hint = "`pjrt-hub targets` lists the machines of every platform"
+            raise PluginNotFoundError(f"nothing is named {platform!r}", hint=hint)
     if as_json:
         output.show_json([as_dict(each) for each in known])
     else:

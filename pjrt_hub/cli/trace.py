@@ -182,8 +182,10 @@ def run(
             return 128 - status if status < 0 else status
     except OSError as exc:
         what = f"{command_line[0]}: {exc.strerror}."
-        if isinstance(exc, PermissionError) and os.path.isfile(command_line[0]):
+        # A name without a folder is looked for in PATH, and not where the file lies.
+        if os.path.isfile(command_line[0]):
             runner = "python" if command_line[0].endswith(".py") else "pjrt-hub run"
+            what = f"{command_line[0]} is a file, and not a program that can be started."
             what += f" Did you mean `pjrt-hub trace -- {runner} {shlex.join(command_line)}`?"
         raise click.UsageError(what) from exc
     finally:

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING
 from pjrt_hub.base import progress as displays
 from pjrt_hub.base.host import HostTag
 from pjrt_hub.base.listing import count_text, size_text
-from pjrt_hub.door.process import cache, catalog, environment, installed, known_rows, pins, say
+from pjrt_hub.door.process import (
+    cache,
+    catalog,
+    environment,
+    installed,
+    known_rows,
+    pins,
+    registry,
+    say,
+)
 from pjrt_hub.errors import PjrtHubError, PluginNotFoundError, StoreError
 from pjrt_hub.finding.contract.names import did_you_mean
 from pjrt_hub.finding.store.catalog import Artifact, newest_for_each_kind, rows_called
@@ -115,6 +124,13 @@ def _newest_rows(platforms: Sequence[str], hosts: Sequence[str]) -> list[Artifac
     for word in platforms or everything:
         called = rows_called(word, rows) if word else rows
         if not called:
+            if locked and rows_called(word, known_rows(registry(installed()))):
+                asked = " ".join([*locked.requests, word]) if locked.requests else "--upgrade"
+                raise PluginNotFoundError(
+                    f"{locked.path} locks nothing called {word!a}, which the registry has",
+                    hint=f"`pjrt-hub lock {asked}` locks it too, and PJRT_HUB_LOCK=0 goes without "
+                    "a lock",
+                )
             words = {name for row in rows for name in (row.plugin, row.platform, row.package)}
             raise PluginNotFoundError(
                 f"neither the lock file nor the registry has a row called {word!a}",

@@ -19,7 +19,7 @@ from pjrt_hub.door import preflight
 from pjrt_hub.door.plugin import library_path, open_plugin
 from pjrt_hub.door.process import warn, world
 from pjrt_hub.finding.contract.variables import is_on
-from pjrt_hub.finding.discovery import registry_rows, select
+from pjrt_hub.finding.discovery import registry_rows, select, user_paths
 from pjrt_hub.finding.discovery.survey import reject_unfit, survey
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from pjrt_hub.finding.contract.target import Target
     from pjrt_hub.finding.discovery.finding import Finding
     from pjrt_hub.finding.discovery.select import Choice
-    from pjrt_hub.finding.discovery.source import Candidate, World
+    from pjrt_hub.finding.discovery.source import Candidate, Rejection, World
+    from pjrt_hub.finding.discovery.survey import Survey
     from pjrt_hub.finding.store.transfer.partial import Progress
     from pjrt_hub.running.capi.values import NamedValue
     from pjrt_hub.running.client.client import Client
@@ -214,8 +215,13 @@ def fetch(
         PluginNotFoundError: nothing fits; `.rejections` says why not.
         AmbiguousPluginError: several of equal standing fit.
         StoreError: the plugin cannot be fetched.
+        PluginLoadError: the path is not that of a plugin's library.
     """
     choice = choose(name, offline=offline)
+    if (path := choice.candidate.library_path) and _is_path(name):
+        here = choice.world or world()
+        before = preflight.dependencies(path, choice.candidate.manifest, here)
+        preflight.refuse(path, list(preflight.problems(path, here, before, here.env)))
     which: Which = "none" if plugin_only else "all"
     return library_path(choice, which=which, offline=offline, progress=progress)
 
@@ -273,11 +279,19 @@ def choose(
     request = select.Request.read(asked, here.env, origin)
     offline = offline or is_on(here.env, "PJRT_HUB_OFFLINE")
     found = survey(here)
+    for each in refused_by_name(found):
+        warn(f"{each}")
     for candidate, reason in failed:
         found = found.without(candidate, reason)
     choice = select.choose(found, request, offline=offline, to_run=to_run)._replace(world=here)
     _tell(choice)
     return choice
+
+
+def refused_by_name(found: Survey) -> list[Rejection]:
+    """Return what the user named in `PJRT_HUB_PLUGIN_PATH` and what cannot be used."""
+    named = [each for each in found.rejections if each.origin.startswith(f"${user_paths.OURS}")]
+    return [each for each in named if not (each.shadowed or each.build)]
 
 
 def use_first(

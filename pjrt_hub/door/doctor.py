@@ -17,7 +17,7 @@ from pjrt_hub.base import digest
 from pjrt_hub.base.abi import ApiVersion
 from pjrt_hub.base.listing import size_text
 from pjrt_hub.door import dependencies, preflight, process
-from pjrt_hub.door.client import choose
+from pjrt_hub.door.client import choose, refused_by_name
 from pjrt_hub.door.dependencies import Opening
 from pjrt_hub.door.diagnosis import Diagnosis, Step
 from pjrt_hub.door.plugin import library
@@ -25,7 +25,8 @@ from pjrt_hub.finding.discovery import hardware
 from pjrt_hub.finding.discovery.library import preloads as find_preloads
 from pjrt_hub.finding.discovery.registry_rows import row_of
 from pjrt_hub.finding.discovery.requirement import find_required
-from pjrt_hub.finding.discovery.survey import require_locked
+from pjrt_hub.finding.discovery.survey import require_locked, survey
+from pjrt_hub.finding.discovery.user_paths import OURS
 from pjrt_hub.running.sandbox.mapped import code_files, code_files_after
 
 if TYPE_CHECKING:
@@ -85,6 +86,7 @@ def find_mapped(after: Sequence[str], world: World) -> Mapped:
 #: An error belongs to the step that follows the last step that passed.
 _NEXT = {
     "lock": "choice",
+    "path": "choice",
     "choice": "library",
     "hardware": "library",
     "library": "headers",
@@ -106,6 +108,9 @@ def _walk(
     except errors.FrameworkError as exc:
         yield Step("after", False, exc.message, exc.hint)
         return
+    for each in refused_by_name(survey(here)):
+        what = f"{OURS} names {each.name}, which is left out: {each.reason}"
+        yield Step("path", True, what, each.hint or f"correct {OURS}, or unset it")
     choice = choose(name)
     candidate = choice.candidate
     yield Step("choice", True, f"{candidate} [{candidate.origin}]")

@@ -244,9 +244,11 @@ class _Resolving:
         if found := [row for row in rows if self._serves(row)]:
             return list({build(row): row for row in found}.values())
         if not family:
+            builders = dict.fromkeys(row.package for row in self.known if row.plugin == package)
             raise PluginNotFoundError(
                 f"the registry has no package {package!a}",
-                hint=did_you_mean(package, {row.package for row in self.known})
+                hint=" or ".join(f"`pjrt-hub lock {each}=={version}`" for each in builders)
+                or did_you_mean(package, {row.package for row in self.known})
                 or "name its archive by path or address instead, and check where it comes from",
             )
         with report_to(displays.choose_progress(request)) as progress:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -10,6 +11,8 @@ import finished
 import numpy as np
 import pytest
 from children import NAME, PLATFORM, PROGRAMS
+
+import pjrt_hub
 
 HELLO = str(Path(__file__).parents[2] / "examples" / "hello.mlir")
 COMMAND = [sys.executable, "-m", "pjrt_hub.cli"]
@@ -46,6 +49,66 @@ def test_a_program_comes_through_a_pipe_once(hub, tmp_path, place):
         told = {}
     done = hub("inspect", place, "--json", **told)
     assert json.loads(done.stdout)["inputs"] == ["f32[8]", "f32[8]"]
+
+
+def test_inspect_asks_the_plugin_of_any_program(hub, tmp_path):
+    (bad := tmp_path / "bad.mlir").write_text(Path(HELLO).read_text().replace("add", "nope"))
+    assert "plugin" not in json.loads(hub("inspect", HELLO, "--json").stdout)
+    for file, status, can_run in ((HELLO, 0, True), (bad, 1, False)):
+        done = hub("inspect", file, "--compile", "--json", status=status)
+        plugin = json.loads(done.stdout)["plugin"]
+        assert (plugin["can_run"], plugin["compiled"]) == (can_run, can_run)
+    assert f"{NAME}: can run it, compiled" in hub("inspect", HELLO, "--compile").stdout
+    done = hub("inspect", HELLO, "--platform", "nope", status=3)
+    assert "nope: cannot run it\n  because no plugin for 'nope'" in done.stdout
+
+
+def test_fetch_takes_no_file_that_is_no_plugin(hub):
+    done = hub("fetch", "/etc/passwd", status=5)
+    assert (done.stdout, "is not a shared library" in done.stderr) == ("", True)
+
+
+def test_a_name_that_nothing_has_is_said(hub):
+    assert "nothing is named 'nope'" in hub("list", "nope").stderr
+    assert "nothing is named so that it contains 'nope'" in hub("search", "nope").stderr
+    for command in ("targets", "info"):
+        assert "error: nothing is named 'nope'" in hub(command, "nope", status=3).stderr
+    assert hub("targets", "cpu").stdout.startswith("TARGET")
+
+
+def test_checks_as_json(hub):
+    checks = json.loads(hub("check", "--list", "--area", "events", "--json").stdout)
+    assert {tuple(each) for each in checks} == {("name", "number", "needs", "title")}
+
+
+@pytest.mark.cpu("its flags")
+def test_a_flag_may_be_true(hub, tmp_path):
+    flag = ("--flag", "xla_cpu_enable_fast_math=true", "-o", out := tmp_path / "p")
+    hub("export", HELLO, *flag)
+    assert b"True" in out.read_bytes()
+    options = pjrt_hub.CompileOptions(flags={"xla_cpu_enable_fast_math": "true"})
+    with pjrt_hub.client("cpu", offline=True) as client:
+        assert client.compile(Path(HELLO).read_text(), options).num_outputs == 1
+
+
+def test_a_dimension_that_the_program_lacks_is_refused(hub, tmp_path):
+    command = ("export", HELLO, "-o", tmp_path / "p", "--dimension", "b=3")
+    assert "'b' is no symbolic dimension" in hub(*command, status=2).stderr
+    assert not (tmp_path / "p").exists()
+
+
+def test_a_path_that_names_no_plugin_is_told(hub):
+    paths = {"PJRT_HUB_PLUGIN_PATH": "/nope:foo"}
+    told = hub("doctor", "cpu", **paths).stdout
+    assert "path: PJRT_HUB_PLUGIN_PATH names foo, which is left out: the path is not abs" in told
+    done = hub("run", PROGRAMS / "no_args.mlir", **paths)
+    assert "/nope: /nope is neither a file nor a folder" in done.stderr
+
+
+def test_colours_in_a_pipe_where_they_are_forced(hub):
+    assert "\x1b[" in (done := hub("list", "cpu", FORCE_COLOR="1", TERM="xterm")).stdout
+    plain = hub("list", "cpu").stdout
+    assert re.sub(r"\x1b\[[0-9;]*m", "", done.stdout) == plain
 
 
 def test_arrays_do_not_come_through_a_pipe(hub, tmp_path):

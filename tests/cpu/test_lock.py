@@ -52,7 +52,7 @@ def altered(library, folder):
 def test_a_project_is_locked_and_runs(hub, project):
     done = hub("lock", "cpu", "--host", "linux-x86_64")
     assert done.stdout.splitlines()[1:] == [
-        f"{project}/pylock.pjrt.toml: written, 1 builds",
+        f"{project}/pylock.pjrt.toml: written, 1 build",
         "pip and uv leave out cpu: an archive is no wheel, or no index has it",
     ]
     text = (project / "pylock.pjrt.toml").read_text()

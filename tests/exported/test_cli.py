@@ -94,11 +94,13 @@ def test_inspect_says_why_not(data, name, reason):
     assert reason in plugin["reasons"][0]
 
 
-def test_inspect_tells_custom_calls_and_what_is_only_suspected(data, tmp_path):
+def test_inspect_tells_custom_calls_and_what_is_only_suspected(told, tmp_path):
     code = (ARTIFACTS / "cpu_cholesky.jaxexport").read_bytes()
     other = tmp_path / "other.jaxexport"
     other.write_bytes(code.replace(b"lapack_s", b"another_"))
-    found = data("inspect", other, "--compile")
+    status, out, _ = told("inspect", other, "--compile", *CPU, "--json")
+    assert status == 1
+    found = json.loads(out)
     assert found["custom_calls"] == ["another_potrf_ffi"]
     assert "another_potrf_ffi, which nobody registered here" in found["plugin"]["doubts"][0]
     assert (found["plugin"]["compiled"], found["plugin"]["can_run"]) == (False, False)

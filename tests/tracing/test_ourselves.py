@@ -124,4 +124,5 @@ def test_the_status_is_the_programs(trace, tmp_path):
     script = tmp_path / "train.py"
     script.touch()
     said = " ".join(trace("--", script, "--fast").stderr.split())
+    assert f"{script} is a file, and not a program that can be started." in said
     assert said.endswith(f"Did you mean `pjrt-hub trace -- python {script} --fast`?")

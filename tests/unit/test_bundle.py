@@ -12,9 +12,10 @@ from fetching import Interrupting, Phases
 from pjrt_hub.base import progress
 from pjrt_hub.base.listing import size_text
 from pjrt_hub.door import bundle as door
-from pjrt_hub.errors import ArchiveError, DigestMismatchError, StoreError
+from pjrt_hub.errors import ArchiveError, DigestMismatchError, PluginNotFoundError, StoreError
 from pjrt_hub.finding.store.cache.cache import Cache
-from pjrt_hub.finding.store.catalog import Artifact
+from pjrt_hub.finding.store.catalog import Artifact, Catalog, shipped_registry
+from pjrt_hub.finding.store.pins import Pins
 from pjrt_hub.finding.store.transfer import bundle
 
 TOYS = [wheels.build(wheels.contents(5000 + n, n), stored=bool(n % 2)) for n in (1, 2)]
@@ -214,3 +215,20 @@ def test_ctrl_c_in_an_export_says_that_nothing_is_kept(exported, monkeypatch):
     said = f"interrupted: {exported} was not written; run it again to start over"
     assert caught.value.__notes__ == [said]
     assert list(exported.parent.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("requests", "command"),
+    [(("cpu",), "pjrt-hub lock cpu tpu"), ((), "pjrt-hub lock --upgrade")],
+)
+def test_what_the_lock_file_leaves_out_is_locked_first(monkeypatch, tmp_path, requests, command):
+    [row, *_] = [each for each in Catalog([shipped_registry()]).rows() if each.plugin == "cpu"]
+    locked = Pins(tmp_path / "pylock.pjrt.toml", requests, (), (row,))
+    monkeypatch.setattr(door, "pins", lambda: locked)
+    with pytest.raises(
+        PluginNotFoundError, match="locks nothing called 'tpu', which the"
+    ) as caught:
+        door.export_bundle(tmp_path / "x.bundle", "tpu")
+    assert f"`{command}`" in caught.value.hint
+    with pytest.raises(PluginNotFoundError, match="neither the lock file nor the registry"):
+        door.export_bundle(tmp_path / "x.bundle", "nope")

@@ -158,7 +158,7 @@ def test_export(monkeypatch, capsys, tmp_path):
     out = tmp_path / "toy.bundle"
     line = ["bundle", "export", str(out), "toy", "--platform", "cpu"]
     assert run([*line, "--host", "linux-x86_64"]) == 0
-    assert capsys.readouterr().out == f"{HELD[0]}\n1 in {out} (2 kB)\n"
+    assert capsys.readouterr().out == f"{HELD[0]}\n1 archive in {out} (2 kB)\n"
     assert run([*line, "--plugin-only", "--allow-restricted", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"path": str(out), "artifacts": list(HELD)}
     here = {"hosts": ("linux-x86_64",), "plugin_only": False, "allow_restricted": False}
@@ -172,7 +172,7 @@ def test_import(monkeypatch, capsys, tmp_path):
     path.write_bytes(bytes(2000))
     monkeypatch.setattr(pjrt_hub, "import_bundle", lambda path: HELD, raising=False)
     assert run(["bundle", "import", str(path)]) == 0
-    assert capsys.readouterr().out == f"{HELD[0]}\n1 in {path} (2 kB)\n"
+    assert capsys.readouterr().out == f"{HELD[0]}\n1 archive in {path} (2 kB)\n"
 
     def refuse(path):
         raise ArchiveError("the bundle is refused", hint="copy it again")

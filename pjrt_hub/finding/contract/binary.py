@@ -157,7 +157,9 @@ class LibraryFile:
     def fail(self, what: str) -> NoReturn:
         """Raise the error for a file that is not an intact library."""
         raise PluginLoadError(
-            f"{self.path} {what}", path=self.path, hint="reinstall it, or fetch it again"
+            f"{self.path} {what}",
+            path=self.path,
+            hint="reinstall it, or fetch it again; if it is no library, name one",
         )
 
     def _check(self, offset: int, nbytes: int) -> None:

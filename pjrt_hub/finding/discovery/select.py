@@ -21,7 +21,7 @@ ARGUMENT = "the argument"
 OURS = "PJRT_HUB_PLATFORMS"
 JAX = "JAX_PLATFORMS"
 _FETCHED = (registry_rows.CACHED, registry_rows.CATALOGUED)
-_NO_SUCH_NAME = "no plugin, platform or alias has that name"
+NO_SUCH_NAME = "no plugin, platform or alias has that name"
 
 
 class Request(NamedTuple):
@@ -170,7 +170,7 @@ def _choose_named(
         (*unknown, *losers),
         f"{request.origin} asks for {word!r}",
         was_asked_for_alone=len(request.words) == 1,
-        unknown=tuple(each for each in unknown if each.reason == _NO_SUCH_NAME),
+        unknown=tuple(each for each in unknown if each.reason == NO_SUCH_NAME),
     )
 
 
@@ -252,7 +252,7 @@ def _unknown(survey: Survey, word: str, origin: str) -> Rejection:
     reason = (
         f"it means {' or '.join(dict.fromkeys(meant))}, which cannot be had here"
         if meant
-        else _NO_SUCH_NAME
+        else NO_SUCH_NAME
     )
     hint = _likely(word, _all_words(survey)) if not meant else ""
     return Rejection(_printable(word), origin, reason, hint)
@@ -260,7 +260,7 @@ def _unknown(survey: Survey, word: str, origin: str) -> Rejection:
 
 def _likely(word: str, words: set[str]) -> str:
     """Return "did you mean 'cuda'?" for a similar name or for a file, or an empty string."""
-    if os.path.isfile(word):
+    if os.path.isfile(word) and not os.path.dirname(word):
         return f"did you mean {os.path.join(os.curdir, word)!r}?"
     return did_you_mean(word, words)
 

@@ -53,6 +53,8 @@ def _choose_function(path: Path, name: str | None) -> str:
     names = sorted(each.stem for each in (path / "functions").glob("*.meta"))
     if name is None:
         name = names[0] if len(names) == 1 else "forward"
+    if not names:
+        raise ValueError("it holds no functions")
     if name not in names:
         raise ValueError(f"of the functions {names} none is named {name!r}")
     return name

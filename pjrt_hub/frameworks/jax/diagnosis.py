@@ -176,7 +176,7 @@ def _requests(modules: Sequence[Module], world: World) -> tuple[list[Asked], lis
     if not (text and any(each.name.startswith(_OURS) for each in modules)):
         return [], []
     asked: dict[str, Asked] = {}
-    platforms = set()
+    platforms = set[str]()
     others = (each.name for each in modules if not each.name.startswith(_OURS))
     vendors = registration.vendors_names(others)
     try:

@@ -99,7 +99,8 @@ class CompileOptions:
         serialized_multi_slice_config: what the plugin's multi-slice extension gave.
         comp_envs: a serialized CompilationEnvironmentsProto.
         flags: XLA's flags by name without dashes, "xla_cpu_enable_fast_math": True. A str is
-            parsed by the plugin as the flag's own type; an unknown name is an error of the compile.
+            parsed by the plugin as the flag's own type, "true" and "false" in any case; an unknown
+            name is an error of the compile.
             Those of `Plugin.compile_flags` are added where they are not named here; None leaves
             a flag to the plugin, also one of those.
         unread: fields that `parse` found beside these, as a CompileOptionsProto that `serialize`
@@ -160,6 +161,7 @@ class CompileOptions:
             value = getattr(self, each.name)
             if value is not None or each.default is not None:
                 object.__setattr__(self, each.name, each.kind.check(each.name, value))
+        object.__setattr__(self, "flags", _spell_bools(self.flags))
         self._check_devices()
         self._check_partitioning()
         if (self.process_index or 0) >= (self.process_count or option.INT32_MAX):
@@ -287,10 +289,20 @@ class CompileOptions:
         return f"CompileOptions({', '.join(told)})"
 
 
+def _spell_bools(flags: Mapping[str, Flag]) -> dict[str, Flag]:
+    """Write the texts true and false as plugins read them of a flag; XLA_FLAGS takes any case."""
+    return {
+        name: value.capitalize()
+        if isinstance(value, str) and value.lower() in ("true", "false")
+        else value
+        for name, value in flags.items()
+    }
+
+
 def write_flags(flags: Mapping[str, Flag]) -> bytes:
     """Write flags of XLA alone, which may follow any serialized options."""
     kind = option.Flags()
-    return kind.write(_FLAGS, kind.check("flags", flags))
+    return kind.write(_FLAGS, _spell_bools(kind.check("flags", flags)))
 
 
 def raw(message: bytes) -> dict[str, int | memoryview]:

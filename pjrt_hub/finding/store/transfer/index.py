@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
 
 from pjrt_hub.base import digest
+from pjrt_hub.base.listing import count_text
 from pjrt_hub.errors import DownloadError, StoreError
 from pjrt_hub.finding.contract.names import canonical
 from pjrt_hub.finding.store.catalog import Archive
@@ -211,7 +212,7 @@ def _wheels(
         files = _files(_read(package, kind, place, transport), place)
     ours = [file for file in files if file.package == canonical(package)]
     if not ours:
-        raise Refused(f"it names {len(files)} files, and no wheel of {package}")
+        raise Refused(f"it names {count_text(len(files), 'file')}, and no wheel of {package}")
     yield ours
 
 
