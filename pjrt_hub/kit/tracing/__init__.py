@@ -16,7 +16,7 @@ from pjrt_hub.running.interpose.layers import preload_path, wrap
 __all__ = ["preload_path", "wrap"]
 #: With these, pjrt-hub gives its plugins to frameworks, and pads what an older one sends. In a
 #: process that has layers already it cannot, so that `pad` must be one of them.
-_GIVE_PLUGINS = ("PJRT_HUB_JAX", "PJRT_HUB_TORCH", "PJRT_HUB_TORCH_XLA")
+_GIVE_PLUGINS = {"PJRT_HUB_JAX", "PJRT_HUB_TORCH", "PJRT_HUB_TORCH_XLA"}
 
 
 def environment(
@@ -29,7 +29,7 @@ def environment(
     """
     preloaded = [str(preload_path()), env.get("LD_PRELOAD", "")]
     asked = _words(env.get("PJRT_HUB_LAYERS", ""))
-    pads = ["pad"] if any(env.get(each) for each in _GIVE_PLUGINS) else []
+    pads = ["pad"] if _GIVE_PLUGINS & env.keys() else []
     if without:
         also = env.get("PJRT_HUB_WITHOUT", "") if "without" in asked else ""
         without = ",".join(layers.removals(f"{without},{also}"))
