@@ -9,8 +9,8 @@ import click
 import pjrt_hub
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Command
+from pjrt_hub.door.client import NO_SUCH_NAME
 from pjrt_hub.errors import PluginNotFoundError
-from pjrt_hub.finding.discovery.select import NO_SUCH_NAME
 
 if TYPE_CHECKING:
     from pjrt_hub import Target
