@@ -12,7 +12,6 @@ import pjrt_hub
 from pjrt_hub.base.listing import Listing
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Command
-from pjrt_hub.door.client import NO_SUCH_NAME
 
 if TYPE_CHECKING:
     from pjrt_hub import Finding
@@ -35,7 +34,7 @@ def command(platform: str | None, wide: bool, everything: bool, as_json: bool) -
     """
     findings = pjrt_hub.plugins(platform)
     for each in findings:
-        if each.verdict.reason == NO_SUCH_NAME:
+        if each.is_unknown:
             print(f"nothing is named {each.name!r}", file=sys.stderr)
     if as_json:
         output.show_json([as_dict(finding) for finding in findings])

@@ -9,7 +9,6 @@ import click
 import pjrt_hub
 from pjrt_hub.cli import output
 from pjrt_hub.cli.command import Command
-from pjrt_hub.door.client import NO_SUCH_NAME
 from pjrt_hub.errors import PluginNotFoundError
 
 if TYPE_CHECKING:
@@ -24,11 +23,9 @@ def command(platform: str | None, as_json: bool) -> None:
     With PLATFORM, only those of that platform or plugin.
     """
     known = pjrt_hub.targets(platform)
-    if platform and not known:
-        reasons = {each.verdict.reason for each in pjrt_hub.plugins(platform)}
-        if NO_SUCH_NAME in reasons:
-            hint = "`pjrt-hub targets` lists the machines of every platform"
-            raise PluginNotFoundError(f"nothing is named {platform!r}", hint=hint)
+    if platform and not known and any(each.is_unknown for each in pjrt_hub.plugins(platform)):
+        hint = "`pjrt-hub targets` lists the machines of every platform"
+        raise PluginNotFoundError(f"nothing is named {platform!r}", hint=hint)
     if as_json:
         output.show_json([as_dict(each) for each in known])
     else:

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from pjrt_hub.running.distributed.kv_store import Distributed
 
 Used = TypeVar("Used")
-#: What a finding says of a word that nothing has as its name.
-NO_SUCH_NAME = select.NO_SUCH_NAME
 
 
 @hide_below

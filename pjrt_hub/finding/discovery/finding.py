@@ -60,6 +60,11 @@ class Finding(NamedTuple):
     license: str = ""
     publisher: str = ""
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether `name` is a word that was asked for and that nothing has as its name."""
+        return self.verdict.reason == select.NO_SUCH_NAME
+
     def _row(self) -> dict[str, str]:
         word = "chosen" if self.chosen else "usable" if self.verdict.ok else "no"
         return {
