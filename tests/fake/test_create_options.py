@@ -173,6 +173,6 @@ def test_what_is_known_of_an_option_elsewhere_is_taken_over(stub, monkeypatch, e
     found = identity.identify(library)
     [option] = found.options
     assert (option.name, option.type, option.minimum, option.maximum) == (
-        "cpu_device_count", "int64", 0, 4096,
+        "cpu_device_count", "int64", 1, 4096,
     )  # fmt: skip
     assert (found.platform, found.nbytes) == ("cpu", os.path.getsize(library))

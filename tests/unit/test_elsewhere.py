@@ -115,7 +115,7 @@ def test_plugins_are_carried_for_a_server(system, tmp_path, clean_env):
     )
     assert refused.status != 0
     assert [each.status for each in (exported, imported, verified)] == [0, 0, 0], exported
-    assert "1 in toy.bundle" in exported.out
+    assert "1 archive in toy.bundle" in exported.out
     assert verified.out.endswith(": ok\n")
     whys = {each["verdict"]["reason"] for each in listed.named("toy")}
     assert any(f"this machine runs {system}" in why for why in whys), whys

@@ -266,4 +266,4 @@ def test_search_and_info_say_what_is_known_of_it(home, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert "requires     toy-dep 2.5, toy-tool 1.0" in lines
     assert f"installed    {path}" in lines
-    assert run(["info", "to"]) == 2
+    assert run(["info", "to"]) == 3
