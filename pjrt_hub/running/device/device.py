@@ -28,8 +28,8 @@ def refuse_pickle(thing: object) -> NoReturn:
     """Serve `__reduce__` of what belongs to its process."""
     raise TypeError(
         f"this {type(thing).__name__} belongs to its process and cannot be pickled\n\nhint: make "
-        "one in the other process; programs, options, executables, topologies and buffers can be "
-        "pickled"
+        "a client in the other process; programs, options, executables, topologies and buffers can "
+        "be pickled"
     )
 
 
