@@ -188,7 +188,10 @@ def test_a_program_by_itself_is_told_apart(told, data, tmp_path):
     path = tmp_path / "id.mlir"
     path.write_text("module {\n  func.func @main(%a: tensor<2x3xi32>) { return }\n}")
     told_by = {"format": "mlir", "stablehlo_version": None, "inputs": ["i32[2,3]"], "outputs": []}
-    assert data("inspect", path) == told_by
+    found = data("inspect", path)
+    plugin = found.pop("plugin")
+    assert found == told_by
+    assert (plugin["platform"], plugin["can_run"], plugin["compiled"]) == ("cpu", True, None)
     status, out, _ = told("inspect", path)
     assert (status, out.splitlines()[2:]) == (0, ["arguments    i32[2,3]", "results      none"])
     path.write_text("module {\n  func.func @main(%a: tensor<2x3xi32>) { return }\n")

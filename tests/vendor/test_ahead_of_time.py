@@ -16,7 +16,7 @@ from children import in_child, refusal
 import pjrt_hub
 from pjrt_hub import Program, errors
 from pjrt_hub.running.capi.call import BoundFunction
-from pjrt_hub.running.executable.serialized import read
+from pjrt_hub.running.executable.serialized import parse
 from pjrt_hub.running.program.signature import flatten
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def test_a_program_for_a_tpu(name):
     executable = topology.compile(MLP_FILE)
     assert (executable.name, executable.num_replicas) == ("main", 1)
     assert executable.fingerprint == topology.compile(MLP_FILE).fingerprint
-    guards, code = read(executable.serialize())
+    guards, code, _ = parse(executable.serialize())
     assert len(guards.plugin_sha256) == 64
     assert len(code) > 10_000
     assert str(executable.signature) == MLP
@@ -97,7 +97,7 @@ def test_a_program_for_a_gpu(platform, name, kind):
     assert (topology.platform_name, [each.kind for each in devices]) == ("cuda", [kind])
     executable = topology.compile(MLP_FILE, options)
     assert executable.fingerprint == topology.compile(MLP_FILE, options).fingerprint
-    _, code = read(executable.serialize())
+    _, code, _ = parse(executable.serialize())
     cubin = CUBIN.search(code)
     assert cubin is not None
     # These bytes name its machine; the newer plugin's compression leaves them as they are.
@@ -120,7 +120,7 @@ def test_what_each_tells_of_a_machine_and_its_programs(platform):
     echoed = add.compile_options
     assert (add.name, add.num_replicas, add.num_partitions) == ("main", 1, 1)
     assert (echoed.num_replicas, echoed.num_partitions) == (1, 1)
-    guards, code = read(add.serialize())
+    guards, code, _ = parse(add.serialize())
     told = (guards.platform, guards.api_version, code != b"")
     assert told == (platform.rstrip("123"), VERSIONS[platform], True)
     assert "1 replica(s) x 1 partition(s)" in add.report()
@@ -170,7 +170,7 @@ def test_a_function_that_is_not_there(platform, hint):
 
 def print_code(platform, name):
     topology = describe(platform, name)
-    _, code = read(topology.compile(MLP_FILE).serialize())
+    _, code, _ = parse(topology.compile(MLP_FILE).serialize())
     print(json.dumps([topology.device_descriptions[0].kind, code.hex()]))
 
 
