@@ -34,7 +34,7 @@ griffe.stdlib_decorators["pjrt_hub.base.fork.cached_property"] = {"cached", "pro
 #: first two pages have words of errors.
 BOOSTS = {
     "docs/install.md": 2,
-    "docs/from_jax.md": 2,
+    "docs/from_jax.md": 2.2,
     "docs/from_pytorch.md": 2,
     "docs/troubleshooting.md": 2.4,
 }

@@ -58,7 +58,7 @@ def test_inspect_asks_the_plugin_of_any_program(hub, tmp_path):
         done = hub("inspect", file, "--compile", "--json", status=status)
         plugin = json.loads(done.stdout)["plugin"]
         assert (plugin["can_run"], plugin["compiled"]) == (can_run, can_run)
-    assert f"{NAME}: can run it, compiled" in hub("inspect", HELLO, "--compile").stdout
+    assert f"\n{plugin['name']}: can run it, compiled" in hub("inspect", HELLO, "--compile").stdout
     done = hub("inspect", HELLO, "--platform", "nope", status=3)
     assert "nope: cannot run it\n  because no plugin for 'nope'" in done.stdout
 

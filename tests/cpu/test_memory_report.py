@@ -192,11 +192,11 @@ def test_the_state_of_a_stepper_is_of_the_line_that_made_the_stepper(client):
     lines = Path(__file__).read_text().splitlines()
     line = next(number for number, text in enumerate(lines, 1) if text.endswith("# the stepper"))
     assert held.origin == f"{__file__}:{line}"
-    assert (held.nbytes, held.type, held.device) == (4096, "f32[1024]", "cpu:0")
+    assert (held.nbytes, held.type, held.device) == (4096, "f32[1024]", str(client.devices[0]))
     assert held.seconds > 0
     # A report, and the hint of an error, which waits for nothing, leave the state as it is.
     assert step._hidden() == [0]
-    assert ": 1 x f32[1024] on cpu:0, made by" in memory_report.hint(client.api.address)
+    assert f": 1 x f32[1024] on {held.device}, made by" in memory_report.hint(client.api.address)
 
 
 @in_child(**ORIGINS)
