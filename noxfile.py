@@ -284,8 +284,9 @@ def slow(session: nox.Session) -> None:
 @nox.session(default=False)
 def night(session: nox.Session) -> None:
     """The tests that the sessions for every change leave out, as they take long."""
-    install_wheel(session, *group("test", "cpu", "exported", "weights"))
-    pytest(session, "unit", "fake", "cpu", "exported", "jax", "conformance", only="night")
+    install_wheel(session, *group("test", "cpu", "bench", "exported", "weights"))
+    parts = ("unit", "fake", "cpu", "exported", "jax", "tracing", "backend", "conformance")
+    pytest(session, *parts, only="night")
 
 
 @nox.session(default=False, tags=["long"])

@@ -134,6 +134,8 @@ def test_hosts_read_the_program_in_hlo(client):
     assert "ENTRY" in _hlo.XlaComputation(program.code).as_hlo_text()
 
 
+@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.timeout(900)  # the interpreter runs the programs of two thousand checks
 def test_the_conformance_suite_finds_no_defect(python, tmp_path):
     library = str(tmp_path / "libstablehlo.so")

@@ -104,6 +104,8 @@ print(jax.jit(lambda x: x * 2)(1.))
     assert "PJRT_LoadedExecutable_Execute" in {call.function for call in recording.calls}
 
 
+@pytest.mark.slow
+@pytest.mark.night
 @pytest.mark.timeout(1200)
 def test_the_interpreter_exits_cleanly(run, tmp_path):
     script = "import jax; x = jax.numpy.ones(8); print(jax.jit(lambda x: (x * 2).sum())(x)); x + x"
