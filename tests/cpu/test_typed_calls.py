@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, assert_type
 
 import numpy as np
+import pytest
 
 import pjrt_hub
 from pjrt_hub import BoundCall, Buffer
@@ -32,5 +33,6 @@ def test_bound_calls(client: pjrt_hub.Client, program: Callable[[str], Path]) ->
     assert (type(one), type(other)) == (Buffer, Buffer)
 
 
+@pytest.mark.cpu("shares memory with the host")
 def test_dlpack(client: pjrt_hub.Client) -> None:
     assert np.from_dlpack(client.buffer_from_host(X)).tolist() == X.tolist()

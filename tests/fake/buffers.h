@@ -116,6 +116,7 @@ static void fill(PJRT_Buffer *buffer, const char *from, const int64_t *strides) 
 
 static void poison(PJRT_Buffer *buffer) {
   memset(buffer->data, 0xdd, buffer->count * buffer->width);
+  memset(buffer->minor_to_major, 0xdd, sizeof buffer->minor_to_major);
 }
 
 TELLS(PJRT_Client_BufferFromHostBuffer, client, CLIENT,

@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from stubbed import ONE_TO_FOUR, func, raises, with_stub
+from stubbed import ONE_TO_FOUR, begin, func, raises, replace, with_stub
 
 from pjrt_hub import errors
 from pjrt_hub.running.buffer.buffer import HostBufferSemantics
@@ -159,6 +159,17 @@ def test_a_layout_that_cannot_be_is_an_error(client, lie, words):
         error = raises(errors.PluginError, use)
         assert str(error).startswith("PJRT_Buffer_GetMemoryLayout: the plugin answered"), error
         assert words in str(error), error
+
+
+@with_stub('PLATFORM="other"', "COLUMNS=1")
+def test_a_client_that_closes_while_a_layout_is_asked():
+    """Another thread may close it; the layout that was told is then freed with the buffer."""
+    replace("PJRT_Buffer_GetMemoryLayout", lambda truth, args: (truth(args), client.close())[0])
+    client = begin()
+    buffer = client.buffer_from_host(MATRIX)
+    assert buffer.layout == (0, 1), buffer.layout
+    assert client.closed
+    raises(errors.ClosedError, buffer.to_numpy)
 
 
 @pytest.mark.parametrize("words", ["", "gives_columns"])

@@ -32,34 +32,42 @@ static PyObject *to_tuple(const int64_t *order, Py_ssize_t rank) {
   return in_place == rank ? Py_NewRef(Py_None) : tuple_of(order, rank);
 }
 
-/* Asks for a layout; returns 1, 0 if the plugin does not say, or -1 with an exception set. */
+/* Reads a layout of memory with so many dimensions; returns as `ask`. */
+static int read_layout(const PJRT_Buffer_MemoryLayout *told, Py_ssize_t rank, PyObject **layout,
+                       bool *scattered) {
+  bool strided = told->type == PJRT_Buffer_MemoryLayout_Type_Strides;
+  const int64_t *members = strided ? told->strides.byte_strides : told->tiled.minor_to_major;
+  size_t count = strided ? told->strides.num_byte_strides : told->tiled.minor_to_major_size;
+  if (count == 0 && rank > 0) return 0; /* The plugin filled in nothing, which JAX never notices. */
+  if (count != (size_t)rank || rank > MAX_RANK || (members == NULL && rank > 0))
+    return failed(
+        raise_answer(FUNCTION, "a layout of another number of dimensions than the buffer has"));
+  int64_t sorted[MAX_RANK];
+  if (strided) sort_strides(members, rank, sorted);
+  const int64_t *order = strided ? sorted : members;
+  if (!is_permutation(order, rank))
+    return failed(raise_answer(FUNCTION, "a layout that is not a permutation of the dimensions"));
+  *scattered = strided || told->tiled.num_tiles > 0;
+  *layout = to_tuple(order, rank);
+  return *layout != NULL ? 1 : -1;
+}
+
+/* Asks for a layout; returns 1, 0 if the plugin does not say, or -1 with an exception set. What it
+   tells lies in the buffer, which dies at the end of the call if the client was closed meanwhile. */
 static int ask(const BufferObject *buffer, PyObject **layout, bool *scattered) {
   const PJRT_Api *api = buffer->client->api;
   SIZED(PJRT_Buffer_GetMemoryLayout_Args, args);
   if (!OFFERS(api, PJRT_Buffer_GetMemoryLayout)) return 0;
   args.buffer = buffer->ptr;
+  int told;
   client_enter(buffer->client);
   PJRT_Error *error = RELEASED(api->PJRT_Buffer_GetMemoryLayout(&args));
+  if (error == NULL)
+    told = read_layout(&args.layout, PyTuple_Size(buffer->shape), layout, scattered);
+  else
+    told = drop_unimplemented(api, error) ? 0 : failed(raise_status(api, error, FUNCTION));
   client_leave(buffer->client);
-  if (error != NULL && drop_unimplemented(api, error)) return 0;
-  if (error != NULL) return failed(raise_status(api, error, FUNCTION));
-  Py_ssize_t rank = PyTuple_Size(buffer->shape);
-  bool strided = args.layout.type == PJRT_Buffer_MemoryLayout_Type_Strides;
-  const int64_t *told = strided ? args.layout.strides.byte_strides : args.layout.tiled.minor_to_major;
-  size_t count =
-      strided ? args.layout.strides.num_byte_strides : args.layout.tiled.minor_to_major_size;
-  if (count == 0 && rank > 0) return 0; /* The plugin filled in nothing, which JAX never notices. */
-  if (count != (size_t)rank || rank > MAX_RANK || (told == NULL && rank > 0))
-    return failed(
-        raise_answer(FUNCTION, "a layout of another number of dimensions than the buffer has"));
-  int64_t sorted[MAX_RANK];
-  if (strided) sort_strides(told, rank, sorted);
-  const int64_t *order = strided ? sorted : told;
-  if (!is_permutation(order, rank))
-    return failed(raise_answer(FUNCTION, "a layout that is not a permutation of the dimensions"));
-  *scattered = strided || args.layout.tiled.num_tiles > 0;
-  *layout = to_tuple(order, rank);
-  return *layout != NULL ? 1 : -1;
+  return told;
 }
 
 /* Asks for a buffer's layout if that was not done before; returns -1 with an exception set. If the
