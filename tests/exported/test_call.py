@@ -219,6 +219,12 @@ def test_bytes_may_have_any_order(load):
     assert load("add").bind(swapped)(swapped).tolist() == [2] * 8
 
 
+@pytest.mark.parametrize("name", ["add", "symbolic"])
+def test_what_is_bound_is_not_converted(load, name):
+    with pytest.raises(TypeError, match=r"args\[0\]: expected f32\[.*\], found f64\[8\]"):
+        load(name).bind(ONES.astype("float64"))
+
+
 def test_masked_arrays_are_not_bound(load):
     with pytest.raises(TypeError, match=r"args\[0\]: the array is masked"):
         load("add").bind(np.ma.masked_equal(ONES, 1))

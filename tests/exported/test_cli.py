@@ -169,7 +169,7 @@ def test_an_artifact_by_any_name(told, data, tmp_path, name):
         (b"\x7fELF", "a library"),
         (b"\x93NUMPY", "an array"),
         (b"\x93pjrt-hub executable 2", "a compiled program"),
-        (b"PJRTPROG", "a program that is exported already"),
+        (b"PJRTPROG", "what `pjrt-hub export` wrote"),
         (b"PK\x03\x04", "an archive"),
     ],
 )

@@ -146,10 +146,13 @@ def _unreadable(weight: Weight, why: str) -> FileFormatError:
 
 
 def check(value: NDArray[Any] | Buffer, aval: Aval, function: ExportedFunction, index: int) -> None:
-    """Refuse an array or a buffer of another element type (TypeError) or shape (ValueError)."""
+    """Refuse an array or a buffer of another element type (TypeError) or shape (ValueError).
+
+    `places` checks the shapes of symbolic dimensions.
+    """
     if value.dtype != aval.dtype:
         raise _other_dtype(function, index, aval, value)
-    if tuple(value.shape) != aval.dimensions:
+    if aval.is_static and tuple(value.shape) != aval.dimensions:
         raise ValueError(
             f"{function.input_paths[index]}: expected {aval}, found {_describe(value)}"
         )

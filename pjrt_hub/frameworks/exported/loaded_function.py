@@ -191,7 +191,8 @@ class Exported(Closing):
             *args: the first positional arguments, nested as the function takes them.
 
         Raises:
-            TypeError: there are more than the function takes, or the nesting of one is wrong.
+            TypeError: there are more than the function takes, or the nesting or element type of one
+                is wrong.
             ValueError: the shape of one is wrong.
         """
         if len(args) > len(self._positional):
@@ -346,14 +347,13 @@ class Exported(Closing):
     def _to_buffers(self, leaves: list[Any], first: int) -> Iterator[Buffer]:
         """Yield buffers of values; symbolic dimensions are checked at the call."""
         for index, leaf in enumerate(leaves, first):
-            aval = self.function.inputs[index]
             if isinstance(leaf, Buffer):
                 yield leaf
-            elif aval.is_static:
-                array = argument.host_array(leaf, aval, self.function, index)
-                yield self.client.buffer_from_host(array)
             else:
-                yield self.client.buffer_from_host(leaf, dtype=aval.dtype)
+                aval = self.function.inputs[index]
+                yield self.client.buffer_from_host(
+                    argument.host_array(leaf, aval, self.function, index)
+                )
 
     def _ready_for(self, leaves: list[Any]) -> _Ready:
         self._require_open()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _OTHERS = (
     (b"\x7fELF", "a library", "`pjrt-hub doctor` and `pjrt-hub check` take plugins"),
     (b"\x93NUMPY", "an array", "pass it as an argument: --arg {path}"),
-    (b"PJRTPROG", "a program that is exported already", "loader/pjrt_program.h reads it"),
+    (b"PJRTPROG", "what `pjrt-hub export` wrote", "loader/pjrt_program.h reads it"),
     (b"\x93pjrt-hub", "a compiled program", "Client.load takes its bytes, in Python"),
     (
         b"PK\x03\x04",

@@ -55,7 +55,7 @@ def put(executable: Called, index: int, given: Any, device: Device) -> tuple[Buf
     if wanted is not None and native != wanted:
         raise TypeError(
             f"{what}, the array has elements of {dtype}\n\n"
-            f'hint: array.astype("{wanted}") converts them'
+            f'hint: array.astype("{wanted}") converts numbers'
         )
     if array.shape != slot.shape is not None:
         raise ValueError(f"{what}, the array has the shape {array.shape}")

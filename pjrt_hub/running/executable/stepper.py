@@ -14,6 +14,7 @@ from pjrt_hub.base.fork import Lock
 from pjrt_hub.errors import PjrtError
 from pjrt_hub.running.buffer.buffer import Buffer
 from pjrt_hub.running.capi import hotpath
+from pjrt_hub.running.device.device import refuse_pickle
 from pjrt_hub.running.executable.argument import put, require
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Stepper(hotpath.Stepper):
     """
 
     __module__ = "pjrt_hub"
+    __reduce__ = refuse_pickle
     carry: dict[int, int]
 
     @property

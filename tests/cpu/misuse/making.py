@@ -190,6 +190,7 @@ CASES = [
     (lambda c: pickle.dumps(c.f.device), TypeError, "belongs to its process"),
     (lambda c: pickle.dumps(c.f.ready), TypeError, "pickle"),
     (lambda c: pickle.dumps(c.f.memory), TypeError, "belongs to its process"),
+    (lambda c: pickle.dumps(c.add.stepper({0: 0})), TypeError, "belongs to its process"),
     (lambda c: copy.copy(c.f), TypeError, "not copied this way\n\nhint: .*copy_to_device"),
     (lambda c: copy.deepcopy(c.f), TypeError, "not copied this way\n\nhint: .*copy_to_device"),
     (lambda c: pickle.dumps(c.deleted), ClosedError, "deleted"),
