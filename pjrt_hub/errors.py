@@ -283,7 +283,7 @@ class UnsupportedByPluginError(PjrtHubError, NotImplementedError):
         have: the plugin's version, as text.
     """
 
-    next_step = "a newer release of the plugin may have it; docs/coverage.md says since when it exists"
+    next_step = "a newer release of the plugin may have it; docs/coverage.md says since when"
 
     def __init__(
         self, message: str, *, function: str, since: str, have: str, hint: str = ""

@@ -245,10 +245,10 @@ def test_buffers_that_cannot_be_used_are_named(load, client):
 
 def test_buffers_of_other_types_are_named(load, client):
     add = load("add")
-    with pytest.raises(ValueError, match=r"args\[1\]: expected f32\[8\], found f32\[7\]") as caught:
+    with pytest.raises(ValueError, match=r"args\[1\] must be f32\[8\], .* shape \(7,\)") as caught:
         add(ONES, client.buffer_from_host(ONES[:7]))
     assert "".join(format_exception(caught.value)).count("Traceback") == 1
-    with pytest.raises(TypeError, match=re.escape("args[0]: expected f32[8], found i32[8]")):
+    with pytest.raises(TypeError, match=r"args\[0\] must be f32\[8\], .* elements of i32$"):
         add(client.buffer_from_host(ONES.astype(np.int32)), ONES)
 
 

@@ -5,12 +5,11 @@ Owns which values are accepted, and the errors, which name the place; must not c
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pjrt_hub.errors import FileFormatError, PjrtHubError
+from pjrt_hub.errors import FileFormatError
 from pjrt_hub.frameworks.exported.aval import Aval, Place
 from pjrt_hub.frameworks.exported.function import Constant, Weight
 from pjrt_hub.running.array import dtypes
@@ -25,9 +24,6 @@ if TYPE_CHECKING:
     from pjrt_hub.frameworks.exported.tree import Tree
     from pjrt_hub.running.buffer.buffer import Buffer
     from pjrt_hub.running.device.device import Device
-
-#: How the runtime's messages begin that are about an argument.
-_NUMBERED = re.compile(r"argument (\d+)\b(?: of \d+)?")
 
 
 def count(
@@ -183,21 +179,6 @@ def places(
             if isinstance(wanted, str):
                 found.append(Place(wanted, int(size), path, number))
     return found
-
-
-def name_place(error: Exception, paths: Mapping[int, str]) -> None:
-    """Let an error that begins with "argument 3 of 4" name the place in the function.
-
-    `paths` are the places of what the program takes, by position.
-    """
-    text = getattr(error, "message", None) or str(error)
-    numbered = _NUMBERED.match(text)
-    if numbered is None or int(numbered[1]) not in paths:
-        return
-    named = paths[int(numbered[1])] + text[numbered.end() :]
-    if isinstance(error, PjrtHubError):
-        error.message = named
-    error.args = (named, *error.args[1:])
 
 
 def _other_dtype(function: ExportedFunction, index: int, aval: Aval, value: Any) -> TypeError:

@@ -170,17 +170,8 @@ class Exported(Closing):
             return self._make(iter(self._call_split(row, ready, ready.split)))
         if set(map(type, row)) != _BUFFERS:
             self._put(row, ready)
-        try:
-            outputs: tuple[Buffer, ...] = ready.executable(*row, simplify=False)
-        except (TypeError, ValueError) as exc:
-            refused = exc
-        else:
-            return self._make(iter(outputs))
-        for position, index in ready.slots:  # All that were not Buffers were checked before.
-            argument.check(row[position], ready.inputs[index], self.function, index)
-        paths = self.function.input_paths
-        argument.name_place(refused, {position: paths[index] for position, index in ready.slots})
-        raise refused
+        outputs: tuple[Buffer, ...] = ready.executable(*row, simplify=False)
+        return self._make(iter(outputs))
 
     def bind(self, *args: Any) -> Exported:
         """Return a function whose first arguments, such as weights, are moved to the device once.
@@ -385,6 +376,8 @@ class Exported(Closing):
                     template.append(None)
                 else:
                     template.append(brought[each])
+            paths = function.input_paths
+            executable._names = {position: paths[index] for position, index in slots}
             inputs = tuple(each.at(dict(sizes)) for each in function.inputs)
             ready = _Ready(executable, inputs, device, tuple(template), tuple(slots))
             if function.nr_devices > 1:

@@ -5,7 +5,7 @@ Owns what the names mean; `running/executable/stepper` takes the steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pjrt_hub.frameworks.exported import argument
@@ -49,7 +49,6 @@ class ExportedStepper:
         self._function = function
         self._types, outputs = types
         self._positions = positions
-        self._paths = {place: function.input_paths[each] for each, place in positions.items()}
         self._inputs = _by_path(function.input_nodes())
         results = _by_path(function.out_tree.nodes("result"))
         self._carried = tuple(carry.values())
@@ -72,11 +71,7 @@ class ExportedStepper:
         self._fed = [each for each in range(len(function.inputs)) if each not in taken_by_name]
         fixed_at = {positions[each]: value for each, value in held.items() if each in positions}
         places = {result: positions[index] for result, index in pairs.items()}
-        try:
-            self._stepper: Stepper = executable.stepper(places, {**brought, **fixed_at})
-        except (TypeError, ValueError) as exc:
-            argument.name_place(exc, self._paths)
-            raise
+        self._stepper: Stepper = executable.stepper(places, {**brought, **fixed_at})
         if state is not None:
             self.reset(state)
 
@@ -95,11 +90,7 @@ class ExportedStepper:
         pairs = zip(self._fed, arguments, strict=True)
         used = ((index, value) for index, value in pairs if index in self._positions)
         row = [self._array(*each) for each in used]
-        try:
-            return self._stepper(*row)
-        except (TypeError, ValueError) as exc:
-            self._name(exc)
-            raise
+        return self._stepper(*row)
 
     @property
     def state(self) -> dict[str, Any]:
@@ -110,7 +101,7 @@ class ExportedStepper:
         Raises:
             ValueError: there is no state.
         """
-        return self._nested(lambda: self._stepper.state)
+        return self._nested(self._stepper.state)
 
     def reset(self, state: Mapping[str, Any]) -> None:
         """Set the state.
@@ -133,11 +124,7 @@ class ExportedStepper:
             raise ValueError(
                 f"the carried arguments are {wanted}; the state has {found or 'none of them'}"
             )
-        try:
-            self._stepper.reset({self._positions[each]: leaves[each] for each in leaves})
-        except (TypeError, ValueError) as exc:
-            argument.name_place(exc, self._paths)
-            raise
+        self._stepper.reset({self._positions[each]: leaves[each] for each in leaves})
 
     def snapshot(self) -> dict[str, Any]:
         """Return a copy of the state, for `reset`; no step consumes it.
@@ -145,7 +132,7 @@ class ExportedStepper:
         Raises:
             ValueError: there is no state.
         """
-        return self._nested(self._stepper.snapshot)
+        return self._nested(self._stepper.snapshot())
 
     def _check(
         self, outputs: Sequence[Aval], held: Mapping[int, Any], donated: Collection[int]
@@ -168,22 +155,7 @@ class ExportedStepper:
                     "cannot be fixed"
                 )
 
-    def _name(self, error: TypeError | ValueError) -> None:
-        """Let an error of the executable's stepper speak of names."""
-        argument.name_place(error, self._paths)
-        if str(error).startswith("the stepper has no state"):
-            error.args = (
-                "the stepper has no state\n\n"
-                f"hint: step.reset({{{self._carried[0]!r}: value}}) gives it one, as "
-                "f.stepper(state=...) does",
-            )
-
-    def _nested(self, take: Callable[[], Mapping[int, Any]]) -> dict[str, Any]:
-        try:
-            state = take()
-        except ValueError as exc:
-            self._name(exc)
-            raise
+    def _nested(self, state: Mapping[int, Any]) -> dict[str, Any]:
         made = {}
         for name in self._carried:
             place = self._inputs[name]

@@ -7,6 +7,7 @@ numpy late.
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from pjrt_hub.errors import ClosedError, UnsupportedByPluginError
@@ -26,6 +27,8 @@ class Called(Protocol):
     def signature(self) -> Signature: ...
     @property
     def devices(self) -> tuple[Device, ...]: ...
+    @property
+    def _names(self) -> Mapping[int, str]: ...
 
     def _require_open(self) -> None: ...
     def _launch(
@@ -91,17 +94,18 @@ def reject(executable: Called, index: int, given: object) -> None:
 def require(executable: Called, index: int, given: object, device: Device | None) -> None:
     """Raise unless the call path takes an argument as it is, in the row of a device."""
     slot, what = _describe_parameter(executable, index)
+    name = name_of(executable, index)
     if not isinstance(given, Buffer):
         raise TypeError(
             f"{what} in a Buffer or an array, not {type(given).__name__}\n\n"
             "hint: client.buffer_from_host(value) makes a buffer of numbers and lists"
         )
     if given._is_gone:
-        raise ClosedError(f"argument {index} is a buffer that was deleted or donated")
+        raise ClosedError(f"{name} is a buffer that was deleted or donated")
     if given.client is not executable.client:
         why_not = obstacle_to_copy(given)
         raise ValueError(
-            f"argument {index} is a buffer of another client ({given.client!r}) than the "
+            f"{name} is a buffer of another client ({given.client!r}) than the "
             f"program ({executable.client!r})"
             + (
                 f"; {why_not}"
@@ -121,7 +125,7 @@ def require(executable: Called, index: int, given: object, device: Device | None
         )
     if given._dynamic and executable.client._is_on_host:
         raise UnsupportedByPluginError(
-            f"argument {index} is a buffer with dynamic dimensions, {given.dynamic_dimensions}, "
+            f"{name} is a buffer with dynamic dimensions, {given.dynamic_dimensions}, "
             "and this plugin takes none",
             function="PJRT_LoadedExecutable_Execute",
             since="",
@@ -131,7 +135,7 @@ def require(executable: Called, index: int, given: object, device: Device | None
     if executable.devices and given.device not in executable.devices:
         places = ", ".join(map(str, executable.devices))
         raise ValueError(
-            f"argument {index} is on {given.device}, the program runs on {places}\n\n"
+            f"{name} is on {given.device}, the program runs on {places}\n\n"
             "hint: buffer.copy_to_device(device) moves it"
         )
     if slot.order is not None and given.layout != slot.order:
@@ -141,7 +145,7 @@ def require(executable: Called, index: int, given: object, device: Device | None
             f"layout={slot.order}) lays it out anew"
         )
     if given.device != device:
-        raise ValueError(f"argument {index} is on {given.device}, its row is for another device")
+        raise ValueError(f"{name} is on {given.device}, its row is for another device")
 
 
 def _from_host(
@@ -151,12 +155,17 @@ def _from_host(
     return placement.from_host(executable.client, array, None, (device, None), copied, layout)
 
 
+def name_of(executable: Called, index: int) -> str:
+    """Return what errors call a parameter: its name, or its number."""
+    return executable._names.get(index, f"argument {index}")
+
+
 def _describe_parameter(executable: Called, index: int) -> tuple[Slot, str]:
-    signature = executable.signature
+    signature, name = executable.signature, name_of(executable, index)
     if signature.open:
-        return ANYTHING, f"argument {index} must be"
+        return ANYTHING, f"{name} must be"
     slot, count = signature.parameters[index], len(signature.parameters)
-    return slot, f"argument {index} of {count} must be {slot}"
+    return slot, f"{name}{'' if executable._names else f' of {count}'} must be {slot}"
 
 
 def _array(given: Any) -> Any:

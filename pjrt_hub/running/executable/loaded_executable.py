@@ -19,7 +19,7 @@ from pjrt_hub.running.capi.handle import compact
 from pjrt_hub.running.device.device import Device, DeviceClient, device_at, refuse_pickle
 from pjrt_hub.running.device.event import Event
 from pjrt_hub.running.executable import signature_sources
-from pjrt_hub.running.executable.argument import put, put_row, reject
+from pjrt_hub.running.executable.argument import name_of, put, put_row, reject
 from pjrt_hub.running.executable.facts import ExecutableFacts
 from pjrt_hub.running.executable.parts import Parts
 from pjrt_hub.running.executable.serialized import Guards
@@ -116,6 +116,8 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
     _origin: bytes | None = None
     #: Whether a parameter is a tuple, which a plugin makes of the arguments if an option says so.
     _takes_tuple = False
+    #: What errors call its parameters, by number, if they have names.
+    _names: Mapping[int, str] = {}
 
     client: Any  # This is a `Client`, which this module may not import.
     devices: tuple[Device, ...]
@@ -480,8 +482,9 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
                 if not isinstance(argument, Buffer):
                     continue  # Each array is put into a buffer of its own.
                 if index != donated < len(row) and argument is row[donated]:
+                    same, taken = name_of(self, index), name_of(self, donated)
                     raise ValueError(
-                        f"argument {index} is the buffer that argument {donated} donates\n\n"
+                        f"{same} is the buffer that {taken} donates\n\n"
                         "hint: give a copy of it, or ExecuteOptions(non_donatable=...)"
                     )
 
@@ -490,7 +493,7 @@ class LoadedExecutable(hotpath.LoadedExecutable[Buffer], ExecutableFacts):
         for index, argument in enumerate(arguments):
             if isinstance(argument, Buffer) and argument.is_deleted:
                 raise ClosedError(
-                    f"argument {index} is a buffer that was deleted or donated",
+                    f"{name_of(self, index)} is a buffer that was deleted or donated",
                     hint="a program that donates an argument takes its memory: keep the output",
                 )
 

@@ -84,8 +84,8 @@ class Stepper(hotpath.Stepper):
 
     def _refuse(self) -> NoReturn:
         raise ValueError(
-            "the stepper has no state\n\n"
-            "hint: step.reset({parameter: array}) gives it one, as exe.stepper(state=...) does"
+            "the stepper has no state\n\nhint: step.reset(state) gives it one, as does "
+            "stepper(..., state=state)"
         )
 
     def _note_loss(self, error: BaseException) -> None:
