@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import operator
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from os import PathLike
@@ -204,8 +205,8 @@ def save_file(
 
     Raises:
         TypeError: the format has no such dtype, or a name or the metadata is not a str.
-        ValueError: `path` does not end in ".safetensors" and shards are wanted, or elements that
-            share bytes do not fill the last one.
+        ValueError: `path` does not end in ".safetensors" and shards are wanted, a shard may hold
+            less than 1 byte, or elements that share bytes do not fill the last one.
         OSError: the file cannot be written.
     """
     import numpy as np
@@ -230,6 +231,8 @@ def save_file(
         return target
     if target.suffix != ".safetensors":
         raise ValueError(f"{target} must end in '.safetensors' to be written in shards")
+    if operator.index(max_shard_nbytes) < 1:
+        raise ValueError(f"max_shard_nbytes is {max_shard_nbytes}; it must be at least 1")
     shards = list(_shards(arrays, max_shard_nbytes))
     weight_map = {}
     for number, shard in enumerate(shards, 1):

@@ -140,6 +140,11 @@ def test_what_no_device_holds_is_a_type_error(client, value):
         client.buffer_from_host(value)
 
 
+def test_a_missing_dtype_is_a_type_error(client):
+    with pytest.raises(TypeError, match="the dtype is None"):
+        client.create_uninitialized_buffer((2,), None)
+
+
 @pytest.mark.parametrize(
     ("value", "dtype", "expected"),
     [

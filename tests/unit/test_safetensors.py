@@ -365,6 +365,13 @@ def test_load_opens_only_the_files_that_it_needs(tmp_path):
         safetensors.load_file(index, client, names=["t3"])
 
 
+@pytest.mark.parametrize(("limit", "error"), [(0, ValueError), (-1, ValueError), (2.5, TypeError)])
+def test_a_shard_holds_at_least_a_byte(tmp_path, limit, error):
+    with pytest.raises(error):
+        safetensors.save_file(tensors(), tmp_path / "m.safetensors", max_shard_nbytes=limit)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize(
     ("content", "reason"),
     [

@@ -141,6 +141,8 @@ def of_numpy(dtype: Any) -> ElementType:
         return _BY_DTYPE[dtype]
     except (KeyError, TypeError):  # The dtype is not in the cache, or cannot be hashed.
         pass
+    if dtype is None:  # numpy takes it for float64.
+        raise TypeError("the dtype is None")
     import numpy
 
     known = _BY_TYPE.get(dtype) if isinstance(dtype, str) else None
@@ -152,7 +154,10 @@ def of_numpy(dtype: Any) -> ElementType:
     else:  # numpy reads "f16" as its long double, which PJRT lacks, so `known` is used.
         known = _BY_NUMPY.get(resolved.name, known)
         if known is None:
-            raise TypeError(f"PJRT has no element type for numpy's {resolved.name!r}")
+            raise TypeError(
+                f"PJRT has no element type for numpy's {resolved.name!r}\n\n"
+                "hint: numbers and booleans have one, also those of ml_dtypes"
+            )
     _BY_DTYPE[dtype if isinstance(dtype, str) else resolved] = known
     return known
 
